@@ -1,0 +1,25 @@
+"""The contract: one module per message or record. pydantic only; imports nothing of ours."""
+
+from schemas.interaction import Interaction
+from schemas.message import DecodeError, Message
+from schemas.response import Response
+from schemas.result import Result
+from schemas.reward import Reward
+from schemas.task import Task
+from schemas.work import Work
+
+MESSAGES: tuple[type[Message], ...] = (Task, Work, Response, Reward, Result)
+RECORDS: tuple[type[Message], ...] = (Interaction,)
+
+__all__ = [
+    "MESSAGES",
+    "RECORDS",
+    "DecodeError",
+    "Interaction",
+    "Message",
+    "Response",
+    "Result",
+    "Reward",
+    "Task",
+    "Work",
+]

@@ -1,0 +1,65 @@
+"""Interaction: one sample as logged in logs/agent_interactions.jsonl. The drafted eight fields come first."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from schemas.message import AgentId, Identifier, Message, Metadata, Record, Score, Seconds, Sha256, Timestamp
+from schemas.response import FinishReason
+from schemas.reward import ScorerIdentity, ScoreStatus
+from schemas.task import Prompt
+from schemas.work import Arm, Sampling
+
+
+class Latencies(Record):
+    """Seconds: in the work queue, generating, in the responses queue, scoring, and from admission to the log."""
+
+    queue_s: Seconds
+    generate_s: Seconds
+    score_queue_s: Seconds
+    score_s: Seconds
+    total_s: Seconds
+
+
+class Interaction(Message):
+    """A task that ended without an answer has one line, with `sample`, `response` and `score` null and a reason."""
+
+    TYPE: ClassVar[str] = "interaction.v1"
+
+    task_id: Identifier
+    input: Prompt
+    response: str | None
+    score: Score | None
+    agent_id: AgentId
+    adapter_version: str
+    timestamp: Timestamp
+    metadata: Metadata
+
+    schema_version: Literal["interaction.v1"] = "interaction.v1"
+    status: Literal["ok", "failed", "expired"] = "ok"
+    reason: str | None = None
+    sample: int | None = Field(ge=0, description="Index in the group.")
+    group_size: int = Field(ge=0)
+    arm: Arm
+    adapter_sha256: Sha256 | None = None
+    prompt_ids: tuple[int, ...] | None = None
+    completion_ids: tuple[int, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+    sampling: Sampling
+    finish_reason: FinishReason | None = None
+    reference: str | None = None
+    criteria: str | None = None
+    task_type: Identifier | None = None
+    session_id: Identifier | None = None
+    engine: str | None = None
+    scoring_agent_id: Identifier | None = None
+    scorer: ScorerIdentity | None = None
+    score_status: ScoreStatus | None = None
+    score_reason: str | None = None
+    latencies: Latencies
+
+    def encode(self) -> bytes:
+        """The drafted fields are always there, null where there is no value."""
+        return self.__pydantic_serializer__.to_json(self)

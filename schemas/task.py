@@ -1,0 +1,37 @@
+"""Task: what a user asks. Three drafted fields are enough; the rest refines how it is answered and judged."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from schemas.message import AgentId, Identifier, Message, Metadata, Record, Timestamp
+
+
+class ChatMessage(Record):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+Prompt = str | Annotated[tuple[ChatMessage, ...], Field(min_length=1)]
+
+
+class Task(Message):
+    """A task for the fleet. The same `task_id` sent again returns the stored result and is not run again."""
+
+    TYPE: ClassVar[str] = "task.v1"
+
+    task_id: Identifier = Field(description="Unique per task; also the idempotency key.")
+    input: Prompt = Field(description="The prompt: text, or chat messages.")
+    metadata: Metadata = Metadata()
+    agent_id: AgentId | None = Field(None, description="Which agent answers; the fleet's default one if absent.")
+    reference: Annotated[str, Field(coerce_numbers_to_str=True)] | None = Field(
+        None, description="The right answer, for scorers that verify. Agents never see it in the prompt."
+    )
+    criteria: str | None = Field(None, description="What a good answer is, for scorers that judge.")
+    samples: int | None = Field(None, ge=1, le=64, description="Group size: answers sampled; the user gets the best.")
+    task_type: Identifier | None = Field(None, description="Stratum: tasks of one type are compared with each other.")
+    session_id: Identifier | None = Field(None, description="Tasks of one session are all given to the same arm.")
+    priority: int = Field(0, ge=0, le=9, description="5 and above overtakes what waits below 5.")
+    deadline: Timestamp | None = Field(None, description="After this moment the task is answered as expired.")

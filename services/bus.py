@@ -1,0 +1,83 @@
+"""The bus as services see it: typed deliveries in, confirmed publishes out. RabbitMQ and the in-memory double implement it.
+
+The one delivery rule: a handler publishes downstream and awaits the confirm, and only then returns; its return is the ack.
+So every hop is at-least-once, and a handler must give the same effect when it sees a delivery again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One message as it came off a queue."""
+
+    queue: str
+    body: bytes
+    type: str | None = None
+    message_id: str | None = None
+    reply_to: str | None = None
+    correlation_id: str | None = None
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    attempt: int = 0
+    """How often a handler asked for `Retry` before."""
+    redelivered: bool = False
+    """True if any handler may have seen it before, wholly or in part (redelivery by the broker, or a retry)."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """As the broker sees it now: messages ready for delivery, and consumers."""
+
+    messages: int
+    consumers: int
+
+
+Handler = Callable[[Delivery], Awaitable[None]]
+
+
+class Bus(Protocol):
+    """Connects by itself, again after every loss, until `stop`."""
+
+    async def start(self) -> None:
+        """Connect and declare the topology. Returns when connected; waits for a broker that is not there yet."""
+
+    async def publish(
+        self,
+        queue: str,
+        body: bytes,
+        *,
+        type: str,
+        message_id: str,
+        reply_to: str | None = None,
+        correlation_id: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Publish to a queue of the topology (routing key = queue name) and return when the broker has confirmed it.
+
+        Persistent. A nack or a lost connection is published again until the time-out. Safe to call concurrently, and
+        meant to be: confirms overlap. Raises PublishTimeout, BusError.
+        """
+
+    async def reply(
+        self, reply_to: str, body: bytes, *, type: str, message_id: str, correlation_id: str | None
+    ) -> bool:
+        """Publish to a user's own queue through the default exchange. False if that queue is gone. Raises PublishTimeout."""
+
+    async def consume(self, queue: str, handler: Handler, *, prefetch: int) -> None:
+        """Hand every delivery of the queue to the handler, up to `prefetch` at once, until `stop`."""
+
+    async def state(self, queue: str) -> QueueState:
+        """Depth and consumers of a queue. Raises BusError if the broker can't say."""
+
+    async def stop(self, grace_s: float) -> bool:
+        """Drain: no new deliveries, let running handlers finish within `grace_s`, hand the rest back, disconnect.
+
+        True if every handler finished.
+        """
+
+    def trouble(self) -> str | None:
+        """Why the bus can't do its work now, as a sentence; None if it can."""

@@ -1,0 +1,55 @@
+"""The tree of everything that can go wrong. Each message says what happened, to what, and what to do about it.
+
+Handlers of messages steer the bus with two of them: `Retry` (later may be better) and `Reject` (never will be).
+Any other exception that leaves a handler is a fault of ours and is retried like `Retry`.
+"""
+
+from __future__ import annotations
+
+
+class RatchetError(Exception):
+    """Root of the tree."""
+
+
+class SettingsError(RatchetError):
+    """A setting is missing or contradicts another; the service does not start."""
+
+
+class Retry(RatchetError):
+    """The message is fine but can't be handled now: it comes back after the next rung of the retry ladder."""
+
+
+class Reject(RatchetError):
+    """The message can't be handled, now or ever: it goes whole to `dead-letters` with this sentence."""
+
+
+class BusError(RatchetError):
+    """The broker can't be reached or does not take messages. Never the message's fault: no attempt is counted."""
+
+
+class PublishTimeout(BusError):
+    """No confirm came within the publish time-out; the message may or may not have arrived."""
+
+
+class JournalError(RatchetError):
+    """A log can't be written or read."""
+
+
+class DiskFull(JournalError):
+    """The log was cut back to its last whole record; nothing that was acknowledged is lost."""
+
+
+class EngineError(RatchetError):
+    """The model can't answer."""
+
+
+class PromptTooLong(EngineError):
+    """No retry mends it: the task is answered as failed."""
+
+
+class AdapterError(EngineError):
+    """An adapter is missing, broken or does not fit the model."""
+
+
+class ScorerError(RatchetError):
+    """The scorer can't be built or asked."""

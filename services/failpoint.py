@@ -1,0 +1,33 @@
+"""Kill this process at a named step: how the fault tests prove that nothing is lost. Off unless the environment asks.
+
+RATCHET_FAILPOINT="fsynced:3" makes the third passage of the step `fsynced` a `kill -9` of the process by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+STEPS = ("received", "worked", "published", "confirmed", "written", "fsynced", "before-ack")
+"""received: off the queue · worked: result computed · published: sent, no confirm yet · confirmed: broker has it ·
+written: log line written, not synced · fsynced: log line on disk · before-ack: all done, upstream not yet acked."""
+
+
+def _parse(text: str) -> tuple[str, int]:
+    step, _, count = text.partition(":")
+    if text and step not in STEPS:
+        raise ValueError(f"RATCHET_FAILPOINT={text!r}: no such step; one of {', '.join(STEPS)}")
+    return step, int(count or 1)
+
+
+_step, _left = _parse(os.environ.get("RATCHET_FAILPOINT", ""))
+
+
+def reach(step: str) -> None:
+    """Passes, unless this is the passage the environment named: then the process is gone."""
+    global _left
+    if step != _step:
+        return
+    _left -= 1
+    if _left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,65 @@
+"""Settings every service shares, read once from the environment (`RATCHET_…`) into one frozen object.
+
+A service adds its own fields in `services/<name>/settings.py`, under its own prefix.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from schemas.message import AgentId
+from services.errors import SettingsError
+from services.topology import Topology, fleet_topology
+
+
+def _names(value: Any) -> Any:
+    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+
+class FleetSettings(BaseSettings):
+    """Each field is an environment variable: `RATCHET_` and the field's name in capitals."""
+
+    model_config = SettingsConfigDict(frozen=True, env_prefix="RATCHET_", extra="ignore")
+
+    amqp_url: SecretStr = Field(
+        SecretStr("amqp://guest:guest@127.0.0.1:5672/"), description="The broker: an AMQP URL with user and password."
+    )
+    agents: Annotated[tuple[AgentId, ...], NoDecode, BeforeValidator(_names)] = Field(
+        ("small",), min_length=1, description="The fleet's agents, by comma; the first answers tasks that name none."
+    )
+    external_scorer: bool = Field(
+        False, description="A scorer that is not ours answers with draft-shaped Rewards: keep each Response for them."
+    )
+    logs_dir: Path = Field(Path("logs"), description="Folder of the two logs and of the index over them.")
+    adapters_dir: Path = Field(Path("adapters"), description="Folder of the adapters.")
+    http_host: str = Field("127.0.0.1", description="Address the service's HTTP server listens on.")
+    publish_timeout_s: float = Field(30.0, gt=0, description="Seconds a publish may wait for its confirm.")
+    drain_grace_s: float = Field(30.0, ge=0, description="Seconds a service may finish its work in after SIGTERM.")
+    max_message_bytes: int = Field(
+        1_048_576,
+        ge=1024,
+        le=16_000_000,
+        description="Largest message a user may send, in bytes; larger go to dead-letters.",
+    )
+    log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR.")
+
+    @property
+    def topology(self) -> Topology:
+        return fleet_topology(self.agents, external_scorer=self.external_scorer)
+
+    @classmethod
+    def read(cls, **given: Any) -> Self:
+        """From the environment; what is `given` goes first. Raises SettingsError naming the variables at fault."""
+        try:
+            return cls(**given)
+        except ValidationError as error:
+            prefix = str(cls.model_config.get("env_prefix", ""))
+            faults = "; ".join(
+                f"{prefix}{'_'.join(map(str, fault['loc'])).upper()}: {fault['msg']}"
+                for fault in error.errors(include_input=False, include_url=False)
+            )
+            raise SettingsError(f"settings can't be used: {faults}") from None
