@@ -1,0 +1,56 @@
+"""A real RabbitMQ for the tests: RATCHET_AMQP_URL if set, else a private node, else a container."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pika
+import pytest
+
+from services.cli.broker import LocalBroker, server_folder
+from services.topology import DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
+
+
+@pytest.fixture(scope="session")
+def amqp_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if url := os.environ.get("RATCHET_AMQP_URL"):
+        yield url
+    elif server_folder():
+        yield from _private_node(tmp_path_factory.mktemp("rabbitmq"))
+    else:
+        yield from _container()
+
+
+def _private_node(folder: Path) -> Iterator[str]:
+    broker = LocalBroker.on_free_ports(folder)
+    node = broker.start()
+    try:
+        broker.wait_until_ready(node)
+        yield broker.url
+    finally:
+        broker.stop(node)
+
+
+def _container() -> Iterator[str]:
+    from testcontainers.rabbitmq import RabbitMqContainer
+
+    with RabbitMqContainer("rabbitmq:4-management") as container:
+        yield f"amqp://guest:guest@{container.get_container_host_ip()}:{container.get_exposed_port(5672)}/%2F"
+
+
+@pytest.fixture
+def namespace(amqp_url: str) -> Iterator[str]:
+    """A prefix of this test's own for every queue and exchange; what was declared under it is deleted afterwards."""
+    prefix = f"t{uuid.uuid4().hex[:8]}."
+    yield prefix
+    topology = fleet_topology(("small", "echo"), external_scorer=True)
+    connection = pika.BlockingConnection(pika.URLParameters(amqp_url))
+    channel = connection.channel()
+    for name in (*topology.names, *(rung.name for rung in topology.rungs)):
+        channel.queue_delete(prefix + name)
+    for name in (EXCHANGE, DEAD_EXCHANGE, UNROUTABLE_EXCHANGE, *(rung.name for rung in topology.rungs)):
+        channel.exchange_delete(prefix + name)
+    connection.close()
