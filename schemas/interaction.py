@@ -62,4 +62,4 @@ class Interaction(Message):
 
     def encode(self) -> bytes:
         """The drafted fields are always there, null where there is no value."""
-        return self.__pydantic_serializer__.to_json(self)
+        return bytes(self.__pydantic_serializer__.to_json(self))

@@ -32,13 +32,13 @@ class Message(Record):
 
     def encode(self) -> bytes:
         """UTF-8 JSON, the drafted fields first, optional fields that are not set left out."""
-        return self.__pydantic_serializer__.to_json(self, exclude_none=True)
+        return bytes(self.__pydantic_serializer__.to_json(self, exclude_none=True))
 
     @classmethod
     def decode(cls, body: bytes | str) -> Self:
         """Raises DecodeError with a sentence that names the fields at fault."""
         try:
-            return cls.__pydantic_validator__.validate_json(body)
+            return cls.model_validate_json(body)
         except ValidationError as error:
             raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
             raise DecodeError(explain(cls.TYPE, error), raw) from None

@@ -37,7 +37,7 @@ class GenerationLatencies(Record):
 
 
 class Response(Message):
-    """`response` is the text of the first sample. `error` says why there is no sample, for failures that no retry mends."""
+    """`response` is the first sample's text. `error` says why there is no sample, for failures that no retry mends."""
 
     TYPE: ClassVar[str] = "response.v1"
 

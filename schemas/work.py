@@ -25,7 +25,7 @@ class Arm(Record):
 
 
 class Sampling(Record):
-    """How answers are sampled. `top_k` 0 and `top_p` 1 mean no filter, so logged log-probabilities are the policy's own."""
+    """How answers are sampled. `top_k` 0 and `top_p` 1 filter nothing: logged log-probabilities are the policy's."""
 
     n: int = Field(1, ge=1, le=64, description="Samples in the group.")
     temperature: float = Field(1.0, ge=0.0, le=5.0)

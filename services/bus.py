@@ -1,14 +1,17 @@
-"""The bus as services see it: typed deliveries in, confirmed publishes out. RabbitMQ and the in-memory double implement it.
+"""The bus as services see it: deliveries in, confirmed publishes out. RabbitMQ and the in-memory double implement it.
 
-The one delivery rule: a handler publishes downstream and awaits the confirm, and only then returns; its return is the ack.
-So every hop is at-least-once, and a handler must give the same effect when it sees a delivery again.
+The one delivery rule: a handler publishes downstream and awaits the confirm, and only then returns; its return is the
+ack. So every hop is at-least-once, and a handler must give the same effect when it sees a delivery again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+from schemas.message import DecodeError, Message
+from services.errors import Reject
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,22 @@ class QueueState:
     consumers: int
 
 
+M = TypeVar("M", bound=Message)
+
+
+def opened(message: type[M], delivery: Delivery) -> M:
+    """The message in a delivery. Raises Reject for another type or version, and for a body that is not one."""
+    if delivery.type and delivery.type != message.TYPE:
+        raise Reject(
+            f"its AMQP type is {delivery.type!r}, but {delivery.queue} takes {message.TYPE}: "
+            f"publish it with that type, or none"
+        )
+    try:
+        return message.decode(delivery.body)
+    except DecodeError as error:
+        raise Reject(error.reason) from None
+
+
 Handler = Callable[[Delivery], Awaitable[None]]
 
 
@@ -56,7 +75,7 @@ class Bus(Protocol):
         correlation_id: str | None = None,
         headers: Mapping[str, Any] | None = None,
     ) -> None:
-        """Publish to a queue of the topology (routing key = queue name) and return when the broker has confirmed it.
+        """Publish to a queue of the topology (routing key = queue name); returns when the broker confirmed it.
 
         Persistent. A nack or a lost connection is published again until the time-out. Safe to call concurrently, and
         meant to be: confirms overlap. Raises PublishTimeout, BusError.

@@ -28,6 +28,9 @@ class FleetSettings(BaseSettings):
     amqp_url: SecretStr = Field(
         SecretStr("amqp://guest:guest@127.0.0.1:5672/"), description="The broker: an AMQP URL with user and password."
     )
+    namespace: str = Field(
+        "", max_length=60, description="Prefix of every queue and exchange, for several fleets on one broker."
+    )
     agents: Annotated[tuple[AgentId, ...], NoDecode, BeforeValidator(_names)] = Field(
         ("small",), min_length=1, description="The fleet's agents, by comma; the first answers tasks that name none."
     )

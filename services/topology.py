@@ -84,15 +84,14 @@ class Topology:
 
     def queue(self, name: str) -> Queue:
         """Raises KeyError for a queue that is not of this fleet."""
-        return next(queue for queue in self.queues if queue.name == name) if name in self.names else _unknown(name)
+        for queue in self.queues:
+            if queue.name == name:
+                return queue
+        raise KeyError(f"no queue {name!r} in this fleet's topology")
 
     @property
     def names(self) -> frozenset[str]:
         return frozenset(queue.name for queue in self.queues)
-
-
-def _unknown(name: str) -> Queue:
-    raise KeyError(f"no queue {name!r} in this fleet's topology")
 
 
 TASKS = "tasks"
@@ -129,22 +128,54 @@ def fleet_topology(agents: tuple[str, ...], *, external_scorer: bool = False) ->
         )
     )
     kept = (
-        Queue(KEPT_RESPONSES, "response.v1", ("agents",), ("orchestrator",), "Copies, until their Rewards come.",
-              single_active_consumer=True),
-    ) if external_scorer else ()  # fmt: skip
-    one = {"single_active_consumer": True}
+        Queue(
+            KEPT_RESPONSES,
+            "response.v1",
+            ("agents",),
+            ("orchestrator",),
+            "Copies, until their Rewards come.",
+            single_active_consumer=True,
+        ),
+    )
     queues = (
-        Queue(TASKS, "task.v1", ("users",), ("orchestrator",), "What users ask.", **one),
+        Queue(TASKS, "task.v1", ("users",), ("orchestrator",), "What users ask.", single_active_consumer=True),
         *work,
         Queue(RESPONSES, "response.v1", ("agents", "orchestrator"), ("scorer",), "Answers that wait for a score."),
-        Queue(DRAFT_RESPONSES, "response.v1", ("scorer",), ("orchestrator",), "Answers without their Work.", **one),
-        *kept,
-        Queue(REWARDS, "reward.v1", ("scorer",), ("orchestrator",), "Scores.", **one),
-        Queue(RESULTS, "result.v1", ("orchestrator",), ("users",), "Answers to users: the newest million, for 7 days.",
-              ttl_ms=7 * DAY_MS, drop_oldest=True, dead_letters=False),
-        Queue(DEAD_LETTERS, "any", ("all", "broker"), ("operator",), "What could not be handled, whole, with the reason.",
-              dead_letters=False),
-        Queue(UNROUTABLE, "any", ("broker",), ("operator",), "What was published under a name no queue has.",
-              dead_letters=False),
-    )  # fmt: skip
+        Queue(
+            DRAFT_RESPONSES,
+            "response.v1",
+            ("scorer",),
+            ("orchestrator",),
+            "Answers without their Work.",
+            single_active_consumer=True,
+        ),
+        *(kept if external_scorer else ()),
+        Queue(REWARDS, "reward.v1", ("scorer",), ("orchestrator",), "Scores.", single_active_consumer=True),
+        Queue(
+            RESULTS,
+            "result.v1",
+            ("orchestrator",),
+            ("users",),
+            "Answers: the newest million, for 7 days.",
+            ttl_ms=7 * DAY_MS,
+            drop_oldest=True,
+            dead_letters=False,
+        ),
+        Queue(
+            DEAD_LETTERS,
+            "any",
+            ("all services", "broker"),
+            ("operator",),
+            "What could not be handled, whole, with the reason in a header.",
+            dead_letters=False,
+        ),
+        Queue(
+            UNROUTABLE,
+            "any",
+            ("broker",),
+            ("operator",),
+            "What was published under a name no queue has.",
+            dead_letters=False,
+        ),
+    )
     return Topology(queues, RETRY_LADDER)

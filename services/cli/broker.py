@@ -1,4 +1,4 @@
-"""A private RabbitMQ node for one machine: an ordinary child process of any user, on loopback, with a folder of its own.
+"""A private RabbitMQ node for one machine: an ordinary child process of any user, on loopback, in its own folder.
 
 For laptops, tests and benchmarks. A production broker is a cluster of its own; this file never talks to one.
 """

@@ -1,0 +1,169 @@
+"""What every service does besides its own work: HTTP for operators, the bus, and an orderly end on SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import uvicorn
+import uvloop
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from services.bus import Bus, Handler
+from services.errors import RatchetError, SettingsError
+from services.settings import FleetSettings
+from services.telemetry import Log, log_to_stdout
+
+log = Log("service")
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A queue, what handles its messages, and how many at once."""
+
+    queue: str
+    handler: Handler
+    prefetch: int
+
+
+class Service(Protocol):
+    name: str
+
+    async def start(self) -> None:
+        """Get ready to handle messages; may take long (load a model, wait as a standby)."""
+
+    def subscriptions(self) -> Sequence[Subscription]:
+        """What to consume, asked once after `start`."""
+
+    def trouble(self) -> str | None:
+        """Why it can't do its work now, as a sentence; None if it can."""
+
+    async def stop(self) -> None:
+        """Release what `start` took; called when no handler runs any more."""
+
+
+class _Server(uvicorn.Server):
+    def capture_signals(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+def _listen(host: str, port: int, service: str) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise SettingsError(
+            f"{service} can't listen on {host}:{port} ({error.strerror}): "
+            f"free the port or set RATCHET_{service.upper()}_HTTP_PORT to another"
+        ) from None
+    return listener
+
+
+class _Front:
+    """/healthz: the process turns. /readyz: it can do its work, or why not. /metrics: for Prometheus."""
+
+    def __init__(self, name: str, trouble: Callable[[], str | None]) -> None:
+        self._name = name
+        self._trouble = trouble
+        routes = [Route("/healthz", self._health), Route("/readyz", self._ready), Route("/metrics", self._metrics)]
+        self.application = Starlette(routes=routes)
+
+    async def _health(self, _: Request) -> Response:
+        return JSONResponse({"service": self._name, "status": "ok"})
+
+    async def _ready(self, _: Request) -> Response:
+        trouble = self._trouble()
+        body = {"service": self._name, "ready": trouble is None, "reason": trouble}
+        return JSONResponse(body, status_code=200 if trouble is None else 503)
+
+    async def _metrics(self, _: Request) -> Response:
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+
+class Runner:
+    """One service from its start to its orderly end."""
+
+    def __init__(self, service: Service, bus: Bus, settings: FleetSettings, http_port: int) -> None:
+        self._service = service
+        self._bus = bus
+        self._settings = settings
+        self._port = http_port
+        self._phase: str | None = "starting"
+        self._stop = asyncio.Event()
+
+    async def run(self) -> None:
+        """Returns after SIGTERM or SIGINT, drained. Raises what made the service fail to start."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+        listener = _listen(self._settings.http_host, self._port, self._service.name)
+        front = _Front(self._service.name, self._trouble)
+        server = _Server(uvicorn.Config(front.application, log_config=None, access_log=False, lifespan="off"))
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            if await self._unless_stopped(self._begin()):
+                await self._stop.wait()
+            await self._end()
+        finally:
+            server.should_exit = True
+            await serving
+
+    def _trouble(self) -> str | None:
+        return self._bus.trouble() or self._service.trouble() or self._phase
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
+        starting = asyncio.create_task(work)
+        stopping = asyncio.create_task(self._stop.wait())
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if starting.done():
+            starting.result()
+            return True
+        starting.cancel()
+        with suppress(asyncio.CancelledError):
+            await starting
+        return False
+
+    async def _begin(self) -> None:
+        self._phase = "connecting to the broker"
+        await self._bus.start()
+        self._phase = "starting"
+        await self._service.start()
+        for subscription in self._service.subscriptions():
+            await self._bus.consume(subscription.queue, subscription.handler, prefetch=subscription.prefetch)
+        self._phase = None
+        log.info("ready", f"{self._service.name} is ready", port=self._port)
+
+    async def _end(self) -> None:
+        self._phase = "draining"
+        log.info("draining", "finishing what is in hand", grace_s=self._settings.drain_grace_s)
+        finished = await self._bus.stop(self._settings.drain_grace_s)
+        await self._service.stop()
+        if not finished:
+            log.warning("handed-back", "the grace time ended: what was not finished goes back to its queue")
+        log.info("stopped", f"{self._service.name} has stopped")
+
+
+def run(service: Service, bus: Bus, settings: FleetSettings, *, http_port: int) -> None:
+    """Run until SIGTERM, then exit with 0. A start that fails is one log line and exit code 1."""
+
+    async def main() -> None:
+        await Runner(service, bus, settings, http_port).run()
+
+    log_to_stdout(service.name, settings.log_level)
+    try:
+        uvloop.run(main())
+    except RatchetError as error:
+        log.error("failed", str(error))
+        sys.exit(1)
