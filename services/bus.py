@@ -84,7 +84,10 @@ class Bus(Protocol):
     async def reply(
         self, reply_to: str, body: bytes, *, type: str, message_id: str, correlation_id: str | None
     ) -> bool:
-        """Publish to a user's own queue through the default exchange. False if that queue is gone. Raises PublishTimeout."""
+        """Publish to a user's own queue, through the default exchange. False if that queue is gone.
+
+        Raises PublishTimeout.
+        """
 
     async def consume(self, queue: str, handler: Handler, *, prefetch: int) -> None:
         """Hand every delivery of the queue to the handler, up to `prefetch` at once, until `stop`."""

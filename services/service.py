@@ -6,8 +6,8 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -53,8 +53,10 @@ class Service(Protocol):
 
 
 class _Server(uvicorn.Server):
-    def capture_signals(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """The Runner handles signals."""
+        yield
 
 
 def _listen(host: str, port: int, service: str) -> socket.socket:
