@@ -1,0 +1,96 @@
+"""Lends the adapter a task's arm asks for: loaded once, under an immutable name, checked against its sha256.
+
+Keeps the number of loaded adapters bounded by unloading what was lent longest ago and is not in use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from schemas.work import BASE_VERSION, Arm
+from services.adapter_folder import adapter_folder, adapter_sha256, served_name
+from services.agent import metrics
+from services.agent.engines.engine import Engine
+from services.errors import AdapterError
+from services.telemetry import Log
+
+log = Log("agent.adapters")
+
+
+@dataclass(frozen=True, slots=True)
+class LentAdapter:
+    """`name` is what the engine knows it by."""
+
+    name: str
+    sha256: str
+
+
+class AdapterShelf:
+    def __init__(self, engine: Engine, agent_id: str, adapters_dir: Path, *, max_loaded: int) -> None:
+        self._engine = engine
+        self._agent_id = agent_id
+        self._dir = adapters_dir
+        self._max_loaded = max_loaded
+        self._changing = asyncio.Lock()
+        self._in_use: Counter[str] = Counter()
+        self._by_last_use: OrderedDict[str, None] = OrderedDict()
+        self._content: dict[str, str] = {}
+
+    @asynccontextmanager
+    async def lend(self, arm: Arm) -> AsyncIterator[LentAdapter | None]:
+        """The arm's adapter, loaded until the block ends; None for the base model.
+
+        Raises AdapterError (missing, broken, or not the content the arm names) and EngineError (the engine is away).
+        """
+        if arm.adapter_version == BASE_VERSION:
+            yield None
+            return
+        sha256 = arm.adapter_sha256 or await self._sha256_on_disk(arm.adapter_version)
+        adapter = LentAdapter(served_name(self._agent_id, arm.adapter_version, sha256), sha256)
+        self._in_use[adapter.name] += 1
+        try:
+            await self._ensure_loaded(adapter, arm.adapter_version)
+            yield adapter
+        finally:
+            self._in_use[adapter.name] -= 1
+
+    async def _sha256_on_disk(self, version: str) -> str:
+        if version not in self._content:
+            folder = adapter_folder(self._dir, self._agent_id, version)
+            self._content[version] = await asyncio.to_thread(adapter_sha256, folder)
+        return self._content[version]
+
+    async def _ensure_loaded(self, adapter: LentAdapter, version: str) -> None:
+        async with self._changing:
+            if adapter.name not in self._engine.adapters():
+                await self._check(adapter, version)
+                await self._make_room()
+                await self._engine.load_adapter(adapter.name, adapter_folder(self._dir, self._agent_id, version))
+                log.info("adapter-loaded", f"loaded {adapter.name}", version=version)
+            self._by_last_use[adapter.name] = None
+            self._by_last_use.move_to_end(adapter.name)
+            metrics.adapters_loaded.set(len(self._engine.adapters()))
+
+    async def _check(self, adapter: LentAdapter, version: str) -> None:
+        """The folder is read again: a name must never be given to other weights than its own."""
+        self._content.pop(version, None)
+        found = await self._sha256_on_disk(version)
+        if found != adapter.sha256:
+            raise AdapterError(
+                f"adapter {version} of agent {self._agent_id} is not the one that was registered: its sha256 is "
+                f"{found[:8]}…, not {adapter.sha256[:8]}…; restore the folder, or roll back"
+            )
+
+    async def _make_room(self) -> None:
+        for name in list(self._engine.adapters() - self._by_last_use.keys()) + list(self._by_last_use):
+            if len(self._engine.adapters()) < self._max_loaded:
+                return
+            if not self._in_use[name]:
+                await self._engine.unload_adapter(name)
+                self._by_last_use.pop(name, None)
+                log.info("adapter-unloaded", f"unloaded {name} to make room")

@@ -1,0 +1,61 @@
+"""An engine that answers with its input: measures and tests everything around a model. Has no tokens, so no limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from schemas.response import Sample
+from services.agent.engines.engine import Generation, GenerationRequest
+from services.agent.settings import AgentSettings
+from services.errors import AdapterError, EngineError
+
+
+class EchoEngine:
+    """Every sample is the text of the last chat message; with an adapter, `<adapter>: ` stands before it."""
+
+    batches_itself = True
+    identity = "echo"
+
+    def __init__(self, latency_s: float = 0.0) -> None:
+        self._latency_s = latency_s
+        self._adapters: set[str] = set()
+
+    @classmethod
+    def from_settings(cls, settings: AgentSettings) -> Self:
+        return cls(settings.agent_echo_latency_s)
+
+    async def start(self) -> None:
+        pass
+
+    async def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
+        if self._latency_s:
+            await asyncio.sleep(self._latency_s)
+        return [self._answer(request) for request in requests]
+
+    def _answer(self, request: GenerationRequest) -> Generation | EngineError:
+        if request.adapter is not None and request.adapter not in self._adapters:
+            return AdapterError(f"the echo engine has no adapter {request.adapter!r}: load it first")
+        text = request.prompt if isinstance(request.prompt, str) else request.prompt[-1].content
+        if request.adapter is not None:
+            text = f"{request.adapter}: {text}"
+        return Generation((Sample(text=text, finish_reason="stop"),) * request.sampling.n)
+
+    async def load_adapter(self, name: str, path: Path) -> None:
+        if not path.is_dir():
+            raise AdapterError(f"no adapter folder {path} to load {name!r} from: restore it, or roll the agent back")
+        self._adapters.add(name)
+
+    async def unload_adapter(self, name: str) -> None:
+        self._adapters.discard(name)
+
+    def adapters(self) -> frozenset[str]:
+        return frozenset(self._adapters)
+
+    def trouble(self) -> str | None:
+        return None
+
+    async def stop(self) -> None:
+        pass

@@ -1,0 +1,75 @@
+"""The engine as the agent sees it: prompts in, groups of samples out. Knows no bus and no messages but their values.
+
+A new engine is a class with `from_settings`, registered by name in the entry point group `ratchet.engines`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, Self
+
+from schemas.response import Sample
+from schemas.task import Prompt
+from schemas.work import Sampling
+from services.agent.settings import AgentSettings
+from services.errors import EngineError
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """A prompt, how often and how to sample it, and the adapter to answer with (None: the base model)."""
+
+    prompt: Prompt
+    sampling: Sampling
+    adapter: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """`samples` has `sampling.n` entries. `prompt_ids` is None for an engine without tokens."""
+
+    samples: tuple[Sample, ...]
+    prompt_ids: tuple[int, ...] | None = None
+
+
+class Engine(Protocol):
+    """All methods are called from one event loop, and none blocks it."""
+
+    batches_itself: bool
+    """True: call `generate` as often and as concurrently as requests come. False: one call at a time, with many."""
+
+    @classmethod
+    def from_settings(cls, settings: AgentSettings) -> Self: ...
+
+    async def start(self) -> None:
+        """Get the model ready. Raises EngineError with the reason if there is none."""
+
+    async def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
+        """One answer a request, in order; a request that can't be answered has its error there and harms no other.
+
+        PromptTooLong and AdapterError as values: no retry mends them. Any other EngineError may pass.
+        """
+
+    async def load_adapter(self, name: str, path: Path) -> None:
+        """Make an adapter folder (PEFT's format) available under a name that never means another. Raises AdapterError.
+
+        Loading a name that is already there changes nothing.
+        """
+
+    async def unload_adapter(self, name: str) -> None:
+        """Forget an adapter; requests already running with it end well. A name that is not there is no error."""
+
+    def adapters(self) -> frozenset[str]:
+        """Names that can be asked for."""
+
+    @property
+    def identity(self) -> str:
+        """Kind of engine, model and revision, for the log: `transformers small@1f2e3d4c5b6a`. Known after `start`."""
+
+    def trouble(self) -> str | None:
+        """Why it can't generate now, as a sentence; None if it can."""
+
+    async def stop(self) -> None:
+        """Release the model; what still runs is cut short."""

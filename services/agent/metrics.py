@@ -1,0 +1,46 @@
+"""What the agent counts, for Prometheus; all by adapter version where one answers."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from schemas.response import GenerationLatencies
+from services.agent.engines.engine import Generation
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+tokens_generated = Counter("ratchet_agent_tokens_total", "Tokens sampled.", ["adapter_version"])
+samples_generated = Counter(
+    "ratchet_agent_samples_total", "Samples, by why they ended.", ["adapter_version", "finish_reason"]
+)
+generate_seconds = Histogram(
+    "ratchet_agent_generate_seconds",
+    "Seconds to answer a task, batching included.",
+    ["adapter_version"],
+    buckets=SECONDS,
+)
+queue_seconds = Histogram(
+    "ratchet_agent_queue_seconds", "Seconds from admission to the agent.", ["adapter_version"], buckets=SECONDS
+)
+batch_samples = Histogram(
+    "ratchet_agent_batch_samples", "Samples generated in one call.", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256)
+)
+tasks = Counter(
+    "ratchet_agent_tasks_total",
+    "Work handled, by outcome: answered, failed (no retry mends it), expired, retried.",
+    ["outcome"],
+)
+adapters_loaded = Gauge("ratchet_agent_adapters_loaded", "Adapters the engine holds.")
+
+
+def observe(version: str, answer: Generation | Exception, latencies: GenerationLatencies) -> None:
+    """Count one finished Work."""
+    queue_seconds.labels(version).observe(latencies.queue_s)
+    if isinstance(answer, Exception):
+        tasks.labels("failed").inc()
+        return
+    tasks.labels("answered").inc()
+    generate_seconds.labels(version).observe(latencies.generate_s)
+    for sample in answer.samples:
+        samples_generated.labels(version, sample.finish_reason).inc()
+    tokens_generated.labels(version).inc(sum(len(sample.completion_ids or ()) for sample in answer.samples))

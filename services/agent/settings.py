@@ -1,0 +1,40 @@
+"""The agent's settings, on top of the fleet's."""
+
+from __future__ import annotations
+
+from pydantic import Field, SecretStr
+
+from schemas.message import AgentId
+from services.settings import FleetSettings
+
+
+class AgentSettings(FleetSettings):
+    agent_id: AgentId = Field("small", description="Which of the fleet's agents this process is.")
+    agent_http_port: int = Field(8710, ge=0, le=65535, description="Port of the agent's HTTP server.")
+    agent_engine: str = Field(
+        "transformers", description="What it generates with: transformers, vllm, echo, or an entry point's name."
+    )
+    agent_model: str = Field(
+        "models/small", description="The base model: a Hugging Face folder or hub name; for vllm the name it serves."
+    )
+    agent_model_revision: str | None = Field(None, description="Commit of a hub model; the newest if not set.")
+    agent_tokenizer: str | None = Field(
+        None, description="For vllm: folder or hub name of the tokenizer; the server's own /tokenize if not set."
+    )
+    agent_dtype: str = Field(
+        "auto", pattern="^(auto|float32|bfloat16|float16)$", description="Number format of weights."
+    )
+    agent_device: str = Field("auto", description="auto, cpu, or a torch device such as cuda:0.")
+    agent_threads: int = Field(1, ge=1, description="torch threads on a CPU; 1 is fastest for small or busy machines.")
+    agent_max_batch: int = Field(64, ge=1, description="Samples generated at once.")
+    agent_prefetch: int = Field(
+        64, ge=1, le=10_000, description="Tasks held at once: enough to fill the next batch while one is generated."
+    )
+    agent_max_adapters: int = Field(
+        4, ge=1, description="Adapters kept loaded; the least recently used one goes first."
+    )
+    agent_seed: int | None = Field(None, description="Seed of the sampling; random if not set.")
+    agent_vllm_url: str = Field("http://127.0.0.1:8000", description="An OpenAI-compatible server, without /v1.")
+    agent_vllm_api_key: SecretStr | None = Field(None, description="Its API key, if it asks for one.")
+    agent_generation_timeout_s: float = Field(600.0, gt=0, description="Seconds the vllm server may take for one task.")
+    agent_echo_latency_s: float = Field(0.0, ge=0, description="For echo: seconds each answer takes.")

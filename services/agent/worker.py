@@ -1,0 +1,145 @@
+"""The agent: a Work in, a Response out. Adapters come from adapters.py; generating is the engine's, delivery the bus's."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from schemas.message import DecodeError, Metadata
+from schemas.response import GenerationLatencies, Response
+from schemas.work import Work
+from services import failpoint
+from services.agent import metrics
+from services.agent.adapters import AdapterShelf, LentAdapter
+from services.agent.engines.engine import Engine, Generation, GenerationRequest
+from services.agent.recent import RecentAnswers
+from services.agent.settings import AgentSettings
+from services.batcher import Batcher
+from services.bus import Bus, Delivery
+from services.errors import AdapterError, EngineError, PromptTooLong, Reject, Retry
+from services.service import Subscription
+from services.telemetry import Log, task_in_hand
+from services.topology import HIGH_PRIORITY, RESPONSES, work_queue
+
+log = Log("agent")
+
+ENGINE_POLL_S = 0.5
+"""Seconds between two looks at an engine that is away."""
+
+
+class AgentWorker:
+    """Answers the Work of one agent. Every Work ends as a Response, an expired task, or a raised Retry or Reject."""
+
+    name = "agent"
+
+    def __init__(self, settings: AgentSettings, bus: Bus, engine: Engine) -> None:
+        self._agent_id = settings.agent_id
+        self._prefetch = settings.agent_prefetch
+        self._bus = bus
+        self._engine = engine
+        self._shelf = AdapterShelf(
+            engine, settings.agent_id, settings.adapters_dir, max_loaded=settings.agent_max_adapters
+        )
+        self._batcher: Batcher[GenerationRequest, Generation] = Batcher(
+            self._generate_batch, max_batch=settings.agent_max_batch, size_of=lambda request: request.sampling.n
+        )
+        self._recent = RecentAnswers()
+
+    async def start(self) -> None:
+        await self._engine.start()
+        log.info("engine-started", f"answering with {self._engine.identity}", agent_id=self._agent_id)
+
+    def subscriptions(self) -> Sequence[Subscription]:
+        queues = (work_queue(self._agent_id), work_queue(self._agent_id, priority=HIGH_PRIORITY))
+        return [Subscription(queue, self.handle, self._prefetch) for queue in queues]
+
+    def trouble(self) -> str | None:
+        return self._engine.trouble()
+
+    async def stop(self) -> None:
+        await self._engine.stop()
+        await self._recent.stop()
+
+    async def handle(self, delivery: Delivery) -> None:
+        """Publish the Response to one Work. A Work seen before gets the answer it got before."""
+        work = self._read(delivery)
+        task_in_hand.set(work.task_id)
+        if not await self._in_time(work):
+            metrics.tasks.labels("expired").inc()
+            log.info("expired", "not answered: the deadline passed while it waited", deadline=work.deadline)
+            return
+        body = await self._recent.answer((work.task_id, work.arm.sequence), lambda: self._respond(work))
+        failpoint.reach("worked")
+        await self._bus.publish(RESPONSES, body, type=Response.TYPE, message_id=f"{work.task_id}/response")
+
+    def _read(self, delivery: Delivery) -> Work:
+        try:
+            work = Work.decode(delivery.body)
+        except DecodeError as error:
+            raise Reject(error.reason) from error
+        if work.agent_id != self._agent_id:
+            raise Reject(f"this Work is for agent {work.agent_id!r} but lay in the queue of {self._agent_id!r}")
+        return work
+
+    async def _in_time(self, work: Work) -> bool:
+        """Wait while the engine is away, so that its absence costs no task its attempts. False: too late."""
+        while now() < work.deadline:
+            if self._engine.trouble() is None:
+                return True
+            await asyncio.sleep(ENGINE_POLL_S)
+        return False
+
+    async def _respond(self, work: Work) -> bytes:
+        queue_s = max(0.0, (now() - work.admitted_at).total_seconds())
+        started = time.perf_counter()
+        adapter: LentAdapter | None = None
+        try:
+            async with self._shelf.lend(work.arm) as adapter:
+                answer: Generation | EngineError = await self._generate(work, adapter)
+        except (PromptTooLong, AdapterError) as error:
+            answer = error
+        except EngineError as error:
+            metrics.tasks.labels("retried").inc()
+            raise Retry(f"the engine could not answer task {work.task_id}: {error}") from error
+        latencies = GenerationLatencies(queue_s=queue_s, generate_s=time.perf_counter() - started)
+        metrics.observe(work.arm.adapter_version, answer, latencies)
+        return self._response(work, answer, adapter, latencies).encode()
+
+    async def _generate(self, work: Work, adapter: LentAdapter | None) -> Generation:
+        request = GenerationRequest(work.input, work.sampling, adapter.name if adapter else None)
+        if not self._engine.batches_itself:
+            return await self._batcher.submit(request, priority=work.priority)
+        (answer,) = await self._generate_batch([request])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def _generate_batch(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
+        metrics.batch_samples.observe(sum(request.sampling.n for request in requests))
+        return await self._engine.generate(requests)
+
+    def _response(
+        self, work: Work, answer: Generation | EngineError, adapter: LentAdapter | None, latencies: GenerationLatencies
+    ) -> Response:
+        samples = answer.samples if isinstance(answer, Generation) else ()
+        return Response(
+            task_id=work.task_id,
+            response=samples[0].text if samples else "",
+            agent_id=self._agent_id,
+            metadata=Metadata(timestamp=now()),
+            samples=samples,
+            error=None if isinstance(answer, Generation) else str(answer),
+            prompt_ids=answer.prompt_ids if isinstance(answer, Generation) else None,
+            sampling=work.sampling,
+            adapter_version=work.arm.adapter_version,
+            adapter_sha256=adapter.sha256 if adapter else work.arm.adapter_sha256,
+            engine=self._engine.identity,
+            latencies=latencies,
+            work=work,
+        )
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
