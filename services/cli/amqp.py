@@ -1,0 +1,73 @@
+"""One short-lived connection to the broker for a command that asks or moves messages, its failures as sentences."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit, urlunsplit
+
+import pika
+from pika.adapters.blocking_connection import BlockingConnection
+from pika.exceptions import AMQPConnectionError, AMQPError, ProbableAuthenticationError
+
+from services.cli.fleet_folder import FleetFolder
+from services.errors import BusError
+
+DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/"
+SOCKET_TIMEOUT_S = 5.0
+
+
+class BrokerUnreachable(BusError):
+    """Nobody answers at the AMQP URL, or not with these credentials."""
+
+
+def amqp_url() -> str:
+    """RATCHET_AMQP_URL, else the broker of the fleet started here, else a broker's usual address on this machine."""
+    if url := os.environ.get("RATCHET_AMQP_URL"):
+        return url
+    record = FleetFolder.here().record()
+    return record.amqp_url if record else DEFAULT_URL
+
+
+def without_password(url: str) -> str:
+    """For people to read: amqp://user@host:port/vhost."""
+    parts = urlsplit(url)
+    user = f"{parts.username}@" if parts.username else ""
+    port = f":{parts.port}" if parts.port else ""
+    return urlunsplit((parts.scheme, f"{user}{parts.hostname or ''}{port}", parts.path, "", ""))
+
+
+def parameters(url: str) -> pika.URLParameters:
+    """Raises BrokerUnreachable for what is not an AMQP URL."""
+    try:
+        given = pika.URLParameters(url)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise BrokerUnreachable(f"{url!r} is not an AMQP URL ({error}): set RATCHET_AMQP_URL") from None
+    given.socket_timeout = SOCKET_TIMEOUT_S
+    given.blocked_connection_timeout = 30.0
+    return given
+
+
+def unreachable(url: str, error: BaseException) -> BrokerUnreachable:
+    refused = isinstance(error, ProbableAuthenticationError)
+    why = "it refuses the user or password" if refused else "nobody answers"
+    return BrokerUnreachable(
+        f"no broker at {without_password(url)}: {why}. `ratchet up` starts one; or set RATCHET_AMQP_URL to yours"
+    )
+
+
+@contextmanager
+def connected(url: str) -> Iterator[BlockingConnection]:
+    """Raises BrokerUnreachable; an error of the broker within the block becomes a BusError."""
+    try:
+        connection = BlockingConnection(parameters(url))
+    except (AMQPConnectionError, OSError) as error:
+        raise unreachable(url, error) from None
+    try:
+        yield connection
+    except AMQPError as error:
+        raise BusError(f"the broker at {without_password(url)} refused: {error!r}") from error
+    finally:
+        if connection.is_open:
+            connection.close()

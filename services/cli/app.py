@@ -1,0 +1,35 @@
+"""Which commands there are. Light on purpose: `--help` must not wait for pydantic, pika or a model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from services.cli.commands import down, models, up
+from services.cli.faults import FaultsAsSentences
+
+EPILOG = (
+    "Exit codes: 0 all well · 1 a task failed, or something is not healthy · 2 what was typed makes no sense · "
+    "3 no broker answers · 4 what was waited for did not happen in time."
+)
+
+app = typer.Typer(
+    cls=FaultsAsSentences,
+    help="A fleet in which a small model answers tasks, a bigger one scores the answers, and nothing is lost.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+
+@app.callback()
+def options(debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False) -> None:
+    """Options of every command."""
+
+
+app.command()(up.up)
+app.command()(down.down)
+app.add_typer(models.models, name="models")
