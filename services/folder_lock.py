@@ -1,0 +1,60 @@
+"""An exclusive lock on a folder: the orchestrator's leader lock. It dies with its process, kill -9 included.
+
+It is a flock on `<folder>/.lock`, so it holds between processes that see the same file system; not every network file
+system keeps that promise. A child forked (not spawned) while the lock is held keeps it alive.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from pathlib import Path
+
+
+class FolderLock:
+    """Taken by at most one process, and within it by at most one FolderLock, at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / ".lock"
+        self._fd: int | None = None
+
+    def try_acquire(self) -> bool:
+        """Never waits. True if the lock is held now, also when it already was."""
+        if self._fd is not None:
+            return True
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        if not self._lock(fd):
+            os.close(fd)
+            return False
+        self._sign(fd)
+        self._fd = fd
+        return True
+
+    def release(self) -> None:
+        """Gives the lock up; harmless if it is not held."""
+        if self._fd is not None:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            os.close(self._fd)
+            self._fd = None
+
+    def holder(self) -> str:
+        """Who holds it, or held it last, as `pid 123 on host`; for a message to a person."""
+        try:
+            return self.path.read_text("utf-8", "replace").strip() or "nobody"
+        except FileNotFoundError:
+            return "nobody"
+
+    def _lock(self, fd: int) -> bool:
+        """False if another holds it, or if somebody removed the file after we opened it: it would lock nobody out."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return self.path.stat().st_ino == os.fstat(fd).st_ino
+        except (BlockingIOError, FileNotFoundError):
+            return False
+
+    @staticmethod
+    def _sign(fd: int) -> None:
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
