@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.message import AgentId, Identifier, Message, Metadata, Record, Score, Seconds, Sha256, Timestamp
+from schemas.message import Identifier, Message, Metadata, Record, Score, Seconds, Sha256, Timestamp
 from schemas.response import FinishReason
 from schemas.reward import ScorerIdentity, ScoreStatus
 from schemas.task import Prompt
@@ -32,7 +32,7 @@ class Interaction(Message):
     input: Prompt
     response: str | None
     score: Score | None
-    agent_id: AgentId
+    agent_id: Identifier
     adapter_version: str
     timestamp: Timestamp
     metadata: Metadata

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.message import AgentId, Identifier, Message, Metadata, Record, Seconds, Sha256
+from schemas.message import Identifier, Message, Metadata, Record, Seconds, Sha256
 from schemas.work import Sampling, Work
 
 FinishReason = Literal["stop", "length"]
@@ -43,7 +43,7 @@ class Response(Message):
 
     task_id: Identifier
     response: str
-    agent_id: AgentId
+    agent_id: Identifier
     metadata: Metadata = Metadata()
     samples: tuple[Sample, ...] = ()
     error: str | None = None

@@ -1,0 +1,53 @@
+"""From a Task to a Work: the agent, the arm, the group size, the deadline. Pure; it knows no clock and no queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from schemas.task import Task
+from schemas.work import Arm, Sampling, Work
+from services.errors import Reject
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionPolicy:
+    """What the fleet decides where a task does not say."""
+
+    agents: tuple[str, ...]
+    sampling: Sampling
+    deadline: timedelta
+    """How long a task may take."""
+
+    def agent_for(self, task: Task) -> str:
+        """The agent the task names, or the fleet's first. Raises Reject for one that is not of this fleet."""
+        if task.agent_id is None:
+            return self.agents[0]
+        if task.agent_id not in self.agents:
+            raise Reject(f"unknown agent {task.agent_id!r}: this fleet has {', '.join(self.agents)} (RATCHET_AGENTS)")
+        return task.agent_id
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a task's answer goes, besides the queue of results."""
+
+    reply_to: str | None = None
+    correlation_id: str | None = None
+
+
+def admit(task: Task, policy: AdmissionPolicy, *, sequence: int, now: datetime, origin: Origin) -> Work:
+    """The Work for a task that was not seen before. No experiment runs: the arm is the primary. Raises Reject."""
+    sampling = policy.sampling
+    if task.samples is not None:
+        sampling = sampling.model_copy(update={"n": task.samples})
+    fields = task.__dict__ | {
+        "agent_id": policy.agent_for(task),
+        "deadline": task.deadline or now + policy.deadline,
+        "arm": Arm(sequence=sequence),
+        "sampling": sampling,
+        "admitted_at": now,
+        "reply_to": origin.reply_to,
+        "correlation_id": origin.correlation_id,
+    }
+    return Work.model_construct(**fields)

@@ -1,0 +1,160 @@
+"""Which tasks are known, open or closed, and with which Result: a cache over the two logs, in a file, so that a year of
+tasks costs no memory.
+
+It is current up to one byte of each log, which it stores with what it knows, in one transaction; what a kill cut off is
+read again from the logs. It never runs ahead of them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.errors import JournalError
+
+SCHEMA_VERSION = 1
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS tasks (
+    sequence INTEGER PRIMARY KEY,
+    task_id TEXT NOT NULL UNIQUE,
+    deadline REAL NOT NULL,
+    logged INTEGER NOT NULL DEFAULT 0,
+    work BLOB,
+    result BLOB
+);
+CREATE INDEX IF NOT EXISTS open_tasks ON tasks (deadline) WHERE result IS NULL;
+CREATE TABLE IF NOT EXISTS waiters (
+    task_id TEXT NOT NULL, reply_to TEXT NOT NULL, correlation_id TEXT, UNIQUE (task_id, reply_to, correlation_id)
+);
+CREATE TABLE IF NOT EXISTS kept (task_id TEXT PRIMARY KEY, response BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS positions (log TEXT PRIMARY KEY, position INTEGER NOT NULL);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is known of one task."""
+
+    sequence: int
+    task_id: str
+    logged: int
+    """How many of its samples are in the log."""
+    work: bytes | None
+    """The Work, while the task is open, or closed without an answer and its user not yet told."""
+    result: bytes | None
+    """The Result, once it is closed."""
+
+
+class TaskIndex:
+    """One connection, used by one thread at a time. Changes are visible to it at once and durable at `commit`."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens or creates it. Raises JournalError for a file that is not an index of this version."""
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            self._prepare()
+        except sqlite3.DatabaseError as error:
+            self._db.close()
+            raise JournalError(f"the index {path} can't be read ({error}); it is only a cache, delete it") from None
+
+    def _prepare(self) -> None:
+        execute = self._db.execute
+        version = execute("PRAGMA user_version").fetchone()[0]
+        if version not in (0, SCHEMA_VERSION):
+            raise sqlite3.DatabaseError(f"it has version {version}, this orchestrator knows {SCHEMA_VERSION}")
+        execute("PRAGMA journal_mode = WAL")
+        execute("PRAGMA synchronous = NORMAL")
+        execute("PRAGMA cache_size = -65536")
+        self._db.executescript(SCHEMA)
+        execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        execute("BEGIN")
+
+    def commit(self) -> None:
+        """Make everything so far survive a kill."""
+        self._db.execute("COMMIT")
+        self._db.execute("BEGIN")
+
+    def close(self) -> None:
+        self._db.execute("COMMIT")
+        self._db.close()
+
+    def position(self, log: str) -> int:
+        """Up to which byte of a log the index is current."""
+        row = self._db.execute("SELECT position FROM positions WHERE log = ?", (log,)).fetchone()
+        return int(row[0]) if row else 0
+
+    def set_position(self, log: str, position: int) -> None:
+        self._db.execute("INSERT OR REPLACE INTO positions VALUES (?, ?)", (log, position))
+
+    def next_sequence(self) -> int:
+        return int(self._db.execute("SELECT coalesce(max(sequence), -1) + 1 FROM tasks").fetchone()[0])
+
+    def find(self, task_id: str) -> Entry | None:
+        row = self._db.execute(
+            "SELECT sequence, task_id, logged, work, result FROM tasks WHERE task_id = ?", (task_id,)
+        ).fetchone()
+        return Entry(*row) if row else None
+
+    def open(self, sequence: int, task_id: str, deadline: float, work: bytes) -> None:
+        """A task was admitted. `deadline` in seconds since the epoch."""
+        self._db.execute(
+            "INSERT OR IGNORE INTO tasks (sequence, task_id, deadline, work) VALUES (?, ?, ?, ?)",
+            (sequence, task_id, deadline, work),
+        )
+
+    def count_logged(self, task_id: str, logged: int) -> None:
+        """Some samples of an open task are in the log: what a kill in the middle of its group left."""
+        self._db.execute("UPDATE tasks SET logged = max(logged, ?) WHERE task_id = ?", (logged, task_id))
+
+    def settle(self, task_id: str, *, logged: int, result: bytes) -> None:
+        """A task is closed. The first Result stays; only the count of logged samples may grow later.
+
+        With no sample logged its Work stays too, until `forget_work`.
+        """
+        self._db.execute(
+            "UPDATE tasks SET logged = max(logged, ?1), result = coalesce(result, ?2), "
+            "work = CASE WHEN ?1 > 0 THEN NULL ELSE work END WHERE task_id = ?3",
+            (logged, result, task_id),
+        )
+
+    def forget_work(self, task_id: str) -> None:
+        self._db.execute("UPDATE tasks SET work = NULL WHERE task_id = ?", (task_id,))
+
+    def overdue(self, now: float, limit: int) -> list[Entry]:
+        """Open tasks whose deadline passed, the longest overdue first. `now` in seconds since the epoch."""
+        rows = self._db.execute(
+            "SELECT sequence, task_id, logged, work, result FROM tasks "
+            "WHERE result IS NULL AND deadline < ? ORDER BY deadline LIMIT ?",
+            (now, limit),
+        )
+        return [Entry(*row) for row in rows]
+
+    def count(self) -> tuple[int, int]:
+        """Known tasks, and open ones among them. The first is exact as long as no log was deleted."""
+        opened = self._db.execute("SELECT count(*) FROM tasks WHERE result IS NULL").fetchone()[0]
+        return self.next_sequence(), int(opened)
+
+    def add_waiter(self, task_id: str, reply_to: str, correlation_id: str | None) -> None:
+        """One more queue that wants the Result of an open task; durable at once."""
+        self._db.execute("INSERT OR IGNORE INTO waiters VALUES (?, ?, ?)", (task_id, reply_to, correlation_id))
+        self.commit()
+
+    def waiters(self, task_id: str) -> Iterator[tuple[str, str | None]]:
+        yield from self._db.execute("SELECT reply_to, correlation_id FROM waiters WHERE task_id = ?", (task_id,))
+
+    def forget_waiters(self, task_id: str) -> None:
+        self._db.execute("DELETE FROM waiters WHERE task_id = ?", (task_id,))
+
+    def keep_response(self, task_id: str, response: bytes) -> None:
+        """For the draft-shaped Reward to come; durable at once."""
+        self._db.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", (task_id, response))
+        self.commit()
+
+    def kept_response(self, task_id: str) -> bytes | None:
+        row = self._db.execute("SELECT response FROM kept WHERE task_id = ?", (task_id,)).fetchone()
+        return row[0] if row else None
+
+    def forget_response(self, task_id: str) -> None:
+        self._db.execute("DELETE FROM kept WHERE task_id = ?", (task_id,))

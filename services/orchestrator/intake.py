@@ -1,0 +1,129 @@
+"""Tasks in: refuse the broken, repeat the answered, admit the new.
+
+The write-ahead line is on disk before the Work leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import datetime
+
+from schemas.task import Task
+from schemas.work import Work
+from services import failpoint
+from services.bus import Bus, Delivery, opened
+from services.errors import Reject
+from services.orchestrator import metrics
+from services.orchestrator.admission import AdmissionPolicy, Origin, admit
+from services.orchestrator.answers import Answers
+from services.orchestrator.index import Entry
+from services.orchestrator.ledger import Ledger
+from services.telemetry import task_in_hand
+from services.topology import work_queue
+
+
+class Intake:
+    """Handles `tasks`. A task seen before is answered from the index, or left alone while it is being worked on."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        ledger: Ledger,
+        answers: Answers,
+        policy: AdmissionPolicy,
+        *,
+        max_message_bytes: int,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._bus = bus
+        self._ledger = ledger
+        self._answers = answers
+        self._policy = policy
+        self._max_bytes = max_message_bytes
+        self._clock = clock
+        self._admitting: dict[str, asyncio.Event] = {}
+
+    async def handle(self, delivery: Delivery) -> None:
+        origin = Origin(delivery.reply_to, delivery.correlation_id)
+        try:
+            task = self._opened(delivery)
+        except Reject as refusal:
+            metrics.tasks_refused.inc()
+            await self._answers.refuse(_task_id_of(delivery.body), str(refusal), origin)
+            raise
+        task_in_hand.set(task.task_id)
+        await self._accept(task, origin, seen_before=delivery.redelivered)
+
+    def _opened(self, delivery: Delivery) -> Task:
+        if len(delivery.body) > self._max_bytes:
+            raise Reject(
+                f"too large: {len(delivery.body):,} bytes, at most {self._max_bytes:,} "
+                f"(RATCHET_MAX_MESSAGE_BYTES): send a reference to the data instead"
+            )
+        task = opened(Task, delivery)
+        self._policy.agent_for(task)
+        return task
+
+    async def _accept(self, task: Task, origin: Origin, *, seen_before: bool) -> None:
+        while (other := self._admitting.get(task.task_id)) is not None:
+            await other.wait()
+        known = self._ledger.find(task.task_id)
+        if known is not None:
+            metrics.tasks_repeated.inc()
+            await self._repeat(known, origin, seen_before=seen_before)
+            return
+        done = self._admitting[task.task_id] = asyncio.Event()
+        try:
+            body, work = await self._admit(task, origin)
+        finally:
+            del self._admitting[task.task_id]
+            done.set()
+        await self._send(work, body)
+
+    async def _admit(self, task: Task, origin: Origin) -> tuple[bytes, Work]:
+        sequence = self._ledger.next_sequence()
+        work = admit(task, self._policy, sequence=sequence, now=self._clock(), origin=origin)
+        body = await self._ledger.admit(work)
+        metrics.tasks_admitted.labels(work.agent_id).inc()
+        failpoint.reach("worked")
+        return body, work
+
+    async def _repeat(self, known: Entry, origin: Origin, *, seen_before: bool) -> None:
+        """The same task again: its stored Result; or, while it is open, a place among those who wait for it.
+
+        Where it may have been us who saw it before, its Work may never have left: it is sent again.
+        """
+        if known.result is not None:
+            await self._answers.send(known.task_id, known.result, origin)
+        elif known.work is not None:
+            work = Work.decode(known.work)
+            if origin.reply_to and origin != Origin(work.reply_to, work.correlation_id):
+                self._ledger.index.add_waiter(known.task_id, origin.reply_to, origin.correlation_id)
+            if seen_before:
+                await self._send(work, known.work)
+
+    async def _send(self, work: Work, body: bytes) -> None:
+        await self._bus.publish(
+            work_queue(work.agent_id, priority=work.priority),
+            body,
+            type=Work.TYPE,
+            message_id=f"{work.task_id}/work",
+        )
+
+
+def _task_id_of(body: bytes) -> str:
+    """The id a broken task may still carry; empty where there is none."""
+    try:
+        task_id = json.loads(body)["task_id"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return task_id if isinstance(task_id, str) and _encodable(task_id) else ""
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

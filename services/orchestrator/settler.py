@@ -1,0 +1,129 @@
+"""Rewards in: log every sample, close the task, answer the user. And tasks whose time is up: close them as expired."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+from schemas.interaction import Interaction
+from schemas.response import Response
+from schemas.reward import Reward
+from schemas.work import Work
+from services import failpoint
+from services.bus import Delivery, opened
+from services.errors import Reject, Retry
+from services.orchestrator import metrics
+from services.orchestrator.admission import Origin
+from services.orchestrator.answers import Answers
+from services.orchestrator.index import Entry
+from services.orchestrator.ledger import Ledger
+from services.orchestrator.settlement import completed_response, ending, settle
+from services.telemetry import Log, task_in_hand
+
+log = Log("settler")
+
+WAITS_FOR_RESPONSE = 4
+"""How often a draft-shaped Reward comes back before its Response is given up on."""
+
+
+class Settler:
+    """Handles `rewards`, and closes what is overdue. One task is settled by one of the two at a time."""
+
+    def __init__(self, ledger: Ledger, answers: Answers, clock: Callable[[], datetime]) -> None:
+        self._ledger = ledger
+        self._answers = answers
+        self._clock = clock
+        self._in_hand: dict[str, asyncio.Event] = {}
+
+    async def handle(self, delivery: Delivery) -> None:
+        reward = opened(Reward, delivery)
+        task_in_hand.set(reward.task_id)
+        async with self._alone(reward.task_id):
+            known = self._known(reward.task_id)
+            if known.result is not None and _nothing_new(reward, known):
+                if delivery.redelivered:
+                    await self.tell(known, reward.scored.work if reward.scored else None)
+                return
+            response, work = self._completed(reward, known, delivery.attempt)
+            await self._close(settle(reward, response, work, self._clock()), work, known)
+
+    async def expire(self, known: Entry) -> None:
+        """Close an open task whose deadline passed, and tell the user."""
+        if known.work is None:
+            return
+        work = Work.decode(known.work)
+        async with self._alone(known.task_id):
+            known = self._known(known.task_id)
+            if known.result is None:
+                allowed = (work.deadline - work.admitted_at).total_seconds()
+                reason = f"no answer within {max(0.0, allowed):.0f} s: submit it again, with a later deadline"
+                log.info("expired", reason, task_id=work.task_id)
+                await self._close([ending(work, "expired", reason, self._clock())], work, known)
+
+    async def tell(self, known: Entry, work: Work | None = None) -> None:
+        """Send the Result of a closed task again, if that may be needed."""
+        if work is None and known.work is not None:
+            work = Work.decode(known.work)
+        if known.result is not None:
+            origin = Origin(work.reply_to, work.correlation_id) if work else Origin()
+            await self._answers.send(known.task_id, known.result, origin)
+            self._ledger.told(known.task_id)
+
+    async def _close(self, lines: Sequence[Interaction], work: Work, known: Entry) -> None:
+        failpoint.reach("worked")
+        result = await self._ledger.settle(lines, logged=0 if lines[0].sample is None else known.logged)
+        self._ledger.index.forget_response(work.task_id)
+        metrics.count_samples(lines)
+        if known.result is None:
+            metrics.tasks_closed.labels(work.agent_id, result.status).inc()
+            await self._answers.send(work.task_id, result.encode(), Origin(work.reply_to, work.correlation_id))
+            self._ledger.told(work.task_id)
+        else:
+            log.info("late", "logged after the deadline had closed the task; the user was told it expired")
+
+    def _known(self, task_id: str) -> Entry:
+        known = self._ledger.find(task_id)
+        if known is None:
+            raise Reject(
+                f"no task {task_id!r} was admitted by this fleet: a Reward names the task_id of a Task it sent"
+            )
+        return known
+
+    def _completed(self, reward: Reward, known: Entry, attempt: int) -> tuple[Response, Work]:
+        """The Reward's own Response and Work; for a draft-shaped one, those that were kept."""
+        response = reward.scored or self._kept_response(reward.task_id, attempt)
+        if response.work is not None:
+            return response, response.work
+        if known.work is None:
+            raise Reject(f"task {reward.task_id!r} is closed, and this Reward does not carry its Work")
+        work = Work.decode(known.work)
+        return completed_response(response, work), work
+
+    def _kept_response(self, task_id: str, attempt: int) -> Response:
+        body = self._ledger.index.kept_response(task_id)
+        if body is not None:
+            return Response.decode(body)
+        if attempt < WAITS_FOR_RESPONSE:
+            raise Retry(f"the Response to task {task_id!r}, which this Reward does not carry, has not come yet")
+        raise Reject(
+            f"this Reward does not carry the Response it scores, and none was kept for task {task_id!r}: "
+            f"publish it in the field `scored`, or set RATCHET_EXTERNAL_SCORER=true for the whole fleet"
+        )
+
+    @asynccontextmanager
+    async def _alone(self, task_id: str) -> AsyncIterator[None]:
+        while (other := self._in_hand.get(task_id)) is not None:
+            await other.wait()
+        done = self._in_hand[task_id] = asyncio.Event()
+        try:
+            yield
+        finally:
+            del self._in_hand[task_id]
+            done.set()
+
+
+def _nothing_new(reward: Reward, known: Entry) -> bool:
+    """Of a closed task: its samples are in the log, or there are none to come."""
+    return known.logged > 0 or (reward.scored is not None and not reward.scored.samples)
