@@ -1,0 +1,1 @@
+"""Pure comparison of an answer with its reference."""

@@ -1,0 +1,79 @@
+"""The scorer's settings, on top of the fleet's. Those of a strategy matter only where the specification names it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field, SecretStr
+
+from services.settings import FleetSettings
+
+
+class ScorerSettings(FleetSettings):
+    scorer: str = Field(
+        "verifier:normalised",
+        description="Who scores: verifier:exact|normalised|numeric|regex|graded, judge:absolute|relative, likelihood, "
+        "python:package.module:function, or a weighted sum such as 0.7*verifier:exact + 0.3*judge:absolute.",
+    )
+    scorer_http_port: int = Field(8150, ge=0, le=65535, description="Port of the scorer's HTTP server.")
+    scorer_prefetch: int = Field(128, ge=1, le=10_000, description="Responses being scored at once.")
+    scorer_retries: int = Field(
+        2,
+        ge=0,
+        description="How often a Response comes back up the retry ladder where scoring itself failed, before its score "
+        "is given up as null.",
+    )
+    scorer_numeric_relative_tolerance: float = Field(
+        1e-6, ge=0, description="verifier:numeric: accepted error as a share of the reference; integers must be equal."
+    )
+    scorer_numeric_absolute_tolerance: float = Field(
+        1e-9, ge=0, description="verifier:numeric: accepted error where the reference is near 0."
+    )
+    scorer_regex_timeout_s: float = Field(
+        1.0, gt=0, description="verifier:regex: seconds a pattern may search one answer."
+    )
+    scorer_judge_url: str = Field(
+        "http://127.0.0.1:8000/v1", description="judge: base URL of an OpenAI-compatible server, with /v1."
+    )
+    scorer_judge_model: str = Field("", description="judge: the model's name on that server.")
+    scorer_judge_api_key: SecretStr | None = Field(None, description="judge: the server's API key, if it asks for one.")
+    scorer_judge_rubric: Path | None = Field(
+        None, description="judge: file with the rubric for tasks without criteria; the built-in one if not set."
+    )
+    scorer_judge_timeout_s: float = Field(60.0, gt=0, description="judge: seconds one call may take.")
+    scorer_judge_concurrency: int = Field(8, ge=1, description="judge: calls in flight at once.")
+    scorer_judge_retries: int = Field(
+        3, ge=0, description="judge: further tries of a call after 429, 5xx or a lost connection."
+    )
+    scorer_judge_votes: int = Field(
+        1,
+        ge=1,
+        le=25,
+        description="judge: verdicts per answer, each over another order of the answers; the median counts.",
+    )
+    scorer_judge_max_tokens: int = Field(1024, ge=16, description="judge: length of a verdict, in tokens.")
+    scorer_judge_max_answer_chars: int = Field(
+        20_000, ge=100, description="judge: characters shown of an answer; the judge is told when there were more."
+    )
+    scorer_judge_fence_key: SecretStr | None = Field(
+        None,
+        description="judge: secret that the fences around answers derive from, for prompts that can be replayed; a new "
+        "one at every start if not set.",
+    )
+    scorer_likelihood_model: str = Field(
+        "models/judge", description="likelihood: the bigger model, a Hugging Face folder or hub name."
+    )
+    scorer_likelihood_model_revision: str | None = Field(
+        None, description="likelihood: commit of a hub model; the newest if not set."
+    )
+    scorer_likelihood_batch_tokens: int = Field(
+        8192, ge=64, description="likelihood: tokens of one forward pass, padding included."
+    )
+    scorer_likelihood_device: str = Field(
+        "auto", description="likelihood: auto, cpu, or a torch device such as cuda:0."
+    )
+    scorer_likelihood_threads: int = Field(
+        1, ge=1, description="likelihood: torch threads on a CPU; 1 is fastest for small or busy machines."
+    )
+    scorer_python_timeout_s: float = Field(30.0, gt=0, description="python: seconds one call may take.")
+    scorer_python_concurrency: int = Field(4, ge=1, description="python: calls running at once.")

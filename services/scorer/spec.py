@@ -1,0 +1,68 @@
+"""The scorer specification: text such as `0.7*verifier:exact + 0.3*judge:absolute` as a value. It builds nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from services.errors import ScorerError
+
+_PART = re.compile(r"(?:(?P<weight>\d+(?:\.\d+)?|\.\d+)\s*\*\s*)?(?P<name>[A-Za-z_][\w-]*)(?::(?P<argument>[^\s+*]+))?")
+_EXAMPLES = "`verifier:normalised`, `judge:absolute` or `0.7*verifier:exact + 0.3*judge:absolute`"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A strategy by name, what it is told (empty for nothing), and its weight in (0, 1]."""
+
+    name: str
+    argument: str
+    weight: float
+
+    @property
+    def text(self) -> str:
+        return f"{self.name}:{self.argument}" if self.argument else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One part or several; the weights add up to 1."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        """The canonical form: the same for all ways to write the same scorer, but for the order of its parts."""
+        if len(self.parts) == 1:
+            return self.parts[0].text
+        return " + ".join(f"{part.weight:.6g}*{part.text}" for part in self.parts)
+
+
+def parse_spec(text: str) -> Spec:
+    """Weights are optional, but all or none; they are normalised. Raises ScorerError, with an example."""
+    pieces = [piece.strip() for piece in text.split("+")]
+    matches = [_PART.fullmatch(piece) for piece in pieces]
+    for piece, match in zip(pieces, matches, strict=True):
+        if match is None:
+            raise _bad(text, f"{piece!r} is not `name`, `name:argument` or `weight*name:argument`")
+    return Spec(_weighted(text, [match.groupdict() for match in matches if match]))
+
+
+def _weighted(text: str, found: list[dict[str, str | None]]) -> tuple[Part, ...]:
+    given = [part["weight"] for part in found]
+    if any(given) and not all(given):
+        raise _bad(text, "some parts have a weight and some have none; give all of them one, or none")
+    weights = [float(weight or 1) for weight in given]
+    if min(weights) <= 0:
+        raise _bad(text, "a weight must be greater than 0")
+    parts = tuple(
+        Part(part["name"] or "", part["argument"] or "", weight / sum(weights))
+        for part, weight in zip(found, weights, strict=True)
+    )
+    if len({part.text for part in parts}) < len(parts):
+        raise _bad(text, "a strategy is named twice; add the weights up instead")
+    return parts
+
+
+def _bad(text: str, fault: str) -> ScorerError:
+    return ScorerError(f"scorer {text!r} can't be read: {fault}. Write for example {_EXAMPLES}.")

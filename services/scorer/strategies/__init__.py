@@ -1,0 +1,1 @@
+"""How answers are scored: one class a strategy, found by name through the entry points `ratchet.scorers`."""

@@ -1,0 +1,80 @@
+"""What a scorer strategy is: one request in, one score per answer out. It knows no queue and no message.
+
+A strategy batches as it needs: `score` is called concurrently, once per task that waits, so one that gains from batches
+gathers the calls itself (`services.batcher`), and a slow call never holds up the calls beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from schemas.response import FinishReason
+from schemas.reward import SampleScore, ScorerIdentity
+from schemas.task import Prompt
+from services.scorer.settings import ScorerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One sampled answer; `finish_reason` is `length` where it was cut at the token limit."""
+
+    text: str
+    finish_reason: FinishReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringRequest:
+    """A task's prompt and the group of answers to it."""
+
+    task_id: str
+    prompt: Prompt
+    answers: tuple[Answer, ...]
+    reference: str | None = None
+    criteria: str | None = None
+    task_type: str | None = None
+
+
+class Strategy(Protocol):
+    """Scores answers, from `start` to `stop`."""
+
+    @property
+    def identity(self) -> ScorerIdentity:
+        """Final after `start`. Whatever changes the scores changes it."""
+
+    async def start(self) -> None:
+        """Load models, open connections. Raises ScorerError when that can't ever work."""
+
+    async def score(self, request: ScoringRequest) -> list[SampleScore]:
+        """One score per answer, in order. A failure is a null with its status and a reason, never 0."""
+
+    async def stop(self) -> None:
+        """Close what `start` opened."""
+
+    def trouble(self) -> str | None:
+        """Why it can't score now, as a sentence; None if it can."""
+
+
+class StrategyClass(Protocol):
+    """A class that builds strategies. Registered under the entry points group `ratchet.scorers` it is a new scorer."""
+
+    def build(self, argument: str, settings: ScorerSettings) -> Strategy:
+        """A class method. `argument` follows the name in the specification: `exact` of `verifier:exact`, else empty.
+
+        Raises ScorerError when the argument or a setting can't be used. Loads nothing large yet.
+        """
+
+
+def no_score(count: int, reason: str) -> list[SampleScore]:
+    """That many nulls for a task this strategy has no way to score."""
+    return [SampleScore(score=None, status="unscorable", reason=reason)] * count
+
+
+def failure(count: int, reason: str) -> list[SampleScore]:
+    """That many nulls for a failure of ours or of a server: trying again may mend it."""
+    return [SampleScore(score=None, status="infra_fail", reason=reason)] * count
+
+
+def ran_out_of_time(count: int, reason: str) -> list[SampleScore]:
+    """That many nulls for a scoring that took too long."""
+    return [SampleScore(score=None, status="timeout", reason=reason)] * count

@@ -1,0 +1,154 @@
+"""The scorer's worker: a Response in, a Reward out. It knows no strategy by name and no connection."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from schemas.message import DecodeError, Metadata
+from schemas.response import Response
+from schemas.reward import Reward, SampleScore, ScoringLatencies
+from schemas.work import Work
+from services import failpoint
+from services.bus import Bus, Delivery
+from services.errors import Reject, Retry, ScorerError
+from services.message_id import derived_id
+from services.scorer import metrics
+from services.scorer.settings import ScorerSettings
+from services.scorer.strategies.strategy import Answer, ScoringRequest, Strategy, failure
+from services.service import Subscription
+from services.telemetry import Log, task_in_hand
+from services.topology import DRAFT_RESPONSES, RESPONSES, REWARDS
+
+log = Log("scorer")
+
+
+class ScorerWorker:
+    """Handles deliveries of `responses`. The same Response handled again gives a Reward of the same message id."""
+
+    name = "scorer"
+
+    def __init__(
+        self,
+        settings: ScorerSettings,
+        bus: Bus,
+        strategy: Strategy,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._retries = settings.scorer_retries
+        self._prefetch = settings.scorer_prefetch
+        self._bus = bus
+        self._strategy = strategy
+        self._now = now
+
+    async def start(self) -> None:
+        await self._strategy.start()
+        identity = self._strategy.identity
+        log.info("scorer-started", f"scoring with {identity.id}", **identity.model_dump())
+
+    def subscriptions(self) -> Sequence[Subscription]:
+        return [Subscription(RESPONSES, self.handle, self._prefetch)]
+
+    def trouble(self) -> str | None:
+        return self._strategy.trouble()
+
+    async def stop(self) -> None:
+        await self._strategy.stop()
+
+    async def handle(self, delivery: Delivery) -> None:
+        """Returns once the Reward is confirmed. Raises Reject for no Response, Retry where scoring itself failed."""
+        try:
+            response = Response.decode(delivery.body)
+        except DecodeError as error:
+            raise Reject(error.reason) from None
+        task_in_hand.set(response.task_id)
+        if response.work is None:
+            await self._send_on(delivery, response)
+        elif response.error is not None or not response.samples:
+            await self._publish(response, response.work, (), ScoringLatencies(queue_s=self._waited(response)))
+            metrics.tasks.labels("unanswered").inc()
+        else:
+            await self._score(delivery, response, response.work)
+
+    async def _send_on(self, delivery: Delivery, response: Response) -> None:
+        """A draft-shaped Response lacks its Work: the orchestrator adds it and sends the whole back here."""
+        message_id = delivery.message_id or derived_id(response.task_id, "response")
+        failpoint.reach("worked")
+        await self._bus.publish(DRAFT_RESPONSES, delivery.body, type=Response.TYPE, message_id=message_id)
+        metrics.tasks.labels("draft").inc()
+
+    async def _score(self, delivery: Delivery, response: Response, work: Work) -> None:
+        queue_s = self._waited(response)
+        began = time.perf_counter()
+        scores = await self._scores(request_of(response, work), delivery.attempt)
+        latencies = ScoringLatencies(queue_s=queue_s, score_s=time.perf_counter() - began)
+        await self._publish(response, work, scores, latencies)
+        _count(response, scores, latencies)
+
+    async def _scores(self, request: ScoringRequest, attempt: int) -> Sequence[SampleScore]:
+        try:
+            scores = await self._strategy.score(request)
+            if len(scores) != len(request.answers):
+                raise ScorerError(f"{len(request.answers)} answers got {len(scores)} scores: the strategy has a fault")
+        except Exception as error:
+            log.error("scoring-failed", f"the scorer failed: {error!r}", exc_info=error, attempt=attempt)
+            scores = failure(len(request.answers), f"the scorer failed: {error!r}")
+        if attempt < self._retries and all(score.status == "infra_fail" for score in scores):
+            metrics.tasks.labels("retried").inc()
+            raise Retry(f"no answer could be scored: {scores[0].reason}")
+        return scores
+
+    async def _publish(
+        self, response: Response, work: Work, scores: Sequence[SampleScore], latencies: ScoringLatencies
+    ) -> None:
+        reward = self._reward(response, work, scores, latencies)
+        failpoint.reach("worked")
+        scorer = self._strategy.identity
+        message_id = derived_id(response.task_id, f"reward/{scorer.id}@{scorer.revision}")
+        await self._bus.publish(REWARDS, reward.encode(), type=Reward.TYPE, message_id=message_id)
+
+    def _reward(
+        self, response: Response, work: Work, scores: Sequence[SampleScore], latencies: ScoringLatencies
+    ) -> Reward:
+        identity = self._strategy.identity
+        # `criteria` is one of the drafted fields: what the answers were judged by.
+        metadata = {"timestamp": self._now(), "source": "scorer", "criteria": work.criteria or identity.id}
+        return Reward(
+            task_id=response.task_id,
+            score=scores[0].score if scores else None,
+            scoring_agent_id=identity.id,
+            metadata=Metadata.model_validate(metadata),
+            scores=tuple(scores),
+            scorer=identity,
+            latencies=latencies,
+            scored=response,
+        )
+
+    def _waited(self, response: Response) -> float:
+        """Seconds since the agent answered; 0 where its clock is ahead of ours or it told no time."""
+        answered = response.metadata.timestamp
+        return max(0.0, (self._now() - answered).total_seconds()) if answered else 0.0
+
+
+def request_of(response: Response, work: Work) -> ScoringRequest:
+    return ScoringRequest(
+        task_id=response.task_id,
+        prompt=work.input,
+        answers=tuple(Answer(sample.text, sample.finish_reason) for sample in response.samples),
+        reference=work.reference,
+        criteria=work.criteria,
+        task_type=work.task_type,
+    )
+
+
+def _count(response: Response, scores: Sequence[SampleScore], latencies: ScoringLatencies) -> None:
+    metrics.tasks.labels("scored").inc()
+    metrics.score_seconds.observe(latencies.score_s)
+    metrics.queue_seconds.observe(latencies.queue_s)
+    by_version = metrics.scores.labels(response.agent_id, response.adapter_version or "unknown")
+    for score in scores:
+        metrics.samples.labels(score.status).inc()
+        if score.score is not None:
+            by_version.observe(score.score)
