@@ -23,6 +23,11 @@ def _parse(text: str) -> tuple[str, int]:
 _step, _left = _parse(os.environ.get("RATCHET_FAILPOINT", ""))
 
 
+def armed(step: str) -> bool:
+    """True if the environment named this step: then what comes before it must really be done, not buffered."""
+    return step == _step
+
+
 def reach(step: str) -> None:
     """Passes, unless this is the passage the environment named: then the process is gone."""
     global _left

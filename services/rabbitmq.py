@@ -1,0 +1,205 @@
+"""The bus over RabbitMQ: one connection to publish on, one to consume from, each of which comes back by itself.
+
+The wire is in services/amqp_*.py; what becomes of failed messages is in services/retry_policy.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from services import failpoint
+from services.amqp_connection import AmqpConnection, ChannelLost, connection_parameters, open_channel
+from services.amqp_consumer import Consumer
+from services.amqp_failures import Failures
+from services.amqp_link import Link
+from services.amqp_publisher import Publisher, Unreachable, persistent
+from services.amqp_topology import Declaration
+from services.bus import Handler, QueueState
+from services.errors import BusError, Reject
+from services.metrics import BROKER_CONNECTED, queue_metrics
+from services.settings import FleetSettings
+from services.telemetry import TRACE_HEADER, Log, trace_parent
+from services.topology import Topology
+
+LARGEST_BODY = 16 * 1024 * 1024
+"""Bytes. RabbitMQ 4 closes the connection that publishes more."""
+
+_log = Log(__name__)
+
+
+class RabbitBus:
+    """Implements `services.bus.Bus`. `namespace` is a prefix of every queue and exchange name on the wire."""
+
+    def __init__(
+        self, amqp_url: str, topology: Topology, *, name: str, namespace: str = "", publish_timeout_s: float = 30.0
+    ) -> None:
+        self._declaration = Declaration(topology, namespace)
+        self._amqp_url = amqp_url
+        self._name = name
+        self._publish_timeout_s = publish_timeout_s
+        self._consumers: list[Consumer] = []
+        self._publisher: Publisher | None = None
+        self._links: tuple[Link, Link] | None = None
+        self._failures: Failures | None = None
+        self._state = "not started"
+
+    @classmethod
+    def from_settings(cls, settings: FleetSettings, *, name: str) -> RabbitBus:
+        """The bus of one service of the fleet; `name` is what the broker shows for its connections."""
+        return cls(
+            settings.amqp_url.get_secret_value(),
+            settings.topology,
+            name=name,
+            namespace=settings.namespace,
+            publish_timeout_s=settings.publish_timeout_s,
+        )
+
+    async def start(self) -> None:
+        """As in Bus. Raises TopologyConflict where a queue exists with other arguments."""
+        self._consumers = []
+        self._publisher = Publisher(self._publish_timeout_s)
+        self._failures = Failures(self._publisher, self._declaration, self._name)
+        consuming = Link(self._parameters("consumes"), "consuming", self._declaration.declare)
+        publishing = Link(self._parameters("publishes"), "publishing", self._attach, self._note_blocked)
+        self._links = (consuming, publishing)
+        self._state = "starting"
+        try:
+            await consuming.start()
+            await publishing.start()
+        except BaseException:
+            await self._disconnect()
+            raise
+        BROKER_CONNECTED.set_function(
+            lambda: float(all(link.connection is not None for link in (consuming, publishing)))
+        )
+        self._state = "started"
+
+    async def publish(
+        self,
+        queue: str,
+        body: bytes,
+        *,
+        type: str,
+        message_id: str,
+        reply_to: str | None = None,
+        correlation_id: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> None:
+        """As in Bus. Raises Reject for a body that no broker takes."""
+        if len(body) > LARGEST_BODY:
+            raise Reject(f"a {type} of {len(body)} bytes is too large for {queue!r}: a broker takes {LARGEST_BODY}")
+        properties = persistent(
+            content_type="application/json",
+            type=type,
+            message_id=message_id,
+            reply_to=reply_to,
+            correlation_id=correlation_id,
+            headers=_traced(headers),
+        )
+        began = time.perf_counter()
+        declaration = self._declaration
+        await self._open_publisher.send(declaration.exchange, declaration.wire(queue), properties, body)
+        queue_metrics(queue).publish_seconds.observe(time.perf_counter() - began)
+        failpoint.reach("confirmed")
+
+    async def reply(
+        self, reply_to: str, body: bytes, *, type: str, message_id: str, correlation_id: str | None
+    ) -> bool:
+        """As in Bus. False also where the user's queue refuses the message again and again."""
+        properties = persistent(
+            content_type="application/json",
+            type=type,
+            message_id=message_id,
+            correlation_id=correlation_id,
+            headers=_traced(None),
+        )
+        try:
+            await self._open_publisher.send("", reply_to, properties, body, mandatory=True)
+        except Unreachable as error:
+            _log.info("reply-undeliverable", str(error), message_id=message_id)
+            return False
+        return True
+
+    async def consume(self, queue: str, handler: Handler, *, prefetch: int) -> None:
+        """As in Bus. Returns when deliveries may come. One channel for each call."""
+        self._declaration.topology.queue(queue)
+        if self._links is None or self._failures is None or self._state != "started":
+            raise BusError(f"can't consume {queue!r}: the bus is {self._state}")
+        consumer = Consumer(
+            queue, handler, prefetch, link=self._links[0], declaration=self._declaration, failures=self._failures
+        )
+        self._consumers.append(consumer)
+        await consumer.start()
+
+    async def state(self, queue: str) -> QueueState:
+        connection = self._links[1].connection if self._links else None
+        if connection is None:
+            raise BusError(f"can't ask for the state of {queue!r}: {self.trouble()}")
+        try:
+            channel = await open_channel(connection)
+            name = self._declaration.wire(queue)
+            frame = await channel.call(channel.raw.queue_declare, queue=name, passive=True)
+        except (ChannelLost, TimeoutError) as error:
+            raise BusError(f"the broker can't say the state of {queue!r}: {error}") from error
+        channel.close()
+        return QueueState(frame.method.message_count, frame.method.consumer_count)
+
+    async def stop(self, grace_s: float) -> bool:
+        """As in Bus. What is running after the grace is cancelled, and its message handed back."""
+        if self._state != "started":
+            await self._disconnect()
+            return True
+        self._state = "draining"
+        await asyncio.gather(*(consumer.stop_deliveries() for consumer in self._consumers))
+        before = sum(consumer.unfinished for consumer in self._consumers)
+        running = {task for consumer in self._consumers for task in consumer.running}
+        if running:
+            await asyncio.wait(running, timeout=grace_s)
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running, timeout=1.0)
+        for consumer in self._consumers:
+            consumer.close()
+        await self._disconnect()
+        return sum(consumer.unfinished for consumer in self._consumers) == before
+
+    def trouble(self) -> str | None:
+        if self._state != "started" or self._links is None or self._publisher is None:
+            return f"the bus is {self._state}"
+        parts: tuple[Link | Publisher | Consumer, ...] = (*self._links, self._publisher, *self._consumers)
+        return next((trouble for part in parts if (trouble := part.trouble())), None)
+
+    @property
+    def _open_publisher(self) -> Publisher:
+        if self._publisher is None or self._state not in ("started", "draining"):
+            raise BusError(f"can't publish: the bus is {self._state}")
+        return self._publisher
+
+    def _parameters(self, purpose: str) -> Any:
+        return connection_parameters(self._amqp_url, f"{self._name} {purpose}")
+
+    async def _attach(self, connection: AmqpConnection) -> None:
+        await self._declaration.declare(connection)
+        assert self._publisher is not None
+        await self._publisher.attach(connection)
+
+    def _note_blocked(self) -> None:
+        if self._links is not None and self._publisher is not None:
+            self._publisher.set_blocked(self._links[1].blocked is not None)
+
+    async def _disconnect(self) -> None:
+        self._state = "stopped"
+        if self._publisher is not None:
+            self._publisher.close()
+        for link in self._links or ():
+            await link.close()
+
+
+def _traced(headers: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    trace = trace_parent.get()
+    if trace is None:
+        return dict(headers) if headers else None
+    return {**headers, TRACE_HEADER: trace} if headers else {TRACE_HEADER: trace}
