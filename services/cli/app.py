@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands import down, models, up
+from services.cli.commands import down, models, submit, up
 from services.cli.faults import FaultsAsSentences
 
 EPILOG = (
@@ -32,4 +32,5 @@ def options(debug: Annotated[bool, typer.Option(help="Show the traceback of an e
 
 app.command()(up.up)
 app.command()(down.down)
+app.command()(submit.submit)
 app.add_typer(models.models, name="models")

@@ -14,6 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from services.cli.exit_codes import CommandError
+from services.cli.fleet_options import FleetOptions
 
 LONGEST_SOCKET_PATH = 100
 
@@ -38,7 +39,7 @@ class FleetRecord(BaseModel):
     amqp_url: str
     own_broker: bool
     logs_dir: Path
-    options: dict[str, str]
+    options: FleetOptions
     programs: tuple[StartedProgram, ...]
 
 

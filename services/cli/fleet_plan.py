@@ -9,60 +9,14 @@ from pathlib import Path
 
 from services.cli.broker import LocalBroker
 from services.cli.exit_codes import UsageError
+from services.cli.fleet_options import FleetOptions
 from services.cli.supervisor_config import Program
 
-SMALL_MODEL = "models/small"
-JUDGE_MODEL = "models/judge"
 FIRST_AGENT = 10
 SCORER = 50
 DISTRIBUTION_OFFSET = 20_000
 MAPPER_OFFSET = 10_000
 DRAIN_MARGIN_S = 15
-
-
-@dataclass(frozen=True, slots=True)
-class FleetOptions:
-    """What `ratchet up` was asked for. `replicas` is the number of processes of each agent."""
-
-    agents: tuple[str, ...]
-    engine: str
-    scorer: str
-    model: str
-    judge_model: str
-    replicas: int = 1
-    port_base: int = 8700
-    amqp_port: int = 5673
-
-    @property
-    def agent_processes(self) -> int:
-        return len(self.agents) * self.replicas
-
-    @property
-    def missing_models(self) -> bool:
-        """Whether one of the two models this fleet can make itself is needed and not there."""
-        needed = [SMALL_MODEL] if self.engine == "transformers" and self.model == SMALL_MODEL else []
-        if "likelihood" in self.scorer and self.judge_model == JUDGE_MODEL:
-            needed.append(JUDGE_MODEL)
-        return any(not (Path(model) / "config.json").exists() for model in needed)
-
-    @classmethod
-    def from_text(cls, text: Mapping[str, str]) -> FleetOptions:
-        """The inverse of `as_text`."""
-        numbers = {name: int(text[name]) for name in ("replicas", "port_base", "amqp_port")}
-        names = {name: text[name] for name in ("engine", "scorer", "model", "judge_model")}
-        return cls(agents=tuple(text["agents"].split(",")), **names, **numbers)
-
-    def as_text(self) -> dict[str, str]:
-        return {
-            "agents": ",".join(self.agents),
-            "replicas": str(self.replicas),
-            "engine": self.engine,
-            "scorer": self.scorer,
-            "model": self.model,
-            "judge_model": self.judge_model,
-            "port_base": str(self.port_base),
-            "amqp_port": str(self.amqp_port),
-        }
 
 
 @dataclass(frozen=True, slots=True)

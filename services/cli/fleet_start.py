@@ -12,7 +12,8 @@ import psutil
 from services.cli.amqp import connected
 from services.cli.exit_codes import CommandError
 from services.cli.fleet_folder import FleetFolder, FleetRecord, StartedProgram, write_private
-from services.cli.fleet_plan import FleetOptions, FleetPlan
+from services.cli.fleet_options import FleetOptions
+from services.cli.fleet_plan import FleetPlan
 from services.cli.fleet_processes import stop_leftovers, stop_supervisor, supervisor_process
 from services.cli.ports import require_free
 from services.cli.readiness_wait import Standing, Waiting
@@ -93,7 +94,7 @@ class FleetStart:
             amqp_url=plan.amqp_url,
             own_broker=plan.broker is not None,
             logs_dir=logs_dir.absolute(),
-            options=options.as_text(),
+            options=options,
             programs=(*broker_log, *services),
         )
 

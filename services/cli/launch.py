@@ -7,7 +7,8 @@ from pathlib import Path
 from services.cli.console import err, say
 from services.cli.exit_codes import CommandError
 from services.cli.fleet_folder import FleetFolder, FleetRecord
-from services.cli.fleet_plan import FleetOptions, plan_fleet
+from services.cli.fleet_options import FleetOptions
+from services.cli.fleet_plan import plan_fleet
 from services.cli.fleet_processes import supervisor_process
 from services.cli.fleet_start import FleetStart
 from services.cli.models_make import make_models
@@ -29,11 +30,11 @@ def launch(options: FleetOptions, amqp_url: str | None, timeout_s: float, *, ins
     start = FleetStart(folder, say, view.show)
     record = folder.record()
     if record and supervisor_process(record):
-        if insist and record.options != options.as_text():
+        if insist and record.options != options:
             raise CommandError("a fleet with other options is up here: `ratchet down` first, or `ratchet status`")
         return _complete(record, start, view, settings.drain_grace_s, timeout_s)
     plan = plan_fleet(options, folder.broker, amqp_url, settings.drain_grace_s)
-    if options.missing_models:
+    if options.models_to_make:
         say("making the models (about a minute, once) …")
         make_models(MODELS_FOLDER, say)
     with view.open():
@@ -47,7 +48,7 @@ def _complete(
     started = Supervisor(start.folder).start_what_is_down()
     say(f"already up; started again: {', '.join(started)}" if started else "already up")
     url = None if record.own_broker else record.amqp_url
-    plan = plan_fleet(FleetOptions.from_text(record.options), start.folder.broker, url, drain_grace_s)
+    plan = plan_fleet(record.options, start.folder.broker, url, drain_grace_s)
     with view.open():
         start.wait(plan, timeout_s)
     return record

@@ -51,11 +51,15 @@ class Supervisor:
     """A running supervisord."""
 
     def __init__(self, folder: FleetFolder) -> None:
+        self._url = f"unix://{folder.socket}"
+
+    @property
+    def _rpc(self) -> Any:
+        """A new connection each time: the library's transport does not survive a failed one."""
         from supervisor.xmlrpc import SupervisorTransport
 
-        transport = SupervisorTransport(serverurl=f"unix://{folder.socket}")
-        proxy = xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport)
-        self._rpc: Any = proxy.supervisor
+        transport = SupervisorTransport(serverurl=self._url)
+        return xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport).supervisor
 
     def answers(self) -> bool:
         try:

@@ -9,7 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from services.cli.fleet_folder import FleetRecord
-    from services.cli.fleet_plan import FleetOptions
+    from services.cli.fleet_options import FleetOptions
 
 
 def up(
@@ -36,11 +36,11 @@ def up(
 
     With RATCHET_AMQP_URL set that broker is used; else a private RabbitMQ is started in .ratchet/rabbitmq.
     """
-    from services.cli.fleet_plan import FleetOptions
+    from services.cli.fleet_options import FleetOptions
     from services.cli.launch import launch
 
     names = tuple(name.strip() for name in agents.split(",") if name.strip())
-    options = FleetOptions(names, engine, scorer, model, judge_model, replicas, port_base, amqp_port)
+    options = FleetOptions(names, replicas, engine, scorer, model, judge_model, port_base, amqp_port)
     record = launch(options, os.environ.get("RATCHET_AMQP_URL"), timeout, insist=_any_typed(ctx))
     _say_where(record, options)
 

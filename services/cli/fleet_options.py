@@ -1,0 +1,35 @@
+"""What a fleet on one machine can be told: the options of `ratchet up`, kept in the record of what it started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+SMALL_MODEL = "models/small"
+JUDGE_MODEL = "models/judge"
+
+
+@dataclass(frozen=True, slots=True)
+class FleetOptions:
+    """`replicas` is the number of processes of each agent; ports are TCP ports of this machine."""
+
+    agents: tuple[str, ...] = ("small",)
+    replicas: int = 1
+    engine: str = "transformers"
+    scorer: str = "likelihood"
+    model: str = SMALL_MODEL
+    judge_model: str = JUDGE_MODEL
+    port_base: int = 8700
+    amqp_port: int = 5673
+
+    @property
+    def agent_processes(self) -> int:
+        return len(self.agents) * self.replicas
+
+    @property
+    def models_to_make(self) -> bool:
+        """Whether one of the two models that can be made here is needed and not there."""
+        needed = [SMALL_MODEL] if self.engine == "transformers" and self.model == SMALL_MODEL else []
+        if "likelihood" in self.scorer and self.judge_model == JUDGE_MODEL:
+            needed.append(JUDGE_MODEL)
+        return any(not (Path(model) / "config.json").exists() for model in needed)
