@@ -157,13 +157,25 @@ class Runner:
         log.info("stopped", f"{self._service.name} has stopped")
 
 
-def run(service: Service, bus: Bus, settings: FleetSettings, *, http_port: int) -> None:
-    """Run until SIGTERM, then exit with 0. A start that fails is one log line and exit code 1."""
+@dataclass(frozen=True, slots=True)
+class Wired:
+    """A service with all it needs to run."""
+
+    service: Service
+    bus: Bus
+    settings: FleetSettings
+    http_port: int
+
+
+def run(name: str, wire: Callable[[], Wired]) -> None:
+    """Wire the service and run it until SIGTERM, then exit with 0. A failing start is one log line and exit code 1."""
 
     async def main() -> None:
-        await Runner(service, bus, settings, http_port).run()
+        wired = wire()
+        log_to_stdout(name, wired.settings.log_level)
+        await Runner(wired.service, wired.bus, wired.settings, wired.http_port).run()
 
-    log_to_stdout(service.name, settings.log_level)
+    log_to_stdout(name)
     try:
         uvloop.run(main())
     except RatchetError as error:

@@ -1,18 +1,18 @@
-"""Front door of the orchestrator: `python -m services.orchestrator`, configured by RATCHET_… variables."""
+"""The orchestrator's front door: read the settings, wire, run until SIGTERM."""
 
 from __future__ import annotations
 
 from services.orchestrator.orchestrator import Orchestrator
 from services.orchestrator.settings import OrchestratorSettings
 from services.rabbitmq import RabbitBus
-from services.service import run
+from services.service import Wired, run
 
 
-def main() -> None:
+def wire() -> Wired:
     settings = OrchestratorSettings.read()
     bus = RabbitBus.from_settings(settings, name=Orchestrator.name)
-    run(Orchestrator(settings, bus), bus, settings, http_port=settings.orchestrator_http_port)
+    return Wired(Orchestrator(settings, bus), bus, settings, settings.orchestrator_http_port)
 
 
 if __name__ == "__main__":
-    main()
+    run(Orchestrator.name, wire)
