@@ -1,0 +1,36 @@
+"""The checked-in documents are what the code says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import schemas
+from services.schema_documents import documents
+from services.topology import fleet_topology
+
+FOLDER = Path(schemas.__file__).parent
+
+
+@pytest.mark.parametrize(("name", "text"), documents().items(), ids=documents())
+def test_a_document_is_current(name: str, text: str) -> None:
+    assert (FOLDER / name).read_text() == text, "type `ratchet schema` and commit what it writes"
+
+
+def test_no_document_is_left_of_a_message_that_is_gone() -> None:
+    on_disk = {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.json") if "examples" not in path.parts}
+
+    assert on_disk == set(documents())
+
+
+def test_the_asyncapi_document_names_every_queue_and_its_references_resolve() -> None:
+    document = json.loads(documents()["asyncapi.json"])
+
+    assert set(document["channels"]) == fleet_topology(("small",), external_scorer=True).names
+    for channel in document["channels"].values():
+        for message in channel["messages"].values():
+            assert message["$ref"].removeprefix("#/components/messages/") in document["components"]["messages"]
+    for message in document["components"]["messages"].values():
+        assert (FOLDER / message["payload"]["schema"]["$ref"]).exists()
