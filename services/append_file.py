@@ -76,13 +76,8 @@ def explain(error: OSError, path: Path) -> JournalError:
             f"{path} can't be written: {os.strerror(error.errno or 0)}. Nothing acknowledged is lost; look at the disk "
             f"(dmesg) and at the folder's permissions. The next append tries again"
         )
-    free, total = (f"{bytes_ / 2**20:,.0f} MiB" for bytes_ in _space(path))
+    disk = shutil.disk_usage(path.parent)
     return DiskFull(
-        f"{path} can't grow: {_FULL[error.errno]} ({free} of {total} free). Nothing acknowledged is lost; free some "
-        f"space, and the next append goes on"
+        f"{path} can't grow: {_FULL[error.errno]} ({disk.free / 2**20:,.1f} of {disk.total / 2**20:,.1f} MiB free). "
+        f"Nothing acknowledged is lost; free some space, and the next append goes on"
     )
-
-
-def _space(path: Path) -> tuple[int, int]:
-    usage = shutil.disk_usage(path.parent)
-    return usage.free, usage.total

@@ -20,26 +20,12 @@ from typing import NamedTuple, Self
 
 from services.append_file import AppendFile, explain
 from services.errors import JournalError
-from services.failpoint import reach
-from services.quarantine import BadLine, Quarantine
-from services.segments import (
-    MAX_LINE_BYTES,
-    Position,
-    active_path,
-    compress_sealed,
-    seal,
-    sealed_end,
-    sealed_segments,
-    sync_folder,
-    tidy,
-)
+from services.journal_file import JournalFile
+from services.segments import MAX_LINE_BYTES, Position, active_path, compress_sealed
 from services.telemetry import Log
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 """A batch takes no further append beyond this; a single larger append still goes in one write."""
-TAIL_BYTES = 4096
-"""How much of the acknowledged end is compared with the disk after an error: at least the page shared with the rest."""
-SCAN_BYTES = 1024 * 1024
 
 log = Log(__name__)
 
@@ -54,12 +40,14 @@ class _Group(NamedTuple):
 class Journal:
     """A log open for appending. Use it from one event loop."""
 
-    def __init__(self, folder: Path, name: str, max_segment_bytes: int, gather_s: float) -> None:
+    def __init__(
+        self, folder: Path, name: str, max_segment_bytes: int, gather_s: float, file_type: type[AppendFile]
+    ) -> None:
         self.folder = folder
         self.name = name
         self.path = active_path(folder, name)
         self._gather_s = gather_s
-        self._file = _JournalFile(folder, name, max_segment_bytes)
+        self._file = JournalFile(folder, name, max_segment_bytes, file_type)
         self._waiting: deque[_Group] = deque()
         self._committer: asyncio.Task[None] | None = None
         self._writer = ThreadPoolExecutor(1, f"{name}-writer")
@@ -70,7 +58,13 @@ class Journal:
 
     @classmethod
     def open(
-        cls, folder: Path, name: str, *, max_segment_bytes: int = 256 * 1024 * 1024, gather_s: float = 0.0
+        cls,
+        folder: Path,
+        name: str,
+        *,
+        max_segment_bytes: int = 256 * 1024 * 1024,
+        gather_s: float = 0.0,
+        file_type: type[AppendFile] = AppendFile,
     ) -> Self:
         """Create or repair the log, so that it ends with a whole line that is on disk.
 
@@ -78,7 +72,7 @@ class Journal:
         seconds for more company. Blocks; raises DiskFull, JournalError.
         """
         try:
-            return cls(folder, name, max_segment_bytes, gather_s)
+            return cls(folder, name, max_segment_bytes, gather_s, file_type)
         except OSError as error:
             raise explain(error, active_path(folder, name)) from error
 
@@ -132,13 +126,13 @@ class Journal:
         """Settles every group of the batch, whatever happens: nobody is left waiting."""
         data = b"".join(group.data for group in batch)
         try:
-            position, rotated = await asyncio.get_running_loop().run_in_executor(self._writer, self._file.append, data)
+            position = await asyncio.get_running_loop().run_in_executor(self._writer, self._file.append, data)
         except Exception as error:
             for group in batch:
                 if not group.position.done():
                     group.position.set_exception(error)
             return
-        if rotated:
+        if self._file.take_sealed():
             self._compressing = self._compressor.submit(self._compress)
         for group in batch:
             if not group.position.done():
@@ -164,124 +158,3 @@ def joined(lines: Sequence[bytes]) -> bytes:
     if not lines:
         raise JournalError("nothing to append: give at least one line")
     return b"\n".join(lines) + b"\n"
-
-
-class _JournalFile:
-    """The active file and where it stands in the log. Blocks; used by one thread at a time.
-
-    After any error the file is closed, opened again, cut back to its last acknowledged byte and compared with what was
-    acknowledged: a failed fsync may have dropped pages that the kernel now believes to be clean, so nothing of the old
-    state is trusted.
-    """
-
-    def __init__(self, folder: Path, name: str, max_bytes: int) -> None:
-        self.folder = folder
-        self.name = name
-        self.path = active_path(folder, name)
-        self._max_bytes = max_bytes
-        folder.mkdir(parents=True, exist_ok=True)
-        tidy(folder, name)
-        self.start: Position = sealed_end(sealed_segments(folder, name))
-        self.end: Position = self.start
-        self._tail = b""
-        self._file: AppendFile | None = self._repaired()
-
-    def append(self, data: bytes) -> tuple[Position, bool]:
-        """Position of the data, now on disk, and whether a segment was sealed. Raises DiskFull, JournalError."""
-        try:
-            sealed = self._make_room(len(data))
-            file = self._standing()
-            file.append(data)
-            reach("written")
-            file.sync()
-            reach("fsynced")
-        except OSError as error:
-            self._fall_back()
-            raise explain(error, self.path) from error
-        position, self.end = self.end, self.end + len(data)
-        self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
-        return position, sealed
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _make_room(self, size: int) -> bool:
-        """Seals the active file if the data would make it too big. A line is never split over two segments."""
-        if self.end == self.start or self.end + size - self.start <= self._max_bytes:
-            return False
-        self._standing()
-        self.close()
-        seal(self.folder, self.name, self.start, self.end)
-        self.start, self._tail = self.end, b""
-        return True
-
-    def _standing(self) -> AppendFile:
-        """The active file, certain to be the one in the folder, with nothing in it but what was acknowledged."""
-        if self._file is None:
-            self._file = self._reopened()
-        if not self._file.stands(self.end - self.start):
-            raise JournalError(
-                f"{self.path} was moved, removed, cut or written to by another program while this one writes it. Stop "
-                f"that program, copy what this one wrote from {self._file.where()} back to {self.path}, and restart"
-            )
-        return self._file
-
-    def _fall_back(self) -> None:
-        """Cut back at once, so that readers do not see for long what was not acknowledged; failing that, next time."""
-        try:
-            self.close()
-            self._file = self._reopened()
-        except (OSError, JournalError) as error:
-            log.error("cut-back-failed", f"{self.path} is cut back before the next append: {error}", exc_info=error)
-
-    def _reopened(self) -> AppendFile:
-        size = self.end - self.start
-        file = AppendFile(self.path, create=size == 0)
-        try:
-            self._restore(file, size)
-        except BaseException:
-            file.close()
-            raise
-        return file
-
-    def _restore(self, file: AppendFile, size: int) -> None:
-        """Back to what was acknowledged; the cut also makes the kernel write the last page again."""
-        if file.size >= size:
-            file.cut(size)
-            file.sync()
-            sync_folder(self.folder)
-            file.forget_cache()
-            if file.read(size - len(self._tail), len(self._tail)) == self._tail:
-                return
-        raise JournalError(
-            f"{self.path} no longer holds what was acknowledged: its first {size:,} bytes are damaged or missing after "
-            f"an error of the disk. Check the disk (dmesg, fsck), restore the file from a copy, and restart"
-        )
-
-    def _repaired(self) -> AppendFile:
-        """The active file as found, without its torn last line. Synced: a crash may have left lines unsynced."""
-        file = AppendFile(self.path)
-        size = end_of_last_line(file)
-        if torn := file.read(size, file.size - size):
-            bad = BadLine(self.path.name, self.start + size, "torn: the log ended within this line", torn)
-            Quarantine(self.folder)(bad)
-            file.cut(size)
-            log.warning("repaired", f"{self.path} ended within a line, now in quarantine", bytes=len(torn))
-        file.sync()
-        sync_folder(self.folder)
-        self.end = self.start + size
-        self._tail = file.read(max(0, size - TAIL_BYTES), TAIL_BYTES)
-        return file
-
-
-def end_of_last_line(file: AppendFile) -> int:
-    """Offset after the last newline, 0 if there is none. Reads backwards, only as far as it must."""
-    end = file.size
-    while end > 0:
-        begin = max(0, end - SCAN_BYTES)
-        if (found := file.read(begin, end - begin).rfind(b"\n")) >= 0:
-            return begin + found + 1
-        end = begin
-    return 0
