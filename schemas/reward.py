@@ -15,7 +15,7 @@ ScoreStatus = Literal["ok", "unscorable", "infra_fail", "timeout"]
 class SampleScore(Record):
     """The score of one sample, in the order of the Response's samples. Null exactly when the status is not ok."""
 
-    score: Score | None
+    score: Score | None = None
     status: ScoreStatus = "ok"
     reason: str | None = None
 
