@@ -1,4 +1,4 @@
-"""The agent: a Work in, a Response out. Adapters come from adapters.py; generating is the engine's, delivery the bus's."""
+"""The agent: a Work in, a Response out. Adapters come from adapters.py; how to generate is an engine's affair."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from services.agent.settings import AgentSettings
 from services.batcher import Batcher
 from services.bus import Bus, Delivery
 from services.errors import AdapterError, EngineError, PromptTooLong, Reject, Retry
+from services.message_id import derived_id
 from services.service import Subscription
 from services.telemetry import Log, task_in_hand
 from services.topology import HIGH_PRIORITY, RESPONSES, work_queue
@@ -72,7 +73,7 @@ class AgentWorker:
             return
         body = await self._recent.answer((work.task_id, work.arm.sequence), lambda: self._respond(work))
         failpoint.reach("worked")
-        await self._bus.publish(RESPONSES, body, type=Response.TYPE, message_id=f"{work.task_id}/response")
+        await self._bus.publish(RESPONSES, body, type=Response.TYPE, message_id=derived_id(work.task_id, "response"))
 
     def _read(self, delivery: Delivery) -> Work:
         try:

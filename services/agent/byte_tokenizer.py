@@ -1,0 +1,36 @@
+"""A tokenizer without training: one token a byte, and five control tokens. Any text goes through it unharmed."""
+
+from __future__ import annotations
+
+from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
+from transformers import PreTrainedTokenizerFast
+
+PAD, END, SYSTEM, USER, ASSISTANT = "<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"
+CONTROL = (PAD, END, SYSTEM, USER, ASSISTANT)
+VOCABULARY = 256 + len(CONTROL)
+
+CHAT_TEMPLATE = f"""\
+{{%- for message in messages -%}}
+{{%- if message.role == 'system' -%}}{SYSTEM}{{%- elif message.role == 'user' -%}}{USER}{{%- else -%}}{ASSISTANT}{{%- endif -%}}
+{{{{- message.content -}}}}{END}
+{{%- endfor -%}}
+{{%- if add_generation_prompt -%}}{ASSISTANT}{{%- endif -%}}"""
+
+
+def byte_tokenizer(max_length: int) -> PreTrainedTokenizerFast:
+    """Ids 0–255 are bytes in the order of the byte-level alphabet, 256–260 the control tokens."""
+    alphabet = {symbol: index for index, symbol in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(BPE(vocab=alphabet, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in CONTROL])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=END,
+        chat_template=CHAT_TEMPLATE,
+        model_max_length=max_length,
+        clean_up_tokenization_spaces=False,
+        padding_side="left",
+    )

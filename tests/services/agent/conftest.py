@@ -1,0 +1,49 @@
+"""What the agent's tests are given: settings and work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.work import Arm, Sampling, Work
+from services.agent.settings import AgentSettings
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> AgentSettings:
+    return AgentSettings.read(agent_engine="echo", adapters_dir=tmp_path / "adapters")
+
+
+@pytest.fixture
+def make_work() -> Callable[..., Work]:
+    def make(task_id: str = "t-1", **given: Any) -> Work:
+        now = datetime.now(UTC)
+        fields: dict[str, Any] = {
+            "input": "sort: ba",
+            "agent_id": "small",
+            "deadline": now + timedelta(minutes=5),
+            "admitted_at": now,
+            "arm": Arm(sequence=0),
+            "sampling": Sampling(n=2, max_tokens=8),
+        }
+        return Work(task_id=task_id, **(fields | given))
+
+    return make
+
+
+@pytest.fixture
+def write_adapter(tmp_path: Path) -> Callable[..., Path]:
+    """An adapter folder with content of no meaning: enough for engines without weights."""
+
+    def write(version: str, content: str = "weights", agent_id: str = "small") -> Path:
+        folder = tmp_path / "adapters" / agent_id / version
+        folder.mkdir(parents=True)
+        (folder / "adapter_config.json").write_text("{}")
+        (folder / "adapter_model.safetensors").write_text(content)
+        return folder
+
+    return write
