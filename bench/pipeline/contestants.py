@@ -1,0 +1,120 @@
+"""Who takes part, and how each is started and stopped: three worker processes, and the client that suits them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pika
+
+from bench.pipeline.hops import PREFETCH, QUEUES, RESULTS, ROLES, Wiring, declare
+from tests.acceptance.fleet import Fleet
+
+REPOSITORY = Path(__file__).parents[2]
+FLEET, BARE = "fleet", "pika (bare echo)"
+SETTLED_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """`publisher` is how its tasks are published: as they stand, or with the framework's own call."""
+
+    name: str
+    module: str
+    namespace: str
+    publisher: str
+    note: str
+
+
+CONTESTANTS = (
+    Contestant(FLEET, "services", "fleet.", "plain", "validates, logs with fsync, scores; quorum queues"),
+    Contestant(BARE, "bench.pipeline.echo_pika", "bare.", "plain", "AsyncioConnection, uvloop; quorum queues"),
+    Contestant("aio-pika", "bench.pipeline.echo_aio_pika", "aio.", "plain", "uvloop; quorum queues"),
+    Contestant("FastStream", "bench.pipeline.echo_faststream", "faststream.", "plain", "uvloop; quorum queues"),
+    Contestant("Celery", "bench.pipeline.echo_celery", "celery.", "celery", "chain, 16 threads; quorum queues"),
+    Contestant("Dramatiq", "bench.pipeline.echo_dramatiq", "dramatiq.", "dramatiq",
+               "16 threads; classic durable queues: it has no option for quorum queues"),
+)  # fmt: skip
+
+
+@contextmanager
+def running(contestant: Contestant, url: str) -> Iterator[list[int]]:
+    """Its worker processes, ready and with empty queues; ended afterwards. Yields their process ids."""
+    with _fleet(contestant, url) if contestant.name == FLEET else _echo(contestant, url) as pids:
+        yield pids
+
+
+@contextmanager
+def _fleet(contestant: Contestant, url: str) -> Iterator[list[int]]:
+    with tempfile.TemporaryDirectory(prefix="ratchet-bench-") as folder:
+        fleet = Fleet(Path(folder), url, namespace=contestant.namespace, environment={"RATCHET_LOG_LEVEL": "WARNING"})
+        fleet.start()
+        try:
+            yield list(fleet.pids.values())
+        finally:
+            fleet.stop()
+
+
+@contextmanager
+def _echo(contestant: Contestant, url: str) -> Iterator[list[int]]:
+    if contestant.publisher != "dramatiq":
+        declare(url, contestant.namespace)
+    workers = [_start(contestant, Wiring(url, contestant.namespace, role)) for role in ROLES]
+    try:
+        _wait_for_consumers(contestant, url)
+        yield [worker.pid for worker in workers]
+    finally:
+        for worker in workers:
+            worker.send_signal(signal.SIGTERM)
+        for worker in workers:
+            _end(worker)
+
+
+def _start(contestant: Contestant, wiring: Wiring) -> subprocess.Popen[bytes]:
+    environment: Mapping[str, str] = {
+        **os.environ, **wiring.environment(), "dramatiq_queue_prefetch": str(PREFETCH)
+    }  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-m", contestant.module],
+        cwd=REPOSITORY,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+
+
+def _end(worker: subprocess.Popen[bytes]) -> None:
+    try:
+        worker.wait(10)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        worker.wait()
+
+
+def _wait_for_consumers(contestant: Contestant, url: str) -> None:
+    """Raises TimeoutError if a worker does not consume."""
+    deadline = time.monotonic() + SETTLED_S
+    waiting = [queue for queue in QUEUES if queue != RESULTS]
+    while waiting:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{contestant.name}: nobody consumes {', '.join(waiting)}")
+        waiting = [queue for queue in waiting if _consumers(url, contestant.namespace + queue) == 0]
+        time.sleep(0.1)
+
+
+def _consumers(url: str, queue: str) -> int:
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    try:
+        return int(connection.channel().queue_declare(queue, passive=True).method.consumer_count)
+    except pika.exceptions.ChannelClosedByBroker:
+        return 0
+    finally:
+        connection.close()

@@ -1,0 +1,185 @@
+"""A whole fleet as processes on one broker: started, waited for, killed, started again, stopped.
+
+One orchestrator, an agent per name and a scorer, with the echo engine and a verifier unless the environment given says
+otherwise. It supervises nothing: what is killed stays down until `start_again`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
+
+from services.cli.broker import free_port
+
+REPOSITORY = Path(__file__).parents[2]
+ORCHESTRATOR, AGENT, SCORER = "orchestrator", "agent", "scorer"
+READY_S = 60.0
+STOP_S = 40.0
+
+
+class FleetError(Exception):
+    """A process of the fleet did not do what it was told; says which, and shows the end of its log."""
+
+
+@dataclass
+class Member:
+    """One process of the fleet, through all its lives."""
+
+    name: str
+    module: str
+    port: int
+    environment: dict[str, str]
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+    lives: int = 0
+
+    def start(self, extra: Mapping[str, str] | None = None) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", self.module],
+                cwd=REPOSITORY,
+                env={**os.environ, **self.environment, **(extra or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self.lives += 1
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, f"{self.name} was never started"
+        return self.process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative if a signal ended it."""
+        assert self.process is not None, f"{self.name} was never started"
+        return self.process.poll()
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        assert self.process is not None, f"{self.name} was never started"
+        self.process.kill()
+        self.process.wait()
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of an HTTP GET; status 0 if it does not answer."""
+        try:
+            with urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except HTTPError as error:
+            return error.code, error.read().decode()
+        except (URLError, OSError) as error:
+            return 0, str(error)
+
+    def wait_until_ready(self, timeout_s: float = READY_S) -> None:
+        """Raises FleetError with the reason it gives, and the end of its log."""
+        deadline = time.monotonic() + timeout_s
+        while (answer := self.get("/readyz"))[0] != 200:
+            if self.exit_code is not None or time.monotonic() > deadline:
+                raise FleetError(f"{self.name} is not ready (exit code {self.exit_code}): {answer}\n{self.log_tail()}")
+            time.sleep(0.05)
+
+    def log_tail(self, lines: int = 30) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+
+@dataclass
+class Fleet:
+    """The processes, the folder they write to, and the broker they share with nobody of the same namespace."""
+
+    folder: Path
+    amqp_url: str
+    namespace: str = ""
+    agents: tuple[str, ...] = ("small",)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    members: dict[str, Member] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.logs.mkdir(parents=True, exist_ok=True)
+        self._enlist(ORCHESTRATOR, "services.orchestrator", "RATCHET_ORCHESTRATOR_HTTP_PORT")
+        for agent in self.agents:
+            name = AGENT if agent == self.agents[0] else f"{AGENT}-{agent}"
+            self._enlist(name, "services.agent", "RATCHET_AGENT_HTTP_PORT", {"RATCHET_AGENT_ID": agent})
+        self._enlist(SCORER, "services.scorer", "RATCHET_SCORER_HTTP_PORT")
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+    def _enlist(self, name: str, module: str, port_variable: str, extra: Mapping[str, str] | None = None) -> None:
+        port = free_port()
+        environment = {
+            "RATCHET_AMQP_URL": self.amqp_url,
+            "RATCHET_NAMESPACE": self.namespace,
+            "RATCHET_AGENTS": ",".join(self.agents),
+            "RATCHET_LOGS_DIR": str(self.logs),
+            "RATCHET_ADAPTERS_DIR": str(self.folder / "adapters"),
+            "RATCHET_AGENT_ENGINE": "echo",
+            "RATCHET_SCORER": "verifier:exact",
+            **self.environment,
+            **(extra or {}),
+            port_variable: str(port),
+        }
+        self.members[name] = Member(name, module, port, environment, self.folder / f"{name}.log")
+
+    def __getitem__(self, name: str) -> Member:
+        return self.members[name]
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self.members.values())
+
+    @property
+    def pids(self) -> dict[str, int]:
+        return {member.name: member.pid for member in self}
+
+    def start(self) -> Fleet:
+        """Start all and wait until each is ready. Raises FleetError, with nothing left running."""
+        for member in self:
+            member.start()
+        try:
+            self.wait_until_ready()
+        except FleetError:
+            self.kill()
+            raise
+        return self
+
+    def wait_until_ready(self, timeout_s: float = READY_S) -> None:
+        for member in self:
+            member.wait_until_ready(timeout_s)
+
+    def stop(self, timeout_s: float = STOP_S) -> dict[str, int]:
+        """SIGTERM to all; their exit codes. Raises FleetError if one does not end in time (it is killed then)."""
+        running = [member for member in self if member.process is not None]
+        for member in running:
+            if member.exit_code is None:
+                os.kill(member.pid, signal.SIGTERM)
+        deadline = time.monotonic() + timeout_s
+        return {member.name: self._ended(member, deadline - time.monotonic()) for member in running}
+
+    def _ended(self, member: Member, within_s: float) -> int:
+        assert member.process is not None
+        try:
+            return member.process.wait(max(within_s, 0.1))
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise FleetError(f"{member.name} did not end within {STOP_S:.0f} s\n{member.log_tail()}") from None
+
+    def kill(self) -> None:
+        """kill -9 of all that runs."""
+        for member in self:
+            if member.process is not None and member.exit_code is None:
+                member.kill()
+
+    def readiness(self) -> dict[str, str]:
+        """What each says of itself, for a message about what went wrong."""
+        return {member.name: json.dumps(member.get("/readyz")) for member in self}
