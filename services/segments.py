@@ -114,12 +114,22 @@ def tidy(folder: Path, name: str) -> None:
     for _, twins in groupby(segments, key=lambda segment: (segment.start, segment.end)):
         match list(twins):
             case [plain, copy]:
-                (plain if is_whole(copy) else copy).path.unlink()
+                _spare(plain, copy).path.unlink()
     refuse_overlap(segments)
 
 
+def _spare(plain: Segment, copy: Segment) -> Segment:
+    if is_whole(copy):
+        return plain
+    if is_whole(plain):
+        return copy
+    raise JournalError(f"neither {plain.path} nor {copy.path.name} is whole: restore one of them from a copy")
+
+
 def is_whole(segment: Segment) -> bool:
-    """True if it reads to its end, checksum included, and holds as many bytes as its name says."""
+    """True if it holds as many bytes as its name says; a compressed one is read to its end, checksum included."""
+    if not segment.compressed:
+        return segment.path.stat().st_size == segment.size
     count = 0
     try:
         with segment.open() as content:
@@ -141,8 +151,10 @@ def compress(segment: Segment) -> Segment:
     """Replace a sealed file by its compressed copy, which has been read back and compared first.
 
     A crash at any point leaves a whole copy; `tidy` removes what is too many. Raises OSError (the disk may be full) and
-    JournalError (the copy differs); the plain file is then still there.
+    JournalError (the segment is damaged, or the copy differs); the plain file is then still there.
     """
+    if not is_whole(segment):
+        raise JournalError(f"{segment.path} does not hold as many bytes as its name says: restore it from a copy")
     compressed = Segment(segment.folder, segment.name, segment.start, segment.end, compressed=True)
     temporary = compressed.path.with_name(compressed.path.name + TEMPORARY)
     began = time.monotonic()
@@ -151,8 +163,10 @@ def compress(segment: Segment) -> Segment:
         if not _same_content(segment, temporary):
             raise JournalError(f"the compressed copy of {segment.path} does not read back the same: check the disk")
         temporary.rename(compressed.path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, zstandard.ZstdError):
+            raise JournalError(f"{segment.path} can't be compressed: {error}") from error
         raise
     sync_folder(segment.folder)
     segment.path.unlink()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,35 @@ async def test_concurrent_appends_share_a_sync(tmp_path: Path) -> None:
     await journal.close()
     assert len(contents(tmp_path)) == 500
     assert CountedSyncs.count < 10
+
+
+class HeldSyncs(AppendFile):
+    """Its sync returns only when it is let go."""
+
+    go = threading.Event()
+
+    def sync(self) -> None:
+        assert self.go.wait(10)
+        super().sync()
+
+
+async def test_append_returns_only_after_the_sync(tmp_path: Path) -> None:
+    # given a disk that holds its syncs back after the log is open
+    HeldSyncs.go.set()
+    journal = Journal.open(tmp_path, "log", file_type=HeldSyncs)
+    HeldSyncs.go.clear()
+
+    # when a line is written, then its append and the log's end wait for the sync
+    appended = asyncio.create_task(journal.append([b"{}"]))
+    while (tmp_path / "log.jsonl").stat().st_size < 3:
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.02)
+    assert not appended.done()
+    assert journal.end == 0
+    HeldSyncs.go.set()
+    assert await appended == 0
+    assert journal.end == 3
+    await journal.close()
 
 
 async def test_gathering_waits_only_in_company(tmp_path: Path) -> None:
