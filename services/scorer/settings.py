@@ -29,9 +29,6 @@ class ScorerSettings(FleetSettings):
     scorer_numeric_absolute_tolerance: float = Field(
         1e-9, ge=0, description="verifier:numeric: accepted error where the reference is near 0."
     )
-    scorer_regex_timeout_s: float = Field(
-        1.0, gt=0, description="verifier:regex: seconds a pattern may search one answer."
-    )
     scorer_judge_url: str = Field(
         "http://127.0.0.1:8000/v1", description="judge: base URL of an OpenAI-compatible server, with /v1."
     )

@@ -47,7 +47,7 @@ def normalise(text: str) -> str:
 
 def _fold(text: str) -> str:
     """Folding can undo the normal form and the other way round (ͅ, ẛ̣): repeat until neither changes it."""
-    while (folded := unicodedata.normalize("NFKC", text).casefold()) != text:
+    while (folded := unicodedata.normalize("NFKC", text.casefold())) != text:
         text = folded
     return text
 

@@ -10,7 +10,7 @@ from schemas.reward import SampleScore, ScorerIdentity
 from services.errors import ScorerError
 from services.scorer.matching import numbers, pattern, text
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.strategy import Answer, ScoringRequest, no_score, ran_out_of_time
+from services.scorer.strategies.strategy import Answer, ScoringRequest, no_score
 
 REVISION = "1"
 """Raise it with every change here or in `matching` that changes a score."""
@@ -32,7 +32,6 @@ class Verifier:
     @classmethod
     def build(cls, argument: str, settings: ScorerSettings) -> Self:
         relative, absolute = settings.scorer_numeric_relative_tolerance, settings.scorer_numeric_absolute_tolerance
-        timeout_s = settings.scorer_regex_timeout_s
         match argument or "normalised":
             case "exact":
                 return cls("exact", text.exact)
@@ -46,9 +45,7 @@ class Verifier:
                     "numeric", lambda given, wanted: _same_number(given, wanted, relative, absolute), revision=revision
                 )
             case "regex":
-                return cls(
-                    "regex", lambda given, wanted: pattern.matches(given, wanted, timeout_s=timeout_s), threaded=True
-                )
+                return cls("regex", pattern.matches, threaded=True)
             case unknown:
                 raise ScorerError(
                     f"there is no verifier {unknown!r}: choose verifier:exact, normalised, numeric, regex or graded"
@@ -81,8 +78,6 @@ class Verifier:
     def _verdict(self, answer: str, reference: str) -> SampleScore:
         try:
             return SampleScore(score=self._compare(answer, reference))
-        except pattern.PatternTimeout as error:
-            return ran_out_of_time(1, str(error))[0]
         except ScorerError as error:
             return no_score(1, str(error))[0]
 

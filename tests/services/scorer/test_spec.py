@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.errors import ScorerError
+from services.scorer.spec import Part, parse_spec
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("likelihood", [Part("likelihood", "", 1.0)]),
+        (" verifier:exact ", [Part("verifier", "exact", 1.0)]),
+        ("0.5*verifier:exact", [Part("verifier", "exact", 1.0)]),
+        ("0.7*verifier:exact + 0.3*judge:absolute", [Part("verifier", "exact", 0.7), Part("judge", "absolute", 0.3)]),
+        ("3*verifier:exact+1 * likelihood", [Part("verifier", "exact", 0.75), Part("likelihood", "", 0.25)]),
+        ("verifier:exact + likelihood", [Part("verifier", "exact", 0.5), Part("likelihood", "", 0.5)]),
+        ("python:my_package.scores:polite", [Part("python", "my_package.scores:polite", 1.0)]),
+    ],
+)
+def test_a_specification_names_its_parts(text: str, parts: list[Part]) -> None:
+    assert list(parse_spec(text).parts) == parts
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "'' is not `name`"),
+        ("verifier:", "'verifier:' is not `name`"),
+        ("verifier:exact +", "'' is not `name`"),
+        ("0.7 verifier:exact", "'0.7 verifier:exact' is not `name`"),
+        ("-1*verifier:exact", "'-1*verifier:exact' is not `name`"),
+        ("0*verifier:exact", "greater than 0"),
+        ("0.7*verifier:exact + judge:absolute", "give all of them one"),
+        ("verifier:exact + verifier:exact", "named twice"),
+    ],
+)
+def test_what_can_not_be_read_is_named_with_an_example(text: str, fault: str) -> None:
+    with pytest.raises(ScorerError) as caught:
+        parse_spec(text)
+    assert fault in str(caught.value)
+    assert "verifier:normalised" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["7*verifier:exact+3*likelihood", "0.70 * verifier:exact + .3*likelihood"])
+def test_one_scorer_has_one_canonical_text(text: str) -> None:
+    assert parse_spec(text).text == "0.7*verifier:exact + 0.3*likelihood"
+
+
+@given(st.text(max_size=80) | st.text("0.7*verifier:exact + ", max_size=80))
+def test_any_text_is_a_specification_or_a_scorer_error(text: str) -> None:
+    try:
+        spec = parse_spec(text)
+    except ScorerError:
+        return
+    assert sum(part.weight for part in spec.parts) == pytest.approx(1.0)
+    assert parse_spec(spec.text).text == spec.text
