@@ -125,9 +125,11 @@ async def test_concurrent_appends_share_a_sync(tmp_path: Path) -> None:
 class HeldSyncs(AppendFile):
     """Its sync returns only when it is let go."""
 
+    reached = threading.Event()
     go = threading.Event()
 
     def sync(self) -> None:
+        self.reached.set()
         assert self.go.wait(10)
         super().sync()
 
@@ -137,11 +139,11 @@ async def test_append_returns_only_after_the_sync(tmp_path: Path) -> None:
     HeldSyncs.go.set()
     journal = Journal.open(tmp_path, "log", file_type=HeldSyncs)
     HeldSyncs.go.clear()
+    HeldSyncs.reached.clear()
 
     # when a line is written, then its append and the log's end wait for the sync
     appended = asyncio.create_task(journal.append([b"{}"]))
-    while (tmp_path / "log.jsonl").stat().st_size < 3:
-        await asyncio.sleep(0.001)
+    assert await asyncio.to_thread(HeldSyncs.reached.wait, 10)
     await asyncio.sleep(0.02)
     assert not appended.done()
     assert journal.end == 0
