@@ -13,6 +13,8 @@ DEAD_EXCHANGE = "ratchet.dead"
 UNROUTABLE_EXCHANGE = "ratchet.unroutable"
 
 DELIVERY_LIMIT = 20
+LOOKS_LIMIT = 1_000_000
+"""Deliveries of a message that only people look at. Each look counts as one, and RabbitMQ 4 would drop it at the 20th."""
 CONSUMER_TIMEOUT_MS = 6 * 3600 * 1000
 HIGH_PRIORITY = 5
 """From this priority on, a task's Work waits in the agent's queue for high priority."""
@@ -42,9 +44,9 @@ class Queue:
             "x-overflow": "drop-head" if self.drop_oldest else "reject-publish",
             "x-consumer-timeout": CONSUMER_TIMEOUT_MS,
         }
+        arguments["x-delivery-limit"] = DELIVERY_LIMIT if self.dead_letters else LOOKS_LIMIT
         if self.dead_letters:
             arguments |= {
-                "x-delivery-limit": DELIVERY_LIMIT,
                 "x-dead-letter-exchange": DEAD_EXCHANGE,
                 "x-dead-letter-strategy": "at-least-once",
             }
