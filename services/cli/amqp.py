@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit, urlunsplit
@@ -11,23 +10,13 @@ import pika
 from pika.adapters.blocking_connection import BlockingConnection
 from pika.exceptions import AMQPConnectionError, AMQPError, ProbableAuthenticationError
 
-from services.cli.fleet_folder import FleetFolder
 from services.errors import BusError
 
-DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/"
 SOCKET_TIMEOUT_S = 5.0
 
 
 class BrokerUnreachable(BusError):
     """Nobody answers at the AMQP URL, or not with these credentials."""
-
-
-def amqp_url() -> str:
-    """RATCHET_AMQP_URL, else the broker of the fleet started here, else a broker's usual address on this machine."""
-    if url := os.environ.get("RATCHET_AMQP_URL"):
-        return url
-    record = FleetFolder.here().record()
-    return record.amqp_url if record else DEFAULT_URL
 
 
 def without_password(url: str) -> str:

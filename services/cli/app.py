@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands import down, models, submit, up
+from services.cli.commands import dead_letters, down, log, models, result, status, submit, up
 from services.cli.faults import FaultsAsSentences
 
 EPILOG = (
@@ -33,4 +33,8 @@ def options(debug: Annotated[bool, typer.Option(help="Show the traceback of an e
 app.command()(up.up)
 app.command()(down.down)
 app.command()(submit.submit)
+app.command()(result.result)
+app.command()(status.status)
+app.add_typer(log.log, name="log")
+app.add_typer(dead_letters.dead_letters, name="dead-letters")
 app.add_typer(models.models, name="models")

@@ -37,6 +37,7 @@ class FleetRecord(BaseModel):
     supervisor_pid: int
     supervisor_started: float
     amqp_url: str
+    namespace: str
     own_broker: bool
     logs_dir: Path
     options: FleetOptions

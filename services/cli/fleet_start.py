@@ -19,6 +19,7 @@ from services.cli.ports import require_free
 from services.cli.readiness_wait import Standing, Waiting
 from services.cli.supervisor_config import render
 from services.cli.supervisord import Supervisor, start_supervisord
+from services.settings import FleetSettings
 
 SUPERVISOR_TIMEOUT_S = 15.0
 
@@ -31,14 +32,14 @@ class FleetStart:
     say: Callable[[str], None]
     show: Callable[[Standing], None]
 
-    def start(self, plan: FleetPlan, options: FleetOptions, logs_dir: Path, timeout_s: float) -> FleetRecord:
+    def start(self, plan: FleetPlan, options: FleetOptions, settings: FleetSettings, timeout_s: float) -> FleetRecord:
         """Raises CommandError, BusError or TimedOut, after having stopped what it started."""
         self._stop_leftovers()
         self._check_broker(plan)
         require_free(plan.ports)
         self._write_config(plan)
         process = start_supervisord(self.folder, plan.environment)
-        record = self._record(process.pid, plan, options, logs_dir)
+        record = self._record(process.pid, plan, options, settings)
         self.folder.write_record(record)
         try:
             self._await_supervisor()
@@ -85,15 +86,16 @@ class FleetStart:
         text = render(self.folder, Path.cwd(), plan.broker_program, plan.services)
         write_private(self.folder.supervisor_config, text)
 
-    def _record(self, pid: int, plan: FleetPlan, options: FleetOptions, logs_dir: Path) -> FleetRecord:
+    def _record(self, pid: int, plan: FleetPlan, options: FleetOptions, settings: FleetSettings) -> FleetRecord:
         broker_log = [StartedProgram(name="broker", http_port=None, log=self._log("broker"))] if plan.broker else []
         services = [StartedProgram(name=s.name, http_port=s.http_port, log=self._log(s.name)) for s in plan.services]
         return FleetRecord(
             supervisor_pid=pid,
             supervisor_started=psutil.Process(pid).create_time(),
             amqp_url=plan.amqp_url,
+            namespace=settings.namespace,
             own_broker=plan.broker is not None,
-            logs_dir=logs_dir.absolute(),
+            logs_dir=settings.logs_dir.absolute(),
             options=options,
             programs=(*broker_log, *services),
         )

@@ -38,7 +38,7 @@ def launch(options: FleetOptions, amqp_url: str | None, timeout_s: float, *, ins
         say("making the models (about a minute, once) …")
         make_models(MODELS_FOLDER, say)
     with view.open():
-        return start.start(plan, options, settings.logs_dir, timeout_s)
+        return start.start(plan, options, settings, timeout_s)
 
 
 def _complete(

@@ -1,4 +1,4 @@
-"""What `ratchet submit` does once its options are read: publish, wait, print, and an exit code that says how it went."""
+"""What `ratchet submit` does once its options are read: publish, wait, print, and say by its exit code how it went."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from schemas.result import Result
 from schemas.task import Task
-from services.cli.amqp import amqp_url
 from services.cli.client import FleetClient
 from services.cli.console import err, print_raw, say, say_error
 from services.cli.exit_codes import ExitCode, UsageError
+from services.cli.fleet_access import FleetAccess
 from services.cli.task_file import new_task, read_tasks
 
 INTERRUPTED = 130
@@ -56,7 +56,7 @@ def submit_one(text: str, fields: dict[str, Any], how: Submission) -> None:
         _publish([task], how)
         print_raw(task.task_id)
         return
-    with FleetClient(amqp_url()) as client, _interruptible(client):
+    with _client() as client, _interruptible(client):
         result = next(client.submit([task], stall_s=how.timeout_s))
     _print_one(result, how)
     if result.status != "ok":
@@ -71,7 +71,7 @@ def submit_file(file: Path, fields: dict[str, Any], out: Path | None, how: Submi
         return
     tally = Tally()
     target = nullcontext(sys.stdout) if out is None else out.open("w", encoding="utf-8")
-    with target as stream, FleetClient(amqp_url()) as client, _interruptible(client):
+    with target as stream, _client() as client, _interruptible(client):
         _write_results(client.submit(_tasks(file, fields), stall_s=how.timeout_s), stream, tally, total)
     say(str(tally))
     if tally.failed:
@@ -89,8 +89,13 @@ def _tasks(file: Path, fields: dict[str, Any]) -> Iterator[Task]:
         raise UsageError(f"{file} can't be read: {error}") from None
 
 
+def _client(*, replies: bool = True) -> FleetClient:
+    access = FleetAccess.here()
+    return FleetClient(access.amqp_url, access.namespace, replies=replies)
+
+
 def _publish(tasks: Iterable[Task], how: Submission) -> int:
-    with FleetClient(amqp_url(), replies=False) as client:
+    with _client(replies=False) as client:
         return client.publish(tasks, stall_s=how.timeout_s)
 
 

@@ -1,0 +1,27 @@
+"""`ratchet status`: is everything well, and if not, what is wrong."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def status(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+    """Show each service, the broker and the queues. Exit code 0 if all is healthy, 1 if not, 3 without a broker."""
+    from services.cli.console import out, print_json
+    from services.cli.exit_codes import ExitCode
+    from services.cli.fleet_access import FleetAccess
+    from services.cli.fleet_folder import FleetFolder
+    from services.cli.status_report import ask_status
+    from services.cli.status_view import render_status
+
+    report = ask_status(FleetAccess.here(), FleetFolder.here())
+    if json:
+        print_json(report.as_dict())
+    else:
+        out.print(render_status(report))
+    if report.broker_fault:
+        raise typer.Exit(ExitCode.BROKER_UNREACHABLE)
+    if not report.healthy:
+        raise typer.Exit(ExitCode.FAILED)
