@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -40,13 +41,22 @@ class Subscription:
 
     def __init__(self, channel: AmqpChannel) -> None:
         self.channel = channel
-        self.tag: str | None = None
+        self.tag = "first"
+        self._ended: BaseException | None = None
         self._window = AckWindow()
         self._loop = asyncio.get_running_loop()
 
     @property
     def alive(self) -> bool:
         return bool(self.channel.raw.is_open)
+
+    def end(self, reason: BaseException) -> None:
+        self._ended = reason
+        self.channel.close()
+
+    async def wait_end(self) -> BaseException:
+        lost = await asyncio.shield(self.channel.lost)
+        return self._ended or ChannelLost(lost)
 
     def settle(self, tag: int) -> None:
         """Acknowledge, together with whatever else is settled in this turn of the loop."""
@@ -59,6 +69,10 @@ class Subscription:
         if raw.is_open:
             for tag, multiple in self._window.take():
                 raw.basic_ack(tag, multiple)
+
+
+Arrival = tuple[Subscription, int, Delivery, BasicProperties]
+"""Where it came from, its delivery tag there, the message, and its properties as they were."""
 
 
 class Consumer:
@@ -78,6 +92,8 @@ class Consumer:
         self._wide = prefetch <= 1
         self._draining = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
+        self._backlog: deque[Arrival] = deque()
+        """Deliveries beyond the prefetch: one while it widens, more while handlers of a lost channel still run."""
         self._subscription: Subscription | None = None
         self._task: asyncio.Task[None] | None = None
         self._first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -98,8 +114,10 @@ class Consumer:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
+        if not self._first.done():
+            self._first.set_exception(BusError(f"stopped before {self.queue!r} could be consumed"))
         subscription = self._subscription
-        if subscription is not None and subscription.alive and subscription.tag is not None:
+        if subscription is not None and subscription.alive:
             raw = subscription.channel.raw
             try:
                 async with asyncio.timeout(CANCEL_TIMEOUT_S):
@@ -134,22 +152,26 @@ class Consumer:
 
     async def _hold_one_subscription(self, connection: AmqpConnection) -> None:
         subscription = Subscription(await open_channel(connection))
-        subscription.channel.raw.add_on_cancel_callback(lambda _frame: subscription.channel.close())
+        cancelled = BusError("the broker cancelled the consumer: its queue was deleted, or has no leader")
+        subscription.channel.raw.add_on_cancel_callback(lambda _frame: subscription.end(cancelled))
         self._subscription = subscription
         await self._consume(subscription, self._prefetch if self._wide else 1)
         self._trouble = None
         _log.info("consuming", f"consuming {self.queue}", queue=self.queue)
         if not self._first.done():
             self._first.set_result(None)
-        raise ChannelLost(await asyncio.shield(subscription.channel.lost))
+        raise await subscription.wait_end()
 
     async def _consume(self, subscription: Subscription, prefetch: int) -> None:
         channel = subscription.channel
         on_message = self._receiver(subscription)
         await channel.call(channel.raw.basic_qos, prefetch_count=prefetch)
-        consume: dict[str, Any] = {"queue": self._wire_name, "on_message_callback": on_message}
-        frame = await channel.call(channel.raw.basic_consume, **consume)
-        subscription.tag = frame.method.consumer_tag
+        await channel.call(
+            channel.raw.basic_consume,
+            queue=self._wire_name,
+            on_message_callback=on_message,
+            consumer_tag=subscription.tag,
+        )
 
     def _note_lost(self, error: BaseException) -> None:
         if not self._draining.is_set():
@@ -175,28 +197,36 @@ class Consumer:
             )
             if not self._wide and not seen:
                 self._widen(subscription)
-            handling = self._handle(subscription, method.delivery_tag, delivery, properties)
-            task = asyncio.create_task(handling)
-            self._running.add(task)
-            task.add_done_callback(self._finished)
+            arrival = (subscription, method.delivery_tag, delivery, properties)
+            if len(self._running) < self._prefetch:
+                self._begin(arrival)
+            else:
+                self._backlog.append(arrival)
 
         return on_message
+
+    def _begin(self, arrival: Arrival) -> None:
+        task = asyncio.create_task(self._handle(*arrival))
+        self._running.add(task)
+        task.add_done_callback(self._finished)
 
     def _widen(self, subscription: Subscription) -> None:
         """The broker sets the prefetch of a consumer when it subscribes, so: cancel, and subscribe anew."""
         self._wide = True
         raw = subscription.channel.raw
-        if subscription.tag is None:
-            return
         raw.basic_cancel(subscription.tag, callback=lambda _frame: None)
         raw.basic_qos(prefetch_count=self._prefetch)
-        subscription.tag = raw.basic_consume(self._wire_name, self._receiver(subscription))
+        subscription.tag = raw.basic_consume(self._wire_name, self._receiver(subscription), consumer_tag="wide")
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("handler-lost", f"{self.queue}: {error!r}; its channel is closed", exc_info=error)
             self.close()
+        while self._backlog and len(self._running) < self._prefetch and not self._draining.is_set():
+            arrival = self._backlog.popleft()
+            if arrival[0].alive:
+                self._begin(arrival)
 
     async def _handle(
         self, subscription: Subscription, tag: int, delivery: Delivery, properties: BasicProperties

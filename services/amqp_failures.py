@@ -58,7 +58,7 @@ class Failures:
         forwarded = _forwarded(properties, headers)
         await self._publisher.send(self._declaration.exchange, target, forwarded, delivery.body)
         queue_metrics(delivery.queue).dead_lettered.inc()
-        _log.error(
+        _log.warning(
             "dead-lettered",
             f"to {DEAD_LETTERS}: {verdict.reason}",
             queue=delivery.queue,

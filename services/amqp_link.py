@@ -65,6 +65,8 @@ class Link:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
+        if self._task is not None and not self._first.done():
+            self._first.set_exception(BusError("stopped before the broker could be reached"))
         connection, self.connection = self.connection, None
         if connection is not None and connection.is_open:
             connection.close()

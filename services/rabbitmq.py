@@ -153,8 +153,8 @@ class RabbitBus:
             await self._disconnect()
             return True
         self._state = "draining"
-        await asyncio.gather(*(consumer.stop_deliveries() for consumer in self._consumers))
         before = sum(consumer.unfinished for consumer in self._consumers)
+        await asyncio.gather(*(consumer.stop_deliveries() for consumer in self._consumers))
         running = {task for consumer in self._consumers for task in consumer.running}
         if running:
             await asyncio.wait(running, timeout=grace_s)
