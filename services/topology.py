@@ -14,7 +14,7 @@ UNROUTABLE_EXCHANGE = "ratchet.unroutable"
 
 DELIVERY_LIMIT = 20
 LOOKS_LIMIT = 1_000_000
-"""Deliveries of a message that only people look at. Each look counts as one, and RabbitMQ 4 would drop it at the 20th."""
+"""Deliveries of a message only people look at: each look counts as one, and RabbitMQ 4 would drop it at the 20th."""
 CONSUMER_TIMEOUT_MS = 6 * 3600 * 1000
 HIGH_PRIORITY = 5
 """From this priority on, a task's Work waits in the agent's queue for high priority."""
