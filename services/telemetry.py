@@ -66,7 +66,7 @@ def log_to_stdout(service: str, level: str = "INFO") -> None:
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonLines(service))
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    for noisy in ("pika", "httpx", "urllib3", "uvicorn.access"):
+    for noisy in ("pika", "httpx", "urllib3", "uvicorn"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 

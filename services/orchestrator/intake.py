@@ -13,7 +13,7 @@ from schemas.task import Task
 from schemas.work import Work
 from services import failpoint
 from services.bus import Bus, Delivery, opened
-from services.errors import Reject
+from services.errors import BusError, Reject
 from services.orchestrator import metrics
 from services.orchestrator.admission import AdmissionPolicy, Origin, admit
 from services.orchestrator.answers import Answers
@@ -43,6 +43,7 @@ class Intake:
         self._max_bytes = max_message_bytes
         self._clock = clock
         self._admitting: dict[str, asyncio.Event] = {}
+        self._unsent: set[str] = set()
 
     async def handle(self, delivery: Delivery) -> None:
         origin = Origin(delivery.reply_to, delivery.correlation_id)
@@ -92,7 +93,7 @@ class Intake:
     async def _repeat(self, known: Entry, origin: Origin, *, seen_before: bool) -> None:
         """The same task again: its stored Result; or, while it is open, a place among those who wait for it.
 
-        Where it may have been us who saw it before, its Work may never have left: it is sent again.
+        Where it may have been us who saw it before, and its Work may never have left, that is sent again.
         """
         if known.result is not None:
             await self._answers.send(known.task_id, known.result, origin)
@@ -100,16 +101,17 @@ class Intake:
             work = Work.decode(known.work)
             if origin.reply_to and origin != Origin(work.reply_to, work.correlation_id):
                 self._ledger.index.add_waiter(known.task_id, origin.reply_to, origin.correlation_id)
-            if seen_before:
+            if seen_before or known.task_id in self._unsent:
                 await self._send(work, known.work)
 
     async def _send(self, work: Work, body: bytes) -> None:
-        await self._bus.publish(
-            work_queue(work.agent_id, priority=work.priority),
-            body,
-            type=Work.TYPE,
-            message_id=f"{work.task_id}/work",
-        )
+        queue = work_queue(work.agent_id, priority=work.priority)
+        try:
+            await self._bus.publish(queue, body, type=Work.TYPE, message_id=f"{work.task_id}/work")
+        except BusError:
+            self._unsent.add(work.task_id)
+            raise
+        self._unsent.discard(work.task_id)
 
 
 def _task_id_of(body: bytes) -> str:

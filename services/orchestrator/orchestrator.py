@@ -50,14 +50,14 @@ class Orchestrator:
         self._settler = Settler(self._ledger, answers, clock=now)
         self._completion = Completion(bus, self._ledger)
         self._standby = False
-        self._untold: list[str] = []
         self._troubles: dict[str, str] = {}
         self._clocks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Wait for the lock, then repair and catch up."""
         await self._become_leader()
-        self._untold = await self._ledger.open()
+        for task_id in await self._ledger.open():
+            self._settler.owe(task_id)
         metrics.is_active.set(1)
         self._clocks = [asyncio.create_task(self._commit_often()), asyncio.create_task(self._sweep_often())]
 
@@ -103,19 +103,11 @@ class Orchestrator:
     async def _sweep_often(self) -> None:
         while True:
             with self._surviving("deadline-sweep"):
-                await self._tell_the_untold()
+                await self._settler.tell_the_untold()
                 overdue = self._ledger.index.overdue(now().timestamp(), SWEEP_AT_ONCE)
                 await asyncio.gather(*(self._settler.expire(entry) for entry in overdue))
                 metrics.open_tasks.set(self._ledger.index.count()[1])
             await asyncio.sleep(SWEEP_EVERY_S)
-
-    async def _tell_the_untold(self) -> None:
-        """A kill may have come between a task's last line in the log and the Result to its user."""
-        while self._untold:
-            known = self._ledger.find(self._untold[-1])
-            if known is not None:
-                await self._settler.tell(known)
-            self._untold.pop()
 
     @contextmanager
     def _surviving(self, clock: str) -> Iterator[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 
 from schemas.interaction import Interaction
@@ -36,40 +37,41 @@ class Settler:
         self._answers = answers
         self._clock = clock
         self._in_hand: dict[str, asyncio.Event] = {}
+        self._untold: dict[str, Origin] = {}
 
     async def handle(self, delivery: Delivery) -> None:
         reward = opened(Reward, delivery)
         task_in_hand.set(reward.task_id)
         async with self._alone(reward.task_id):
             known = self._known(reward.task_id)
-            if known.result is not None and _nothing_new(reward, known):
-                if delivery.redelivered:
-                    await self.tell(known, reward.scored.work if reward.scored else None)
-                return
-            response, work = self._completed(reward, known, delivery.attempt)
-            await self._close(settle(reward, response, work, self._clock()), work, known)
+            if known.result is None or _brings_samples(reward, known):
+                response, work = self._completed(reward, known, delivery.attempt)
+                await self._close(settle(reward, response, work, self._clock()), work, known)
+            elif delivery.redelivered or known.task_id in self._untold:
+                await self._tell(known, _origin(reward.scored.work if reward.scored else None))
 
     async def expire(self, known: Entry) -> None:
         """Close an open task whose deadline passed, and tell the user."""
-        if known.work is None:
-            return
-        work = Work.decode(known.work)
         async with self._alone(known.task_id):
             known = self._known(known.task_id)
-            if known.result is None:
+            if known.work is not None and known.result is None:
+                work = Work.decode(known.work)
                 allowed = (work.deadline - work.admitted_at).total_seconds()
                 reason = f"no answer within {max(0.0, allowed):.0f} s: submit it again, with a later deadline"
                 log.info("expired", reason, task_id=work.task_id)
                 await self._close([ending(work, "expired", reason, self._clock())], work, known)
 
-    async def tell(self, known: Entry, work: Work | None = None) -> None:
-        """Send the Result of a closed task again, if that may be needed."""
-        if work is None and known.work is not None:
-            work = Work.decode(known.work)
-        if known.result is not None:
-            origin = Origin(work.reply_to, work.correlation_id) if work else Origin()
-            await self._answers.send(known.task_id, known.result, origin)
-            self._ledger.told(known.task_id)
+    def owe(self, task_id: str) -> None:
+        """The user of this closed task may not have been told: a kill came in between."""
+        known = self._known(task_id)
+        self._untold[task_id] = _origin(Work.decode(known.work) if known.work else None)
+
+    async def tell_the_untold(self) -> None:
+        """Send the Results that did not get through when their tasks were closed. Raises BusError."""
+        for task_id in list(self._untold):
+            async with self._alone(task_id):
+                if task_id in self._untold:
+                    await self._tell(self._known(task_id), Origin())
 
     async def _close(self, lines: Sequence[Interaction], work: Work, known: Entry) -> None:
         failpoint.reach("worked")
@@ -78,10 +80,17 @@ class Settler:
         metrics.count_samples(lines)
         if known.result is None:
             metrics.tasks_closed.labels(work.agent_id, result.status).inc()
-            await self._answers.send(work.task_id, result.encode(), Origin(work.reply_to, work.correlation_id))
-            self._ledger.told(work.task_id)
+            self._untold[work.task_id] = _origin(work)
+            await self._tell(replace(known, result=result.encode()), _origin(work))
         else:
             log.info("late", "logged after the deadline had closed the task; the user was told it expired")
+
+    async def _tell(self, known: Entry, origin: Origin) -> None:
+        """Until this succeeds, the task stays among the untold."""
+        if known.result is not None:
+            await self._answers.send(known.task_id, known.result, self._untold.get(known.task_id, origin))
+        self._untold.pop(known.task_id, None)
+        self._ledger.told(known.task_id)
 
     def _known(self, task_id: str) -> Entry:
         known = self._ledger.find(task_id)
@@ -124,6 +133,10 @@ class Settler:
             done.set()
 
 
-def _nothing_new(reward: Reward, known: Entry) -> bool:
-    """Of a closed task: its samples are in the log, or there are none to come."""
-    return known.logged > 0 or (reward.scored is not None and not reward.scored.samples)
+def _brings_samples(reward: Reward, known: Entry) -> bool:
+    """To a task that was closed without any: they come late, but they are logged."""
+    return known.logged == 0 and (reward.scored is None or bool(reward.scored.samples))
+
+
+def _origin(work: Work | None) -> Origin:
+    return Origin(work.reply_to, work.correlation_id) if work else Origin()

@@ -1,0 +1,120 @@
+"""An orchestrator over the in-memory bus, with an agent and a scorer played by the test."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from schemas import Interaction, Response, Result, Reward, Task, Work
+from schemas.response import Sample
+from schemas.reward import SampleScore, ScorerIdentity
+from services.journal_reader import read
+from services.memory_bus import MemoryBus
+from services.orchestrator.catch_up import ASSIGNMENTS, INTERACTIONS
+from services.orchestrator.orchestrator import Orchestrator
+from services.orchestrator.settings import OrchestratorSettings
+from services.topology import REWARDS, TASKS
+
+REPLIES = "replies"
+SCORER = ScorerIdentity(id="verifier:exact", revision="1")
+
+
+class House:
+    """One orchestrator at work."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.folder = folder
+        self.settings = OrchestratorSettings(logs_dir=folder, agents=("small", "other"), samples=2, **settings)
+        self.bus = MemoryBus(self.settings.topology)
+        self.replies = self.bus.open_reply_queue(REPLIES)
+        self.orchestrator = Orchestrator(self.settings, self.bus)
+
+    async def open(self) -> None:
+        await self.bus.start()
+        await self.orchestrator.start()
+        for subscription in self.orchestrator.subscriptions():
+            await self.bus.consume(subscription.queue, subscription.handler, prefetch=subscription.prefetch)
+
+    async def close(self) -> None:
+        await self.bus.stop(1.0)
+        await self.orchestrator.stop()
+
+    async def send(self, queue: str, body: bytes, *, type: str = "", reply_to: str | None = REPLIES) -> None:
+        await self.bus.publish(queue, body, type=type, message_id="m", reply_to=reply_to, correlation_id="c")
+
+    async def submit(self, task: Task, **how: Any) -> None:
+        await self.send(TASKS, task.encode(), **how)
+
+    async def work(self, count: int = 1, *, agent: str = "small", high: bool = False) -> list[Work]:
+        queue = f"work.{agent}.high" if high else f"work.{agent}"
+        await until(lambda: len(self.bus.published(queue)) >= count)
+        return [Work.decode(delivery.body) for delivery in self.bus.published(queue)]
+
+    async def reward(self, reward: Reward) -> None:
+        await self.send(REWARDS, reward.encode(), reply_to=None)
+
+    async def results(self, count: int = 1) -> list[Result]:
+        await until(lambda: len(self.replies) >= count)
+        return [Result.decode(delivery.body) for delivery in self.replies]
+
+    async def dead_letters(self, count: int = 1) -> list[str]:
+        await until(lambda: len(self.bus.waiting("dead-letters")) >= count)
+        return [str(delivery.headers["x-ratchet-reason"]) for delivery in self.bus.waiting("dead-letters")]
+
+    def logged(self) -> list[Interaction]:
+        return [Interaction.decode(line.data) for line in read(self.folder, INTERACTIONS)]
+
+    def assigned(self) -> list[dict[str, Any]]:
+        return [json.loads(line.data) for line in read(self.folder, ASSIGNMENTS)]
+
+
+@asynccontextmanager
+async def house(folder: Path, **settings: Any) -> AsyncIterator[House]:
+    opened = House(folder, **settings)
+    await opened.open()
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+
+
+async def settled(seconds: float = 0.05) -> None:
+    """Time in which nothing should happen."""
+    await asyncio.sleep(seconds)
+
+
+def answered(work: Work, *texts: str, error: str | None = None) -> Response:
+    samples = tuple(Sample(text=text) for text in texts)
+    return Response(
+        task_id=work.task_id,
+        response=texts[0] if texts else "",
+        agent_id=work.agent_id,
+        samples=samples,
+        error=error,
+        adapter_version="v1.0.0",
+        work=work,
+    )
+
+
+def scored(response: Response, *scores: float | None) -> Reward:
+    return Reward(
+        task_id=response.task_id,
+        score=scores[0] if scores else None,
+        scoring_agent_id="judge",
+        scores=tuple(
+            SampleScore(score=score) if score is not None else SampleScore(score=None, status="timeout", reason="slow")
+            for score in scores
+        ),
+        scorer=SCORER,
+        scored=response,
+    )

@@ -1,0 +1,130 @@
+"""Tasks in: the new are admitted, the known repeated, the broken refused with a sentence."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from schemas import Task
+from tests.services.orchestrator.house import answered, house, scored, settled
+
+DRAFT = b'{"task_id": "t1", "input": "hello", "metadata": {"timestamp": "2026-01-01T00:00:00Z", "source": "test"}}'
+
+
+async def test_a_draft_shaped_task_becomes_work_of_the_default_agent_and_the_primary_arm(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.send("tasks", DRAFT)
+
+        (work,) = await fleet.work()
+
+        assert (work.task_id, work.input, work.agent_id) == ("t1", "hello", "small")
+        assert (work.arm.adapter_version, work.arm.propensity, work.arm.sequence) == ("v1.0.0", 1.0, 0)
+        assert (work.sampling.n, work.reply_to, work.correlation_id) == (2, "replies", "c")
+        assert work.deadline - work.admitted_at == timedelta(hours=1)
+
+
+async def test_the_assignment_is_on_disk_before_the_work_leaves_and_is_the_same_bytes(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.send("tasks", DRAFT)
+        await fleet.work()
+
+        (delivery,) = fleet.bus.published("work.small")
+
+        assert (tmp_path / "assignments.jsonl").read_bytes() == delivery.body + b"\n"
+
+
+async def test_a_task_may_name_its_agent_its_group_size_and_its_priority(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x", agent_id="other", samples=5, priority=9))
+
+        (work,) = await fleet.work(agent="other", high=True)
+
+        assert work.sampling.n == 5
+
+
+async def test_sequence_numbers_follow_the_order_of_the_log(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        for number in range(50):
+            await fleet.submit(Task(task_id=f"t{number}", input="x"))
+        await fleet.work(50)
+
+        assert [line["arm"]["sequence"] for line in fleet.assigned()] == list(range(50))
+
+
+async def test_the_same_task_twice_at_once_is_run_once_and_answered_twice(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        second_queue = fleet.bus.open_reply_queue("second")
+        await fleet.submit(Task(task_id="t1", input="x"))
+        await fleet.submit(Task(task_id="t1", input="x"), reply_to="second")
+        (work,) = await fleet.work()
+        await settled()
+        await fleet.reward(scored(answered(work, "a", "b"), 0.1, 0.9))
+
+        (result,) = await fleet.results()
+
+        assert result.response == "b"
+        assert len(fleet.bus.published("work.small")) == len(fleet.assigned()) == len(second_queue) == 1
+
+
+async def test_an_answered_task_sent_again_gets_its_stored_result_and_is_not_run(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x"))
+        (work,) = await fleet.work()
+        await fleet.reward(scored(answered(work, "a", "b"), 0.1, 0.9))
+        (first,) = await fleet.results()
+
+        await fleet.submit(Task(task_id="t1", input="x"))
+
+        assert await fleet.results(2) == [first, first]
+        assert len(fleet.bus.published("work.small")) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "type_", "reason"),
+    [
+        (b"hello", "", "not JSON"),
+        (b'{"task_id": "t1"}', "", "input: Field required"),
+        (b'{"task_id": "t1", "input": "x", "agent_id": "nobody"}', "", "unknown agent 'nobody': this fleet has small"),
+        (DRAFT, "task.v9", "its AMQP type is 'task.v9', but tasks takes task.v1"),
+        (b'{"task_id": "t1", "input": "' + b"x" * 5000 + b'"}', "", "too large"),
+    ],
+)
+async def test_a_broken_task_is_dead_lettered_whole_and_its_user_told(
+    tmp_path: Path, body: bytes, type_: str, reason: str
+) -> None:
+    async with house(tmp_path, max_message_bytes=2048) as fleet:
+        await fleet.send("tasks", body, type=type_)
+
+        (why,) = await fleet.dead_letters()
+        (result,) = await fleet.results()
+
+        assert reason in why
+        assert (result.status, result.reason) == ("failed", why)
+        assert fleet.bus.waiting("dead-letters")[0].body == body
+        assert fleet.assigned() == []
+
+
+async def test_a_task_whose_deadline_has_passed_is_answered_as_expired(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x", deadline=datetime.now(UTC) - timedelta(seconds=1)))
+
+        (result,) = await fleet.results()
+
+        assert result.status == "expired"
+        assert [(line.status, line.sample, line.response) for line in fleet.logged()] == [("expired", None, None)]
+
+
+async def test_publishing_is_tried_again_while_the_broker_is_away(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t0", input="x"))
+        await fleet.work()
+        fleet.bus.fail_publishes(0)
+        await fleet.submit(Task(task_id="t1", input="x"))
+        fleet.bus.fail_publishes(3)
+
+        works = await fleet.work(2)
+
+        assert [work.task_id for work in works] == ["t0", "t1"]
+        assert len(fleet.assigned()) == 2

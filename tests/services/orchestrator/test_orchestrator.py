@@ -1,0 +1,56 @@
+"""One works, the other waits."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from schemas import Task
+from services.bus import Delivery
+from tests.services.orchestrator.house import House, answered, house, scored, settled, until
+
+
+async def test_a_second_orchestrator_waits_as_a_hot_standby_and_takes_over_with_all_that_is_known(
+    tmp_path: Path,
+) -> None:
+    standby = House(tmp_path)
+    async with house(tmp_path) as first:
+        waiting = asyncio.create_task(standby.open())
+        await until(lambda: standby.orchestrator.trouble() is not None)
+        assert "standby" in (standby.orchestrator.trouble() or "")
+        await first.submit(Task(task_id="t1", input="x"))
+        (work,) = await first.work()
+        assert not waiting.done()
+
+    await waiting
+    await standby.reward(scored(answered(work, "a"), 1.0))
+
+    (result,) = await standby.results()
+    assert result.response == "a"
+    assert standby.orchestrator.trouble() is None
+    await standby.close()
+
+
+async def test_a_standby_can_be_stopped_while_it_waits(tmp_path: Path) -> None:
+    standby = House(tmp_path)
+    async with house(tmp_path):
+        waiting = asyncio.create_task(standby.open())
+        await settled()
+        waiting.cancel()
+        await asyncio.wait([waiting], timeout=1)
+        await standby.close()
+
+        assert waiting.cancelled()
+
+
+async def test_a_work_that_may_never_have_left_is_sent_again_when_the_task_comes_back(tmp_path: Path) -> None:
+    async with house(tmp_path) as first:
+        await first.submit(Task(task_id="t1", input="x"))
+        await first.work()
+
+    async with house(tmp_path) as second:
+        again = Delivery("tasks", Task(task_id="t1", input="x").encode(), redelivered=True)
+        (intake,) = [one.handler for one in second.orchestrator.subscriptions() if one.queue == "tasks"]
+        await intake(again)
+
+        assert len(await second.work()) == len(second.assigned()) == 1

@@ -1,0 +1,199 @@
+"""Rewards in: every sample logged once, the best one to the user, whatever comes twice, late or incomplete."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from schemas import Response, Reward, Task
+from tests.services.orchestrator.house import REPLIES, answered, house, scored, settled, until
+
+
+async def test_each_sample_is_logged_with_the_drafted_fields_first(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x", task_type="kind", reference="b"))
+        (work,) = await fleet.work()
+
+        await fleet.reward(scored(answered(work, "a", "b"), 0.25, 1.0))
+        await fleet.results()
+
+        lines = fleet.logged()
+        assert [(line.sample, line.response, line.score, line.group_size) for line in lines] == [
+            (0, "a", 0.25, 2),
+            (1, "b", 1.0, 2),
+        ]
+        first = (tmp_path / "agent_interactions.jsonl").read_text().splitlines()[0]
+        keys = [key.split('":')[0].strip('{"') for key in first.split(',"')[:8]]
+        assert keys == [
+            "task_id",
+            "input",
+            "response",
+            "score",
+            "agent_id",
+            "adapter_version",
+            "timestamp",
+            "metadata",
+        ]
+
+
+async def test_the_user_gets_the_best_sample_on_the_reply_queue_and_in_results(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x"))
+        (work,) = await fleet.work()
+
+        await fleet.reward(scored(answered(work, "a", "b"), None, 0.5))
+
+        (result,) = await fleet.results()
+        (delivery,) = fleet.replies
+        assert (result.response, result.score, result.sample, result.status) == ("b", 0.5, 1, "ok")
+        assert (delivery.correlation_id, delivery.message_id) == ("c", "t1/result")
+        assert [delivery.body for delivery in fleet.bus.published("results")] == [fleet.replies[0].body]
+
+
+async def test_an_answer_nobody_could_score_still_reaches_the_user(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x"))
+        (work,) = await fleet.work()
+
+        await fleet.reward(scored(answered(work, "a", "b"), None, None))
+
+        (result,) = await fleet.results()
+        assert (result.status, result.response, result.score) == ("ok", "a", None)
+        assert [line.score_status for line in fleet.logged()] == ["timeout", "timeout"]
+
+
+async def test_a_reward_that_comes_twice_is_logged_and_answered_once(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x"))
+        (work,) = await fleet.work()
+        reward = scored(answered(work, "a", "b"), 0.1, 0.2)
+
+        await fleet.reward(reward)
+        await fleet.reward(reward)
+        await fleet.results()
+        await settled()
+
+        assert len(fleet.logged()) == 2
+        assert len(fleet.replies) == 1
+
+
+async def test_an_answer_without_samples_fails_the_task_with_the_agents_reason(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x"))
+        (work,) = await fleet.work()
+        reward = scored(answered(work, error="the prompt is too long"))
+
+        await fleet.reward(reward)
+        await fleet.reward(reward)
+
+        (result,) = await fleet.results()
+        await settled()
+        assert (result.status, result.reason, result.response) == ("failed", "the prompt is too long", None)
+        assert [(line.status, line.sample) for line in fleet.logged()] == [("failed", None)]
+
+
+async def test_a_reward_for_a_task_nobody_sent_is_dead_lettered(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.send("rewards", b'{"task_id": "ghost", "score": 1, "scoring_agent_id": "j"}')
+
+        (why,) = await fleet.dead_letters()
+
+        assert "no task 'ghost' was admitted" in why
+
+
+async def test_a_late_reward_is_logged_but_the_user_was_told_it_expired(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        soon = datetime.now(UTC) + timedelta(seconds=0.05)
+        await fleet.submit(Task(task_id="t1", input="x", deadline=soon))
+        (work,) = await fleet.work()
+        (result,) = await fleet.results()
+
+        await fleet.reward(scored(answered(work, "a", "b"), 0.1, 0.2))
+        await until(lambda: len(fleet.logged()) == 3)
+        await fleet.reward(scored(answered(work, "a", "b"), 0.1, 0.2))
+        await settled()
+
+        assert result.status == "expired"
+        assert [line.sample for line in fleet.logged()] == [None, 0, 1]
+        assert len(fleet.replies) == 1
+
+
+async def test_a_draft_shaped_response_is_completed_and_sent_on_to_the_scorer(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x", reference="42"))
+        await fleet.work()
+
+        await fleet.send("responses.draft", b'{"task_id": "t1", "response": "42", "agent_id": "Their Agent 7"}')
+        await until(lambda: bool(fleet.bus.published("responses")))
+
+        response = Response.decode(fleet.bus.published("responses")[0].body)
+        assert response.work is not None
+        assert (response.work.reference, response.samples[0].text) == ("42", "42")
+        await fleet.reward(scored(response, 1.0))
+        (result,) = await fleet.results()
+        assert (result.response, result.agent_id) == ("42", "Their Agent 7")
+
+
+async def test_a_draft_shaped_reward_is_completed_from_the_kept_response(tmp_path: Path) -> None:
+    async with house(tmp_path, external_scorer=True) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x"))
+        (work,) = await fleet.work()
+        await fleet.send("rewards", b'{"task_id": "t1", "score": 0.75, "scoring_agent_id": "theirs"}')
+
+        await fleet.send("responses", answered(work, "a", "b").encode(), reply_to=None)
+
+        (result,) = await fleet.results()
+        assert (result.response, result.score) == ("a", 0.75)
+        assert [(line.score, line.score_status) for line in fleet.logged()] == [(0.75, "ok"), (None, "unscorable")]
+
+
+async def test_a_draft_shaped_reward_in_a_fleet_that_keeps_no_responses_says_what_to_set(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x"))
+        await fleet.work()
+
+        await fleet.reward(Reward(task_id="t1", score=0.75, scoring_agent_id="theirs"))
+
+        (why,) = await fleet.dead_letters()
+        assert "set RATCHET_EXTERNAL_SCORER=true" in why
+
+
+async def test_a_reply_queue_that_is_gone_costs_nothing_but_the_reply(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x"), reply_to="gone")
+        (work,) = await fleet.work()
+
+        await fleet.reward(scored(answered(work, "a"), 1.0))
+        await until(lambda: bool(fleet.bus.published("results")))
+
+        assert work.reply_to == "gone" != REPLIES
+        assert len(fleet.logged()) == 1
+
+
+async def test_a_result_that_the_broker_did_not_take_is_sent_when_it_does(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x"))
+        (work,) = await fleet.work()
+        reward = scored(answered(work, "a"), 1.0)
+        await fleet.reward(reward)
+        fleet.bus.fail_publishes(3)
+
+        results = await fleet.results()
+        await until(lambda: bool(fleet.bus.published("results")))
+
+        assert {result.response for result in results} == {"a"}
+        assert len(fleet.logged()) == 1
+
+
+async def test_an_expiry_that_the_broker_did_not_take_is_told_when_it_does(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x", deadline=datetime.now(UTC) + timedelta(seconds=0.3)))
+        await fleet.work()
+        fleet.bus.fail_publishes(2)
+        await until(lambda: fleet.orchestrator.trouble() is not None)
+
+        (result,) = await fleet.results()
+
+        assert result.status == "expired"
+        await until(lambda: fleet.orchestrator.trouble() is None)
+        assert len(fleet.logged()) == 1
