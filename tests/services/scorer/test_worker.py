@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.message import Metadata
+from schemas.response import Response, Sample
+from schemas.reward import Reward, SampleScore, ScorerIdentity
+from schemas.task import ChatMessage
+from schemas.work import Arm, Sampling, Work
+from services.bus import Delivery
+from services.errors import Reject, Retry
+from services.memory_bus import MemoryBus
+from services.scorer.settings import ScorerSettings
+from services.scorer.strategies.strategy import Answer, ScoringRequest
+from services.scorer.worker import ScorerWorker
+from services.topology import DEAD_LETTERS, DRAFT_RESPONSES, RESPONSES, REWARDS, fleet_topology
+from tests.services.scorer.scripted import BROKEN, OK, SLOW, UNKNOWN, Scripted
+
+NOW = datetime(2031, 5, 1, 12, 0, tzinfo=UTC)
+WORK = Work(
+    task_id="t-1",
+    input=(ChatMessage(role="user", content="sort: ba"),),
+    agent_id="small",
+    reference="ab",
+    criteria="sorted",
+    task_type="sort",
+    deadline=NOW + timedelta(hours=1),
+    arm=Arm(sequence=3),
+    sampling=Sampling(n=2),
+    admitted_at=NOW - timedelta(seconds=9),
+)
+RESPONSE = Response(
+    task_id="t-1",
+    response="ab",
+    agent_id="small",
+    metadata=Metadata(timestamp=NOW - timedelta(seconds=4)),
+    samples=(Sample(text="ab", finish_reason="stop"), Sample(text="b", finish_reason="length")),
+    adapter_version="v1.0.0",
+    work=WORK,
+)
+
+
+async def worker_and_bus(strategy: Scripted, retries: int = 2) -> tuple[ScorerWorker, MemoryBus]:
+    bus = MemoryBus(fleet_topology(("small",)))
+    await bus.start()
+    return ScorerWorker(ScorerSettings(scorer_retries=retries), bus, strategy, now=lambda: NOW), bus
+
+
+def delivery(body: bytes, **given: object) -> Delivery:
+    return Delivery(RESPONSES, body, type="response.v1", **given)  # type: ignore[arg-type]
+
+
+def only_reward(bus: MemoryBus) -> Reward:
+    (published,) = bus.published(REWARDS)
+    return Reward.decode(published.body)
+
+
+async def test_a_response_becomes_a_reward_that_carries_it() -> None:
+    strategy = Scripted([SampleScore(score=0.75), UNKNOWN])
+    worker, bus = await worker_and_bus(strategy)
+
+    await worker.handle(delivery(RESPONSE.encode()))
+
+    reward = only_reward(bus)
+    assert reward.task_id == "t-1"
+    assert reward.score == 0.75
+    assert reward.scores == (SampleScore(score=0.75), UNKNOWN)
+    assert reward.scorer == ScorerIdentity(id="scripted", revision="7")
+    assert reward.scoring_agent_id == "scripted"
+    assert reward.metadata.timestamp == NOW
+    assert reward.metadata.model_extra == {"criteria": "sorted"}
+    assert reward.latencies.queue_s == 4.0
+    assert reward.latencies.score_s >= 0.0
+    assert reward.scored == RESPONSE
+    assert strategy.requests == [
+        ScoringRequest("t-1", WORK.input, (Answer("ab", "stop"), Answer("b", "length")), "ab", "sorted", "sort")
+    ]
+
+
+async def test_the_message_id_follows_from_task_and_scorer() -> None:
+    worker, bus = await worker_and_bus(Scripted([OK, OK]))
+    for _ in range(2):
+        await worker.handle(delivery(RESPONSE.encode()))
+    assert {published.message_id for published in bus.published(REWARDS)} == {"t-1/reward/scripted@7"}
+
+
+async def test_a_draft_shaped_response_is_sent_on_untouched() -> None:
+    body = b'{"task_id": "t-9", "response": "hi",  "agent_id": "other", "metadata": {"mine": 1}}'
+    strategy = Scripted([OK])
+    worker, bus = await worker_and_bus(strategy)
+
+    await worker.handle(delivery(body))
+
+    (published,) = bus.published(DRAFT_RESPONSES)
+    assert (published.body, published.type, published.message_id) == (body, "response.v1", "t-9/response")
+    assert strategy.requests == []
+    assert bus.published(REWARDS) == []
+
+
+@pytest.mark.parametrize(
+    "unanswered",
+    [
+        RESPONSE.model_copy(update={"samples": (), "response": "", "error": "the prompt is too long"}),
+        RESPONSE.model_copy(update={"samples": (), "response": ""}),
+        RESPONSE.model_copy(update={"error": "broken half-way"}),
+    ],
+)
+async def test_a_response_without_an_answer_is_passed_on_as_a_null(unanswered: Response) -> None:
+    strategy = Scripted([OK])
+    worker, bus = await worker_and_bus(strategy)
+
+    await worker.handle(delivery(unanswered.encode()))
+
+    reward = only_reward(bus)
+    assert (reward.score, reward.scores, reward.scored) == (None, (), unanswered)
+    assert strategy.requests == []
+
+
+@pytest.mark.parametrize("script", [[BROKEN, BROKEN], RuntimeError("bug"), [OK]])
+async def test_where_scoring_itself_failed_it_is_retried_and_then_given_up_as_null(
+    script: list[SampleScore] | Exception,
+) -> None:
+    worker, bus = await worker_and_bus(Scripted(script), retries=2)
+
+    for attempt in (0, 1):
+        with pytest.raises(Retry, match="no answer could be scored"):
+            await worker.handle(delivery(RESPONSE.encode(), attempt=attempt))
+    assert bus.published(REWARDS) == []
+    await worker.handle(delivery(RESPONSE.encode(), attempt=2))
+
+    reward = only_reward(bus)
+    assert [(score.score, score.status) for score in reward.scores] == [(None, "infra_fail")] * 2
+    assert all(score.reason for score in reward.scores)
+
+
+@pytest.mark.parametrize("script", [[BROKEN, OK], [UNKNOWN, UNKNOWN], [SLOW, SLOW]])
+async def test_what_a_retry_would_not_mend_is_published_at_once(script: list[SampleScore]) -> None:
+    worker, bus = await worker_and_bus(Scripted(script))
+    await worker.handle(delivery(RESPONSE.encode()))
+    assert only_reward(bus).scores == tuple(script)
+
+
+@pytest.mark.parametrize("timestamp", [None, NOW + timedelta(seconds=5)])
+async def test_a_clock_that_is_ahead_or_silent_counts_as_no_wait(timestamp: datetime | None) -> None:
+    worker, bus = await worker_and_bus(Scripted([OK, OK]))
+    response = RESPONSE.model_copy(update={"metadata": Metadata(timestamp=timestamp)})
+    await worker.handle(delivery(response.encode()))
+    assert only_reward(bus).latencies.queue_s == 0.0
+
+
+async def test_without_criteria_the_reward_says_the_scorer() -> None:
+    worker, bus = await worker_and_bus(Scripted([OK, OK]))
+    work = WORK.model_copy(update={"criteria": None})
+    await worker.handle(delivery(RESPONSE.model_copy(update={"work": work}).encode()))
+    assert only_reward(bus).metadata.model_extra == {"criteria": "scripted"}
+
+
+@given(st.binary(max_size=100) | st.sampled_from([b"{}", b"[]", b'{"task_id": 3}', RESPONSE.encode()[:-9]]))
+async def test_what_is_no_response_is_rejected_with_a_reason(body: bytes) -> None:
+    worker, bus = await worker_and_bus(Scripted([OK]))
+    with pytest.raises(Reject, match=r"response\.v1"):
+        await worker.handle(delivery(body))
+    assert bus.published(REWARDS) == []
+
+
+async def test_over_the_bus_every_response_gets_its_reward_and_bad_ones_go_to_the_dead_letters() -> None:
+    strategy = Scripted([OK, OK])
+    worker, bus = await worker_and_bus(strategy)
+    await worker.start()
+    for subscription in worker.subscriptions():
+        await bus.consume(subscription.queue, subscription.handler, prefetch=subscription.prefetch)
+    for n in range(20):
+        response = RESPONSE.model_copy(
+            update={"task_id": f"t-{n}", "work": WORK.model_copy(update={"task_id": f"t-{n}"})}
+        )
+        await bus.publish(RESPONSES, response.encode(), type="response.v1", message_id=f"t-{n}/response")
+    await bus.publish(RESPONSES, b"nonsense", type="response.v1", message_id="bad")
+
+    async with asyncio.timeout(5):
+        while len(bus.published(REWARDS)) < 20 or not bus.waiting(DEAD_LETTERS):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert await bus.stop(grace_s=1)
+    await worker.stop()
+
+    assert {Reward.decode(one.body).task_id for one in bus.published(REWARDS)} == {f"t-{n}" for n in range(20)}
+    assert [letter.body for letter in bus.waiting(DEAD_LETTERS)] == [b"nonsense"]
+    assert not strategy.running
+
+
+async def test_the_strategys_trouble_is_the_workers() -> None:
+    worker, _ = await worker_and_bus(Scripted([OK], trouble="the judge is away"))
+    assert worker.trouble() == "the judge is away"
