@@ -1,0 +1,35 @@
+# Two commands do everything: `make demo` and `make test`. Both install what they need first.
+# PYTHON: which Python (3.11 or newer) makes the environment. TORCH_INDEX: a package index with CPU builds of torch, which
+# saves gigabytes where there is no GPU.
+PYTHON ?= python3
+TORCH_INDEX ?=
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test setup bench vllm-test clean
+
+demo: setup  ## The whole fleet on this machine: models, broker, services, 200 tasks, a table.
+	$(BIN)/ratchet demo
+
+test: setup  ## Everything that is promised, checked.
+	$(BIN)/python -m pytest
+
+setup: .venv/ready  ## Debian packages and the Python environment, once.
+
+.venv/ready: pyproject.toml constraints.txt infra/setup-debian.sh
+	sh infra/setup-debian.sh
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Ratchet needs Python 3.11 or newer: make PYTHON=python3.12")'
+	$(PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch
+	$(PIP) --editable '.[all,test]'
+	touch $@
+
+bench: setup  ## The benchmarks the README quotes; each prints ratios.
+	$(PIP) '.[bench]'
+	$(BIN)/python -m bench.pipeline
+	$(BIN)/python -m bench.generation
+	$(BIN)/python -m bench.journal
+
+clean:  ## Stop the fleet and remove what set-up and runs left, except logs and adapters.
+	-test -x $(BIN)/ratchet && $(BIN)/ratchet down
+	rm -rf .venv .ratchet .pytest_cache .mypy_cache .ruff_cache .hypothesis
