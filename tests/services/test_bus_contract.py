@@ -13,7 +13,7 @@ from services.errors import BusError, DiskFull, Reject, Retry
 from services.retry_policy import AT, ATTEMPTS, BY, MAX_ATTEMPTS, QUEUE, REASON
 from services.telemetry import TRACE_HEADER, trace_parent
 from services.topology import DEAD_LETTERS, KEPT_RESPONSES, RESPONSES, REWARDS, TASKS, UNROUTABLE
-from tests.services.bus_kit import MemoryFleet, QUICK_LADDER, RabbitFleet, Recorder, put, until
+from tests.services.bus_kit import QUICK_LADDER, MemoryFleet, RabbitFleet, Recorder, put, until
 
 TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 
@@ -49,7 +49,13 @@ async def test_a_delivery_carries_what_was_published(bus: Bus) -> None:
     await bus.consume(TASKS, handler, prefetch=4)
 
     await bus.publish(
-        TASKS, b'{"a":1}', type="task.v1", message_id="m1", reply_to="me", correlation_id="c1", headers={"x": "y", "n": 7}
+        TASKS,
+        b'{"a":1}',
+        type="task.v1",
+        message_id="m1",
+        reply_to="me",
+        correlation_id="c1",
+        headers={"x": "y", "n": 7},
     )
 
     (delivery,) = await handler.until(1)
