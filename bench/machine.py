@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def machine() -> str:
-    """Processor, cores this process may use, Python, and how busy the machine is right now (load of the last minute)."""
+    """Processor, cores this process may use, Python, and how busy the machine is (load of the last minute)."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return (
         f"{processor()}, {cores} cores, {platform.system()}, Python {platform.python_version()}, "

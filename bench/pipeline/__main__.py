@@ -23,7 +23,9 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", help="contestants, by comma, of: " + ", ".join(one.name for one in CONTESTANTS))
     parser.add_argument("--quick", action="store_true", help="one round of 2 s, 500 bytes: does it run at all")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
-    parser.add_argument("--flat", action="store_true", help="the orchestrator's memory and CPU per task as tasks add up")
+    parser.add_argument(
+        "--flat", action="store_true", help="the orchestrator's memory and CPU per task as tasks add up"
+    )
     parser.add_argument("--tasks", type=int, default=100_000, help="with --flat: up to how many tasks (100000)")
     given = parser.parse_args(arguments)
     given.size = given.size or list(SIZES)

@@ -21,6 +21,8 @@ from tests.acceptance.fleet import Fleet
 REPOSITORY = Path(__file__).parents[2]
 FLEET, BARE = "fleet", "pika (bare echo)"
 SETTLED_S = 20.0
+FLEET_ENVIRONMENT = {"RATCHET_LOG_LEVEL": "WARNING", "RATCHET_SAMPLES": "1"}
+"""One answer a task, as the echoes give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ def running(contestant: Contestant, url: str) -> Iterator[list[int]]:
 @contextmanager
 def _fleet(contestant: Contestant, url: str) -> Iterator[list[int]]:
     with tempfile.TemporaryDirectory(prefix="ratchet-bench-") as folder:
-        fleet = Fleet(Path(folder), url, namespace=contestant.namespace, environment={"RATCHET_LOG_LEVEL": "WARNING"})
+        fleet = Fleet(Path(folder), url, namespace=contestant.namespace, environment=FLEET_ENVIRONMENT)
         fleet.start()
         try:
             yield list(fleet.pids.values())

@@ -1,0 +1,58 @@
+"""A broker of the test's own that may be killed: its data stays, and it comes back on the same port."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from services.cli.broker import LocalBroker
+
+
+class MortalBroker:
+    """One private node through its lives."""
+
+    def __init__(self, folder: Path) -> None:
+        self._broker = LocalBroker.on_free_ports(folder)
+        self._node: subprocess.Popen[bytes] | None = None
+        self.kills = 0
+
+    @property
+    def url(self) -> str:
+        return self._broker.url
+
+    @property
+    def folder(self) -> Path:
+        return self._broker.folder
+
+    def start(self) -> None:
+        """Returns when a queue can be declared."""
+        self._node = self._broker.start()
+        self._broker.wait_until_ready(self._node)
+
+    def kill(self) -> None:
+        """kill -9 of the whole node."""
+        assert self._node is not None
+        self._broker.kill(self._node)
+        self.kills += 1
+
+    def stop(self) -> None:
+        if self._node is not None:
+            self._broker.stop(self._node)
+
+    async def kill_and_start_again(self) -> None:
+        await asyncio.to_thread(self.kill)
+        await asyncio.to_thread(self.start)
+
+
+@contextmanager
+def mortal_broker(folder: Path) -> Iterator[MortalBroker]:
+    """Started; stopped at the end, whatever happened."""
+    broker = MortalBroker(folder)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.stop()

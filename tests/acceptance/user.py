@@ -1,0 +1,169 @@
+"""A user of the fleet with a client that is not ours (aio-pika): publishes tasks, reads `results`, keeps the ledger.
+
+It knows the queues' names and the JSON, and imports nothing of the fleet. What the broker has not confirmed it
+publishes again, under the same task id, until it is; after a lost connection it connects again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+
+import aio_pika
+from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
+from aiormq.exceptions import AMQPError, ChannelInvalidStateError
+
+from tests.acceptance.ledger import Ledger
+
+CONNECT_S = 10.0
+CONFIRM_S = 15.0
+PAUSE_S = 0.2
+LOOK_EVERY_S = 0.5
+AT_ONCE = 100
+QUEUES_AT_REST = ("tasks", "work.small", "work.small.high", "responses", "responses.draft", "rewards",
+                  "retry.5s", "retry.30s", "retry.5m", "dead-letters", "unroutable", "results")  # fmt: skip
+
+
+class Lost(Exception):
+    """The connection or channel is gone; whatever had no confirm is in doubt."""
+
+
+class User:
+    """One connection to publish on and one to read from, each opened again after every loss."""
+
+    def __init__(self, amqp_url: str, namespace: str = "", *, samples: int = 2) -> None:
+        self.ledger = Ledger()
+        self._url = amqp_url
+        self._namespace = namespace
+        self._samples = samples
+        self._prefix = uuid.uuid4().hex[:8]
+        self._channel: AbstractChannel | None = None
+        self._connecting = asyncio.Lock()
+        self._answered = asyncio.Event()
+
+    async def publish(self, count: int | None, *, per_s: float, until: asyncio.Event | None = None) -> None:
+        """Publish `count` tasks at this rate (or until told to stop) and return when all are confirmed."""
+        room = asyncio.Semaphore(AT_ONCE)
+        number = 0
+        async with asyncio.TaskGroup() as group:
+            while number != count and not (until and until.is_set()):
+                await room.acquire()
+                one = group.create_task(self._publish_one(f"{self._prefix}-{number:07d}"))
+                one.add_done_callback(lambda _: room.release())
+                number += 1
+                await asyncio.sleep(1 / per_s)
+
+    async def _publish_one(self, task_id: str) -> None:
+        self.ledger.attempted.add(task_id)
+        body = self.task(task_id)
+        while task_id not in self.ledger.acknowledged:
+            self.ledger.publishes += 1
+            try:
+                await self._publish_once(body)
+            except Lost:
+                await asyncio.sleep(PAUSE_S)
+            else:
+                self.ledger.acknowledged.add(task_id)
+
+    def task(self, task_id: str) -> bytes:
+        """A task whose right answer is its input."""
+        text = f"say {task_id}"
+        metadata = {"timestamp": datetime.now(UTC).isoformat(), "source": "acceptance"}
+        fields = {"task_id": task_id, "input": text, "metadata": metadata, "reference": text, "samples": self._samples}
+        return json.dumps(fields).encode()
+
+    async def _publish_once(self, body: bytes) -> None:
+        channel = await self._open_channel()
+        message = aio_pika.Message(body, delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
+        async with losing(channel):
+            publish = channel.default_exchange.publish(message, self._namespace + "tasks", mandatory=True)
+            await asyncio.wait_for(publish, CONFIRM_S)
+
+    async def _open_channel(self) -> AbstractChannel:
+        async with self._connecting:
+            if self._channel is None or self._channel.is_closed:
+                self._channel = await self._connect()
+            return self._channel
+
+    async def _connect(self) -> AbstractChannel:
+        async with losing(None):
+            connection = await asyncio.wait_for(aio_pika.connect(self._url), CONNECT_S)
+            return await connection.channel(publisher_confirms=True, on_return_raises=True)
+
+    async def read_results(self) -> None:
+        """Reads until cancelled."""
+        while True:
+            with suppress(Lost):
+                await self._read_until_lost()
+            await asyncio.sleep(PAUSE_S)
+
+    async def _read_until_lost(self) -> None:
+        channel = await self._connect()
+        gone = asyncio.Event()
+        channel.close_callbacks.add(lambda *_: gone.set())
+        async with losing(channel):
+            await channel.set_qos(prefetch_count=AT_ONCE)
+            queue = await channel.get_queue(self._namespace + "results", ensure=False)
+            await queue.consume(self._on_result)
+            await gone.wait()
+
+    async def _on_result(self, message: AbstractIncomingMessage) -> None:
+        result = json.loads(message.body)
+        task_id = result["task_id"]
+        if result["status"] != "ok":
+            self.ledger.not_ok[task_id] = f"{result['status']}: {result.get('reason')}"
+        elif (result["response"], result["score"]) != (f"say {task_id}", 1.0):
+            self.ledger.not_ok[task_id] = f"wrong: {result['response']!r}, score {result['score']}"
+        self.ledger.answers[task_id] += 1
+        self._answered.set()
+        with suppress(AMQPError, ChannelInvalidStateError, OSError):
+            await message.ack()
+
+    async def wait_for_answers(self, timeout_s: float) -> None:
+        """Until every acknowledged task is answered. At the time-out it just returns: the ledger tells."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self.ledger.unanswered:
+                    self._answered.clear()
+                    await self._answered.wait()
+
+    async def depths(self) -> dict[str, int]:
+        """Messages in every queue that must be empty when the fleet is at rest."""
+        connection = await aio_pika.connect(self._url)
+        async with connection:
+            channel = await connection.channel()
+            names = [self._namespace + name for name in QUEUES_AT_REST]
+            declared = [await channel.declare_queue(name, passive=True) for name in names]
+            return {queue.name: queue.declaration_result.message_count or 0 for queue in declared}
+
+    async def wait_until_at_rest(self, timeout_s: float) -> dict[str, int]:
+        """The queues that are not empty, which at the end should be none."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left = {name: depth for name, depth in (await self.depths()).items() if depth}
+            if not left or time.monotonic() > deadline:
+                return left
+            await asyncio.sleep(LOOK_EVERY_S)
+
+
+@asynccontextmanager
+async def losing(channel: AbstractChannel | None) -> AsyncIterator[None]:
+    """Every way this client has of telling that the connection is gone becomes Lost, and the connection is closed.
+
+    A lost connection also cancels what waits on it, which must not be taken for the cancellation of this very task.
+    """
+    try:
+        yield
+    except (AMQPError, ChannelInvalidStateError, OSError, TimeoutError, asyncio.CancelledError) as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
+        if channel is not None:
+            with suppress(Exception):
+                await channel.close()
+        raise Lost(repr(error)) from error
