@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands import dead_letters, down, log, models, result, status, submit, up
+from services.cli.commands import (
+    dead_letters,
+    doctor,
+    down,
+    log,
+    models,
+    result,
+    schema,
+    status,
+    submit,
+    up,
+    watch,
+)
 from services.cli.faults import FaultsAsSentences
 
 EPILOG = (
@@ -35,6 +47,9 @@ app.command()(down.down)
 app.command()(submit.submit)
 app.command()(result.result)
 app.command()(status.status)
+app.command()(watch.watch)
+app.command()(doctor.doctor)
+app.command()(schema.schema)
 app.add_typer(log.log, name="log")
 app.add_typer(dead_letters.dead_letters, name="dead-letters")
 app.add_typer(models.models, name="models")

@@ -102,9 +102,13 @@ def _print_table(letters: Sequence[DeadLetter]) -> None:
 
     from services.cli.console import out
 
-    table = Table("id", "at", "queue", "reason", "begins with", box=None, header_style="dim", pad_edge=False)
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for name in ("id", "at", "queue"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("reason", overflow="fold", ratio=3)
+    table.add_column("begins with", overflow="fold", ratio=2)
     for letter in letters:
         tried = f" ({letter.attempts} attempts)" if letter.attempts and letter.attempts > 1 else ""
-        cells = (letter.id, (letter.at or "–")[:19], letter.queue or "–", letter.reason + tried, letter.beginning)
-        table.add_row(*(Text(cell, overflow="fold") for cell in cells))
+        when = (letter.at or "–")[:19].replace("T", " ")
+        table.add_row(letter.id, when, letter.queue or "–", Text(letter.reason + tried), Text(letter.beginning))
     out.print(table, soft_wrap=False)

@@ -1,0 +1,59 @@
+"""`ratchet doctor`: can a fleet run here, and what to type where it can't."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from services.cli.doctor_check import Check
+
+MARKS = {"ok": ("✔", "green"), "warn": ("!", "yellow"), "fail": ("✘", "red")}
+
+
+def doctor(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+    """Check this machine and the broker; each line says ok, warn or fail, and what to type. Exit code 1 on a fail."""
+    from services.cli.console import print_json
+    from services.cli.doctor_check import sound
+    from services.cli.exit_codes import ExitCode
+
+    checks = _examine()
+    if json:
+        print_json({"sound": sound(checks), "checks": [check.as_dict() for check in checks]})
+    else:
+        _print(checks)
+    if not sound(checks):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _examine() -> list[Check]:
+    from services.cli.broker_checks import broker_checks
+    from services.cli.fleet_access import FleetAccess
+    from services.cli.fleet_folder import FleetFolder
+    from services.cli.fleet_options import FleetOptions
+    from services.cli.fleet_plan import plan_fleet
+    from services.cli.fleet_processes import supervisor_process
+    from services.cli.machine_checks import machine_checks
+
+    access = FleetAccess.here()
+    named = os.environ.get("RATCHET_AMQP_URL")
+    is_up = access.record is not None and supervisor_process(access.record) is not None
+    plan = plan_fleet(FleetOptions(), FleetFolder.here().broker, named, drain_grace_s=0)
+    return [
+        *machine_checks(access.logs_dir, None if is_up else plan.ports),
+        *broker_checks(access.amqp_url, access.namespace, access.topology, expected=bool(named) or is_up),
+    ]
+
+
+def _print(checks: list[Check]) -> None:
+    from rich.text import Text
+
+    from services.cli.console import out
+
+    for check in checks:
+        mark, style = MARKS[check.level]
+        out.print(Text.assemble((mark, style), f" {check.name:<13} {check.says}"))
+        if check.fix:
+            out.print(Text(f"  {'':<13} → {check.fix}", style="cyan"))
