@@ -43,8 +43,12 @@ class EngineError(RatchetError):
     """The model can't answer."""
 
 
-class PromptTooLong(EngineError):
-    """No retry mends it: the task is answered as failed."""
+class PromptRefused(EngineError):
+    """The model can't be asked this. No retry mends it: the task is answered as failed."""
+
+
+class PromptTooLong(PromptRefused):
+    """It leaves the model no room to answer."""
 
 
 class AdapterError(EngineError):
@@ -53,3 +57,15 @@ class AdapterError(EngineError):
 
 class ScorerError(RatchetError):
     """The scorer can't be built or asked."""
+
+
+class RegistryError(RatchetError):
+    """The adapter registry or its ledger of decisions can't be read, written or trusted."""
+
+
+class RegistryConflict(RegistryError):
+    """The registry has moved on since it was read: read it again and decide anew."""
+
+
+class NotAllowed(RegistryError):
+    """The registry's rules forbid this move; nothing was written."""

@@ -12,11 +12,23 @@ STEPS = ("received", "worked", "published", "confirmed", "written", "fsynced", "
 """received: off the queue · worked: result computed · published: sent, no confirm yet · confirmed: broker has it ·
 written: log line written, not synced · fsynced: log line on disk · before-ack: all done, upstream not yet acked."""
 
+REGISTRY_STEPS = (
+    "decision-written",
+    "decision-synced",
+    "registry-written",
+    "registry-renamed",
+    "adapter-copied",
+    "adapter-manifest",
+    "adapter-renamed",
+)
+"""decision-…: in the ledger, not synced · on disk. registry-…: temporary file on disk · in place, folder not synced.
+adapter-…: files on disk · manifest on disk · folder in place, its parent not synced."""
+
 
 def _parse(text: str) -> tuple[str, int]:
     step, _, count = text.partition(":")
-    if text and step not in STEPS:
-        raise ValueError(f"RATCHET_FAILPOINT={text!r}: no such step; one of {', '.join(STEPS)}")
+    if text and step not in (*STEPS, *REGISTRY_STEPS):
+        raise ValueError(f"RATCHET_FAILPOINT={text!r}: no such step; one of {', '.join((*STEPS, *REGISTRY_STEPS))}")
     return step, int(count or 1)
 
 
