@@ -242,6 +242,14 @@ async def test_a_log_that_somebody_else_touches_is_not_written_on(tmp_path: Path
     await journal.close()
 
 
+async def test_lines_that_a_killed_writer_left_unsynced_are_synced_before_they_count(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_bytes(b"{}\n")
+    CountedSyncs.count = 0
+    journal = Journal.open(tmp_path, "log", file_type=CountedSyncs)
+    assert (journal.end, CountedSyncs.count) == (3, 1)
+    await journal.close()
+
+
 async def test_bad_lines_already_in_the_log_do_not_stop_the_writer(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_bytes(b"not json\n\n{}\n")
     journal = Journal.open(tmp_path, "log")
