@@ -1,7 +1,8 @@
-"""One AMQP connection: pika's protocol machine on an asyncio transport, one socket write per turn of the event loop.
+"""One AMQP connection: pika's protocol machine on an asyncio transport, with a short path for the frames that count.
 
-pika's own asyncio adapter hands each frame to the socket by itself; here all frames of a turn leave together, which
-halves the broker's share of the work. Only the hooks that pika gives to every adapter are filled in.
+pika does the handshake, channels, calls and heartbeats. Deliveries and confirms are read, and messages and acks
+written, by services/amqp_frames.py, and all frames of one turn of the event loop leave in one write, which halves the
+broker's share of the work. The hooks used are those pika has for its adapters; it is pinned, and a test names them.
 Leaves out: connecting again after a loss (services/amqp_link.py).
 """
 
@@ -9,13 +10,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from pika import URLParameters
 from pika.channel import Channel
 from pika.connection import Connection, Parameters
-from pika.exceptions import AMQPError, ChannelClosedByBroker, StreamLostError
+from pika.exceptions import AMQPError, ChannelClosedByBroker, InvalidFrameError, StreamLostError
+from pika.frame import decode_frame
 
+from services.amqp_frames import (
+    ACK,
+    DELIVER,
+    FRAME_END,
+    FRAME_OVERHEAD,
+    FRAME_START,
+    HEADER,
+    METHOD,
+    METHOD_ID,
+    NACK,
+    TAG,
+    Properties,
+    read_deliver,
+    read_properties,
+)
 from services.errors import BusError
 
 HEARTBEAT_S = 30
@@ -35,6 +53,31 @@ class ChannelLost(BusError):
             super().__init__(f"channel or connection closed: {reason!r}")
 
 
+Receiver = Callable[[int, bool, Properties, bytes], None]
+"""Takes a delivery: its tag, whether it was delivered before, its properties and its body."""
+
+
+@dataclass(slots=True)
+class Arriving:
+    """A delivery of which not all frames are here yet."""
+
+    tag: int
+    redelivered: bool
+    properties: Properties = field(default_factory=Properties)
+    parts: list[bytes] = field(default_factory=list)
+    missing: int = 0
+
+    def take(self, kind: int, raw: bytes, offset: int, size: int) -> bool:
+        """True when this frame completes it."""
+        if kind == HEADER:
+            self.missing = TAG.unpack_from(raw, offset + 4)[0]
+            self.properties = read_properties(raw, offset + 12)
+        else:
+            self.parts.append(raw[offset : offset + size])
+            self.missing -= size
+        return self.missing <= 0
+
+
 class AmqpConnection(Connection, asyncio.Protocol):  # type: ignore[misc]
     """`opened` resolves when the handshake is over, `closed` with the reason when the connection is gone."""
 
@@ -42,6 +85,12 @@ class AmqpConnection(Connection, asyncio.Protocol):  # type: ignore[misc]
         self._loop = asyncio.get_running_loop()
         self._stream: asyncio.Transport | None = None
         self._outgoing: list[bytes] = []
+        self._rest = b""
+        self._arriving: dict[int, Arriving] = {}
+        self.receivers: dict[int, Receiver] = {}
+        """By channel number: who takes the deliveries."""
+        self.confirms: dict[int, Callable[[int, bool, bool], None]] = {}
+        """By channel number: who takes the publisher confirms, as (tag, multiple, nack)."""
         self.opened: asyncio.Future[None] = self._loop.create_future()
         self.closed: asyncio.Future[BaseException] = self._loop.create_future()
         super().__init__(
@@ -67,12 +116,60 @@ class AmqpConnection(Connection, asyncio.Protocol):  # type: ignore[misc]
         self._on_stream_connected()
 
     def data_received(self, data: bytes) -> None:
-        self._on_data_available(data)
+        raw = self._rest + data if self._rest else data
+        self.bytes_received += len(data)
+        offset = 0
+        while len(raw) - offset >= FRAME_OVERHEAD:
+            kind, number, size = FRAME_START.unpack_from(raw, offset)
+            end = offset + size + FRAME_OVERHEAD
+            if end > len(raw):
+                break
+            if raw[end - 1] != FRAME_END:
+                raise InvalidFrameError(f"a frame of {size} bytes has no end")
+            if not self._take_short_path(kind, number, raw, offset + 7, size):
+                self._process_frame(decode_frame(raw[offset:end])[1])
+            offset = end
+        self._rest = raw[offset:]
+
+    def _take_short_path(self, kind: int, number: int, raw: bytes, offset: int, size: int) -> bool:
+        """True for a frame of a delivery or a confirm on a channel that awaits such; the rest is pika's."""
+        if kind == METHOD:
+            method = METHOD_ID.unpack_from(raw, offset)[0]
+            if method == DELIVER and number in self.receivers:
+                self._arriving[number] = Arriving(*read_deliver(raw, offset + 4))
+                return True
+            if method in (ACK, NACK) and number in self.confirms:
+                tag, multiple = TAG.unpack_from(raw, offset + 4)[0], bool(raw[offset + 12] & 1)
+                self.confirms[number](tag, multiple, method == NACK)
+                return True
+            return False
+        arriving = self._arriving.get(number)
+        if arriving is None:
+            return False
+        if arriving.take(kind, raw, offset, size):
+            del self._arriving[number]
+            self.receivers[number](arriving.tag, arriving.redelivered, arriving.properties, b"".join(arriving.parts))
+        return True
+
+    def send(self, frames: bytes) -> None:
+        """Frames as services/amqp_frames.py writes them. The channel they are for must be open."""
+        self._adapter_emit_data(frames)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._stream = None
         known = error is not None or self._error is not None
         self._on_stream_terminated(error if known else StreamLostError("the broker closed the connection"))
+
+    def forget(self, number: int) -> None:
+        """A channel is gone; its number may be used again."""
+        self.receivers.pop(number, None)
+        self.confirms.pop(number, None)
+        self._arriving.pop(number, None)
+
+    @property
+    def frame_max(self) -> int:
+        """Bytes, as negotiated."""
+        return int(self.params.frame_max)
 
     def flush(self) -> None:
         """Hand what was sent in this turn of the loop to the socket now."""
@@ -155,12 +252,15 @@ def resolving(future: asyncio.Future[Any]) -> Callable[[Any], None]:
 class AmqpChannel:
     """One channel, its calls awaitable. `lost` resolves with the reason when the channel is gone."""
 
-    def __init__(self, raw: Channel) -> None:
+    def __init__(self, connection: AmqpConnection, raw: Channel) -> None:
+        self.connection = connection
         self.raw = raw
+        self.number: int = raw.channel_number
         self.lost: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         raw.add_on_close_callback(self._note_lost)
 
     def _note_lost(self, _channel: Channel, reason: BaseException) -> None:
+        self.connection.forget(self.number)
         if not self.lost.done():
             self.lost.set_result(reason)
 
@@ -193,6 +293,6 @@ async def open_channel(connection: AmqpConnection) -> AmqpChannel:
         raw = connection.channel(on_open_callback=resolving(opened))
     except AMQPError as error:
         raise ChannelLost(error) from error
-    channel = AmqpChannel(raw)
+    channel = AmqpChannel(connection, raw)
     await channel.answered(opened)
     return channel

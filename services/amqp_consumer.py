@@ -10,17 +10,15 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
-from pika.channel import Channel
 from pika.exceptions import AMQPError
-from pika.spec import Basic, BasicProperties
 
 from services import failpoint
 from services.ack_window import AckWindow
-from services.amqp_connection import AmqpChannel, AmqpConnection, ChannelLost, open_channel
+from services.amqp_connection import AmqpChannel, AmqpConnection, ChannelLost, Receiver, open_channel
 from services.amqp_failures import Failures
+from services.amqp_frames import Properties, ack_frame
 from services.amqp_link import Link, explain
 from services.amqp_topology import Declaration
 from services.bus import Delivery, Handler
@@ -68,10 +66,10 @@ class Subscription:
         raw = self.channel.raw
         if raw.is_open:
             for tag, multiple in self._window.take():
-                raw.basic_ack(tag, multiple)
+                self.channel.connection.send(ack_frame(self.channel.number, tag, multiple))
 
 
-Arrival = tuple[Subscription, int, Delivery, BasicProperties]
+Arrival = tuple[Subscription, int, Delivery, Properties]
 """Where it came from, its delivery tag there, the message, and its properties as they were."""
 
 
@@ -164,12 +162,12 @@ class Consumer:
 
     async def _consume(self, subscription: Subscription, prefetch: int) -> None:
         channel = subscription.channel
-        on_message = self._receiver(subscription)
+        channel.connection.receivers[channel.number] = self._receiver(subscription)
         await channel.call(channel.raw.basic_qos, prefetch_count=prefetch)
         await channel.call(
             channel.raw.basic_consume,
             queue=self._wire_name,
-            on_message_callback=on_message,
+            on_message_callback=_taken_by_short_path,
             consumer_tag=subscription.tag,
         )
 
@@ -178,12 +176,12 @@ class Consumer:
             self._trouble = explain(error)
             _log.warning("consumer-lost", f"{self.queue}: {self._trouble}; subscribing again", queue=self.queue)
 
-    def _receiver(self, subscription: Subscription) -> Callable[[Channel, Any, BasicProperties, bytes], None]:
-        def on_message(_channel: Channel, method: Basic.Deliver, properties: BasicProperties, body: bytes) -> None:
+    def _receiver(self, subscription: Subscription) -> Receiver:
+        def receive(tag: int, redelivered: bool, properties: Properties, body: bytes) -> None:
             failpoint.reach("received")
             headers = properties.headers or {}
             attempt = attempt_of(headers)
-            seen = bool(method.redelivered) or bool(headers.get("x-delivery-count"))
+            seen = redelivered or bool(headers.get("x-delivery-count"))
             delivery = Delivery(
                 self.queue,
                 body,
@@ -197,13 +195,13 @@ class Consumer:
             )
             if not self._wide and not seen:
                 self._widen(subscription)
-            arrival = (subscription, method.delivery_tag, delivery, properties)
+            arrival = (subscription, tag, delivery, properties)
             if len(self._running) < self._prefetch:
                 self._begin(arrival)
             else:
                 self._backlog.append(arrival)
 
-        return on_message
+        return receive
 
     def _begin(self, arrival: Arrival) -> None:
         task = asyncio.create_task(self._handle(*arrival))
@@ -216,7 +214,7 @@ class Consumer:
         raw = subscription.channel.raw
         raw.basic_cancel(subscription.tag, callback=lambda _frame: None)
         raw.basic_qos(prefetch_count=self._prefetch)
-        subscription.tag = raw.basic_consume(self._wire_name, self._receiver(subscription), consumer_tag="wide")
+        subscription.tag = raw.basic_consume(self._wire_name, _taken_by_short_path, consumer_tag="wide")
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
@@ -228,9 +226,7 @@ class Consumer:
             if arrival[0].alive:
                 self._begin(arrival)
 
-    async def _handle(
-        self, subscription: Subscription, tag: int, delivery: Delivery, properties: BasicProperties
-    ) -> None:
+    async def _handle(self, subscription: Subscription, tag: int, delivery: Delivery, properties: Properties) -> None:
         trace_parent.set(trace_parent_of(delivery.headers))
         self._metrics.in_flight.inc()
         began = time.perf_counter()
@@ -247,7 +243,7 @@ class Consumer:
             failpoint.reach("before-ack")
             subscription.settle(tag)
 
-    async def _settled(self, subscription: Subscription, delivery: Delivery, properties: BasicProperties) -> bool:
+    async def _settled(self, subscription: Subscription, delivery: Delivery, properties: Properties) -> bool:
         """True when the message may be acknowledged: handled, or confirmed at its next place."""
         failures = 0
         while True:
@@ -260,7 +256,7 @@ class Consumer:
             else:
                 return True
 
-    async def _handle_or_pass_on(self, delivery: Delivery, properties: BasicProperties) -> None:
+    async def _handle_or_pass_on(self, delivery: Delivery, properties: Properties) -> None:
         try:
             await self._handler(delivery)
         except (BusError, DiskFull):
@@ -280,3 +276,7 @@ class Consumer:
         except TimeoutError:
             return subscription.alive
         return False
+
+
+def _taken_by_short_path(_channel: Any, method: Any, _properties: Any, _body: bytes) -> None:
+    raise AssertionError(f"{method} should have been read by services/amqp_connection.py")

@@ -5,11 +5,10 @@ Which of the two is `services/retry_policy.py`'s word; this file only carries it
 
 from __future__ import annotations
 
-import copy
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from pika.spec import BasicProperties
-
+from services.amqp_frames import PERSISTENT, Properties
 from services.amqp_publisher import Publisher
 from services.amqp_topology import Declaration
 from services.bus import Delivery
@@ -29,7 +28,7 @@ class Failures:
         self._declaration = declaration
         self._name = name
 
-    async def settle(self, delivery: Delivery, properties: BasicProperties, error: Exception) -> None:
+    async def settle(self, delivery: Delivery, properties: Properties, error: Exception) -> None:
         """Returns when the broker has the message at its next place. Raises BusError."""
         verdict = after_failure(error, delivery.attempt, self._declaration.topology.rungs)
         if isinstance(verdict, Climb):
@@ -37,7 +36,7 @@ class Failures:
         else:
             await self._bury(delivery, properties, verdict)
 
-    async def _climb(self, delivery: Delivery, properties: BasicProperties, verdict: Climb, error: Exception) -> None:
+    async def _climb(self, delivery: Delivery, properties: Properties, verdict: Climb, error: Exception) -> None:
         wire = self._declaration.wire
         headers = retry_headers(delivery.headers, verdict.attempt)
         forwarded = _forwarded(properties, headers)
@@ -51,7 +50,7 @@ class Failures:
             attempt=verdict.attempt,
         )
 
-    async def _bury(self, delivery: Delivery, properties: BasicProperties, verdict: GiveUp) -> None:
+    async def _bury(self, delivery: Delivery, properties: Properties, verdict: GiveUp) -> None:
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         headers = dead_letter_headers(delivery.headers, verdict, queue=delivery.queue, at=at, by=self._name)
         target = self._declaration.wire(DEAD_LETTERS)
@@ -67,10 +66,6 @@ class Failures:
         )
 
 
-def _forwarded(properties: BasicProperties, headers: dict[str, object]) -> BasicProperties:
+def _forwarded(properties: Properties, headers: dict[str, object]) -> Properties:
     """The same properties, but persistent, and without those that would lose it or have it refused on the way."""
-    forwarded = copy.copy(properties)
-    forwarded.headers = headers
-    forwarded.delivery_mode = 2
-    forwarded.expiration = forwarded.user_id = forwarded.cluster_id = None
-    return forwarded
+    return replace(properties, headers=headers, delivery_mode=PERSISTENT, expiration=None, user_id=None)

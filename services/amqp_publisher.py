@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pika.channel import Channel
-from pika.exceptions import ShortStringTooLong, UnsupportedAMQPFieldException
-from pika.spec import Basic, BasicProperties
+from pika.spec import BasicProperties
 
 from services import failpoint
 from services.amqp_connection import AmqpChannel, AmqpConnection, open_channel, resolving
+from services.amqp_frames import Properties, publish_frames
 from services.errors import BusError, PublishTimeout, Reject
 from services.metrics import PUBLISH_RETRIES
 from services.retry_policy import pause_s
@@ -41,7 +41,7 @@ class Outgoing:
 
     exchange: str
     routing_key: str
-    properties: BasicProperties
+    properties: Properties
     body: bytes
     mandatory: bool
     deadline: float
@@ -70,7 +70,7 @@ class Publisher:
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def send(
-        self, exchange: str, routing_key: str, properties: BasicProperties, body: bytes, *, mandatory: bool = False
+        self, exchange: str, routing_key: str, properties: Properties, body: bytes, *, mandatory: bool = False
     ) -> None:
         """Returns when the broker has the message. Raises PublishTimeout; Unreachable only where `mandatory`."""
         confirmed = self._loop.create_future()
@@ -91,8 +91,9 @@ class Publisher:
         raw = channel.raw
         raw.add_on_return_callback(self._on_return)
         answered = self._loop.create_future()
-        raw.confirm_delivery(self._on_confirm, callback=resolving(answered))
+        raw.confirm_delivery(_taken_by_short_path, callback=resolving(answered))
         await channel.answered(answered)
+        connection.confirms[channel.number] = self._on_confirm
         self._channel, self._connection, self._blocked = channel, connection, False
         self._next_tag = 1
         channel.lost.add_done_callback(lambda _lost: self._detach(channel))
@@ -129,13 +130,19 @@ class Publisher:
     def _write(self, outgoing: Outgoing) -> None:
         assert self._channel is not None and self._connection is not None
         try:
-            self._channel.raw.basic_publish(
-                outgoing.exchange, outgoing.routing_key, outgoing.body, outgoing.properties, outgoing.mandatory
+            frames = publish_frames(
+                self._channel.number,
+                outgoing.exchange,
+                outgoing.routing_key,
+                outgoing.properties,
+                outgoing.body,
+                mandatory=outgoing.mandatory,
+                frame_max=self._connection.frame_max,
             )
-        except (ShortStringTooLong, UnsupportedAMQPFieldException, AssertionError) as error:
-            reason = f"the message to {outgoing.routing_key!r} has a property AMQP can't carry: {error!r}"
-            outgoing.confirmed.set_exception(Reject(reason))
+        except ValueError as error:
+            outgoing.confirmed.set_exception(Reject(f"a message to {outgoing.routing_key!r} can't be sent: {error}"))
             return
+        self._connection.send(frames)
         self._unconfirmed[self._next_tag] = outgoing
         self._next_tag += 1
         outgoing.written_at = self._loop.time()
@@ -160,11 +167,9 @@ class Publisher:
         if connection is not None and connection.is_open:
             connection.close()
 
-    def _on_confirm(self, frame: Any) -> None:
-        method = frame.method
+    def _on_confirm(self, upto: int, multiple: bool, nack: bool) -> None:
         self._last_confirm = self._loop.time()
-        nack = isinstance(method, Basic.Nack)
-        for tag in self._confirmed_tags(method.delivery_tag, method.multiple):
+        for tag in self._confirmed_tags(upto, multiple):
             outgoing = self._unconfirmed.pop(tag, None)
             if outgoing is None or outgoing.confirmed.done():
                 continue
@@ -235,6 +240,5 @@ def _why(outgoing: Outgoing) -> str:
     return "sent" if outgoing.written_at is not None else "never sent: not connected, or blocked by an alarm"
 
 
-def persistent(**properties: Any) -> BasicProperties:
-    """Properties of a message that survives a restart of the broker."""
-    return BasicProperties(delivery_mode=2, **properties)
+def _taken_by_short_path(frame: Any) -> None:
+    raise AssertionError(f"{frame} should have been read by services/amqp_connection.py")

@@ -14,8 +14,9 @@ from services import failpoint
 from services.amqp_connection import AmqpConnection, ChannelLost, connection_parameters, open_channel
 from services.amqp_consumer import Consumer
 from services.amqp_failures import Failures
+from services.amqp_frames import PERSISTENT, Properties
 from services.amqp_link import Link
-from services.amqp_publisher import Publisher, Unreachable, persistent
+from services.amqp_publisher import Publisher, Unreachable
 from services.amqp_topology import Declaration
 from services.bus import Handler, QueueState
 from services.errors import BusError, Reject
@@ -91,7 +92,8 @@ class RabbitBus:
         """As in Bus. Raises Reject for a body that no broker takes."""
         if len(body) > LARGEST_BODY:
             raise Reject(f"a {type} of {len(body)} bytes is too large for {queue!r}: a broker takes {LARGEST_BODY}")
-        properties = persistent(
+        properties = Properties(
+            delivery_mode=PERSISTENT,
             content_type="application/json",
             type=type,
             message_id=message_id,
@@ -109,7 +111,8 @@ class RabbitBus:
         self, reply_to: str, body: bytes, *, type: str, message_id: str, correlation_id: str | None
     ) -> bool:
         """As in Bus. False also where the user's queue refuses the message again and again."""
-        properties = persistent(
+        properties = Properties(
+            delivery_mode=PERSISTENT,
             content_type="application/json",
             type=type,
             message_id=message_id,
