@@ -8,6 +8,7 @@ import typer
 
 from services.cli.commands import (
     dead_letters,
+    demo,
     doctor,
     down,
     log,
@@ -42,6 +43,7 @@ def options(debug: Annotated[bool, typer.Option(help="Show the traceback of an e
     """Options of every command."""
 
 
+app.command()(demo.demo)
 app.command()(up.up)
 app.command()(down.down)
 app.command()(submit.submit)

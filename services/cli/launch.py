@@ -41,6 +41,12 @@ def launch(options: FleetOptions, amqp_url: str | None, timeout_s: float, *, ins
         return start.start(plan, options, settings, timeout_s)
 
 
+def is_up() -> bool:
+    """Whether a fleet that was started here is running."""
+    record = FleetFolder.here().record()
+    return record is not None and supervisor_process(record) is not None
+
+
 def _complete(
     record: FleetRecord, start: FleetStart, view: StandingView, drain_grace_s: float, timeout_s: float
 ) -> FleetRecord:

@@ -1,0 +1,89 @@
+"""The demo: tasks the models never saw through the fleet that is up, and the log's lines of them."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from schemas.message import Metadata
+from schemas.task import Task
+from services.cli.amqp import connected
+from services.cli.client import FleetClient
+from services.cli.demo_report import DemoReport, Row, report_demo
+from services.cli.fleet_access import FleetAccess
+from services.cli.logged_task import INTERACTIONS
+from services.cli.queue_depths import queue_depths
+from services.journal_reader import read, tail_position
+from services.sort_task import SortTask, sort_task
+from services.topology import DEAD_LETTERS
+
+MOST_OPEN = 32
+"""Tasks in flight: enough to fill the agent's batches, so few that waiting does not drown the other latencies."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoPlan:
+    """`seed` decides which tasks; `samples` is the group size."""
+
+    tasks: int
+    samples: int
+    seed: int
+    stall_s: float
+
+
+def held_out_tasks(plan: DemoPlan) -> dict[str, SortTask]:
+    """Different tasks by task id; ids are new at each run, so that nothing is answered from the index."""
+    rng, run = random.Random(plan.seed), uuid.uuid4().hex[:8]
+    drawn: dict[str, SortTask] = {}
+    while len(drawn) < plan.tasks:
+        task = sort_task(rng, held_out=True)
+        drawn.setdefault(task.input, task)
+    return {f"demo-{run}-{number:04}": task for number, task in enumerate(drawn.values())}
+
+
+def run_demo(access: FleetAccess, plan: DemoPlan, advance: Callable[[], None]) -> DemoReport:
+    """`advance` is called at each answer. Raises BusError, TimedOut, JournalError."""
+    asked = held_out_tasks(plan)
+    start = _end_of_log(access.logs_dir)
+    letters = _dead_letters(access)
+    began = time.monotonic()
+    answered: dict[str, str] = {}
+    with FleetClient(access.amqp_url, access.namespace, most_open=MOST_OPEN) as client:
+        for result in client.submit(_messages(asked, plan), stall_s=plan.stall_s):
+            answered[result.task_id] = result.status
+            advance()
+    seconds = time.monotonic() - began
+    answers = {name: task.answer for name, task in asked.items()}
+    rows = list(_rows(access.logs_dir, start, asked))
+    return report_demo(answers, answered, rows, seconds=seconds, dead_letters=_dead_letters(access) - letters)
+
+
+def _messages(asked: dict[str, SortTask], plan: DemoPlan) -> Iterator[Task]:
+    """Without their reference: what is right is not for the fleet to know."""
+    for name, task in asked.items():
+        about = Metadata(timestamp=datetime.now(UTC), source="ratchet demo")
+        yield Task(task_id=name, input=task.input, metadata=about, samples=plan.samples, task_type="sort")
+
+
+def _end_of_log(logs_dir: Path) -> int:
+    last = [line.end for line in read(logs_dir, INTERACTIONS, tail_position(logs_dir, INTERACTIONS, 1))]
+    return last[-1] if last else 0
+
+
+def _rows(logs_dir: Path, start: int, asked: dict[str, SortTask]) -> Iterator[Row]:
+    for line in read(logs_dir, INTERACTIONS, start):
+        row = json.loads(line.data)
+        if row["task_id"] in asked:
+            yield row
+
+
+def _dead_letters(access: FleetAccess) -> int:
+    with connected(access.amqp_url) as connection:
+        depths = queue_depths(connection, access.topology, access.namespace)
+    return sum(depth.messages or 0 for depth in depths if depth.name == DEAD_LETTERS)
