@@ -10,10 +10,11 @@ from typing import Any
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from jinja2 import TemplateError
 from transformers import AutoTokenizer
 
 from schemas.task import ChatMessage, Prompt
-from services.errors import EngineError
+from services.errors import EngineError, PromptRefused
 
 MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
 
@@ -56,13 +57,16 @@ def prompt_ids(tokenizer: Any, prompt: Prompt) -> list[int]:
     Control tokens are only those the template writes: `<|im_end|>` typed by a user is encoded as text. Without a chat
     template a text is encoded as it is, chat messages as "role: content" lines that end in "assistant:".
     """
-    if tokenizer.chat_template is not None:
-        messages = [message.model_dump() for message in chat_messages(prompt)]
+    if tokenizer.chat_template is None:
+        return list(tokenizer.encode(_plain(prompt), split_special_tokens=True))
+    messages = [message.model_dump() for message in chat_messages(prompt)]
+    try:
         ids: list[int] = tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, return_dict=False, sanitize_control_tokens=True
         )
-        return ids
-    return list(tokenizer.encode(_plain(prompt), split_special_tokens=True))
+    except (TemplateError, KeyError, TypeError, ValueError) as error:
+        raise PromptRefused(f"the model's chat template does not take these messages: {error}") from error
+    return ids
 
 
 def _plain(prompt: Prompt) -> str:

@@ -10,10 +10,14 @@ PAD, END, SYSTEM, USER, ASSISTANT = "<|pad|>", "<|end|>", "<|system|>", "<|user|
 CONTROL = (PAD, END, SYSTEM, USER, ASSISTANT)
 VOCABULARY = 256 + len(CONTROL)
 
+ROLE = f"""\
+{{%- if message.role == 'system' -%}}{SYSTEM}
+{{%- elif message.role == 'user' -%}}{USER}
+{{%- else -%}}{ASSISTANT}
+{{%- endif -%}}"""
 CHAT_TEMPLATE = f"""\
 {{%- for message in messages -%}}
-{{%- if message.role == 'system' -%}}{SYSTEM}{{%- elif message.role == 'user' -%}}{USER}{{%- else -%}}{ASSISTANT}{{%- endif -%}}
-{{{{- message.content -}}}}{END}
+{ROLE}{{{{- message.content -}}}}{END}
 {{%- endfor -%}}
 {{%- if add_generation_prompt -%}}{ASSISTANT}{{%- endif -%}}"""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, SecretStr
 
 from schemas.message import AgentId
@@ -21,8 +23,8 @@ class AgentSettings(FleetSettings):
     agent_tokenizer: str | None = Field(
         None, description="For vllm: folder or hub name of the tokenizer; the server's own /tokenize if not set."
     )
-    agent_dtype: str = Field(
-        "auto", pattern="^(auto|float32|bfloat16|float16)$", description="Number format of weights."
+    agent_dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="Number format of the weights."
     )
     agent_device: str = Field("auto", description="auto, cpu, or a torch device such as cuda:0.")
     agent_threads: int = Field(1, ge=1, description="torch threads on a CPU; 1 is fastest for small or busy machines.")

@@ -18,7 +18,7 @@ from services.agent.recent import RecentAnswers
 from services.agent.settings import AgentSettings
 from services.batcher import Batcher
 from services.bus import Bus, Delivery
-from services.errors import AdapterError, EngineError, PromptTooLong, Reject, Retry
+from services.errors import AdapterError, EngineError, PromptRefused, Reject, Retry
 from services.message_id import derived_id
 from services.service import Subscription
 from services.telemetry import Log, task_in_hand
@@ -99,7 +99,7 @@ class AgentWorker:
         try:
             async with self._shelf.lend(work.arm) as adapter:
                 answer: Generation | EngineError = await self._generate(work, adapter)
-        except (PromptTooLong, AdapterError) as error:
+        except (PromptRefused, AdapterError) as error:
             answer = error
         except EngineError as error:
             metrics.tasks.labels("retried").inc()

@@ -1,0 +1,110 @@
+"""One batch through a model in this process: requests in, groups of samples out. Blocks; knows no event loop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from schemas.response import FinishReason, Sample
+from schemas.work import Sampling
+from services.agent.engines.engine import Generation, GenerationRequest
+from services.agent.engines.peft_adapters import PeftAdapters
+from services.agent.engines.sampling import RowLimits, RowSampler
+from services.errors import AdapterError, EngineError, PromptTooLong
+from services.local_model import LanguageModel
+from services.tokenization import completion_text, prompt_ids
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A request as `sampling.n` equal rows, none longer than the model allows."""
+
+    prompt_ids: list[int]
+    sampling: Sampling
+    adapter: str | None
+
+
+class LocalGenerator:
+    """`interrupted`, once set, ends every batch at its next token."""
+
+    def __init__(self, language_model: LanguageModel, adapters: PeftAdapters, interrupted: threading.Event) -> None:
+        self._lm = language_model
+        self._adapters = adapters
+        self._interrupted = interrupted
+
+    def answer(self, requests: Sequence[GenerationRequest]) -> list[Generation | EngineError]:
+        """In order. Raises EngineError if the whole batch failed, for instance for want of memory."""
+        prepared = [self._prepare(request) for request in requests]
+        groups = [group for group in prepared if isinstance(group, _Group)]
+        answers = iter(self._generate(groups) if groups else ())
+        return [next(answers) if isinstance(group, _Group) else group for group in prepared]
+
+    def _prepare(self, request: GenerationRequest) -> _Group | EngineError:
+        if request.adapter is not None and request.adapter not in self._adapters.names:
+            return AdapterError(f"the engine has no adapter {request.adapter!r}: load it first")
+        try:
+            ids = prompt_ids(self._lm.tokenizer, request.prompt)
+        except EngineError as error:
+            return error
+        room = self._lm.max_positions - len(ids)
+        if room < 1:
+            return PromptTooLong(
+                f"the prompt has {len(ids)} tokens; {self._lm.identity} holds {self._lm.max_positions}, "
+                "the answer included: shorten it"
+            )
+        sampling = request.sampling
+        limited = sampling.model_copy(update={"max_tokens": min(sampling.max_tokens, room)})
+        return _Group(ids, limited, request.adapter)
+
+    @torch.inference_mode()
+    def _generate(self, groups: Sequence[_Group]) -> list[Generation]:
+        rows = [group for group in groups for _ in range(group.sampling.n)]
+        inputs = self._lm.tokenizer.pad({"input_ids": [row.prompt_ids for row in rows]}, return_tensors="pt")
+        inputs = inputs.to(self._lm.device)
+        length = inputs["input_ids"].shape[1]
+        limits = [row.sampling.max_tokens for row in rows]
+        sampler = RowSampler([row.sampling for row in rows], self._lm.device)
+        try:
+            sequences = self._adapters.generate(
+                [row.adapter for row in rows],
+                input_ids=inputs["input_ids"],
+                attention_mask=inputs["attention_mask"],
+                max_new_tokens=max(limits),
+                do_sample=True,
+                temperature=1.0,
+                top_k=0,
+                top_p=1.0,
+                logits_processor=[sampler],
+                stopping_criteria=[RowLimits(length, limits, self._interrupted, self._lm.device)],
+                pad_token_id=self._lm.tokenizer.pad_token_id,
+                eos_token_id=sorted(self._lm.end_ids),
+            )
+        except RuntimeError as error:
+            raise EngineError(
+                f"generating {len(rows)} samples failed: {error}; lower RATCHET_AGENT_MAX_BATCH"
+            ) from error
+        if self._interrupted.is_set():
+            raise EngineError("the agent is stopping: the batch was cut short")
+        completions = sequences[:, length:]
+        tokens, logprobs = completions.tolist(), sampler.logprobs(completions).tolist()
+        samples = iter([self._sample(*row) for row in zip(tokens, logprobs, limits, strict=True)])
+        return [
+            Generation(tuple(next(samples) for _ in range(group.sampling.n)), tuple(group.prompt_ids))
+            for group in groups
+        ]
+
+    def _sample(self, tokens: list[int], logprobs: list[float], limit: int) -> Sample:
+        """Cut after the first end token, which belongs to the completion, or at the limit."""
+        ends = (position for position, token in enumerate(tokens[:limit]) if token in self._lm.end_ids)
+        end = next(ends, None)
+        length = limit if end is None else end + 1
+        finish_reason: FinishReason = "length" if end is None else "stop"
+        return Sample(
+            text=completion_text(self._lm.tokenizer, tokens[:length]),
+            completion_ids=tuple(tokens[:length]),
+            logprobs=tuple(logprobs[:length]),
+            finish_reason=finish_reason,
+        )

@@ -1,0 +1,216 @@
+"""An engine on a server of its own: vLLM, or what speaks like it, over HTTP. torch is not imported here.
+
+The server batches by itself, so requests go out as they come. Watches its health in the background: while it is away, or
+restarted without its adapters, `trouble` and `adapters` say so. One server per agent: adapter lists are per server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+
+from schemas.response import Sample
+from schemas.task import Prompt
+from schemas.work import Sampling
+from services.agent.engines.engine import Generation, GenerationRequest
+from services.agent.engines.servable import check_servable
+from services.agent.engines.vllm_api import Choice, ModelMissing, ServerAway, VllmApi
+from services.agent.settings import AgentSettings
+from services.errors import AdapterError, EngineError, PromptTooLong
+from services.telemetry import Log
+from services.tokenization import chat_messages, load_tokenizer, model_folder, prompt_ids
+
+log = Log("agent.vllm")
+
+HEALTH_PERIOD_S = 2.0
+TOKENIZER_FILES = ("*.json", "*.jinja", "*.model", "*.txt")
+
+
+class VllmEngine:
+    """`model` is the name the server serves the base model by. Without a `tokenizer` prompts are tokenized by the server,
+
+    which takes control tokens in a user's text for its own: give the tokenizer wherever users are not trusted.
+    """
+
+    batches_itself = True
+
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        *,
+        model: str,
+        tokenizer: Any = None,
+        generation_timeout_s: float = 600.0,
+        health_period_s: float = HEALTH_PERIOD_S,
+    ) -> None:
+        self._client = client
+        self._api = VllmApi(client, generation_timeout_s=generation_timeout_s)
+        self._model = model
+        self._tokenizer = tokenizer
+        self._health_period_s = health_period_s
+        self._max_positions: int | None = None
+        self._adapters: frozenset[str] = frozenset()
+        self._trouble: str | None = "the server was not asked yet"
+        self._watching: asyncio.Task[None] | None = None
+
+    @classmethod
+    def from_settings(cls, settings: AgentSettings) -> Self:
+        key = settings.agent_vllm_api_key
+        client = httpx.AsyncClient(
+            base_url=settings.agent_vllm_url,
+            headers={"Authorization": f"Bearer {key.get_secret_value()}"} if key else {},
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=256),
+        )
+        tokenizer = None
+        if settings.agent_tokenizer:
+            files = TOKENIZER_FILES
+            tokenizer = load_tokenizer(
+                model_folder(settings.agent_tokenizer, settings.agent_model_revision, files=files)
+            )
+        return cls(
+            client,
+            model=settings.agent_model,
+            tokenizer=tokenizer,
+            generation_timeout_s=settings.agent_generation_timeout_s,
+        )
+
+    @property
+    def identity(self) -> str:
+        return f"vllm {self._model}"
+
+    async def start(self) -> None:
+        """Waits for a server that is not up yet. Raises EngineError if it serves other models only."""
+        while not await self._reconcile():
+            log.info("waiting", f"waiting for the server: {self._trouble}")
+            await asyncio.sleep(self._health_period_s)
+        self._watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(self._health_period_s)
+            was_away = self._trouble is not None
+            with suppress(EngineError):
+                if await self._reconcile() and was_away:
+                    log.info("server-back", "the server answers again", adapters=sorted(self._adapters))
+
+    async def _reconcile(self) -> bool:
+        """What the server serves now. False, and `trouble` set, while it is away."""
+        try:
+            await self._api.check_health()
+            cards = {card.id: card for card in await self._api.models()}
+        except ServerAway as error:
+            self._trouble = str(error)
+            return False
+        if self._model not in cards:
+            self._trouble = (
+                f"the server serves {sorted(cards)}, not {self._model!r}: set RATCHET_AGENT_MODEL to one of them"
+            )
+            raise EngineError(self._trouble)
+        self._max_positions = cards[self._model].max_model_len
+        self._adapters = frozenset(name for name, card in cards.items() if card.parent is not None)
+        self._trouble = None
+        return True
+
+    async def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
+        return await asyncio.gather(*(self._answer(request) for request in requests))
+
+    async def _answer(self, request: GenerationRequest) -> Generation | EngineError:
+        try:
+            ids = await self._prompt_ids(request.prompt)
+            return await self._complete(ids, request)
+        except ServerAway as error:
+            self._trouble = str(error)
+            return error
+        except EngineError as error:
+            return error
+
+    async def _prompt_ids(self, prompt: Prompt) -> tuple[int, ...]:
+        if self._tokenizer is None:
+            return await self._api.tokenize(self._model, chat_messages(prompt))
+        return tuple(prompt_ids(self._tokenizer, prompt))
+
+    async def _complete(self, ids: tuple[int, ...], request: GenerationRequest) -> Generation:
+        if request.adapter is not None and request.adapter not in self._adapters:
+            raise AdapterError(f"the server has no adapter {request.adapter!r}: load it first")
+        body = completion_request(request.adapter or self._model, ids, request.sampling, self._room(ids))
+        try:
+            completion = await self._api.complete(body)
+        except ModelMissing as error:
+            if request.adapter is not None:
+                self._adapters -= {request.adapter}
+            raise EngineError(
+                f"the server lost {request.adapter or self._model!r}, perhaps restarted: {error}"
+            ) from error
+        choices = sorted(completion.choices, key=lambda choice: choice.index)
+        if len(choices) != body["n"]:
+            raise EngineError(f"the server answered with {len(choices)} samples instead of {body['n']}")
+        samples = tuple(sample_of(choice) for choice in choices)
+        return Generation(samples * (request.sampling.n // len(samples)), ids)
+
+    def _room(self, ids: tuple[int, ...]) -> int | None:
+        if self._max_positions is None:
+            return None
+        if (room := self._max_positions - len(ids)) < 1:
+            raise PromptTooLong(
+                f"the prompt has {len(ids)} tokens; the server holds {self._max_positions}, the answer included: shorten it"
+            )
+        return room
+
+    async def load_adapter(self, name: str, path: Path) -> None:
+        if name in self._adapters:
+            return
+        check_servable(path)
+        await self._api.load_adapter(name, str(path.resolve()))
+        self._adapters |= {name}
+
+    async def unload_adapter(self, name: str) -> None:
+        if name in self._adapters:
+            self._adapters -= {name}
+            await self._api.unload_adapter(name)
+
+    def adapters(self) -> frozenset[str]:
+        return self._adapters
+
+    def trouble(self) -> str | None:
+        return self._trouble
+
+    async def stop(self) -> None:
+        if self._watching:
+            self._watching.cancel()
+        await self._client.aclose()
+
+
+def completion_request(model: str, ids: tuple[int, ...], sampling: Sampling, room: int | None) -> dict[str, Any]:
+    """A body for /v1/completions. Greedy samples are all equal, and the server refuses to give more than one."""
+    return {
+        "model": model,
+        "prompt": ids,
+        "n": sampling.n if sampling.temperature > 0 else 1,
+        "max_tokens": sampling.max_tokens if room is None else min(room, sampling.max_tokens),
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "logprobs": 0,
+        "return_token_ids": True,
+    }
+
+
+def sample_of(choice: Choice) -> Sample:
+    """`token_ids` include the end token. Without ids there are no log-probabilities either."""
+    logprobs = choice.logprobs.token_logprobs if choice.logprobs and choice.token_ids is not None else ()
+    known = tuple(value for value in logprobs if value is not None)
+    if choice.token_ids is not None and len(known) != len(choice.token_ids):
+        raise EngineError(f"the server gave {len(known)} log-probabilities for {len(choice.token_ids)} tokens")
+    return Sample(
+        text=choice.text,
+        completion_ids=choice.token_ids,
+        logprobs=known if choice.token_ids is not None else None,
+        finish_reason=choice.finish_reason,
+    )
