@@ -39,7 +39,7 @@ app = typer.Typer(
 
 
 @app.callback()
-def options(debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False) -> None:
+def options(debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False) -> None:
     """Options of every command."""
 
 

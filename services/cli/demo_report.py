@@ -37,7 +37,7 @@ class StageLatency:
 
 @dataclass(frozen=True, slots=True)
 class DemoReport:
-    """`lost`: tasks without any answer. `logged_twice`: samples with two lines. `histogram`: samples by tenth of score."""
+    """`lost`: tasks without an answer. `logged_twice`: samples with two lines. `histogram`: by tenth of score."""
 
     tasks: int
     answered: int
@@ -66,7 +66,7 @@ class DemoReport:
 def report_demo(
     answers: Mapping[str, str], answered: Mapping[str, str], rows: Sequence[Row], *, seconds: float, dead_letters: int
 ) -> DemoReport:
-    """By task id `answers` has the right one, `answered` the status of the Result; `rows` are the log's lines of them."""
+    """By task id `answers` has the right one, `answered` the Result's status; `rows` are the log's lines of them."""
     groups = _groups(rows, answers)
     samples = [row for group in groups.values() for row in group]
     scores = [row["score"] for row in samples if row["score"] is not None]

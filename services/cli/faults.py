@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
+
+INTERRUPTED = 130
+"""Of a command that Ctrl-C ended, as a shell has it."""
 
 
 class FaultsAsSentences(TyperGroup):
@@ -23,5 +28,8 @@ class FaultsAsSentences(TyperGroup):
                 raise
             say_error(str(error))
             raise typer.Exit(exit_code(error)) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None

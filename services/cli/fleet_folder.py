@@ -30,12 +30,16 @@ class StartedProgram(BaseModel):
 
 
 class FleetRecord(BaseModel):
-    """What `ratchet up` started. `supervisor_started` (seconds since the epoch) tells its pid from a reused one."""
+    """What `ratchet up` started. `supervisor_started` (seconds since the epoch) tells its pid from a reused one.
+
+    `stop_timeout_s` is how long it may take to stop everything, with every grace time used up.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     supervisor_pid: int
     supervisor_started: float
+    stop_timeout_s: float
     amqp_url: str
     namespace: str
     own_broker: bool

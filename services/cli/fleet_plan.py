@@ -17,6 +17,7 @@ SCORER = 50
 DISTRIBUTION_OFFSET = 20_000
 MAPPER_OFFSET = 10_000
 DRAIN_MARGIN_S = 15
+BROKER_STOP_WAIT_S = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,13 @@ class FleetPlan:
     def broker_program(self) -> Program | None:
         if self.broker is None:
             return None
-        return Program("broker", tuple(self.broker.command), self.broker.environment, stop_wait_s=40)
+        return Program("broker", tuple(self.broker.command), self.broker.environment, stop_wait_s=BROKER_STOP_WAIT_S)
+
+    @property
+    def stop_timeout_s(self) -> float:
+        """The services stop together, the broker after them; and a margin."""
+        services = max(program.stop_wait_s for program in self.services)
+        return services + (BROKER_STOP_WAIT_S if self.broker else 0) + DRAIN_MARGIN_S
 
     @property
     def ports(self) -> dict[int, str]:

@@ -10,7 +10,6 @@ import psutil
 from services.cli.fleet_folder import FleetFolder, FleetRecord
 from services.cli.supervisord import FLEET_MARK
 
-STOP_TIMEOUT_S = 120.0
 LEFTOVER_TIMEOUT_S = 40.0
 
 
@@ -29,10 +28,10 @@ def marked_processes(folder: FleetFolder) -> list[psutil.Process]:
     return [process for process in psutil.process_iter() if _is_marked(process, folder)]
 
 
-def stop_supervisor(process: psutil.Process) -> bool:
+def stop_supervisor(process: psutil.Process, timeout_s: float) -> bool:
     """It ends the services first, then the broker, each with its grace time. False if it had to be killed."""
     process.terminate()
-    return not _kill_after(STOP_TIMEOUT_S, [process])
+    return not _kill_after(timeout_s, [process])
 
 
 def stop_leftovers(folder: FleetFolder) -> list[str]:

@@ -58,7 +58,7 @@ class FleetStart:
     def stop(self, record: FleetRecord) -> list[str]:
         """Returns what went on the hard way: outlived its supervisor, or had to be killed."""
         remarks: list[str] = []
-        if (process := supervisor_process(record)) and not stop_supervisor(process):
+        if (process := supervisor_process(record)) and not stop_supervisor(process, record.stop_timeout_s):
             remarks.append(f"supervisor ({record.supervisor_pid}) did not end in time and was killed")
         remarks += self.stop_unrecorded()
         self.folder.record_file.unlink(missing_ok=True)
@@ -92,6 +92,7 @@ class FleetStart:
         return FleetRecord(
             supervisor_pid=pid,
             supervisor_started=psutil.Process(pid).create_time(),
+            stop_timeout_s=plan.stop_timeout_s,
             amqp_url=plan.amqp_url,
             namespace=settings.namespace,
             own_broker=plan.broker is not None,

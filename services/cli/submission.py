@@ -17,10 +17,9 @@ from schemas.task import Task
 from services.cli.client import FleetClient
 from services.cli.console import err, print_raw, say, say_error
 from services.cli.exit_codes import ExitCode, UsageError
+from services.cli.faults import INTERRUPTED
 from services.cli.fleet_access import FleetAccess
 from services.cli.task_file import new_task, read_tasks
-
-INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
