@@ -1,0 +1,136 @@
+"""Scores by a big model's verdict: `absolute`, each answer by itself, or `relative`, the whole group in one call.
+
+Here are the calls and the votes; the prompt is in rubric.py, the reading of verdicts in verdict.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from statistics import median
+from typing import Any, Self
+
+from schemas.reward import SampleScore, ScorerIdentity
+from services.errors import ScorerError
+from services.scorer.case import Case, Shown, answer_ids, derive_nonce, in_request_order, shown_order
+from services.scorer.chat_client import CallTimeout, ChatClient, RequestRefused, ServerUnavailable
+from services.scorer.rubric import load_rubric, render, rubric_sha256
+from services.scorer.settings import ScorerSettings
+from services.scorer.strategies.strategy import Answer, ScoringRequest, failure, no_score, ran_out_of_time
+from services.scorer.verdict import Grade, VerdictError, parse_verdict, verdict_schema
+
+MODES = ("absolute", "relative")
+REASON_CHARS = 500
+
+
+class Judge:
+    """Every call is made at temperature 0 and must follow a JSON Schema; a reply that does not is no score."""
+
+    def __init__(self, mode: str, settings: ScorerSettings) -> None:
+        self._relative = mode == "relative"
+        self._settings = settings
+        self._rubric = load_rubric(settings.scorer_judge_rubric)
+        self._key = _secret(settings)
+        self._client: ChatClient | None = None
+        self._identity = ScorerIdentity(
+            id=f"judge:{mode}",
+            revision=f"{settings.scorer_judge_model};votes={settings.scorer_judge_votes}",
+            rubric_sha256=rubric_sha256(self._rubric),
+        )
+
+    @classmethod
+    def build(cls, argument: str, settings: ScorerSettings) -> Self:
+        if (mode := argument or "absolute") not in MODES:
+            raise ScorerError(f"there is no judge {mode!r}: choose judge:absolute or judge:relative")
+        if not settings.scorer_judge_model:
+            raise ScorerError("the judge needs a model: set RATCHET_SCORER_JUDGE_MODEL (and RATCHET_SCORER_JUDGE_URL)")
+        if not settings.scorer_judge_url.startswith(("http://", "https://")):
+            raise ScorerError(f"RATCHET_SCORER_JUDGE_URL={settings.scorer_judge_url!r} is no http:// or https:// URL")
+        return cls(mode, settings)
+
+    @property
+    def identity(self) -> ScorerIdentity:
+        return self._identity
+
+    async def start(self) -> None:
+        settings = self._settings
+        key = settings.scorer_judge_api_key
+        self._client = ChatClient(
+            settings.scorer_judge_url,
+            api_key=key.get_secret_value() if key else None,
+            timeout_s=settings.scorer_judge_timeout_s,
+            retries=settings.scorer_judge_retries,
+            concurrency=settings.scorer_judge_concurrency,
+        )
+        await self._client.start()
+
+    async def stop(self) -> None:
+        if self._client:
+            await self._client.stop()
+
+    def trouble(self) -> str | None:
+        return self._client.trouble() if self._client else "the judge is not started yet"
+
+    async def score(self, request: ScoringRequest) -> list[SampleScore]:
+        panels = [request.answers] if self._relative else [(answer,) for answer in request.answers]
+        scored = await asyncio.gather(*(self._panel(request, answers) for answers in panels))
+        return [score for panel in scored for score in panel]
+
+    async def _panel(self, request: ScoringRequest, answers: Sequence[Answer]) -> list[SampleScore]:
+        votes = range(self._settings.scorer_judge_votes)
+        ballots = await asyncio.gather(*(self._ballot(request, answers, vote) for vote in votes))
+        return [majority(of_one_answer) for of_one_answer in zip(*ballots, strict=True)]
+
+    async def _ballot(self, request: ScoringRequest, answers: Sequence[Answer], vote: int) -> list[SampleScore]:
+        order = shown_order(request.task_id, len(answers), vote)
+        try:
+            grades = await self._grades(make_case(request, [answers[index] for index in order], self._key, vote))
+        except (VerdictError, RequestRefused) as error:
+            return no_score(len(answers), str(error))
+        except CallTimeout as error:
+            return ran_out_of_time(len(answers), str(error))
+        except ServerUnavailable as error:
+            return failure(len(answers), str(error))
+        return [
+            SampleScore(score=grade.score, reason=grade.reason[:REASON_CHARS])
+            for grade in in_request_order(grades, order)
+        ]
+
+    async def _grades(self, case: Case) -> list[Grade]:
+        if self._client is None:
+            raise ScorerError("the judge is not started")
+        return parse_verdict(await self._client.complete(self._call(case)), case)
+
+    def _call(self, case: Case) -> dict[str, Any]:
+        schema = {"name": "verdict", "strict": True, "schema": verdict_schema(case)}
+        return {
+            "model": self._settings.scorer_judge_model,
+            "messages": render(case, self._rubric, max_chars=self._settings.scorer_judge_max_answer_chars),
+            "temperature": 0,
+            "max_tokens": self._settings.scorer_judge_max_tokens,
+            "response_format": {"type": "json_schema", "json_schema": schema},
+        }
+
+
+def make_case(request: ScoringRequest, answers: Sequence[Answer], key: bytes, vote: int) -> Case:
+    """The answers in the order shown, under a nonce of this very call."""
+    texts = [answer.text for answer in answers]
+    nonce = derive_nonce(key, request.task_id, request.prompt, request.reference, request.criteria, texts, vote)
+    shown = tuple(map(Shown, answer_ids(nonce, len(texts)), texts))
+    return Case(nonce, request.prompt, shown, request.reference, request.criteria)
+
+
+def majority(votes: Sequence[SampleScore]) -> SampleScore:
+    """The median of the scores, with the reason of the vote nearest to it; a null unless more than half are scores."""
+    valid = [vote for vote in votes if vote.score is not None]
+    if 2 * len(valid) <= len(votes):
+        return next(vote for vote in votes if vote.score is None)
+    middle = median(vote.score or 0.0 for vote in valid)
+    nearest = min(valid, key=lambda vote: abs((vote.score or 0.0) - middle))
+    return SampleScore(score=middle, reason=nearest.reason)
+
+
+def _secret(settings: ScorerSettings) -> bytes:
+    key = settings.scorer_judge_fence_key
+    return key.get_secret_value().encode() if key else os.urandom(32)

@@ -1,0 +1,85 @@
+"""The judge's verdict: the JSON Schema it must follow, and the strict reading of a reply. Pure.
+
+A verdict names the nonce of its case and the id of every answer, so one that was copied out of an answer is none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from services.errors import ScorerError
+from services.scorer.case import Case
+
+TOP = 10
+"""Scores are integers from 0 to this; score / TOP is the reward."""
+
+
+class VerdictError(ScorerError):
+    """The judge's reply is no verdict on this case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """`score` in [0, 1]."""
+
+    score: float
+    reason: str
+
+
+class _Verdict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    id: str
+    reason: str
+    score: int
+
+
+class _Verdicts(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    nonce: str
+    verdicts: list[_Verdict]
+
+
+def verdict_schema(case: Case) -> dict[str, Any]:
+    """JSON Schema of a verdict on this case, within what strict structured output accepts everywhere."""
+    verdict = {
+        "id": {"type": "string", "enum": [answer.id for answer in case.answers]},
+        "reason": {"type": "string"},
+        "score": {"type": "integer", "enum": list(range(TOP + 1))},
+    }
+    return _closed({"nonce": {"type": "string", "enum": [case.nonce]}, "verdicts": _list_of(_closed(verdict))})
+
+
+def _closed(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def _list_of(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def parse_verdict(reply: str, case: Case) -> list[Grade]:
+    """One grade per answer, in the order shown. Raises VerdictError for anything but a whole verdict on this case."""
+    try:
+        given = _Verdicts.model_validate_json(reply)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        raise VerdictError(
+            f"the judge's reply is no verdict: {fault['msg']} {'.'.join(map(str, fault['loc']))}"
+        ) from None
+    if given.nonce != case.nonce:
+        raise VerdictError("the judge's verdict is on another case: its nonce is not the one that was given")
+    if sorted(verdict.id for verdict in given.verdicts) != sorted(answer.id for answer in case.answers):
+        raise VerdictError("the judge's verdict does not have each answer exactly once")
+    by_id = {verdict.id: verdict for verdict in given.verdicts}
+    return [_grade(by_id[answer.id]) for answer in case.answers]
+
+
+def _grade(verdict: _Verdict) -> Grade:
+    if not 0 <= verdict.score <= TOP:
+        raise VerdictError(f"the judge gave {verdict.score}, outside 0 to {TOP}")
+    return Grade(verdict.score / TOP, verdict.reason)
