@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from schemas.message import DecodeError, Metadata
+from schemas.message import Metadata
 from schemas.response import GenerationLatencies, Response
 from schemas.work import Work
 from services import failpoint
@@ -17,7 +17,7 @@ from services.agent.engines.engine import Engine, Generation, GenerationRequest
 from services.agent.recent import RecentAnswers
 from services.agent.settings import AgentSettings
 from services.batcher import Batcher
-from services.bus import Bus, Delivery
+from services.bus import Bus, Delivery, opened
 from services.errors import AdapterError, EngineError, PromptRefused, Reject, Retry
 from services.message_id import derived_id
 from services.service import Subscription
@@ -76,10 +76,7 @@ class AgentWorker:
         await self._bus.publish(RESPONSES, body, type=Response.TYPE, message_id=derived_id(work.task_id, "response"))
 
     def _read(self, delivery: Delivery) -> Work:
-        try:
-            work = Work.decode(delivery.body)
-        except DecodeError as error:
-            raise Reject(error.reason) from error
+        work = opened(Work, delivery)
         if work.agent_id != self._agent_id:
             raise Reject(f"this Work is for agent {work.agent_id!r} but lay in the queue of {self._agent_id!r}")
         return work

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from schemas.message import DecodeError, Metadata
+from schemas.message import Metadata
 from schemas.response import Response
 from schemas.reward import Reward, SampleScore, ScoringLatencies
 from schemas.work import Work
 from services import failpoint
-from services.bus import Bus, Delivery
-from services.errors import Reject, Retry, ScorerError
+from services.bus import Bus, Delivery, opened
+from services.errors import Retry, ScorerError
 from services.message_id import derived_id
 from services.scorer import metrics
 from services.scorer.settings import ScorerSettings
@@ -59,10 +59,7 @@ class ScorerWorker:
 
     async def handle(self, delivery: Delivery) -> None:
         """Returns once the Reward is confirmed. Raises Reject for no Response, Retry where scoring itself failed."""
-        try:
-            response = Response.decode(delivery.body)
-        except DecodeError as error:
-            raise Reject(error.reason) from None
+        response = opened(Response, delivery)
         task_in_hand.set(response.task_id)
         if response.work is None:
             await self._send_on(delivery, response)

@@ -1,4 +1,4 @@
-"""Nothing is lost and nothing is logged twice, wherever a process is killed. The long version: `python -m bench.faults`."""
+"""Nothing is lost and nothing is logged twice, wherever a process is killed. At length: `python -m bench.faults`."""
 
 from __future__ import annotations
 
