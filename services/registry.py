@@ -9,10 +9,7 @@ Every call blocks on the disk: from an event loop, call it in a thread. Which mo
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from schemas.decision import Decision, DecisionDraft
@@ -21,18 +18,17 @@ from schemas.registry import Registry
 from services.atomic_file import replace_file
 from services.decisions import DecisionLedger, Mark, chained
 from services.errors import NotAllowed, RegistryConflict, RegistryError
-from services.folder_lock import FolderLock
+from services.folder_turns import TURN_TIMEOUT_S, turn
 from services.registry_moves import apply
 from services.telemetry import Log
 
 FILE_NAME = "adapter_registry.json"
-POLL_S = 0.002
 
 log = Log(__name__)
 
 
 class RegistryStore:
-    def __init__(self, adapters_dir: Path, *, lock_timeout_s: float = 30.0) -> None:
+    def __init__(self, adapters_dir: Path, *, lock_timeout_s: float = TURN_TIMEOUT_S) -> None:
         self.folder = adapters_dir
         self.path = adapters_dir / FILE_NAME
         self.ledger = DecisionLedger(adapters_dir)
@@ -57,7 +53,7 @@ class RegistryStore:
 
         Raises RegistryError if the ledger is broken, or if the registry is not what the ledger adds up to.
         """
-        with self._locked():
+        with turn(self.folder, self._lock_timeout_s):
             registry = self._caught_up()
             if registry != self.replay():
                 raise RegistryError(
@@ -71,7 +67,7 @@ class RegistryStore:
 
         Raises NotAllowed and RegistryConflict (nothing was written), RegistryError, DiskFull and JournalError.
         """
-        with self._locked():
+        with turn(self.folder, self._lock_timeout_s):
             registry = self._caught_up()
             if registry.revision != expected_revision:
                 raise RegistryConflict(
@@ -95,7 +91,7 @@ class RegistryStore:
 
     def rebuild(self) -> Registry:
         """Make the registry anew from the ledger alone, whatever is in the file. Raises RegistryError if it can't."""
-        with self._locked():
+        with turn(self.folder, self._lock_timeout_s):
             registry = self.replay()
             self.ledger.repair(_mark(registry))
             self._write(registry)
@@ -114,7 +110,7 @@ class RegistryStore:
         return after
 
     def _catch_up(self) -> None:
-        with self._locked():
+        with turn(self.folder, self._lock_timeout_s):
             self._caught_up()
 
     def _caught_up(self) -> Registry:
@@ -140,22 +136,6 @@ class RegistryStore:
 
     def _write(self, registry: Registry) -> None:
         replace_file(self.path, registry.encode())
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        lock = FolderLock(self.folder)
-        deadline = time.monotonic() + self._lock_timeout_s
-        while not lock.try_acquire():
-            if time.monotonic() > deadline:
-                raise RegistryError(
-                    f"{lock.path} has been held by {lock.holder()} for {self._lock_timeout_s:.0f} s, which is no "
-                    f"normal change: see what that process does"
-                )
-            time.sleep(random.uniform(POLL_S / 2, POLL_S * 2))
-        try:
-            yield
-        finally:
-            lock.release()
 
 
 def _mark(registry: Registry) -> Mark:
