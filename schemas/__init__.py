@@ -1,14 +1,28 @@
 """The contract: one module per message or record. pydantic only; imports nothing of ours."""
 
+from schemas.adapter_event import AdapterEvent
+from schemas.adapter_report import AdapterReport
+from schemas.adapter_trained import AdapterTrained
 from schemas.interaction import Interaction
 from schemas.message import DecodeError, Message
 from schemas.response import Response
 from schemas.result import Result
 from schemas.reward import Reward
 from schemas.task import Task
+from schemas.train_request import TrainRequest
 from schemas.work import Work
 
-MESSAGES: tuple[type[Message], ...] = (Task, Work, Response, Reward, Result)
+MESSAGES: tuple[type[Message], ...] = (
+    Task,
+    Work,
+    Response,
+    Reward,
+    Result,
+    TrainRequest,
+    AdapterTrained,
+    AdapterEvent,
+    AdapterReport,
+)
 RECORDS: tuple[type[Message], ...] = (Interaction,)
 
 __all__ = [

@@ -34,6 +34,7 @@ class Queue:
     ttl_ms: int | None = None
     drop_oldest: bool = False
     dead_letters: bool = True
+    delivery_limit: int = DELIVERY_LIMIT
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -102,6 +103,9 @@ DRAFT_RESPONSES = "responses.draft"
 KEPT_RESPONSES = "responses.kept"
 REWARDS = "rewards"
 RESULTS = "results"
+TRAINING = "training"
+ADAPTERS = "adapters"
+ADAPTER_REPORTS = "adapters.reports"
 DEAD_LETTERS = "dead-letters"
 UNROUTABLE = "unroutable"
 
@@ -162,6 +166,23 @@ def fleet_topology(agents: tuple[str, ...], *, external_scorer: bool = False) ->
             ttl_ms=7 * DAY_MS,
             drop_oldest=True,
             dead_letters=False,
+        ),
+        Queue(TRAINING, "train_request.v1", ("orchestrator", "operator"), ("trainer",), "What is to be trained."),
+        Queue(
+            ADAPTERS,
+            "adapter_trained.v1",
+            ("trainer",),
+            ("orchestrator",),
+            "How training runs ended.",
+            single_active_consumer=True,
+        ),
+        Queue(
+            ADAPTER_REPORTS,
+            "adapter_report.v1",
+            ("agents",),
+            ("orchestrator",),
+            "What each replica of an agent has loaded.",
+            single_active_consumer=True,
         ),
         Queue(
             DEAD_LETTERS,
