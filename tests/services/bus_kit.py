@@ -21,6 +21,12 @@ def quick_topology() -> Topology:
     return replace(fleet_topology(("small",), external_scorer=True), rungs=QUICK_LADDER)
 
 
+def poison_topology() -> Topology:
+    """With few deliveries before the broker gives a message up: each costs a process its life."""
+    topology = quick_topology()
+    return replace(topology, queues=tuple(replace(queue, delivery_limit=3) for queue in topology.queues))
+
+
 async def until(holds: Callable[[], bool | Awaitable[bool]], what: str = "it") -> None:
     """Wait for a condition, a plain one or one that must ask the broker."""
     try:
