@@ -22,6 +22,8 @@ ATTEMPTS = "x-ratchet-attempts"
 AT = "x-ratchet-at"
 BY = "x-ratchet-by"
 
+_ROUTES = ("CC", "BCC")
+"""The broker sends a copy wherever these say, each time the message is published."""
 _BROKER_OWN = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count", "x-opt-")
 
 
@@ -64,8 +66,8 @@ def attempt_of(headers: Mapping[str, Any]) -> int:
 
 
 def own_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """Without those the broker keeps by itself, which must not be published again."""
-    return {name: value for name, value in headers.items() if not name.startswith(_BROKER_OWN)}
+    """Without those the broker keeps by itself or routes by, which must not be published again."""
+    return {name: value for name, value in headers.items() if name not in _ROUTES and not name.startswith(_BROKER_OWN)}
 
 
 def retry_headers(headers: Mapping[str, Any], attempt: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import asyncio
 
 from schemas.result import Result
 from services.bus import Bus
+from services.message_id import derived_id
 from services.orchestrator.admission import Origin
 from services.orchestrator.ledger import Ledger
 from services.telemetry import Log
@@ -23,7 +24,7 @@ class Answers:
 
     async def send(self, task_id: str, result: bytes, origin: Origin) -> None:
         """To `results`, to the origin, and to those who waited. Returns when all are confirmed. Raises BusError."""
-        message_id = f"{task_id}/result"
+        message_id = derived_id(task_id, "result")
         origins = {origin, *(Origin(*waiter) for waiter in self._ledger.index.waiters(task_id))}
         replies = (self._reply(result, message_id, other) for other in origins)
         await asyncio.gather(
@@ -43,7 +44,7 @@ class Answers:
         """Tell a user, where the broken task named a queue, that it failed and why."""
         if origin.reply_to is not None:
             result = Result(task_id=task_id[:200], status="failed", reason=reason).encode()
-            await self._reply(result, f"{task_id[:200]}/refused", origin)
+            await self._reply(result, derived_id(task_id[:200], "refused"), origin)
 
     async def _reply(self, result: bytes, message_id: str, origin: Origin) -> None:
         if origin.reply_to is None:

@@ -6,6 +6,7 @@ from schemas.response import Response
 from schemas.work import Work
 from services.bus import Bus, Delivery, opened
 from services.errors import Reject
+from services.message_id import derived_id
 from services.orchestrator.ledger import Ledger
 from services.orchestrator.settlement import completed_response
 from services.telemetry import Log, task_in_hand
@@ -35,7 +36,7 @@ class Completion:
             return
         response = completed_response(draft, Work.decode(known.work))
         await self._bus.publish(
-            RESPONSES, response.encode(), type=Response.TYPE, message_id=f"{draft.task_id}/response"
+            RESPONSES, response.encode(), type=Response.TYPE, message_id=derived_id(draft.task_id, "response")
         )
 
     async def keep(self, delivery: Delivery) -> None:

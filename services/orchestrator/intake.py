@@ -14,6 +14,7 @@ from schemas.work import Work
 from services import failpoint
 from services.bus import Bus, Delivery, opened
 from services.errors import BusError, Reject
+from services.message_id import derived_id
 from services.orchestrator import metrics
 from services.orchestrator.admission import AdmissionPolicy, Origin, admit
 from services.orchestrator.answers import Answers
@@ -107,7 +108,7 @@ class Intake:
     async def _send(self, work: Work, body: bytes) -> None:
         queue = work_queue(work.agent_id, priority=work.priority)
         try:
-            await self._bus.publish(queue, body, type=Work.TYPE, message_id=f"{work.task_id}/work")
+            await self._bus.publish(queue, body, type=Work.TYPE, message_id=derived_id(work.task_id, "work"))
         except BusError:
             self._unsent.add(work.task_id)
             raise

@@ -209,8 +209,8 @@ header_values: st.SearchStrategy[Any] = st.one_of(
     st.lists(st.integers(0, 9), max_size=3), st.dictionaries(st.text("abc", min_size=1, max_size=5), st.integers(0, 9)),
 )  # fmt: skip
 header_names = st.sampled_from(
-    ["traceparent", "x-ratchet-attempt", "x-ratchet-reason", "x-ratchet-queue", "x-ratchet-attempts", "x-delivery-count",
-     "x-first-death-queue", "x-death", "content-type", "ä"]
+    ["traceparent", "x-ratchet-attempt", "x-ratchet-reason", "x-ratchet-queue", "x-ratchet-attempts",
+     "x-delivery-count", "x-first-death-queue", "x-death", "content-type", "ä"]
 )  # fmt: skip
 
 

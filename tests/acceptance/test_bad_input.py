@@ -51,11 +51,19 @@ def taken(channel: BlockingChannel, queue: str, count: int) -> list[DeadLetter]:
     found: list[DeadLetter] = []
     deadline = time.monotonic() + ARRIVE_S
     while len(found) < count and time.monotonic() < deadline:
+        found += taken_now(channel, queue, at_most=count - len(found))
+        time.sleep(0.05)
+    return found
+
+
+def taken_now(channel: BlockingChannel, queue: str, at_most: int = 10_000) -> list[DeadLetter]:
+    """What lies in a queue, acked."""
+    found: list[DeadLetter] = []
+    while len(found) < at_most:
         method, properties, body = channel.basic_get(queue, auto_ack=True)
         if method is None:
-            time.sleep(0.05)
-        else:
-            found.append((body, properties))
+            break
+        found.append((body, properties))
     return found
 
 
@@ -100,6 +108,75 @@ def test_two_thousand_bad_messages_stop_nothing_and_are_all_kept_with_their_reas
         assert {member.name: member.exit_code for member in fleet} == dict.fromkeys(pids)
         assert {member.name: member.get("/healthz")[0] for member in fleet} == dict.fromkeys(pids, 200)
         assert answer_to_a_good_task(channel, fleet, replies)["response"] == "still there?"
+
+
+NOT_TEXT = b"\xff\xfe"
+ODD_PROPERTIES = {
+    "message_id that is not text": {"message_id": NOT_TEXT},
+    "reply_to that is not text": {"reply_to": NOT_TEXT},
+    "reply_to of nobody": {"reply_to": "nobody", "correlation_id": NOT_TEXT},
+    "content_type that is not text": {"content_type": NOT_TEXT, "app_id": NOT_TEXT},
+    "header that is not text": {"headers": {NOT_TEXT: NOT_TEXT, "traceparent": NOT_TEXT}},
+    "priority and expiration": {"priority": 255, "expiration": "600000"},
+    "time out of range": {"timestamp": 2**63 - 1},
+    "as long as can be": {"message_id": "m" * 255, "correlation_id": "c" * 255, "reply_to": "r" * 255},
+    "large headers": {"headers": {"x": "y" * 100_000}},
+    "tried often": {"headers": {"x-ratchet-attempt": 7}},
+}
+
+
+def test_odd_properties_neither_stop_a_service_nor_lose_a_task(fleet: Fleet) -> None:
+    # given a good and a bad task with each
+    good = {name: {"task_id": f"odd: {name}", "input": name, "metadata": {}} for name in ODD_PROPERTIES}
+    pids = fleet.pids
+    with channel_to(fleet) as channel:
+        # when
+        for name, odd in ODD_PROPERTIES.items():
+            for body in (json.dumps(good[name]).encode(), f"bad: {name}".encode()):
+                channel.basic_publish("", fleet.namespace + "tasks", body, pika.BasicProperties(**odd))
+        letters = taken(channel, fleet.namespace + "dead-letters", len(ODD_PROPERTIES))
+        results = answers(channel, fleet, {task["task_id"] for task in good.values()})
+
+    # then
+    assert {body.decode() for body, _ in letters} == {f"bad: {name}" for name in ODD_PROPERTIES}
+    assert {result["status"] for result in results.values()} == {"ok"}
+    assert {member.pid: member.exit_code for member in fleet} == dict.fromkeys(pids.values())
+
+
+def test_a_bad_task_with_copies_to_the_queue_it_came_from_is_not_copied_again(fleet: Fleet) -> None:
+    tasks = fleet.namespace + "tasks"
+    with channel_to(fleet) as channel:
+        channel.basic_publish("", tasks, b"a bad copy", pika.BasicProperties(headers={"CC": [tasks + ".gone"]}))
+        channel.basic_publish("", tasks + ".gone", b"not routed", pika.BasicProperties(headers={"CC": [tasks]}))
+        letters = taken(channel, fleet.namespace + "dead-letters", 2)
+        time.sleep(0.5)
+        more = taken_now(channel, fleet.namespace + "dead-letters")
+
+    assert sorted(body for body, _ in letters) == [b"a bad copy", b"not routed"]
+    assert more == []
+
+
+def test_a_task_id_as_long_as_allowed_in_any_script_is_answered(fleet: Fleet) -> None:
+    task_id = "任" * 200
+    with channel_to(fleet) as channel:
+        task = {"task_id": task_id, "input": "long", "metadata": {}}
+        channel.basic_publish("", fleet.namespace + "tasks", json.dumps(task, ensure_ascii=False).encode())
+        result = answers(channel, fleet, {task_id})[task_id]
+    assert result["response"] == "long"
+
+
+def answers(channel: BlockingChannel, fleet: Fleet, task_ids: set[str]) -> dict[str, Any]:
+    """The Results of these tasks, from `results`; those of others are taken and dropped."""
+    found: dict[str, Any] = {}
+    deadline = time.monotonic() + ARRIVE_S
+    while task_ids - set(found) and time.monotonic() < deadline:
+        for body, _ in taken_now(channel, fleet.namespace + "results"):
+            result = json.loads(body)
+            if result["task_id"] in task_ids:
+                found[result["task_id"]] = result
+        time.sleep(0.05)
+    assert task_ids == set(found)
+    return found
 
 
 def answer_to_a_good_task(channel: BlockingChannel, fleet: Fleet, replies: str) -> Any:

@@ -74,6 +74,10 @@ def test_the_brokers_own_headers_are_not_published_again() -> None:
     assert retry_headers(arrived, 2) == {"traceparent": "t", "x": 1, ATTEMPT: 2}
 
 
+def test_a_publishers_copies_are_not_sent_again_with_every_retry() -> None:
+    assert retry_headers({"CC": ["tasks"], "BCC": ["results"], "x": 1}, 1) == {"x": 1, ATTEMPT: 1}
+
+
 def test_a_dead_letter_says_why_from_where_how_often_when_and_by_whom() -> None:
     headers = dead_letter_headers({"x": 1}, GiveUp("bad", 3), queue="tasks", at="2026-01-02T03:04:05Z", by="agent")
     assert headers == {
