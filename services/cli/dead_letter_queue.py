@@ -21,6 +21,7 @@ from services.topology import DEAD_LETTERS
 
 TAKEN_TIMEOUT_S = 60.0
 SETTLE_S = 2.0
+LOOK_EVERY_S = 0.1
 
 
 class Held(NamedTuple):
@@ -43,15 +44,15 @@ class DeadLetterQueue:
         try:
             return [(held.letter, held.body) for held in self._hold(channel, limit)]
         finally:
-            channel.close()
+            _close(channel)
 
     def requeue(
         self, wanted: Callable[[DeadLetter], bool], *, one_at_a_time: bool, say: Callable[[str], None]
     ) -> tuple[int, list[str]]:
         """Send back every letter that is wanted. Returns how many, and a sentence for each that stayed.
 
-        With `one_at_a_time` the next goes only after a consumer has taken the last and is still there: raises
-        CommandError as soon as one is not.
+        With `one_at_a_time` the next goes only when the last was taken and no consumer is gone since: raises
+        CommandError as soon as one is.
         """
         channel = self._connection.channel()
         channel.confirm_delivery()
@@ -60,15 +61,16 @@ class DeadLetterQueue:
             for held in self._hold(channel, None):
                 if not wanted(held.letter):
                     continue
+                consumers = self._consumers(held.letter) if one_at_a_time else 0
                 if (fault := self._send_back(channel, held)) is not None:
                     stayed.append(f"{held.letter.id}: {fault}")
                     continue
                 sent += 1
                 if one_at_a_time:
-                    self._await_taken(held.letter, say)
+                    self._await_taken(held.letter, consumers)
+                    say(f"{held.letter.id} taken from {held.letter.queue}")
         finally:
-            if channel.is_open:
-                channel.close()
+            _close(channel)
         return sent, stayed
 
     def _hold(self, channel: BlockingChannel, limit: int | None) -> Iterator[Held]:
@@ -102,25 +104,42 @@ class DeadLetterQueue:
         channel.basic_ack(held.tag)
         return None
 
-    def _await_taken(self, letter: DeadLetter, say: Callable[[str], None]) -> None:
-        """Until its queue is empty again, and then a moment more: whom it kills is gone by then."""
-        queue = str(letter.queue)
-        before = self._state(queue)[1]
-        deadline = time.monotonic() + TAKEN_TIMEOUT_S
-        while self._state(queue)[0] > 0:
-            if time.monotonic() > deadline:
-                raise CommandError(
-                    f"nobody has taken {letter.id} from {queue} for {TAKEN_TIMEOUT_S:.0f} s: stopped here"
-                )
-            self._connection.sleep(0.1)
-        self._connection.sleep(SETTLE_S)
-        if self._state(queue)[1] < max(before, 1):
-            raise CommandError(f"{letter.id} was taken from {queue} and a consumer is gone since: stopped here")
-        say(f"{letter.id} taken from {queue}")
+    def _consumers(self, letter: DeadLetter) -> int:
+        """Raises CommandError where nobody would take it."""
+        if letter.queue is None:
+            return 0
+        _, consumers = self._state(letter.queue)
+        if not consumers:
+            raise CommandError(
+                f"nobody consumes {letter.queue}: start what does, `ratchet status` names it; stopped here"
+            )
+        return consumers
+
+    def _await_taken(self, letter: DeadLetter, consumers: int) -> None:
+        """Until its queue is empty and no consumer went for a moment: a poisonous letter takes its consumer along."""
+        queue, began = str(letter.queue), time.monotonic()
+        empty_since: float | None = None
+        while empty_since is None or time.monotonic() - empty_since < SETTLE_S:
+            waiting, left = self._state(queue)
+            if left < consumers:
+                raise CommandError(f"a consumer of {queue} is gone since it took {letter.id}: stopped here")
+            if waiting and time.monotonic() - began > TAKEN_TIMEOUT_S:
+                raise CommandError(f"nobody took {letter.id} from {queue} in {TAKEN_TIMEOUT_S:.0f} s: stopped here")
+            empty_since = None if waiting else empty_since or time.monotonic()
+            self._connection.sleep(LOOK_EVERY_S)
 
     def _state(self, queue: str) -> tuple[int, int]:
-        """Waiting messages and consumers."""
+        """Waiting messages and consumers; neither where there is no such queue."""
         channel = self._connection.channel()
-        said = channel.queue_declare(queue, passive=True).method
+        try:
+            said = channel.queue_declare(queue, passive=True).method
+        except ChannelClosedByBroker:
+            return 0, 0
         channel.close()
         return said.message_count, said.consumer_count
+
+
+def _close(channel: BlockingChannel) -> None:
+    """What was held and not acked is back in the queue by that."""
+    if channel.is_open:
+        channel.close()
