@@ -107,9 +107,10 @@ def seal(folder: Path, name: str, start: Position, end: Position) -> Segment:
 
 
 def tidy(folder: Path, name: str) -> None:
-    """After a crash: no half-written copies, and one file per segment. Only the log's writer may call it."""
-    for leftover in folder.glob(f"{name}-*.jsonl.zst{TEMPORARY}"):
-        leftover.unlink()
+    """After a crash: one file per segment. Only the log's writer may call it.
+
+    A half-written copy is left to `compress`, which overwrites it.
+    """
     segments = sealed_segments(folder, name)
     for _, twins in groupby(segments, key=lambda segment: (segment.start, segment.end)):
         match list(twins):
@@ -150,7 +151,7 @@ def compress_sealed(folder: Path, name: str) -> None:
 def compress(segment: Segment) -> Segment:
     """Replace a sealed file by its compressed copy, which has been read back and compared first.
 
-    A crash at any point leaves a whole copy; `tidy` removes what is too many. Raises OSError (the disk may be full) and
+    A crash at any point leaves a whole file; `tidy` removes what is too many. Raises OSError (the disk may be full) and
     JournalError (the segment is damaged, or the copy differs); the plain file is then still there.
     """
     if not is_whole(segment):

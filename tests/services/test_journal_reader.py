@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from services.errors import JournalError
 from services.journal import Journal
-from services.journal_reader import BadLine, decode, follow, read, read_json, tail_position
+from services.journal_reader import BadLine, LogReader, decode, follow, read, read_json, tail_position
 from services.quarantine import Quarantine, read_quarantine
-from services.segments import MAX_LINE_BYTES, sealed_segments
+from services.segments import MAX_LINE_BYTES, seal, sealed_segments
 
 
 class Scored(msgspec.Struct):
@@ -96,9 +96,26 @@ def test_a_line_beyond_the_bound_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_a_torn_tail_is_neither_a_line_nor_an_error(tmp_path: Path) -> None:
-    (tmp_path / "log.jsonl").write_bytes(b'{"a":0}\n{"a":')
-    assert [line.data for line in read(tmp_path, "log")] == [b'{"a":0}']
-    assert list(read(tmp_path, "log", 8)) == []
+    # given a log whose writer is in the middle of a line
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(b'{"a":0}\n{"a":')
+    reported: list[BadLine] = []
+    reader = LogReader(tmp_path, "log", on_bad=reported.append)
+    assert [line.data for line in reader.lines()] == [b'{"a":0}']
+    assert (reader.position, reported) == (8, [])
+
+    # when the line is whole, then the reader goes on with it
+    log.write_bytes(b'{"a":0}\n{"a":1}\n')
+    assert [line.data for line in reader.lines()] == [b'{"a":1}']
+
+
+def test_a_reading_goes_on_into_what_was_sealed_and_begun_meanwhile(tmp_path: Path) -> None:
+    write(tmp_path, numbered(10), segment_bytes=1_000)
+    reading = read(tmp_path, "log")
+    found = [next(reading).data]
+    write(tmp_path, [b'{"n":%d}' % n for n in range(10, 60)], segment_bytes=100)
+    found += [line.data for line in reading]
+    assert found == numbered(60)
 
 
 def test_a_log_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
@@ -180,6 +197,36 @@ def test_following_sees_every_line_once_while_segments_are_sealed_and_compressed
     # then nothing is missing and nothing comes twice
     assert found == expected
     assert len(sealed_segments(tmp_path, "log")) > 20
+
+
+def test_no_rotation_at_the_wrong_moment_shifts_what_is_read(tmp_path: Path) -> None:
+    # given a writer that seals after every line, as fast as it can
+    def rotate() -> None:
+        position = 0
+        for line in numbered(300):
+            (tmp_path / "log.jsonl").write_bytes(line + b"\n")
+            seal(tmp_path, "log", position, position := position + len(line) + 1)
+
+    writer = threading.Thread(target=rotate)
+    writer.start()
+
+    # when a reader looks again and again, then it sees a prefix each time, in order
+    seen = 0
+    while writer.is_alive() or seen < 300:
+        found = [line.data for line in read(tmp_path, "log")]
+        assert found == numbered(len(found))
+        seen = len(found)
+    writer.join()
+
+
+def test_a_segment_that_is_missing_for_a_moment_is_waited_for(tmp_path: Path) -> None:
+    write(tmp_path, numbered(60))
+    path = sealed_segments(tmp_path, "log")[1].path
+    hidden = path.rename(tmp_path / "hidden")
+    returning = threading.Timer(0.05, hidden.rename, [path])
+    returning.start()
+    assert [line.data for line in read(tmp_path, "log")] == numbered(60)
+    returning.join()
 
 
 def test_following_reports_a_bad_line_once(tmp_path: Path) -> None:
