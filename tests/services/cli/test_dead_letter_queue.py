@@ -18,7 +18,7 @@ from services.cli.dead_letter_queue import DeadLetterQueue
 from services.cli.exit_codes import CommandError
 from services.cli.queue_depths import queue_depths
 from services.retry_policy import QUEUE, REASON
-from services.topology import DEAD_LETTERS, TASKS, fleet_topology
+from services.topology import DEAD_LETTERS, RESPONSES, fleet_topology
 
 pytestmark = pytest.mark.broker
 
@@ -27,10 +27,10 @@ TOPOLOGY = fleet_topology(("small",))
 
 @pytest.fixture
 def connection(amqp_url: str, namespace: str) -> Iterator[BlockingConnection]:
-    """With the queues of dead letters and of tasks."""
+    """With the queues of dead letters and of responses."""
     with connected(amqp_url) as connection:
         channel = connection.channel()
-        for name in (DEAD_LETTERS, TASKS):
+        for name in (DEAD_LETTERS, RESPONSES):
             arguments = TOPOLOGY.queue(name).arguments
             if "x-dead-letter-exchange" in arguments:
                 arguments |= {"x-dead-letter-exchange": f"{namespace}ratchet.dead"}
@@ -39,7 +39,7 @@ def connection(amqp_url: str, namespace: str) -> Iterator[BlockingConnection]:
         yield connection
 
 
-def bury(connection: BlockingConnection, namespace: str, body: bytes, queue: str | None = TASKS) -> None:
+def bury(connection: BlockingConnection, namespace: str, body: bytes, queue: str | None = RESPONSES) -> None:
     headers = {REASON: f"reason of {body!r}"} | ({QUEUE: queue} if queue else {})
     properties = BasicProperties(headers=headers, delivery_mode=2, message_id="m", reply_to="user", type="task.v1")
     channel = connection.channel()
@@ -93,7 +93,7 @@ def test_one_goes_back_whole_and_the_others_stay(connection: BlockingConnection,
     assert (sent, stayed) == (1, [])
     assert settled_depth(connection, namespace, 2) == 2
     assert {letter.beginning for letter, _ in queue.letters()} == {"one", "three"}
-    _, properties, body = connection.channel().basic_get(namespace + TASKS, auto_ack=True)
+    _, properties, body = connection.channel().basic_get(namespace + RESPONSES, auto_ack=True)
     assert body == b"two"
     assert properties is not None
     assert (properties.message_id, properties.reply_to, properties.type) == ("m", "user", "task.v1")
@@ -120,7 +120,7 @@ def test_one_at_a_time_goes_on_while_they_are_taken(
         bury(connection, namespace, body)
     with connected(amqp_url) as other:
         consumer = other.channel()
-        consumer.basic_consume(namespace + TASKS, lambda *_: None, auto_ack=True)
+        consumer.basic_consume(namespace + RESPONSES, lambda *_: None, auto_ack=True)
         said: list[str] = []
 
         sent, _ = DeadLetterQueue(connection, namespace).requeue(anything, one_at_a_time=True, say=said.append)
@@ -136,7 +136,7 @@ def test_one_at_a_time_stops_at_the_letter_that_takes_its_consumer_along(
         bury(connection, namespace, body)
     victim = pika.BlockingConnection(pika.URLParameters(amqp_url))
     channel = victim.channel()
-    channel.basic_consume(namespace + TASKS, lambda *_: victim.close(), auto_ack=True)
+    channel.basic_consume(namespace + RESPONSES, lambda *_: victim.close(), auto_ack=True)
     dying = Thread(target=until_dead, args=(channel,))
     dying.start()
 
