@@ -22,7 +22,7 @@ from services.amqp_frames import Properties, ack_frame
 from services.amqp_link import Link, explain
 from services.amqp_topology import Declaration
 from services.bus import Delivery, Handler
-from services.errors import BusError, DiskFull
+from services.errors import BusError, DiskFull, Retry
 from services.metrics import queue_metrics
 from services.retry_policy import attempt_of, pause_s
 from services.telemetry import Log, trace_parent, trace_parent_of
@@ -55,6 +55,9 @@ class Subscription:
     async def wait_end(self) -> BaseException:
         lost = await asyncio.shield(self.channel.lost)
         return self._ended or ChannelLost(lost)
+
+    def deliver(self, tag: int) -> None:
+        self._window.deliver(tag)
 
     def settle(self, tag: int) -> None:
         """Acknowledge, together with whatever else is settled in this turn of the loop."""
@@ -178,6 +181,9 @@ class Consumer:
 
     def _receiver(self, subscription: Subscription) -> Receiver:
         def receive(tag: int, redelivered: bool, properties: Properties, body: bytes) -> None:
+            subscription.deliver(tag)
+            if self._draining.is_set():
+                return
             failpoint.reach("received")
             headers = properties.headers or {}
             attempt = attempt_of(headers)
@@ -261,6 +267,10 @@ class Consumer:
             await self._handler(delivery)
         except (BusError, DiskFull):
             raise
+        except asyncio.CancelledError:
+            if _cancelled_by_us():
+                raise
+            await self._failures.settle(delivery, properties, Retry("what the handler waited for was cancelled"))
         except Exception as error:
             await self._failures.settle(delivery, properties, error)
         else:
@@ -276,6 +286,12 @@ class Consumer:
         except TimeoutError:
             return subscription.alive
         return False
+
+
+def _cancelled_by_us() -> bool:
+    """Or did something the handler awaits get cancelled, which looks the same?"""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _taken_by_short_path(_channel: Any, method: Any, _properties: Any, _body: bytes) -> None:

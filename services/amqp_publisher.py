@@ -210,10 +210,9 @@ class Publisher:
 
     def _sweep(self) -> None:
         now = self._loop.time()
-        while self._by_age and (self._by_age[0].confirmed.done() or self._by_age[0].deadline <= now):
-            outgoing = self._by_age.popleft()
-            if not outgoing.confirmed.done():
-                self._time_out(outgoing)
+        self._by_age = deque(outgoing for outgoing in self._by_age if not outgoing.confirmed.done())
+        while self._by_age and self._by_age[0].deadline <= now:
+            self._time_out(self._by_age.popleft())
         due = [outgoing for outgoing in self._paused if outgoing.resume_at <= now]
         if due:
             self._paused = [outgoing for outgoing in self._paused if outgoing.resume_at > now]

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from services.bus import Delivery, Handler, QueueState
-from services.errors import BusError, DiskFull
+from services.errors import BusError, DiskFull, Retry
 from services.retry_policy import Climb, GiveUp, after_failure, dead_letter_headers, pause_s, retry_headers
 from services.telemetry import TRACE_HEADER, trace_parent, trace_parent_of
 from services.topology import DEAD_LETTERS, KEPT_RESPONSES, RESPONSES, UNROUTABLE, Topology
@@ -173,6 +173,11 @@ class MemoryBus:
             except (BusError, DiskFull):
                 failures += 1
                 await self._pause(failures)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                return self._pass_on(delivery, Retry("what the handler waited for was cancelled"))
             except Exception as error:
                 return self._pass_on(delivery, error)
             else:

@@ -38,6 +38,7 @@ class RabbitBus:
         self, amqp_url: str, topology: Topology, *, name: str, namespace: str = "", publish_timeout_s: float = 30.0
     ) -> None:
         self._declaration = Declaration(topology, namespace)
+        self._names = topology.names
         self._amqp_url = amqp_url
         self._name = name
         self._publish_timeout_s = publish_timeout_s
@@ -104,7 +105,8 @@ class RabbitBus:
         began = time.perf_counter()
         declaration = self._declaration
         await self._open_publisher.send(declaration.exchange, declaration.wire(queue), properties, body)
-        queue_metrics(queue).publish_seconds.observe(time.perf_counter() - began)
+        if queue in self._names:
+            queue_metrics(queue).publish_seconds.observe(time.perf_counter() - began)
         failpoint.reach("confirmed")
 
     async def reply(
@@ -167,10 +169,13 @@ class RabbitBus:
         for consumer in self._consumers:
             consumer.close()
         await self._disconnect()
-        return sum(consumer.unfinished for consumer in self._consumers) == before
+        handed_back = sum(consumer.unfinished for consumer in self._consumers) - before
+        if handed_back:
+            _log.info("handed-back", f"{handed_back} messages were not finished in time and will be delivered again")
+        return handed_back == 0
 
     def trouble(self) -> str | None:
-        if self._state != "started" or self._links is None or self._publisher is None:
+        if self._links is None or self._publisher is None or self._state in ("draining", "stopped"):
             return f"the bus is {self._state}"
         parts: tuple[Link | Publisher | Consumer, ...] = (*self._links, self._publisher, *self._consumers)
         return next((trouble for part in parts if (trouble := part.trouble())), None)

@@ -28,9 +28,16 @@ def settlements(draw: st.DrawFn) -> list[list[int]]:
     return [settled[start:end] for start, end in zip([0, *cuts], [*cuts, len(settled)], strict=True)]
 
 
+def window_of(deliveries: int) -> AckWindow:
+    window = AckWindow()
+    for tag in range(1, deliveries + 1):
+        window.deliver(tag)
+    return window
+
+
 @given(settlements())
 def test_exactly_what_is_settled_is_acknowledged(batches: list[list[int]]) -> None:
-    window, channel, settled = AckWindow(), Channel(30), set[int]()
+    window, channel, settled = window_of(30), Channel(30), set[int]()
     for batch in batches:
         for tag in batch:
             window.settle(tag)
@@ -42,14 +49,14 @@ def test_exactly_what_is_settled_is_acknowledged(batches: list[list[int]]) -> No
 
 
 def test_a_run_from_the_first_is_one_ack() -> None:
-    window = AckWindow()
+    window = window_of(4)
     for tag in (3, 1, 2):
         window.settle(tag)
     assert window.take() == [(3, True)]
 
 
 def test_what_comes_after_a_gap_is_acknowledged_singly_and_once() -> None:
-    window = AckWindow()
+    window = window_of(6)
     for tag in (2, 4):
         window.settle(tag)
     assert window.take() == [(2, False), (4, False)]
@@ -62,3 +69,4 @@ def test_what_comes_after_a_gap_is_acknowledged_singly_and_once() -> None:
 
 def test_nothing_settled_is_nothing_to_send() -> None:
     assert AckWindow().take() == []
+    assert window_of(3).take() == []

@@ -155,6 +155,21 @@ async def test_an_unexpected_error_is_a_retry(bus: Bus) -> None:
     assert [delivery.attempt for delivery in handler.got] == [0, 1]
 
 
+async def test_a_cancellation_that_is_not_the_buss_is_a_retry(bus: Bus) -> None:
+    async def await_something_cancelled(delivery: Delivery) -> None:
+        if not delivery.attempt:
+            something = asyncio.get_running_loop().create_future()
+            something.cancel()
+            await something
+
+    handler = Recorder(await_something_cancelled)
+    await bus.consume(TASKS, handler, prefetch=1)
+    await put(bus, TASKS, b"t")
+
+    await handler.until(2)
+    assert [delivery.attempt for delivery in handler.got] == [0, 1]
+
+
 async def test_what_waits_on_a_rung_lets_others_pass(bus: Bus) -> None:
     async def refuse_the_first(delivery: Delivery) -> None:
         if delivery.body == b"first" and not delivery.attempt:

@@ -1,4 +1,4 @@
-"""The bus against a broker that dies, blocks and hangs up, and a message that kills its consumer: on a node of its own."""
+"""The bus against a broker that dies, blocks or hangs up, and against a message that kills its consumer."""
 
 from __future__ import annotations
 
