@@ -160,7 +160,7 @@ class DecisionLedger:
 
 
 def chained(before: Mark, draft: DecisionDraft) -> tuple[Decision, bytes]:
-    """The decision that follows the mark, and its line. Raises RegistryError for evidence that JSON can't hold."""
+    """The decision that follows the mark, and its line. Raises RegistryError for evidence that UTF-8 can't hold."""
     content = draft.model_dump(mode="json")
     fields = content | {
         "schema_version": "decision.v1",
@@ -170,7 +170,7 @@ def chained(before: Mark, draft: DecisionDraft) -> tuple[Decision, bytes]:
     try:
         fields["sha256"] = _sum(fields)
     except ValueError as error:
-        raise RegistryError(f"the evidence of a decision must be plain JSON without NaN or infinity: {error}") from None
+        raise RegistryError(f"the decision holds text that is no UTF-8, as from a damaged file name: {error}") from None
     return Decision.model_validate(fields), canonical(fields) + b"\n"
 
 

@@ -118,7 +118,7 @@ class RegistryStore:
         registry = self.read()
         after = self._apply_rest(registry)
         self.ledger.repair(_mark(after))
-        if after != registry:
+        if after != registry or not self.path.exists():
             log.info("caught-up", f"{self.path} was behind the ledger", since=registry.revision, to=after.revision)
             self._write(after)
         return after
