@@ -12,10 +12,14 @@ It is computed when asked for, from the kept contrasts: some 100 µs a unit, whi
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from schemas.evidence import Band
+from services.effect import Contrast
 from services.evidence import BettingProcess
+
+FIELDS = 5
+"""Numbers kept of each unit."""
 
 LOG_REFUTED = 2.995732273553991
 """log 20: α = 1/20 at each end, so 1/10 for both."""
@@ -35,10 +39,10 @@ class LowerEnd:
         self._open = [(delta, BettingProcess()) for delta in GRID[1:]]
         self._value = GRID[0]
 
-    def observe(self, x: float, loss: float) -> None:
+    def observe(self, x: float, loss: float, caution: float) -> None:
         """`x` is at least −`loss`."""
         for delta, process in self._open:
-            process.bet(x - delta, loss + delta)
+            process.bet(x - delta, (loss + delta) * caution)
 
     def read(self) -> float:
         refuted = [delta for delta, process in self._open if process.log_e >= LOG_REFUTED]
@@ -49,35 +53,35 @@ class LowerEnd:
 
 
 class EffectBand:
-    """Estimate and band from the contrasts of one metric; 32 bytes a unit."""
+    """Estimate and band from the contrasts of one metric; 40 bytes a unit."""
 
     def __init__(self) -> None:
-        self._contrasts = array("d")
+        self._kept = array("d")
         self._weighted = 0.0
         self._weight = 0.0
 
-    def observe(self, x: float, *, loss: float, gain: float, share: float) -> None:
-        """`x` lies in [−loss, gain]; `share` weighs it, since at a small share one contrast says little."""
-        self._weighted += share * (1.0 - share) * x
+    def observe(self, unit: Contrast, *, share: float) -> None:
+        """`share` weighs it: at a small share one contrast says little."""
+        self._weighted += share * (1.0 - share) * unit.x
         self._weight += share * (1.0 - share)
         effect = max(-1.0, min(1.0, self._weighted / self._weight))
-        self._contrasts.extend((x, loss, gain, effect))
+        self._kept.extend((unit.x, unit.loss, unit.gain, unit.caution, effect))
 
     def course(self, counts: Sequence[int]) -> list[Band]:
         """The band after so many units each; `counts` go up."""
         low, high, seen = LowerEnd(), LowerEnd(), 0
         bands = []
         for count in counts:
-            for x, loss, gain, _ in self._units(seen, count):
-                low.observe(x, loss)
-                high.observe(-x, gain)
+            for index in range(seen, count):
+                x, loss, gain, caution, _ = self._unit(index)
+                low.observe(x, loss, caution)
+                high.observe(-x, gain, caution)
             seen = count
             bands.append(Band(effect=self._effect(count), low=low.read(), high=-high.read()))
         return bands
 
-    def _units(self, start: int, end: int) -> Iterable[tuple[float, float, float, float]]:
-        fields = iter(self._contrasts[4 * start : 4 * end])
-        return zip(fields, fields, fields, fields, strict=True)
+    def _unit(self, index: int) -> array[float]:
+        return self._kept[FIELDS * index : FIELDS * (index + 1)]
 
     def _effect(self, count: int) -> float:
-        return self._contrasts[4 * count - 1] if count else 0.0
+        return self._kept[FIELDS * count - 1] if count else 0.0

@@ -17,7 +17,13 @@ outcome makes the past depend on the arm.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from services.evidence import BettingProcess
+
+CAUTION = 2.0
+"""Bets shrink by 1 + 2/n while a stratum's mean rests on n outcomes (the prior one included): before the mean is
+learned, a large bet only loses. Found by simulation; valid at any value, since n is known before the unit."""
 
 MAX_STRATA = 256
 OTHER = "\0other"
@@ -37,6 +43,10 @@ class StratumMeans:
         total, count = self._sums.get(self._key(stratum), (0.0, 0))
         return (self._prior + total) / (1 + count)
 
+    def count(self, stratum: str) -> int:
+        """Outcomes the mean rests on, the prior one included."""
+        return 1 + self._sums.get(self._key(stratum), (0.0, 0))[1]
+
     def add(self, stratum: str, value: float) -> None:
         key = self._key(stratum)
         total, count = self._sums.get(key, (0.0, 0))
@@ -46,19 +56,28 @@ class StratumMeans:
         return stratum if stratum in self._sums or len(self._sums) < MAX_STRATA else OTHER
 
 
-def contrast(y: float, m: float, share: float, *, is_candidate: bool) -> float:
-    """An unbiased estimate of candidate minus primary from one unit."""
-    return (y - m) / share if is_candidate else -(y - m) / (1.0 - share)
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """An unbiased estimate `x` of candidate minus primary from one unit; it lies in [−loss, gain]."""
+
+    x: float
+    loss: float
+    gain: float
+    caution: float
+    """At least 1: by how much to bet less, because m rests on few outcomes."""
 
 
-def largest_loss(m: float, share: float) -> float:
-    """No contrast is below minus this."""
-    return max(m / share, (1.0 - m) / (1.0 - share))
-
-
-def largest_gain(m: float, share: float) -> float:
-    """No contrast is above this."""
-    return max((1.0 - m) / share, m / (1.0 - share))
+def contrast(y: float | None, m: float, share: float, *, is_candidate: bool, caution: float = 1.0) -> Contrast:
+    """`y` in [0, 1]. Nothing measured (None) counts as the expected value m: that is no evidence, while leaving the
+    unit out would select units by their outcome."""
+    rest = 1.0 - share
+    surprise = 0.0 if y is None else y - m
+    return Contrast(
+        x=surprise / share if is_candidate else -surprise / rest,
+        loss=max(m / share, (1.0 - m) / rest),
+        gain=max((1.0 - m) / share, m / rest),
+        caution=caution,
+    )
 
 
 class HarmTest:
@@ -69,21 +88,17 @@ class HarmTest:
         self._means = StratumMeans(prior=0.5)
         self.harm = BettingProcess()
 
-    def mean(self, stratum: str) -> float:
-        """m for the next unit of this stratum."""
-        return self._means.mean(stratum)
-
-    def observe(self, y: float | None, *, is_candidate: bool, share: float, stratum: str) -> None:
-        """The next unit in assignment order. Nothing measured (None) counts as the expected value m: that is no
-        evidence, while leaving the unit out would select units by their outcome."""
-        m = self.mean(stratum)
-        x = 0.0 if y is None else contrast(y, m, share, is_candidate=is_candidate)
-        self._bet(x, m, share)
+    def observe(self, y: float | None, *, is_candidate: bool, share: float, stratum: str) -> Contrast:
+        """The next unit in the order of assignment. Returns what it was worth."""
+        m, count = self._means.mean(stratum), self._means.count(stratum)
+        unit = contrast(y, m, share, is_candidate=is_candidate, caution=1.0 + CAUTION / count)
+        self._bet(unit)
         if y is not None:
             self._means.add(stratum, y)
+        return unit
 
-    def _bet(self, x: float, m: float, share: float) -> None:
-        self.harm.bet(-x - self._tolerance, largest_gain(m, share) + self._tolerance)
+    def _bet(self, unit: Contrast) -> None:
+        self.harm.bet(-unit.x - self._tolerance, (unit.gain + self._tolerance) * unit.caution)
 
 
 class EffectTest(HarmTest):
@@ -97,9 +112,9 @@ class EffectTest(HarmTest):
         self._margin = margin
         self.gain = BettingProcess()
 
-    def _bet(self, x: float, m: float, share: float) -> None:
-        super()._bet(x, m, share)
-        self.gain.bet(x - self._margin, largest_loss(m, share) + self._margin)
+    def _bet(self, unit: Contrast) -> None:
+        super()._bet(unit)
+        self.gain.bet(unit.x - self._margin, (unit.loss + self._margin) * unit.caution)
 
 
 class Relative:

@@ -33,7 +33,10 @@ def e_value(log_e: float) -> float:
 def log_mean(logs: Sequence[float], weights: Sequence[float]) -> float:
     """log Σ wᵢ·exp(lᵢ) without overflow. The weights are positive and sum to 1."""
     top = max(logs)
-    return top + math.log(sum(weight * math.exp(log - top) for log, weight in zip(logs, weights, strict=True)))
+    total = 0.0
+    for log, weight in zip(logs, weights, strict=True):
+        total += weight * math.exp(log - top)
+    return top + math.log(total)
 
 
 class BettingProcess:
@@ -43,10 +46,11 @@ class BettingProcess:
     are fixed before the unit: each product is a supermartingale, and so is their weighted mean.
     """
 
-    __slots__ = ("_log_wealth",)
+    __slots__ = ("_log_e", "_log_wealth")
 
     def __init__(self) -> None:
         self._log_wealth = [0.0] * len(FRACTIONS)
+        self._log_e: float | None = 0.0
 
     def bet(self, payoff: float, bound: float) -> None:
         """`bound` > 0 is known before the unit's arm and outcome, and no payoff can be below −bound."""
@@ -54,10 +58,13 @@ class BettingProcess:
         self._log_wealth = [
             log + math.log1p(fraction * ratio) for log, fraction in zip(self._log_wealth, FRACTIONS, strict=True)
         ]
+        self._log_e = None
 
     @property
     def log_e(self) -> float:
-        return log_mean(self._log_wealth, WEIGHTS)
+        if self._log_e is None:
+            self._log_e = log_mean(self._log_wealth, WEIGHTS)
+        return self._log_e
 
     @property
     def e(self) -> float:

@@ -42,6 +42,11 @@ class Experiment:
         return self._final or self._decide(self.evidence)
 
     @property
+    def final(self) -> Decision | None:
+        """The verdict that ended the experiment; None while it goes on."""
+        return self._final
+
+    @property
     def evidence(self) -> Evidence:
         """As of the last finished unit; cheap."""
         return self._measured.evidence(step=self._step, share=self.share)

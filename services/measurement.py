@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from schemas.evidence import ArmSummary, Band, Evidence, ExperimentPlan, HistoryPoint
 from services.confidence import EffectBand
-from services.effect import EffectTest, HarmTest, Relative, contrast, largest_gain, largest_loss
+from services.effect import EffectTest, HarmTest, Relative
 from services.evidence import LARGEST, SampleRatioCheck
 from services.history import History, Moment
 from services.unit import Unit
@@ -97,7 +97,6 @@ class Measurement:
         self._grow_older(unit.at)
         for scorer in unit.scorers:
             self._identify(scorer)
-        self._widen_band(unit)
         self._test(unit)
         (self._candidate if unit.is_candidate else self._primary).observe(unit)
         if self._history.wants(self.units):
@@ -146,18 +145,12 @@ class Measurement:
         if scorer != self._scorer:
             self._foreign_scorer = self._foreign_scorer or scorer
 
-    def _widen_band(self, unit: Unit) -> None:
-        m = self._score.mean(unit.stratum)
-        y = m if unit.score is None else unit.score
-        x = contrast(y, m, unit.share, is_candidate=unit.is_candidate)
-        loss, gain = largest_loss(m, unit.share), largest_gain(m, unit.share)
-        self._band.observe(x, loss=loss, gain=gain, share=unit.share)
-
     def _test(self, unit: Unit) -> None:
         arm, share, stratum = unit.is_candidate, unit.share, unit.stratum
         length = self._relative_length.scale(unit.length, is_candidate=arm, stratum=stratum)
         latency = self._relative_latency.scale(unit.latency_s, is_candidate=arm, stratum=stratum)
-        self._score.observe(unit.score, is_candidate=arm, share=share, stratum=stratum)
+        contrast = self._score.observe(unit.score, is_candidate=arm, share=share, stratum=stratum)
+        self._band.observe(contrast, share=share)
         self._success.observe(unit.success, is_candidate=arm, share=share, stratum=stratum)
         self._length.observe(length, is_candidate=arm, share=share, stratum=stratum)
         self._latency.observe(latency, is_candidate=arm, share=share, stratum=stratum)

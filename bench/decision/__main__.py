@@ -1,0 +1,100 @@
+"""python -m bench.decision [--runs 2000] [--seed 1]: error rates and speed of the promotion decision, simulated.
+
+Every method looks after every unit. Prints tables; the same figures go to bench/out/decision.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from bench.decision.equality import assert_twin_equals_product
+from bench.decision.simulate import Outcome, simulate
+from bench.decision.streams import NOISE, Scenario
+from bench.machine import machine
+
+HALF = (0.5,)
+OUT = Path(__file__).parents[1] / "out" / "decision.json"
+
+NULLS = (
+    Scenario("A/A, half and half", ramp=HALF),
+    Scenario("A/A, ramp"),
+    Scenario("A/A, ramp, drift", drift=0.5),
+    Scenario("A/A, noisy scores (0.35), ramp", noise=0.35),
+    Scenario("A/A, 2 % failures, ramp", success=0.98),
+    Scenario("A/A, sticky sessions", sessions=True, ramp=HALF, units=1000),
+    Scenario("A/A, slow bad answers", slow=300, ramp=HALF, units=1000),
+)
+EDGES = (
+    Scenario("score +0.10 but success −0.05", effect=0.1, success=0.97, success_effect=-0.05),
+    Scenario("score −0.01, the tolerance", effect=-0.01),
+)
+TRUTHS = (
+    Scenario("+0.05", effect=0.05, units=1500),
+    Scenario("+0.05, half and half", effect=0.05, ramp=HALF, units=1500),
+    Scenario("+0.05, 1 % failures", effect=0.05, success=0.99, units=1500),
+    Scenario("+0.05, noise 0.25", effect=0.05, noise=0.25, units=3000),
+    Scenario("+0.10", effect=0.1, units=1500),
+    Scenario("−0.05", effect=-0.05, units=1500),
+    Scenario("−0.20", effect=-0.2, units=1000),
+    Scenario("−0.20, held at 5 %", effect=-0.2, ramp=(0.05,), units=1500),
+    Scenario("−0.20, noise 0.25", effect=-0.2, noise=0.25, units=1500),
+    Scenario("half of its tasks fail", success_effect=-0.5, units=1000),
+)
+Results = dict[str, dict[str, Outcome]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    started = time.monotonic()
+    print(f"{machine()}\n{options.runs} runs each, peeked at each unit; four task types; score noise {NOISE}\n")
+    print(f"twin equals product on {assert_twin_equals_product()} units\n")
+    results: Results = {}
+    for scenario in (*NULLS, *EDGES, *TRUTHS):
+        results[scenario.name] = simulate(scenario, options.runs, options.seed)
+        if scenario.slow:
+            wrong = simulate(scenario, options.runs, options.seed, as_they_arrive=True)
+            results[f"{scenario.name}, fed as they arrive"] = wrong
+    nulls = [name for name in results if name.startswith("A/A")]
+    errors("Nothing is better or worse: wrong promotions / wrong rollbacks", results, nulls)
+    errors("On the edge of a null hypothesis", results, [scenario.name for scenario in EDGES])
+    speed(results, [scenario.name for scenario in TRUTHS])
+    write(results, options.runs, options.seed)
+    print(f"\n{time.monotonic() - started:.0f} s; figures in {OUT.relative_to(Path.cwd())}")
+
+
+def errors(title: str, results: Results, names: list[str]) -> None:
+    print(f"{title}\n{'':42}{'ratchet':>18}{'t-test':>18}{'growthbook':>18}")
+    for name in names:
+        cells = (f"{one.promoted:7.1%} / {one.rolled_back:6.1%}" for one in results[name].values())
+        print(f"{name:42}" + "".join(f"{cell:>18}" for cell in cells))
+    print()
+
+
+def speed(results: Results, names: list[str]) -> None:
+    print("Something is: promoted / rolled back; units to promote or, of the candidate, to roll back (median, 90 %)")
+    print(f"{'':26}" + "".join(f"{method:>34}" for method in ("ratchet", "t-test", "growthbook")))
+    for name in names:
+        print(f"{name:26}" + "".join(f"{cell(one):>34}" for one in results[name].values()))
+
+
+def cell(one: Outcome) -> str:
+    shown = one.units_to_promote if one.promoted > one.rolled_back else one.candidates_to_roll_back
+    when = f"{shown[0]:.0f}, {shown[1]:.0f}" if shown else "–"
+    return f"{one.promoted:.1%} / {one.rolled_back:.1%}; {when}"
+
+
+def write(results: Results, runs: int, seed: int) -> None:
+    OUT.parent.mkdir(exist_ok=True)
+    figures = {name: {method: asdict(one) for method, one in by.items()} for name, by in results.items()}
+    OUT.write_text(json.dumps({"machine": machine(), "runs": runs, "seed": seed, "results": figures}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""The vectorised twin decides as the product does: asserted run by run, number by number."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bench.decision.simulate import plan_for, units_at
+from bench.decision.streams import Scenario, Streams, streams
+from bench.decision.twin import PROMOTE, ROLL_BACK, Twin
+from schemas.evidence import Verdict
+from services.assignment import Assignment
+from services.experiment import Experiment
+from services.unit import Enrolment, Outcome
+
+VERDICTS = {0: Verdict.CONTINUE, PROMOTE: Verdict.PROMOTE, ROLL_BACK: Verdict.ROLL_BACK, 3: Verdict.ABORT}
+TOLERANCE = 1e-9
+
+
+def assert_twin_equals_product(runs: int = 4) -> int:
+    """Returns how many units were compared. Raises AssertionError naming the first difference."""
+    compared = 0
+    for effect in (0.0, 0.05, -0.1):
+        scenario = Scenario("equality", effect=effect, success=0.99, units=600)
+        stream = streams(scenario, runs, np.random.default_rng(7))
+        compared += compare(scenario, stream, runs)
+    return compared
+
+
+def compare(scenario: Scenario, stream: Streams, runs: int) -> int:
+    plan = plan_for(scenario).model_copy(update={"max_units": scenario.units + 1})
+    twin = Twin(plan, runs)
+    products = [Experiment(plan) for _ in range(runs)]
+    live, compared = [True] * runs, 0
+    for index in range(scenario.units):
+        candidate, share = stream.draws[:, index] < twin.share, twin.share
+        units = units_at(stream, index, candidate, share)
+        twin.observe(units)
+        for run in [run for run in range(runs) if live[run]]:
+            product = products[run]
+            assert product.share == share[run], f"share {product.share} and {share[run]} at unit {index} of run {run}"
+            feed(product, index, bool(candidate[run]), stream, run)
+            same(product, twin, index, run)
+            live[run] = not VERDICTS[int(twin.verdict[run])].final
+            compared += 1
+    return compared
+
+
+def feed(product: Experiment, index: int, candidate: bool, stream: Streams, run: int) -> None:
+    share = product.share
+    assignment = Assignment(is_candidate=candidate, propensity=share if candidate else 1 - share)
+    stratum = str(stream.stratum[run, index])
+    product.enrol(Enrolment(index, f"unit-{index}", False, assignment, stratum, float(index)))
+    outcome = Outcome(
+        succeeded=bool(stream.success[candidate][run, index]),
+        score=float(stream.score[candidate][run, index]),
+        length=float(stream.length[candidate][run, index]),
+        latency_s=float(stream.latency[candidate][run, index]),
+    )
+    product.observe(index, outcome)
+
+
+def same(product: Experiment, twin: Twin, index: int, run: int) -> None:
+    evidence = product.evidence
+    pairs = {
+        "gain in score": (evidence.gain_score, twin.score.gain.e[run]),
+        "gain in success": (evidence.gain_success, twin.success.gain.e[run]),
+        "harm": (evidence.harm, twin.harm[run]),
+    }
+    for name, (ours, theirs) in pairs.items():
+        assert abs(ours - theirs) <= TOLERANCE * max(ours, 1e-300), (
+            f"{name}: {ours} and {theirs}, unit {index}, run {run}"
+        )
+    verdict = VERDICTS[int(twin.verdict[run])]
+    final = product.final.verdict if product.final else Verdict.CONTINUE
+    assert final is verdict, f"{final} and {verdict} at unit {index} of run {run}"

@@ -1,0 +1,93 @@
+"""One scenario: the same stream to the product's decision and to its rivals, unit by unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.decision.rivals import Arms, GrowthBook, Rival, TTest
+from bench.decision.streams import Floats, Scenario, Streams, in_arrival_order, streams
+from bench.decision.twin import PROMOTE, ROLL_BACK, Twin, Units
+from schemas.evidence import CANARY_RAMP, ExperimentPlan, RampStep
+
+CHUNK = 500
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one method on one scenario. Quantiles are of the runs that came to that verdict; None where none did."""
+
+    promoted: float
+    rolled_back: float
+    units_to_promote: tuple[float, float] | None
+    """Median and 90 % quantile over all runs, those without a verdict counted at the end of the stream."""
+    candidates_to_roll_back: tuple[float, float] | None
+
+
+def plan_for(scenario: Scenario) -> ExperimentPlan:
+    by_share = {step.share: step for step in CANARY_RAMP}
+    ramp = tuple(
+        by_share.get(share, RampStep(share=share, candidate_units=0, open_candidates=1)) for share in scenario.ramp
+    )
+    return ExperimentPlan(experiment_id=scenario.name, ramp=ramp, max_units=scenario.units)
+
+
+def simulate(scenario: Scenario, runs: int, seed: int, *, as_they_arrive: bool = False) -> dict[str, Outcome]:
+    """`as_they_arrive`: feed the units in the order their outcomes arrive, which is wrong."""
+    rng = np.random.default_rng(seed)
+    parts: list[list[Twin | Rival]] = []
+    for start in range(0, runs, CHUNK):
+        stream = streams(scenario, min(CHUNK, runs - start), rng)
+        parts.append(play(scenario, in_arrival_order(stream) if as_they_arrive else stream))
+    names = ("ratchet", "t-test", "growthbook")
+    return {name: summary(scenario, [part[index] for part in parts]) for index, name in enumerate(names)}
+
+
+def play(scenario: Scenario, stream: Streams) -> list[Twin | Rival]:
+    runs = stream.draws.shape[0]
+    twin, arms = Twin(plan_for(scenario), runs), Arms(runs)
+    rivals: list[Rival] = [TTest(runs), GrowthBook(runs)]
+    for index in range(scenario.units):
+        candidate = stream.draws[:, index] < twin.share
+        units = units_at(stream, index, candidate, twin.share)
+        twin.observe(units)
+        tasks = stream.tasks[:, index]
+        arms.add(candidate, tasks, units.score * tasks, chosen(stream.task_squares, index, candidate))
+        for rival in rivals:
+            rival.look(arms, index + 1, twin.candidates)
+    return [twin, *rivals]
+
+
+def units_at(stream: Streams, index: int, candidate: NDArray[np.bool_], share: Floats) -> Units:
+    return Units(
+        candidate=candidate,
+        share=share,
+        stratum=stream.stratum[:, index],
+        score=chosen(stream.score, index, candidate),
+        success=chosen(stream.success, index, candidate),
+        length=chosen(stream.length, index, candidate),
+        latency=chosen(stream.latency, index, candidate),
+    )
+
+
+def chosen(pair: tuple[Floats, Floats], index: int, candidate: NDArray[np.bool_]) -> Floats:
+    return np.where(candidate, pair[1][:, index], pair[0][:, index])
+
+
+def summary(scenario: Scenario, parts: list[Twin | Rival]) -> Outcome:
+    verdict = np.concatenate([part.verdict for part in parts])
+    units = np.concatenate([part.units_at_verdict for part in parts])
+    candidates = np.concatenate([part.candidates_at_verdict for part in parts])
+    promoted, rolled_back = verdict == PROMOTE, verdict == ROLL_BACK
+    return Outcome(
+        promoted=float(promoted.mean()),
+        rolled_back=float(rolled_back.mean()),
+        units_to_promote=quantiles(np.where(promoted, units, scenario.units)) if promoted.any() else None,
+        candidates_to_roll_back=quantiles(candidates[rolled_back]) if rolled_back.any() else None,
+    )
+
+
+def quantiles(values: Floats) -> tuple[float, float]:
+    return float(np.median(values)), float(np.quantile(values, 0.9))

@@ -1,0 +1,120 @@
+"""Simulated traffic: what each unit would give under either arm, for many runs at once. Arrays are [runs, units]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+LEVELS = np.array([0.35, 0.5, 0.65, 0.8])
+"""Mean score of each of the four task types."""
+
+NOISE = 0.12
+"""Standard deviation of a unit's score in its stratum: the mean of a group of 8 whose samples have 0.34."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Traffic and its truth. Effects are candidate minus primary."""
+
+    name: str
+    effect: float = 0.0
+    noise: float = NOISE
+    success: float = 1.0
+    success_effect: float = 0.0
+    drift: float = 0.0
+    """Every score rises by so much over the run, and the mix moves from the hardest to the easiest type."""
+    slow: int = 0
+    """The candidate's scores below its median arrive so many units late."""
+    sessions: bool = False
+    """Units are sessions of 1 to 8 tasks that share a user's level (standard deviation 0.1)."""
+    ramp: tuple[float, ...] = (0.05, 0.25, 0.5)
+    units: int = 2000
+
+
+@dataclass(frozen=True)
+class Streams:
+    draws: Floats
+    stratum: NDArray[np.int64]
+    score: tuple[Floats, Floats]
+    """Under the primary, under the candidate; so are the next three."""
+    success: tuple[Floats, Floats]
+    length: tuple[Floats, Floats]
+    latency: tuple[Floats, Floats]
+    tasks: Floats
+    """Tasks of the unit."""
+    task_squares: tuple[Floats, Floats]
+    """Sum over the unit's tasks of the squared score, for tests that take tasks for independent."""
+    late: Floats
+    """Units by which a candidate's outcome arrives late."""
+
+
+def streams(scenario: Scenario, runs: int, rng: np.random.Generator) -> Streams:
+    shape = (runs, scenario.units)
+    stratum = strata(scenario, shape, rng)
+    base = LEVELS[stratum] + scenario.drift * (np.arange(scenario.units) / scenario.units - 0.5)
+    tasks = rng.integers(1, 9, shape).astype(float) if scenario.sessions else np.ones(shape)
+    base = base + (rng.normal(0, 0.1, shape) if scenario.sessions else 0.0)
+    primary, primary_squares = scores(base, scenario.noise, tasks, rng)
+    candidate, candidate_squares = scores(base + scenario.effect, scenario.noise, tasks, rng)
+    low = candidate < np.median(candidate, axis=1, keepdims=True)
+    return Streams(
+        draws=rng.random(shape),
+        stratum=stratum,
+        score=(primary, candidate),
+        success=(
+            (rng.random(shape) < scenario.success).astype(float),
+            (rng.random(shape) < scenario.success + scenario.success_effect).astype(float),
+        ),
+        length=(rng.gamma(4, 15, shape), rng.gamma(4, 15, shape)),
+        latency=(rng.gamma(2, 0.5, shape), rng.gamma(2, 0.5, shape)),
+        tasks=tasks,
+        task_squares=(primary_squares, candidate_squares),
+        late=np.where(low, scenario.slow, 0).astype(float),
+    )
+
+
+def strata(scenario: Scenario, shape: tuple[int, int], rng: np.random.Generator) -> NDArray[np.int64]:
+    if not scenario.drift:
+        return rng.integers(0, len(LEVELS), shape)
+    easy = np.linspace(0, 1, shape[1])
+    return np.minimum((rng.random(shape) * 2 + easy * 2).astype(np.int64), len(LEVELS) - 1)
+
+
+def scores(mean: Floats, noise: float, tasks: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Beta-distributed scores around the mean: the unit's mean over its tasks, and their sum of squares."""
+    level = np.clip(mean, 0.02, 0.98)
+    spread = np.minimum(noise, 0.5 * np.sqrt(level * (1 - level)))
+    strength = level * (1 - level) / spread**2 - 1
+    total, squares = np.zeros_like(level), np.zeros_like(level)
+    for task in range(int(tasks.max())):
+        score = rng.beta(level * strength, (1 - level) * strength) * (task < tasks)
+        total, squares = total + score, squares + score**2
+    return total / tasks, squares
+
+
+def in_arrival_order(source: Streams) -> Streams:
+    """The same units in the order their outcomes arrive, for a candidate drawn at a fixed share of one half."""
+    arrival = np.arange(source.late.shape[1]) + np.where(source.draws < 0.5, source.late, 0)
+    order = np.argsort(arrival, axis=1, kind="stable")
+
+    def sort(values: Floats) -> Floats:
+        return np.take_along_axis(values, order, axis=1)
+
+    def both(pair: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+        return sort(pair[0]), sort(pair[1])
+
+    return replace(
+        source,
+        draws=sort(source.draws),
+        stratum=np.take_along_axis(source.stratum, order, axis=1),
+        score=both(source.score),
+        success=both(source.success),
+        length=both(source.length),
+        latency=both(source.latency),
+        tasks=sort(source.tasks),
+        task_squares=both(source.task_squares),
+    )
