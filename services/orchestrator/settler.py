@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -20,8 +20,10 @@ from services.orchestrator.admission import Origin
 from services.orchestrator.answers import Answers
 from services.orchestrator.index import Entry
 from services.orchestrator.ledger import Ledger
+from services.orchestrator.own_tasks import is_own
 from services.orchestrator.settlement import completed_response, ending, settle
 from services.telemetry import Log, task_in_hand
+from services.topology import EXCHANGE
 
 log = Log("settler")
 
@@ -32,9 +34,17 @@ WAITS_FOR_RESPONSE = 4
 class Settler:
     """Handles `rewards`, and closes what is overdue. One task is settled by one of the two at a time."""
 
-    def __init__(self, ledger: Ledger, answers: Answers, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        answers: Answers,
+        closed: Callable[[Work, list[Interaction]], None],
+        clock: Callable[[], datetime],
+    ) -> None:
+        """`closed` hears of every task's lines once they are in the log."""
         self._ledger = ledger
         self._answers = answers
+        self._closed = closed
         self._clock = clock
         self._in_hand: dict[str, asyncio.Event] = {}
         self._untold: dict[str, Origin] = {}
@@ -73,15 +83,19 @@ class Settler:
                 if task_id in self._untold:
                     await self._tell(self._known(task_id), Origin())
 
-    async def _close(self, lines: Sequence[Interaction], work: Work, known: Entry) -> None:
+    async def _close(self, lines: list[Interaction], work: Work, known: Entry) -> None:
         failpoint.reach("worked")
-        result = await self._ledger.settle(lines, logged=0 if lines[0].sample is None else known.logged)
+        logged = 0 if lines[0].sample is None else known.logged
+        lines[:logged] = self._ledger.torn(work.task_id)[:logged] or lines[:logged]
+        result = await self._ledger.settle(lines, logged=logged)
         self._ledger.index.forget_response(work.task_id)
         metrics.count_samples(lines)
         if known.result is None:
+            self._closed(work, lines)
             metrics.tasks_closed.labels(work.agent_id, result.status).inc()
-            self._untold[work.task_id] = _origin(work)
-            await self._tell(replace(known, result=result.encode()), _origin(work))
+            if not is_own(work.arm):
+                self._untold[work.task_id] = _origin(work)
+                await self._tell(replace(known, result=result.encode()), _origin(work))
         else:
             log.info("late", "logged after the deadline had closed the task; the user was told it expired")
 
@@ -118,7 +132,8 @@ class Settler:
             raise Retry(f"the Response to task {task_id!r}, which this Reward does not carry, has not come yet")
         raise Reject(
             f"this Reward does not carry the Response it scores, and none was kept for task {task_id!r}: "
-            f"publish it in the field `scored`, or set RATCHET_EXTERNAL_SCORER=true for the whole fleet"
+            f"publish it in the field `scored`; or set RATCHET_EXTERNAL_SCORER=true for the whole fleet, and publish "
+            f"Responses to the exchange {EXCHANGE!r} (one sent straight to the queue leaves no copy)"
         )
 
     @asynccontextmanager

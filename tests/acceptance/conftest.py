@@ -13,8 +13,6 @@ import pytest
 from services.topology import DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
 from tests.acceptance.fleet import Fleet
 
-FleetStarter = Callable[..., Fleet]
-
 
 @pytest.fixture(scope="session")
 def fleet(amqp_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
@@ -23,11 +21,11 @@ def fleet(amqp_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[F
         yield started(stack, amqp_url, tmp_path_factory.mktemp("fleet"))
 
 
-@pytest.fixture
-def start_fleet(amqp_url: str, tmp_path: Path) -> Iterator[FleetStarter]:
-    """Starts a fleet of the test's own: `start_fleet(agents=..., environment=...)`."""
+@pytest.fixture(scope="module")
+def start_fleet(amqp_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Fleet]]:
+    """Starts a fleet for one module: `start_fleet(agents=..., environment=...)`."""
     with ExitStack() as stack:
-        yield lambda **options: started(stack, amqp_url, tmp_path / uuid.uuid4().hex[:8], **options)
+        yield lambda **options: started(stack, amqp_url, tmp_path_factory.mktemp("fleet"), **options)
 
 
 def started(stack: ExitStack, amqp_url: str, folder: Path, **options: object) -> Fleet:

@@ -1,7 +1,7 @@
 """A whole fleet as processes on one broker: started, waited for, killed, started again, stopped.
 
 One orchestrator, an agent per name and a scorer, with the echo engine and a verifier unless the environment given says
-otherwise. It supervises nothing: what is killed stays down until `start_again`.
+otherwise. It supervises nothing: what is killed stays down until its member is started again.
 """
 
 from __future__ import annotations
@@ -101,6 +101,9 @@ class Fleet:
     amqp_url: str
     namespace: str = ""
     agents: tuple[str, ...] = ("small",)
+    foreign_agents: tuple[str, ...] = ()
+    """Those of the fleet's agents that are not ours to start."""
+    foreign_scorer: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
 
@@ -109,8 +112,10 @@ class Fleet:
         self._enlist(ORCHESTRATOR, "services.orchestrator", "RATCHET_ORCHESTRATOR_HTTP_PORT")
         for agent in self.agents:
             name = AGENT if agent == self.agents[0] else f"{AGENT}-{agent}"
-            self._enlist(name, "services.agent", "RATCHET_AGENT_HTTP_PORT", {"RATCHET_AGENT_ID": agent})
-        self._enlist(SCORER, "services.scorer", "RATCHET_SCORER_HTTP_PORT")
+            if agent not in self.foreign_agents:
+                self._enlist(name, "services.agent", "RATCHET_AGENT_HTTP_PORT", {"RATCHET_AGENT_ID": agent})
+        if not self.foreign_scorer:
+            self._enlist(SCORER, "services.scorer", "RATCHET_SCORER_HTTP_PORT")
 
     @property
     def logs(self) -> Path:
@@ -126,6 +131,7 @@ class Fleet:
             "RATCHET_ADAPTERS_DIR": str(self.folder / "adapters"),
             "RATCHET_AGENT_ENGINE": "echo",
             "RATCHET_SCORER": "verifier:exact",
+            "RATCHET_EXTERNAL_SCORER": str(self.foreign_scorer).lower(),
             **self.environment,
             **(extra or {}),
             port_variable: str(port),

@@ -1,0 +1,135 @@
+"""Programs of another make on the fleet's queues: a user, an agent, a scorer. aio-pika, JSON, and nothing of ours.
+
+They speak the draft shapes only: three, four and four fields.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import aio_pika
+from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
+
+ANSWER_S = 30.0
+
+Fields = dict[str, Any]
+
+
+def stamp() -> str:
+    return datetime.now(UTC).isoformat()
+
+
+class Peer:
+    """One channel to the fleet's queues, `namespace` before each name."""
+
+    def __init__(self, channel: AbstractChannel, namespace: str) -> None:
+        self._channel = channel
+        self._namespace = namespace
+        self._results: dict[str, list[Fields]] = {}
+        self._more = asyncio.Event()
+
+    async def publish(self, queue: str, fields: Fields, **properties: Any) -> None:
+        message = aio_pika.Message(json.dumps(fields).encode(), **properties)
+        await self._channel.default_exchange.publish(message, self._namespace + queue, mandatory=True)
+
+    async def submit(self, task_id: str, text: str, *, reply_to: str | None = None, **more: Any) -> None:
+        """A Task of the draft's three fields, and whatever more the test is about."""
+        fields = {"task_id": task_id, "input": text, "metadata": {"timestamp": stamp(), "source": "test"}}
+        await self.publish("tasks", fields | more, reply_to=reply_to, correlation_id=f"for {task_id}")
+
+    async def answer_work(self, agent: str, answer: Callable[[Fields], str | None], *, times: int = 1) -> None:
+        """Be the agent: answer each Work with the draft's four fields, `times` times; never, where the answer is None.
+
+        Published to the exchange `ratchet`, so that a fleet with a foreign scorer keeps a copy.
+        """
+
+        exchange = await self._channel.get_exchange(self._namespace + "ratchet", ensure=False)
+
+        async def respond(work: Fields) -> None:
+            text = answer(work)
+            response = {
+                "task_id": work["task_id"],
+                "response": text,
+                "agent_id": agent,
+                "metadata": {"timestamp": stamp()},
+            }
+            for _ in range(times if text is not None else 0):
+                await exchange.publish(aio_pika.Message(json.dumps(response).encode()), self._namespace + "responses")
+
+        await self._consume(f"work.{agent}", respond)
+
+    async def score_responses(self, score: Callable[[Fields], float]) -> None:
+        """Be the scorer: reward each Response with the draft's four fields."""
+
+        async def reward(response: Fields) -> None:
+            metadata = {"timestamp": stamp(), "criteria": "as the test likes it"}
+            fields = {"task_id": response["task_id"], "score": score(response), "scoring_agent_id": "foreign-scorer"}
+            await self.publish("rewards", fields | {"metadata": metadata})
+
+        await self._consume("responses", reward)
+
+    async def read_results(self) -> None:
+        """Collect what comes to `results`, for `result`."""
+
+        async def keep(result: Fields) -> None:
+            self._results.setdefault(result["task_id"], []).append(result)
+            self._more.set()
+
+        await self._consume("results", keep)
+
+    async def result(self, task_id: str) -> Fields:
+        """The first Result of a task. Raises TimeoutError."""
+        async with asyncio.timeout(ANSWER_S):
+            while not (found := self._results.get(task_id)):
+                self._more.clear()
+                await self._more.wait()
+        return found[0]
+
+    def results_of(self, task_id: str) -> list[Fields]:
+        return self._results.get(task_id, [])
+
+    async def reply_queue(self) -> tuple[str, Callable[[], Awaitable[tuple[Fields, str | None]]]]:
+        """A queue of the user's own, and how to take the next Result from it."""
+        arrived: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
+        queue = await self._channel.declare_queue(exclusive=True)
+        await queue.consume(arrived.put, no_ack=True)
+
+        async def take() -> tuple[Fields, str | None]:
+            message = await asyncio.wait_for(arrived.get(), ANSWER_S)
+            return json.loads(message.body), message.correlation_id
+
+        return queue.name, take
+
+    async def depth(self, queue: str) -> int:
+        declared = await self._channel.declare_queue(self._namespace + queue, passive=True)
+        return declared.declaration_result.message_count or 0
+
+    async def at_rest(self, *queues: str) -> None:
+        """Returns when these queues are empty. Raises TimeoutError."""
+        async with asyncio.timeout(ANSWER_S):
+            while True:
+                if not any([await self.depth(queue) for queue in queues]):
+                    return
+                await asyncio.sleep(0.1)
+
+    async def _consume(self, name: str, handle: Callable[[Fields], Any]) -> None:
+        async def on_message(message: AbstractIncomingMessage) -> None:
+            async with message.process():
+                await handle(json.loads(message.body))
+
+        queue = await self._channel.get_queue(self._namespace + name, ensure=False)
+        await queue.consume(on_message)
+
+
+@asynccontextmanager
+async def peer(amqp_url: str, namespace: str) -> AsyncIterator[Peer]:
+    connection = await aio_pika.connect(amqp_url)
+    async with connection:
+        channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
+        await channel.set_qos(prefetch_count=10)
+        yield Peer(channel, namespace)
