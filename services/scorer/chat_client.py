@@ -20,9 +20,6 @@ log = Log("scorer")
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
-PROBE_S = 5.0
-"""Seconds between two looks at a server that is away."""
-
 AGAIN = frozenset((408, 409, 425, 429))
 """Besides 5xx: the status codes after which the same request may succeed."""
 
@@ -40,12 +37,25 @@ class RequestRefused(ScorerError):
 
 
 class ChatClient:
-    """`complete` may be called concurrently; at most `concurrency` calls are in flight."""
+    """`complete` may be called concurrently; at most `concurrency` calls are in flight.
 
-    def __init__(self, base_url: str, *, api_key: str | None, timeout_s: float, retries: int, concurrency: int) -> None:
+    Every `probe_s` seconds it looks whether a server that was away is back.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        api_key: str | None,
+        timeout_s: float,
+        retries: int,
+        concurrency: int,
+        probe_s: float = 5.0,
+    ) -> None:
         self._url = base_url.rstrip("/")
         self._timeout_s = timeout_s
         self._retries = retries
+        self._probe_s = probe_s
         self._slots = asyncio.Semaphore(concurrency)
         self._http = httpx.AsyncClient(
             headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
@@ -109,7 +119,7 @@ class ChatClient:
 
     async def _probe_while_in_trouble(self) -> None:
         while True:
-            await asyncio.sleep(PROBE_S)
+            await asyncio.sleep(self._probe_s)
             if self._trouble:
                 await self._probe()
 
