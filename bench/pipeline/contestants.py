@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,14 @@ from tests.acceptance.fleet import Fleet
 REPOSITORY = Path(__file__).parents[2]
 FLEET, BARE = "fleet", "pika (bare echo)"
 SETTLED_S = 20.0
-FLEET_ENVIRONMENT = {"RATCHET_LOG_LEVEL": "WARNING", "RATCHET_SAMPLES": "1"}
-"""One answer a task, as the echoes give."""
+FLEET_ENVIRONMENT = {
+    "RATCHET_LOG_LEVEL": "WARNING",
+    "RATCHET_SAMPLES": "1",
+    "RATCHET_ORCHESTRATOR_PREFETCH": str(PREFETCH["front"]),
+    "RATCHET_AGENT_PREFETCH": str(PREFETCH["agent"]),
+    "RATCHET_SCORER_PREFETCH": str(PREFETCH["scorer"]),
+}
+"""One answer a task, as the echoes give, and the same prefetch as theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +56,23 @@ CONTESTANTS = (
 @contextmanager
 def running(contestant: Contestant, url: str) -> Iterator[list[int]]:
     """Its worker processes, ready and with empty queues; ended afterwards. Yields their process ids."""
-    with _fleet(contestant, url) if contestant.name == FLEET else _echo(contestant, url) as pids:
-        yield pids
+    if contestant.name == FLEET:
+        with fleet(contestant.namespace, url) as members:
+            yield list(members.pids.values())
+    else:
+        with _echo(contestant, url) as pids:
+            yield pids
 
 
 @contextmanager
-def _fleet(contestant: Contestant, url: str) -> Iterator[list[int]]:
+def fleet(namespace: str, url: str) -> Iterator[Fleet]:
+    """Ready, with logs in a folder that goes away with it."""
     with tempfile.TemporaryDirectory(prefix="ratchet-bench-") as folder:
-        fleet = Fleet(Path(folder), url, namespace=contestant.namespace, environment=FLEET_ENVIRONMENT)
-        fleet.start()
+        members = Fleet(Path(folder), url, namespace=namespace, environment=FLEET_ENVIRONMENT).start()
         try:
-            yield list(fleet.pids.values())
+            yield members
         finally:
-            fleet.stop()
+            members.stop()
 
 
 @contextmanager
@@ -81,15 +91,14 @@ def _echo(contestant: Contestant, url: str) -> Iterator[list[int]]:
 
 
 def _start(contestant: Contestant, wiring: Wiring) -> subprocess.Popen[bytes]:
-    environment: Mapping[str, str] = {
-        **os.environ, **wiring.environment(), "dramatiq_queue_prefetch": str(PREFETCH)
-    }  # fmt: skip
+    own = {"dramatiq_queue_prefetch": str(wiring.prefetch), "C_FORCE_ROOT": "1"}
     return subprocess.Popen(
         [sys.executable, "-m", contestant.module],
         cwd=REPOSITORY,
-        env=environment,
+        env={**os.environ, **wiring.environment(), **own},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
 
 

@@ -9,12 +9,12 @@ import aio_pika
 import uvloop
 from aio_pika.abc import AbstractIncomingMessage, AbstractRobustConnection
 
-from bench.pipeline.hops import PREFETCH, Wiring
+from bench.pipeline.hops import Wiring
 
 
-async def hop(connection: AbstractRobustConnection, source: str, target: str) -> None:
+async def hop(connection: AbstractRobustConnection, prefetch: int, source: str, target: str) -> None:
     channel = await connection.channel(publisher_confirms=True)
-    await channel.set_qos(prefetch_count=PREFETCH)
+    await channel.set_qos(prefetch_count=prefetch)
     queue = await channel.get_queue(source)
     await queue.consume(forwarder(channel.default_exchange, target))
 
@@ -33,7 +33,7 @@ def forwarder(
 async def serve(wiring: Wiring) -> None:
     connection = await aio_pika.connect_robust(wiring.url)
     for source, target in wiring.hops:
-        await hop(connection, source, target)
+        await hop(connection, wiring.prefetch, source, target)
     await asyncio.Event().wait()
 
 

@@ -26,7 +26,7 @@ app.conf.update(
     broker_transport_options={"confirm_publish": True},
     broker_pool_limit=THREADS,
     broker_connection_retry_on_startup=True,
-    worker_prefetch_multiplier=PREFETCH // THREADS,
+    worker_prefetch_multiplier=PREFETCH.get(wiring.role, THREADS) // THREADS,
     worker_hijack_root_logger=False,
 )
 

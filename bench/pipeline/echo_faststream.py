@@ -8,7 +8,7 @@ import uvloop
 from faststream import AckPolicy, FastStream
 from faststream.rabbit import Channel, QueueType, RabbitBroker, RabbitQueue
 
-from bench.pipeline.hops import PREFETCH, Wiring, arguments
+from bench.pipeline.hops import Wiring, arguments
 
 
 def queue(wiring: Wiring, name: str) -> RabbitQueue:
@@ -25,7 +25,7 @@ def hop(broker: RabbitBroker, source: RabbitQueue, target: RabbitQueue) -> None:
 
 def app(wiring: Wiring) -> FastStream:
     broker = RabbitBroker(
-        wiring.url, default_channel=Channel(prefetch_count=PREFETCH, publisher_confirms=True), logger=None
+        wiring.url, default_channel=Channel(prefetch_count=wiring.prefetch, publisher_confirms=True), logger=None
     )
     for source, target in wiring.hops:
         hop(broker, queue(wiring, source), queue(wiring, target))

@@ -13,7 +13,7 @@ import uvloop
 from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.channel import Channel
 
-from bench.pipeline.hops import PREFETCH, Wiring
+from bench.pipeline.hops import Wiring
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2, content_type="application/json", type="task.v1")
 
@@ -21,13 +21,13 @@ PERSISTENT = pika.BasicProperties(delivery_mode=2, content_type="application/jso
 class Hop:
     """One channel: what comes off `source` goes to `target`, and is acked when the broker has confirmed it."""
 
-    def __init__(self, channel: Channel, source: str, target: str) -> None:
+    def __init__(self, channel: Channel, prefetch: int, source: str, target: str) -> None:
         self.channel = channel
         self.target = target
         self.published = 0
         self.unconfirmed: dict[int, int] = {}
         channel.confirm_delivery(self.on_confirm)
-        channel.basic_qos(prefetch_count=PREFETCH)
+        channel.basic_qos(prefetch_count=prefetch)
         channel.basic_consume(source, self.on_message)
 
     def on_message(self, channel: Channel, method: Any, _properties: Any, body: bytes) -> None:
@@ -47,7 +47,9 @@ async def serve(wiring: Wiring) -> None:
 
     def opened(connection: AsyncioConnection) -> None:
         for source, target in wiring.hops:
-            connection.channel(on_open_callback=lambda channel, pair=(source, target): Hop(channel, *pair))
+            connection.channel(
+                on_open_callback=lambda channel, pair=(source, target): Hop(channel, wiring.prefetch, *pair)
+            )
 
     AsyncioConnection(pika.URLParameters(wiring.url), on_open_callback=opened)
     await asyncio.Event().wait()

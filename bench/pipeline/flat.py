@@ -1,10 +1,81 @@
-"""Does the orchestrator's cost grow with the tasks it has seen? Its memory and CPU per task at marks on the way."""
+"""Does the orchestrator's cost grow with the tasks it has seen? Its memory and CPU per task at marks on the way.
+
+At each mark: its resident memory, and the CPU it takes for each of the tasks that follow. One fleet, one stream.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
+import time
+from dataclasses import asdict, dataclass
 from typing import Any
+
+from bench.machine import machine
+from bench.pipeline.compare import private_broker
+from bench.pipeline.contestants import fleet
+from bench.pipeline.cpu import cpu_seconds, resident_mib
+from bench.pipeline.load import Client, PlainClient, Round
+from tests.acceptance.fleet import ORCHESTRATOR
+
+MARKS = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
+STRETCH = 2_000
+AT_MOST_TIMES = 1.25
+SIZE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """After `tasks`: memory in MiB, and CPU milliseconds for each of the next tasks."""
+
+    tasks: int
+    memory_mib: float
+    cpu_ms_per_task: float
 
 
 def flat(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    raise NotImplementedError
+    """All that was found, as JSON and as a text."""
+    marks = [mark for mark in MARKS if mark <= given.tasks]
+    with private_broker() as (url, _), fleet("flat.", url) as running:
+        client = PlainClient(Round(url, "flat.", "plain", SIZE, 0.0, {}))
+        seen = [at_mark(client, running[ORCHESTRATOR].pid, mark) for mark in marks]
+        drain(client)
+    bars = [
+        bar("memory", seen[-1].memory_mib / seen[0].memory_mib),
+        bar("CPU per task", seen[-1].cpu_ms_per_task / seen[0].cpu_ms_per_task),
+    ]
+    found = {"machine": machine(), "marks": [asdict(mark) for mark in seen], "bars": bars}
+    return found, "\n".join([found["machine"], *table(seen), *map(sentence, bars)])
+
+
+def at_mark(client: Client, pid: int, mark: int) -> Mark:
+    wait_for(client, mark)
+    memory, before, answered = resident_mib(pid), cpu_seconds({"it": [pid]})["it"], client.answered
+    wait_for(client, answered + STRETCH)
+    used, tasks = cpu_seconds({"it": [pid]})["it"] - before, client.answered - answered
+    print(f"  {mark:9,} tasks: {memory:.0f} MiB", file=sys.stderr)
+    return Mark(mark, memory, 1000 * used / tasks)
+
+
+def wait_for(client: Client, answered: int) -> None:
+    while client.answered < answered:
+        time.sleep(0.01)
+
+
+def drain(client: Client) -> None:
+    client.publishing = False
+    wait_for(client, client.published)
+
+
+def bar(what: str, ratio: float) -> dict[str, Any]:
+    return {"what": what, "ratio": ratio, "bar": AT_MOST_TIMES, "met": ratio <= AT_MOST_TIMES}
+
+
+def table(marks: list[Mark]) -> list[str]:
+    rows = [f"{mark.tasks:12,}{mark.memory_mib:14.1f}{mark.cpu_ms_per_task:14.3f}" for mark in marks]
+    return [f"{'tasks seen':>12}{'memory, MiB':>14}{'CPU ms/task':>14}", *rows]
+
+
+def sentence(bar: dict[str, Any]) -> str:
+    outcome = "met" if bar["met"] else "MISSED"
+    return f"{bar['what']}, last mark over first: {bar['ratio']:.2f} (at most {bar['bar']}: {outcome})"

@@ -18,7 +18,8 @@ AGENT = "small"
 WORK = work_queue(AGENT)
 QUEUES = (TASKS, WORK, RESPONSES, REWARDS, RESULTS)
 HOPS = 4
-PREFETCH = 64
+PREFETCH = {"front": 512, "agent": 64, "scorer": 128}
+"""By role, for each queue: the fleet's own defaults."""
 THREADS = 16
 """Of the frameworks whose workers are threads: enough that confirms overlap."""
 
@@ -49,6 +50,10 @@ class Wiring:
     def hops(self) -> tuple[tuple[str, str], ...]:
         """Pairs of queues, from and to, as they are named on the broker."""
         return tuple((self.namespace + source, self.namespace + target) for source, target in ROLES[self.role])
+
+    @property
+    def prefetch(self) -> int:
+        return PREFETCH[self.role]
 
     def environment(self) -> dict[str, str]:
         return {URL_VARIABLE: self.url, NAMESPACE_VARIABLE: self.namespace, ROLE_VARIABLE: self.role}

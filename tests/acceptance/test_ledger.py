@@ -1,0 +1,62 @@
+"""The ledger of the fault tests sees what it is there to see."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.ledger import Ledger
+
+
+def write_logs(folder: Path, admitted: list[str], lines: list[dict[str, Any]]) -> None:
+    write(folder / "assignments.jsonl", [{"task_id": task_id} for task_id in admitted])
+    write(folder / "agent_interactions.jsonl", lines)
+
+
+def write(path: Path, records: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def group(task_id: str, size: int = 2) -> list[dict[str, Any]]:
+    return [{"task_id": task_id, "sample": sample, "group_size": size} for sample in range(size)]
+
+
+def ledger_of(folder: Path, *, answers: list[str]) -> Ledger:
+    ledger = Ledger(attempted={"a", "b"}, acknowledged={"a", "b"})
+    ledger.answers.update(answers)
+    ledger.read_logs(folder)
+    return ledger
+
+
+def test_books_that_balance(tmp_path: Path) -> None:
+    write_logs(tmp_path, ["a", "b"], group("a") + group("b"))
+    assert ledger_of(tmp_path, answers=["a", "b", "b"]).complaints() == []
+
+
+@pytest.mark.parametrize(
+    ("admitted", "lines", "answers", "complaint"),
+    [
+        (["a", "b"], group("a"), ["a", "b"], "1 acknowledged but not wholly logged: b"),
+        (["a", "b"], group("a") + group("b")[:1], ["a", "b"], "1 acknowledged but not wholly logged: b"),
+        (["a", "b"], group("a") + group("b"), ["a"], "1 acknowledged but not answered: b"),
+        (["a", "b"], group("a") + group("b") + group("b")[:1], ["a", "b"], "1 logged twice: ('b', 0)"),
+        (["a", "b", "b"], group("a") + group("b"), ["a", "b"], "1 admitted twice: b"),
+        (["a", "b"], group("a") + group("b"), ["a", "b", "c"], "1 never asked for: c"),
+    ],
+)
+def test_each_fault_is_named(
+    tmp_path: Path, admitted: list[str], lines: list[dict[str, Any]], answers: list[str], complaint: str
+) -> None:
+    write_logs(tmp_path, admitted, lines)
+    assert ledger_of(tmp_path, answers=answers).complaints() == [complaint]
+
+
+def test_a_task_that_was_not_acknowledged_may_be_missing(tmp_path: Path) -> None:
+    write_logs(tmp_path, ["a"], group("a"))
+    ledger = Ledger(attempted={"a", "b"}, acknowledged={"a"})
+    ledger.answers.update(["a"])
+    ledger.read_logs(tmp_path)
+    assert ledger.complaints() == []
