@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.amqp_connection import AmqpChannel, AmqpConnection, ChannelLost, open_channel
+from services.amqp_channel import AmqpChannel, ChannelLost, open_channel
+from services.amqp_connection import AmqpConnection
 from services.errors import BusError
 from services.topology import (
+    BROADCAST_EXCHANGE,
     DEAD_EXCHANGE,
     DEAD_LETTERS,
     EXCHANGE,
     KEPT_RESPONSES,
     RESPONSES,
+    REWARDS,
     UNROUTABLE,
     UNROUTABLE_EXCHANGE,
     Queue,
@@ -48,6 +51,7 @@ class Declaration:
             await self._declare_exchanges(channel)
             for queue in self.topology.queues:
                 await self._declare_queue(channel, queue)
+            await self._declare_broadcast(channel)
             for rung in self.topology.rungs:
                 await self._fanout(channel, rung.name, rung.name, rung.arguments)
         except ChannelLost as error:
@@ -66,6 +70,11 @@ class Declaration:
             durable=True,
             arguments={"alternate-exchange": self.wire(UNROUTABLE_EXCHANGE)},
         )
+
+    async def _declare_broadcast(self, channel: AmqpChannel) -> None:
+        exchange, rewards = self.wire(BROADCAST_EXCHANGE), self.wire(REWARDS)
+        await channel.call(channel.raw.exchange_declare, exchange=exchange, exchange_type="topic", durable=True)
+        await channel.call(channel.raw.exchange_bind, destination=exchange, source=self.exchange, routing_key=rewards)
 
     async def _declare_queue(self, channel: AmqpChannel, queue: Queue) -> None:
         name = self.wire(queue.name)

@@ -56,6 +56,8 @@ def opened(message: type[M], delivery: Delivery) -> M:
 
 
 Handler = Callable[[Delivery], Awaitable[None]]
+Hear = Callable[[Delivery], None]
+"""What is done with a broadcast; it must be quick."""
 
 
 class Bus(Protocol):
@@ -91,6 +93,15 @@ class Bus(Protocol):
 
     async def consume(self, queue: str, handler: Handler, *, prefetch: int) -> None:
         """Hand every delivery of the queue to the handler, up to `prefetch` at once, until `stop`."""
+
+    async def broadcast(self, topic: str, body: bytes, *, type: str, message_id: str) -> None:
+        """Publish to whoever listens to the topic now; returns when confirmed, also if nobody does. Raises BusError."""
+
+    async def listen(self, topic: str, hear: Hear) -> None:
+        """Hear every message of a topic, each listener its own copy, until `stop`; missed while disconnected.
+
+        The topic `rewards` has a copy of all that is published to the queue `rewards`.
+        """
 
     async def state(self, queue: str) -> QueueState:
         """Depth and consumers of a queue. Raises BusError if the broker can't say."""

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from services.bus import Delivery, Handler, QueueState
+from services.bus import Delivery, Handler, Hear, QueueState
 from services.errors import BusError, DiskFull, Retry
 from services.retry_policy import Climb, GiveUp, after_failure, dead_letter_headers, pause_s, retry_headers
-from services.telemetry import TRACE_HEADER, trace_parent, trace_parent_of
-from services.topology import DEAD_LETTERS, KEPT_RESPONSES, RESPONSES, UNROUTABLE, Topology
+from services.telemetry import TRACE_HEADER, Log, trace_parent, trace_parent_of
+from services.topology import DEAD_LETTERS, KEPT_RESPONSES, RESPONSES, REWARDS, UNROUTABLE, Topology
+
+_log = Log(__name__)
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
@@ -42,6 +44,7 @@ class MemoryBus:
         self._published: dict[str, list[Delivery]] = {}
         self._replies: dict[str, deque[Delivery]] = {}
         self._consumers: list[_Consumer] = []
+        self._listeners: dict[str, list[Hear]] = {}
         self._unfinished = 0
         self._draining = asyncio.Event()
         self._running = False
@@ -67,6 +70,8 @@ class MemoryBus:
         await self._confirm()
         delivery = Delivery(queue, body, type, message_id, reply_to, correlation_id, _traced(headers))
         self._published.setdefault(queue, []).append(delivery)
+        if queue == REWARDS:
+            self._tell(delivery)
         self._route(delivery)
 
     async def reply(
@@ -86,6 +91,15 @@ class MemoryBus:
         self._consumers.append(_Consumer(queue, handler, prefetch))
         self._deliver(queue)
 
+    async def broadcast(self, topic: str, body: bytes, *, type: str, message_id: str) -> None:
+        await self._confirm()
+        self._tell(Delivery(topic, body, type, message_id, headers=_traced(None)))
+
+    async def listen(self, topic: str, hear: Hear) -> None:
+        if not self._running:
+            raise BusError(f"can't listen to {topic!r}: the bus is not started")
+        self._listeners.setdefault(topic, []).append(hear)
+
     async def state(self, queue: str) -> QueueState:
         if queue not in self._ready:
             raise BusError(f"the broker can't say the state of {queue!r}: no such queue")
@@ -94,6 +108,7 @@ class MemoryBus:
     async def stop(self, grace_s: float) -> bool:
         self._draining.set()
         consumers, self._consumers = self._consumers, []
+        self._listeners = {}
         running = {task for consumer in consumers for task in consumer.running}
         before = self._unfinished
         if running:
@@ -141,6 +156,13 @@ class MemoryBus:
         self._deliver(delivery.queue)
         if delivery.queue == RESPONSES and KEPT_RESPONSES in self._ready:
             self._route(replace(delivery, queue=KEPT_RESPONSES))
+
+    def _tell(self, delivery: Delivery) -> None:
+        for hear in self._listeners.get(delivery.queue, ()):
+            try:
+                hear(delivery)
+            except Exception as error:
+                _log.error("hearing-failed", f"{delivery.queue}: {error}", exc_info=error)
 
     def _deliver(self, queue: str) -> None:
         consumers = [consumer for consumer in self._consumers if consumer.queue == queue]

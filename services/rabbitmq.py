@@ -11,19 +11,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from services import failpoint
-from services.amqp_connection import AmqpConnection, ChannelLost, connection_parameters, open_channel
+from services.amqp_channel import ChannelLost, open_channel
+from services.amqp_connection import AmqpConnection, connection_parameters
 from services.amqp_consumer import Consumer
 from services.amqp_failures import Failures
 from services.amqp_frames import PERSISTENT, Properties
 from services.amqp_link import Link
+from services.amqp_listener import Listener
 from services.amqp_publisher import Publisher, Unreachable
 from services.amqp_topology import Declaration
-from services.bus import Handler, QueueState
+from services.bus import Handler, Hear, QueueState
 from services.errors import BusError, Reject
 from services.metrics import BROKER_CONNECTED, queue_metrics
 from services.settings import FleetSettings
 from services.telemetry import TRACE_HEADER, Log, trace_parent
-from services.topology import Topology
+from services.topology import BROADCAST_EXCHANGE, Topology
 
 LARGEST_BODY = 16 * 1024 * 1024
 """Bytes. RabbitMQ 4 closes the connection that publishes more."""
@@ -43,6 +45,7 @@ class RabbitBus:
         self._name = name
         self._publish_timeout_s = publish_timeout_s
         self._consumers: list[Consumer] = []
+        self._listeners: list[Listener] = []
         self._publisher: Publisher | None = None
         self._links: tuple[Link, Link] | None = None
         self._failures: Failures | None = None
@@ -62,6 +65,7 @@ class RabbitBus:
     async def start(self) -> None:
         """As in Bus. Raises TopologyConflict where a queue exists with other arguments."""
         self._consumers = []
+        self._listeners = []
         self._publisher = Publisher(self._publish_timeout_s)
         self._failures = Failures(self._publisher, self._declaration, self._name)
         consuming = Link(self._parameters("consumes"), "consuming", self._declaration.declare)
@@ -139,6 +143,24 @@ class RabbitBus:
         self._consumers.append(consumer)
         await consumer.start()
 
+    async def broadcast(self, topic: str, body: bytes, *, type: str, message_id: str) -> None:
+        properties = Properties(
+            delivery_mode=PERSISTENT,
+            content_type="application/json",
+            type=type,
+            message_id=message_id,
+            headers=_traced(None),
+        )
+        declaration = self._declaration
+        await self._open_publisher.send(declaration.wire(BROADCAST_EXCHANGE), declaration.wire(topic), properties, body)
+
+    async def listen(self, topic: str, hear: Hear) -> None:
+        if self._links is None or self._state != "started":
+            raise BusError(f"can't listen to {topic!r}: the bus is {self._state}")
+        listener = Listener(topic, hear, link=self._links[0], declaration=self._declaration)
+        self._listeners.append(listener)
+        await listener.start()
+
     async def state(self, queue: str) -> QueueState:
         connection = self._links[1].connection if self._links else None
         if connection is None:
@@ -159,7 +181,9 @@ class RabbitBus:
             return True
         self._state = "draining"
         before = sum(consumer.unfinished for consumer in self._consumers)
-        await asyncio.gather(*(consumer.stop_deliveries() for consumer in self._consumers))
+        await asyncio.gather(
+            *(one.stop() for one in self._listeners), *(one.stop_deliveries() for one in self._consumers)
+        )
         running = {task for consumer in self._consumers for task in consumer.running}
         if running:
             await asyncio.wait(running, timeout=grace_s)
@@ -177,7 +201,12 @@ class RabbitBus:
     def trouble(self) -> str | None:
         if self._links is None or self._publisher is None or self._state in ("draining", "stopped"):
             return f"the bus is {self._state}"
-        parts: tuple[Link | Publisher | Consumer, ...] = (*self._links, self._publisher, *self._consumers)
+        parts: tuple[Link | Publisher | Consumer | Listener, ...] = (
+            *self._links,
+            self._publisher,
+            *self._consumers,
+            *self._listeners,
+        )
         return next((trouble for part in parts if (trouble := part.trouble())), None)
 
     @property
@@ -190,8 +219,9 @@ class RabbitBus:
         return connection_parameters(self._amqp_url, f"{self._name} {purpose}")
 
     async def _attach(self, connection: AmqpConnection) -> None:
-        await self._declaration.declare(connection)
         assert self._publisher is not None
+        if self._state == "started":  # while starting, the consuming connection has just declared it
+            await self._declaration.declare(connection)
         await self._publisher.attach(connection)
 
     def _note_blocked(self) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 EXCHANGE = "ratchet"
 DEAD_EXCHANGE = "ratchet.dead"
 UNROUTABLE_EXCHANGE = "ratchet.unroutable"
+BROADCAST_EXCHANGE = "ratchet.broadcast"
+"""For whoever listens just now, each its own copy: events to agents, and copies of the rewards."""
 
 DELIVERY_LIMIT = 20
 LOOKS_LIMIT = 1_000_000
@@ -117,6 +119,11 @@ DAY_MS = 24 * 3600 * 1000
 def work_queue(agent_id: str, *, priority: int = 0) -> str:
     """The queue in which an agent's Work of that priority (0–9) waits."""
     return f"work.{agent_id}.high" if priority >= HIGH_PRIORITY else f"work.{agent_id}"
+
+
+def events_topic(agent_id: str) -> str:
+    """What all replicas of an agent listen to, besides their work queue."""
+    return f"events.{agent_id}"
 
 
 def fleet_topology(agents: tuple[str, ...], *, external_scorer: bool = False) -> Topology:

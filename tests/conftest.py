@@ -11,7 +11,7 @@ import pika
 import pytest
 
 from services.cli.broker import LocalBroker, server_folder
-from services.topology import DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
+from services.topology import BROADCAST_EXCHANGE, DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
 
 
 @pytest.fixture(scope="session")
@@ -51,6 +51,12 @@ def namespace(amqp_url: str) -> Iterator[str]:
     channel = connection.channel()
     for name in (*topology.names, *(rung.name for rung in topology.rungs)):
         channel.queue_delete(prefix + name)
-    for name in (EXCHANGE, DEAD_EXCHANGE, UNROUTABLE_EXCHANGE, *(rung.name for rung in topology.rungs)):
+    for name in (
+        EXCHANGE,
+        BROADCAST_EXCHANGE,
+        DEAD_EXCHANGE,
+        UNROUTABLE_EXCHANGE,
+        *(rung.name for rung in topology.rungs),
+    ):
         channel.exchange_delete(prefix + name)
     connection.close()

@@ -36,15 +36,15 @@ class Origin:
     correlation_id: str | None = None
 
 
-def admit(task: Task, policy: AdmissionPolicy, *, sequence: int, now: datetime, origin: Origin) -> Work:
-    """The Work for a task that was not seen before. No experiment runs: the arm is the primary. Raises Reject."""
+def admit(task: Task, policy: AdmissionPolicy, *, arm: Arm, now: datetime, origin: Origin) -> Work:
+    """The Work for a task that was not seen before. Raises Reject."""
     sampling = policy.sampling
     if task.samples is not None:
         sampling = sampling.model_copy(update={"n": task.samples})
     fields = task.__dict__ | {
         "agent_id": policy.agent_for(task),
         "deadline": task.deadline or now + policy.deadline,
-        "arm": Arm(sequence=sequence),
+        "arm": arm,
         "sampling": sampling,
         "admitted_at": now,
         "reply_to": origin.reply_to,

@@ -28,6 +28,8 @@ class CaughtUp:
     lines: int = 0
     torn: dict[str, int] = field(default_factory=dict)
     """Tasks with only a part of their group in the log, and where that part begins."""
+    torn_lines: dict[str, list[Interaction]] = field(default_factory=dict)
+    """That part."""
     ended: dict[str, int] = field(default_factory=dict)
     """Tasks that ended without an answer, and where their lines begin: their users may not have been told."""
 
@@ -52,6 +54,7 @@ class CatchUp:
         for task_id, group in torn.items():
             self._index.count_logged(task_id, len(group))
         self._found.torn = {task_id: self._found.torn[task_id] for task_id in torn}
+        self._found.torn_lines = torn
         return self._found
 
     def _lines(self, name: str) -> Iterator[Line]:

@@ -29,6 +29,7 @@ CREATE TABLE IF NOT EXISTS waiters (
     task_id TEXT NOT NULL, reply_to TEXT NOT NULL, correlation_id TEXT, UNIQUE (task_id, reply_to, correlation_id)
 );
 CREATE TABLE IF NOT EXISTS kept (task_id TEXT PRIMARY KEY, response BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, note BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS positions (log TEXT PRIMARY KEY, position INTEGER NOT NULL);
 """
 
@@ -122,6 +123,11 @@ class TaskIndex:
     def forget_work(self, task_id: str) -> None:
         self._db.execute("UPDATE tasks SET work = NULL WHERE task_id = ?", (task_id,))
 
+    def open_works(self) -> Iterator[bytes]:
+        """The Work of every open task, in the order of assignment."""
+        for (work,) in self._db.execute("SELECT work FROM tasks WHERE result IS NULL ORDER BY sequence"):
+            yield work
+
     def overdue(self, now: float, limit: int) -> list[Entry]:
         """Open tasks whose deadline passed, the longest overdue first. `now` in seconds since the epoch."""
         rows = self._db.execute(
@@ -158,3 +164,11 @@ class TaskIndex:
 
     def forget_response(self, task_id: str) -> None:
         self._db.execute("DELETE FROM kept WHERE task_id = ?", (task_id,))
+
+    def note(self, name: str) -> bytes | None:
+        """What was written down under a name: it survives a kill, but not the loss of the index."""
+        row = self._db.execute("SELECT note FROM notes WHERE name = ?", (name,)).fetchone()
+        return row[0] if row else None
+
+    def write_note(self, name: str, note: bytes) -> None:
+        self._db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, note))

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from schemas.task import Task
-from schemas.work import Work
+from schemas.work import Arm, Work
 from services import failpoint
 from services.bus import Bus, Delivery, opened
 from services.errors import BusError, Reject
@@ -18,6 +18,7 @@ from services.message_id import derived_id
 from services.orchestrator import metrics
 from services.orchestrator.admission import AdmissionPolicy, Origin, admit
 from services.orchestrator.answers import Answers
+from services.orchestrator.arms import Arms
 from services.orchestrator.index import Entry
 from services.orchestrator.ledger import Ledger
 from services.telemetry import task_in_hand
@@ -33,6 +34,7 @@ class Intake:
         ledger: Ledger,
         answers: Answers,
         policy: AdmissionPolicy,
+        arms: Mapping[str, Arms],
         *,
         max_message_bytes: int,
         clock: Callable[[], datetime],
@@ -41,6 +43,7 @@ class Intake:
         self._ledger = ledger
         self._answers = answers
         self._policy = policy
+        self._arms = arms
         self._max_bytes = max_message_bytes
         self._clock = clock
         self._admitting: dict[str, asyncio.Event] = {}
@@ -83,10 +86,20 @@ class Intake:
             done.set()
         await self._send(work, body)
 
+    async def ask(self, task: Task, arm: Callable[[int], Arm]) -> None:
+        """Admit a task of our own with the arm made for its sequence number. Raises BusError, JournalError."""
+        sequence = self._ledger.next_sequence()
+        body, work = await self._log(admit(task, self._policy, arm=arm(sequence), now=self._clock(), origin=Origin()))
+        await self._send(work, body)
+
     async def _admit(self, task: Task, origin: Origin) -> tuple[bytes, Work]:
         sequence = self._ledger.next_sequence()
-        work = admit(task, self._policy, sequence=sequence, now=self._clock(), origin=origin)
+        arm = self._arms[self._policy.agent_for(task)].arm_for(task, sequence)
+        return await self._log(admit(task, self._policy, arm=arm, now=self._clock(), origin=origin))
+
+    async def _log(self, work: Work) -> tuple[bytes, Work]:
         body = await self._ledger.admit(work)
+        self._arms[work.agent_id].admitted(work)
         metrics.tasks_admitted.labels(work.agent_id).inc()
         failpoint.reach("worked")
         return body, work

@@ -39,6 +39,7 @@ class Ledger:
         self._broken = False
         self._sequence = 0
         self._current = {ASSIGNMENTS: 0, INTERACTIONS: 0}
+        self._torn: dict[str, list[Interaction]] = {}
         self._held: dict[str, int] = {}
         """Tasks whose lines the next start must read again, and where those begin."""
 
@@ -57,6 +58,15 @@ class Ledger:
 
     def find(self, task_id: str) -> Entry | None:
         return self.index.find(task_id)
+
+    @property
+    def sequence(self) -> int:
+        """The number the next task will get."""
+        return self._sequence
+
+    def positions(self) -> dict[str, int]:
+        """Where the logs end now, as far as the index knows: nothing admitted from here on lies before."""
+        return dict(self._current)
 
     def next_sequence(self) -> int:
         """The next number in assignment order; each is given once."""
@@ -85,10 +95,15 @@ class Ledger:
         with self._mending() as index:
             index.settle(result.task_id, logged=samples, result=result.encode())
             self._held.pop(result.task_id, None)
+            self._torn.pop(result.task_id, None)
             if not samples:
                 self._held[result.task_id] = position
             self._advance(INTERACTIONS, position + sum(len(line) + 1 for line in encoded))
         return result
+
+    def torn(self, task_id: str) -> list[Interaction]:
+        """Those lines of an open task's group that were in the log before a kill cut off the rest."""
+        return self._torn.get(task_id, [])
 
     def told(self, task_id: str) -> None:
         """The user has the Result of a task that ended without an answer."""
@@ -142,6 +157,7 @@ class Ledger:
         caught_up = CatchUp(self._folder, self._index).run()
         self._current = ends
         self._held = caught_up.torn | caught_up.ended
+        self._torn = caught_up.torn_lines
         self._sequence = max(self._sequence, self._index.next_sequence())
         self.commit()
         log.info("caught-up", "the index is current", lines=caught_up.lines, tasks=self._sequence)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from prometheus_client import Counter, Gauge, Histogram
 
 from schemas.interaction import Interaction
+from schemas.registry import AgentAdapters
 
 LATENCY_BUCKETS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 SCORE_BUCKETS = tuple(step / 10 for step in range(11))
@@ -23,6 +24,14 @@ stage_seconds = Histogram(
 )
 open_tasks = Gauge("ratchet_open_tasks", "Tasks admitted and not yet closed.")
 is_active = Gauge("ratchet_orchestrator_active", "1 where this orchestrator works, 0 where it is the standby.")
+
+useful_groups = Gauge("ratchet_useful_groups", "Groups to learn from since the last training.", ["agent"])
+trainings = Counter("ratchet_trainings_total", "Training runs that ended.", ["agent", "status"])
+primary_version = Gauge("ratchet_primary_adapter", "1 for the version that is the primary.", ["agent", "version"])
+experiment_e_value = Gauge("ratchet_experiment_e_value", "Evidence in the running experiment.", ["agent", "test"])
+experiment_share = Gauge("ratchet_experiment_share", "Share of the treatment in the running experiment.", ["agent"])
+swap_seconds = Gauge("ratchet_swap_seconds", "From a decision to the first answer of the new primary.", ["agent"])
+decisions = Counter("ratchet_decisions_total", "Decisions about adapters.", ["agent", "move"])
 
 _stages = {
     "queue": stage_seconds.labels("queue"),
@@ -51,3 +60,9 @@ def count_samples(lines: Sequence[Interaction]) -> None:
     _stages["score_queue"].observe(latencies.score_queue_s)
     _stages["score"].observe(latencies.score_s)
     _stages["total"].observe(latencies.total_s)
+
+
+def show_primary(agent_id: str, adapters: AgentAdapters) -> None:
+    """One series per version, 1 for the primary."""
+    for version in adapters.versions:
+        primary_version.labels(agent_id, version).set(version == adapters.primary)

@@ -1,31 +1,52 @@
-"""The orchestrator as a service: leader or standby, what it consumes, and its two clocks (deadlines, index commits)."""
+"""The orchestrator as a service: leader or standby, what it consumes, and its clocks.
+
+The path of a task is in intake.py and settler.py, the way of an adapter in promoter.py; here they are put together.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import TypeVar
 
-from services.bus import Bus
+from schemas.adapter_report import AdapterReport
+from schemas.adapter_trained import AdapterTrained
+from schemas.interaction import Interaction
+from schemas.work import Work
+from services.bus import Bus, Delivery, opened
+from services.errors import Reject
 from services.folder_lock import FolderLock
 from services.orchestrator import metrics
 from services.orchestrator.admission import AdmissionPolicy
+from services.orchestrator.announcer import Announcer
 from services.orchestrator.answers import Answers
+from services.orchestrator.arms import Arms
 from services.orchestrator.completion import Completion
+from services.orchestrator.gate import Gate
 from services.orchestrator.intake import Intake
 from services.orchestrator.ledger import Ledger
+from services.orchestrator.own_tasks import OwnTasks
+from services.orchestrator.promoter import Promoter
+from services.orchestrator.replicas import Replicas
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.settler import Settler
+from services.orchestrator.training import Training
+from services.registry import RegistryStore
 from services.service import Subscription
 from services.telemetry import Log
-from services.topology import DRAFT_RESPONSES, KEPT_RESPONSES, REWARDS, TASKS
+from services.topology import ADAPTER_REPORTS, ADAPTERS, DRAFT_RESPONSES, KEPT_RESPONSES, REWARDS, TASKS
 
 log = Log("orchestrator")
+
+T = TypeVar("T")
 
 STANDBY_POLL_S = 0.2
 COMMIT_EVERY_S = 0.5
 SWEEP_EVERY_S = 1.0
+TURN_EVERY_S = 0.25
 SWEEP_AT_ONCE = 500
 
 
@@ -40,26 +61,72 @@ class Orchestrator:
 
     def __init__(self, settings: OrchestratorSettings, bus: Bus) -> None:
         self._settings = settings
+        self._bus = bus
         self._lock = FolderLock(settings.logs_dir)
         self._ledger = Ledger(settings.logs_dir, segment_bytes=settings.segment_bytes)
+        self._own_tasks = OwnTasks()
         answers = Answers(bus, self._ledger)
         policy = AdmissionPolicy(settings.agents, settings.sampling, timedelta(seconds=settings.task_deadline_s))
+        arms = {agent: Arms(agent) for agent in settings.agents}
         self._intake = Intake(
-            bus, self._ledger, answers, policy, max_message_bytes=settings.max_message_bytes, clock=now
+            bus, self._ledger, answers, policy, arms, max_message_bytes=settings.max_message_bytes, clock=now
         )
-        self._settler = Settler(self._ledger, answers, clock=now)
+        self._settler = Settler(self._ledger, answers, self._closed, clock=now)
         self._completion = Completion(bus, self._ledger)
+        self._store = RegistryStore(settings.adapters_dir)
+        self._replicas = {agent: Replicas() for agent in settings.agents}
+        self._promoters = {agent: self._promoter(one) for agent, one in arms.items()}
         self._standby = False
         self._troubles: dict[str, str] = {}
         self._clocks: list[asyncio.Task[None]] = []
 
+    def _promoter(self, arms: Arms) -> Promoter:
+        settings, replicas = self._settings, self._replicas[arms.agent_id]
+        announcer = Announcer(arms, self._bus, now)
+        gate = Gate(
+            arms,
+            announcer,
+            replicas,
+            self._bus,
+            self._intake.ask,
+            self._own_tasks,
+            adapters_dir=settings.adapters_dir,
+            max_rank=settings.max_lora_rank,
+            margin=settings.golden_margin,
+            timeout_s=settings.validation_timeout_s,
+            seconds=monotonic,
+        )
+        training = Training(arms.agent_id, self._bus, self._ledger, settings.training, now)
+        return Promoter(
+            arms,
+            announcer,
+            replicas,
+            gate,
+            training,
+            self._store,
+            self._ledger,
+            settings.experiments,
+            logs_dir=settings.logs_dir,
+            keep=settings.keep_adapters,
+            clock=now,
+            seconds=monotonic,
+        )
+
     async def start(self) -> None:
-        """Wait for the lock, then repair and catch up."""
+        """Wait for the lock, then repair, catch up, and take up the experiments that were running."""
         await self._become_leader()
         for task_id in await self._ledger.open():
             self._settler.owe(task_id)
+        await asyncio.to_thread(self._store.open)
+        for promoter in self._promoters.values():
+            await promoter.start()
+        self._count_open_works()
         metrics.is_active.set(1)
-        self._clocks = [asyncio.create_task(self._commit_often()), asyncio.create_task(self._sweep_often())]
+        self._clocks = [
+            self._clock("index-commit", self._commit, COMMIT_EVERY_S),
+            self._clock("deadline-sweep", self._sweep, SWEEP_EVERY_S),
+            *(self._clock(f"adapters-{name}", one.turn, TURN_EVERY_S) for name, one in self._promoters.items()),
+        ]
 
     def subscriptions(self) -> Sequence[Subscription]:
         prefetch = self._settings.orchestrator_prefetch
@@ -68,6 +135,8 @@ class Orchestrator:
             Subscription(REWARDS, self._settler.handle, prefetch),
             Subscription(TASKS, self._intake.handle, prefetch),
             Subscription(DRAFT_RESPONSES, self._completion.complete, prefetch),
+            Subscription(ADAPTERS, self._trained, 1),
+            Subscription(ADAPTER_REPORTS, self._reported, prefetch),
             *kept,
         ]
 
@@ -81,8 +150,32 @@ class Orchestrator:
             clock.cancel()
         if self._clocks:
             await asyncio.gather(*self._clocks, return_exceptions=True)
+            for promoter in self._promoters.values():
+                await promoter.stop()
             await self._ledger.close()
         self._lock.release()
+
+    # --- what it hears ---------------------------------------------------------------------------------------------
+
+    def _closed(self, work: Work, lines: list[Interaction]) -> None:
+        self._own_tasks.closed(work.task_id, lines)
+        if promoter := self._promoters.get(work.agent_id):
+            promoter.closed(work, lines)
+
+    async def _trained(self, delivery: Delivery) -> None:
+        trained = opened(AdapterTrained, delivery)
+        await self._of_agent(self._promoters, trained.agent_id).trained(trained)
+
+    async def _reported(self, delivery: Delivery) -> None:
+        report = opened(AdapterReport, delivery)
+        self._of_agent(self._replicas, report.agent_id).heard(report, monotonic())
+
+    def _of_agent(self, table: dict[str, T], agent_id: str) -> T:
+        if agent_id not in table:
+            raise Reject(f"unknown agent {agent_id!r}: this fleet has {', '.join(table)} (RATCHET_AGENTS)")
+        return table[agent_id]
+
+    # --- leader or standby -----------------------------------------------------------------------------------------
 
     async def _become_leader(self) -> None:
         while not self._lock.try_acquire():
@@ -94,20 +187,31 @@ class Orchestrator:
             log.info("took-over", "the other orchestrator is gone; this one takes over")
         self._standby = False
 
-    async def _commit_often(self) -> None:
-        while True:
-            with self._surviving("index-commit"):
-                self._ledger.commit()
-            await asyncio.sleep(COMMIT_EVERY_S)
+    def _count_open_works(self) -> None:
+        for body in self._ledger.index.open_works():
+            work = Work.decode(body)
+            if promoter := self._promoters.get(work.agent_id):
+                promoter.arms.open_work(work)
 
-    async def _sweep_often(self) -> None:
-        while True:
-            with self._surviving("deadline-sweep"):
-                await self._settler.tell_the_untold()
-                overdue = self._ledger.index.overdue(now().timestamp(), SWEEP_AT_ONCE)
-                await asyncio.gather(*(self._settler.expire(entry) for entry in overdue))
-                metrics.open_tasks.set(self._ledger.index.count()[1])
-            await asyncio.sleep(SWEEP_EVERY_S)
+    # --- its clocks ------------------------------------------------------------------------------------------------
+
+    def _clock(self, name: str, turn: Callable[[], Awaitable[None]], every_s: float) -> asyncio.Task[None]:
+        async def tick() -> None:
+            while True:
+                with self._surviving(name):
+                    await turn()
+                await asyncio.sleep(every_s)
+
+        return asyncio.create_task(tick(), name=name)
+
+    async def _commit(self) -> None:
+        self._ledger.commit()
+
+    async def _sweep(self) -> None:
+        await self._settler.tell_the_untold()
+        overdue = self._ledger.index.overdue(now().timestamp(), SWEEP_AT_ONCE)
+        await asyncio.gather(*(self._settler.expire(entry) for entry in overdue))
+        metrics.open_tasks.set(self._ledger.index.count()[1])
 
     @contextmanager
     def _surviving(self, clock: str) -> Iterator[None]:
@@ -115,7 +219,9 @@ class Orchestrator:
         try:
             yield
         except Exception as error:
-            self._troubles[clock] = f"{clock} fails: {error}"
-            log.error(clock, f"{clock} fails and is tried again: {error}", exc_info=error)
+            trouble = f"{clock} fails: {error}"
+            if self._troubles.get(clock) != trouble:
+                log.error(clock, f"{trouble}; it is tried again", exc_info=error)
+            self._troubles[clock] = trouble
         else:
             self._troubles.pop(clock, None)

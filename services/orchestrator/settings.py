@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from pydantic import Field
 
+from schemas.evidence import ExperimentPlan
 from schemas.work import Sampling
+from services.orchestrator.learning_moves import ExperimentPolicy
+from services.orchestrator.training_trigger import TrainingPolicy
 from services.settings import FleetSettings
 
 
@@ -22,6 +27,45 @@ class OrchestratorSettings(FleetSettings):
     segment_bytes: int = Field(
         256 * 1024 * 1024, ge=4096, description="Size at which a log is sealed, compressed and begun anew, in bytes."
     )
+
+    train_after_groups: int = Field(
+        0, ge=0, description="Ask for a training after so many new groups with something to learn from; 0: never."
+    )
+    train_every_s: float = Field(0.0, ge=0, description="Ask for a training every so many seconds; 0: never.")
+    max_lora_rank: int = Field(64, ge=1, le=512, description="Largest LoRA rank the engines take.")
+    golden_margin: float = Field(
+        0.05, ge=0, le=1, description="How far below its parent's mean score a candidate's may be on the golden set."
+    )
+    validation_timeout_s: float = Field(300.0, gt=0, description="Seconds every replica may take to load a candidate.")
+    experiment_max_units: int = Field(
+        5000, ge=1, description="Budget of an experiment: tasks (or sessions) of both arms; then it is inconclusive."
+    )
+    experiment_min_units_per_arm: int = Field(20, ge=0, description="Tasks of each arm before a promotion.")
+    experiment_min_age_s: float = Field(0.0, ge=0, description="Seconds an experiment runs before a promotion.")
+    success_margin: float = Field(
+        0.05, gt=0, le=0.5, description="Loss of the success rate that must be ruled out before a promotion."
+    )
+    probation_units: int = Field(
+        500, ge=0, description="Tasks for which a new primary is watched beside the old one; 0: no probation."
+    )
+    holdback: float = Field(0.1, gt=0, lt=1, description="Share of the old primary during a probation.")
+    cool_down_s: float = Field(0.0, ge=0, description="Seconds before the next experiment after one that failed.")
+    keep_adapters: int = Field(5, ge=1, description="Newest adapter folders kept for each agent, besides those in use.")
+
+    @property
+    def experiments(self) -> ExperimentPolicy:
+        canary = ExperimentPlan(
+            experiment_id="policy",
+            max_units=self.experiment_max_units,
+            min_units_per_arm=self.experiment_min_units_per_arm,
+            min_age_s=self.experiment_min_age_s,
+            success_margin=self.success_margin,
+        )
+        return ExperimentPolicy(canary, self.probation_units, self.holdback, timedelta(seconds=self.cool_down_s))
+
+    @property
+    def training(self) -> TrainingPolicy:
+        return TrainingPolicy(self.train_after_groups, self.train_every_s)
 
     @property
     def sampling(self) -> Sampling:

@@ -430,3 +430,46 @@ async def test_trouble_says_why_nothing_works_before_the_start_and_after_the_sto
 async def test_a_queue_of_no_topology_cannot_be_consumed(bus: Bus) -> None:
     with pytest.raises(KeyError, match="nonesuch"):
         await bus.consume("nonesuch", Recorder(), prefetch=1)
+
+
+async def test_every_listener_gets_its_own_copy_of_a_broadcast_and_nobody_listening_is_no_fault(bus: Bus) -> None:
+    one, other, stranger = [], [], []
+    await bus.broadcast("events.small", b"nobody hears", type="adapter_event.v1", message_id="0")
+    await bus.listen("events.small", one.append)
+    await bus.listen("events.small", other.append)
+    await bus.listen("events.other", stranger.append)
+
+    await bus.broadcast("events.small", b"heard", type="adapter_event.v1", message_id="1")
+
+    await until(lambda: bool(one) and bool(other), "a copy each")
+    assert [(delivery.queue, delivery.body, delivery.type) for delivery in one + other] == [
+        ("events.small", b"heard", "adapter_event.v1")
+    ] * 2
+    assert stranger == []
+    assert (await bus.state(UNROUTABLE)).messages == 0
+
+
+async def test_who_listens_to_rewards_gets_copies_and_takes_none_away(bus: Bus) -> None:
+    heard: list[Delivery] = []
+    rewards = Recorder()
+    await bus.listen(REWARDS, heard.append)
+    await bus.consume(REWARDS, rewards, prefetch=1)
+
+    await put(bus, REWARDS, b"a reward")
+
+    await rewards.until(1)
+    await until(lambda: [delivery.body for delivery in heard] == [b"a reward"], "the copy")
+
+
+async def test_a_listener_that_fails_goes_on_hearing(bus: Bus) -> None:
+    heard: list[bytes] = []
+
+    def hear(delivery: Delivery) -> None:
+        heard.append(delivery.body)
+        raise ValueError("not what I wanted to hear")
+
+    await bus.listen("events.small", hear)
+    for word in (b"one", b"two"):
+        await bus.broadcast("events.small", word, type="", message_id="m")
+
+    await until(lambda: heard == [b"one", b"two"], "both")

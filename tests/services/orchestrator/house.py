@@ -28,7 +28,9 @@ class House:
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder = folder
-        self.settings = OrchestratorSettings(logs_dir=folder, agents=("small", "other"), samples=2, **settings)
+        self.settings = OrchestratorSettings(
+            logs_dir=folder, adapters_dir=folder / "adapters", agents=("small", "other"), samples=2, **settings
+        )
         self.bus = MemoryBus(self.settings.topology)
         self.replies = self.bus.open_reply_queue(REPLIES)
         self.orchestrator = Orchestrator(self.settings, self.bus)

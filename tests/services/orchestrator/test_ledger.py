@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from schemas import Interaction, Result, Task, Work
-from schemas.work import Sampling
+from schemas.work import Arm, Sampling
 from services.orchestrator.admission import AdmissionPolicy, Origin, admit
 from services.orchestrator.ledger import Ledger
 from services.orchestrator.settlement import ending, result_of, settle
@@ -27,7 +27,7 @@ async def opened(folder: Path, *, segment_bytes: int = MEGABYTE) -> Ledger:
 async def admitted(ledger: Ledger, task_id: str) -> Work:
     policy = AdmissionPolicy(("small",), Sampling(n=2), timedelta(seconds=10))
     sequence = ledger.next_sequence()
-    work = admit(Task(task_id=task_id, input="x"), policy, sequence=sequence, now=NOW, origin=Origin("q", "c"))
+    work = admit(Task(task_id=task_id, input="x"), policy, arm=Arm(sequence=sequence), now=NOW, origin=Origin("q", "c"))
     await ledger.admit(work)
     return work
 

@@ -1,0 +1,98 @@
+"""Which adapter answers each task of one agent: the primary, or, in an experiment, the arm drawn for its unit.
+
+Follows the registry; decides nothing. Knows no clock, no bus and no files.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from schemas.decision import RunningExperiment
+from schemas.evidence import Decision
+from schemas.interaction import Interaction
+from schemas.registry import AgentAdapters
+from schemas.task import Task
+from schemas.work import BASE_VERSION, Arm, Work
+from services.experiment import Experiment
+from services.experiment_log import enrolment_of, outcome_of, unit_of
+
+
+class Arms:
+    """One agent's. `follow` it the registry, tell it of every Work logged and every task closed."""
+
+    def __init__(self, agent_id: str) -> None:
+        self.agent_id = agent_id
+        self.adapters = AgentAdapters()
+        self.experiment: Experiment | None = None
+        self.verdict: Decision | None = None
+        """Of the running experiment, once it has one; the promoter acts on it."""
+        self._open: Counter[str] = Counter()
+
+    @property
+    def running(self) -> RunningExperiment | None:
+        return self.adapters.experiment
+
+    def follow(self, adapters: AgentAdapters, experiment: Experiment | None) -> None:
+        """From now on assign by this. `experiment` goes with the registry's running one, or both are None."""
+        self.adapters = adapters
+        if experiment is not self.experiment:
+            self.experiment = experiment
+            self.verdict = None
+            if experiment is not None and experiment.decision.verdict.final:
+                self.verdict = experiment.decision
+
+    def arm_for(self, task: Task, sequence: int) -> Arm:
+        """The arm of a new task. Call it in the order of the sequence numbers."""
+        running = self.running
+        if running is not None and self.experiment is not None and sequence >= running.first_sequence:
+            unit_id, in_session = unit_of(task)
+            if (assignment := self.experiment.arm_for(unit_id, in_session=in_session)) is not None:
+                version = running.treatment if assignment.is_candidate else running.control
+                return self.arm(
+                    version,
+                    sequence,
+                    experiment_id=running.experiment_id,
+                    is_candidate=assignment.is_candidate,
+                    propensity=assignment.propensity,
+                )
+        return self.arm(self.adapters.primary, sequence)
+
+    def arm(
+        self,
+        version: str,
+        sequence: int,
+        *,
+        experiment_id: str | None = None,
+        is_candidate: bool = False,
+        propensity: float = 1.0,
+    ) -> Arm:
+        """An arm with this version's content named in it."""
+        return Arm(
+            adapter_version=version,
+            adapter_sha256=self.adapters.versions[version].sha256,
+            experiment_id=experiment_id,
+            is_candidate=is_candidate,
+            propensity=propensity,
+            sequence=sequence,
+        )
+
+    def admitted(self, work: Work) -> None:
+        """A Work is in the log; call it in the log's order."""
+        self._open[work.arm.adapter_version] += 1
+        if self.experiment is not None and work.arm.experiment_id == self.experiment.plan.experiment_id:
+            self.verdict = self.experiment.enrol(enrolment_of(work)) or self.verdict
+
+    def closed(self, work: Work, lines: list[Interaction]) -> None:
+        """A task has its lines in the log."""
+        self._open[work.arm.adapter_version] -= 1
+        if self.experiment is not None and work.arm.experiment_id == self.experiment.plan.experiment_id:
+            self.verdict = self.experiment.observe(work.arm.sequence, outcome_of(lines)) or self.verdict
+
+    def open_work(self, work: Work) -> None:
+        """A Work that was open when this process started; its experiment was replayed already."""
+        self._open[work.arm.adapter_version] += 1
+
+    @property
+    def answering(self) -> frozenset[str]:
+        """Versions with unanswered tasks: not drained. The base model is never among them."""
+        return frozenset(version for version, count in self._open.items() if count > 0 and version != BASE_VERSION)

@@ -1,0 +1,43 @@
+"""Which replicas of an agent there are and what each has loaded, from their reports. The clock is the caller's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schemas.adapter_card import BaseModelIdentity
+from schemas.adapter_report import AdapterReport
+
+FORGET_AFTER_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How far a version is on all replicas."""
+
+    loaded: int
+    refused: dict[str, str]
+    """Replica → why it can't load it."""
+
+
+class Replicas:
+    """One agent's. A replica that has not reported for a while is gone."""
+
+    def __init__(self) -> None:
+        self._reports: dict[str, tuple[AdapterReport, float]] = {}
+
+    def heard(self, report: AdapterReport, at: float) -> None:
+        """`at` in seconds of any one clock."""
+        self._reports[report.replica] = (report, at)
+
+    @property
+    def base(self) -> BaseModelIdentity | None:
+        """The base model the replicas run, where they say."""
+        return next((report.base for report, _ in self._reports.values() if report.base is not None), None)
+
+    def loading(self, version: str, now: float) -> Loading:
+        self._reports = {name: kept for name, kept in self._reports.items() if now - kept[1] < FORGET_AFTER_S}
+        reports = [report for report, _ in self._reports.values()]
+        return Loading(
+            loaded=sum(version in report.loaded for report in reports),
+            refused={report.replica: report.refused[version] for report in reports if version in report.refused},
+        )

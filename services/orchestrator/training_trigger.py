@@ -1,0 +1,47 @@
+"""When to train: enough useful groups since the last run, or enough time. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from schemas.interaction import Interaction
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPolicy:
+    """0 switches a trigger off."""
+
+    after_groups: int
+    every_s: float
+
+
+@dataclass(slots=True)
+class TrainingState:
+    """Of one agent, as kept in the index. Times in seconds since the epoch."""
+
+    groups: int = 0
+    """Useful ones since the last request."""
+    since: int = 0
+    """Byte of the log of interactions from which on they lie."""
+    requested_at: float = 0.0
+    pending: str | None = None
+    """The request that is not answered yet."""
+    runs: int = 0
+
+
+def teaches(lines: Sequence[Interaction]) -> bool:
+    """A group with at least two scores that are not all the same."""
+    scores = {line.score for line in lines if line.score is not None}
+    return len(scores) > 1
+
+
+def due(state: TrainingState, policy: TrainingPolicy, now: float) -> str | None:
+    """Why to train now, or None. Nothing is due while a request is open, or without anything new to learn from."""
+    if state.pending is not None or state.groups == 0:
+        return None
+    if policy.after_groups and state.groups >= policy.after_groups:
+        return f"{state.groups} new useful groups"
+    if policy.every_s and now - state.requested_at >= policy.every_s:
+        return f"{policy.every_s:g} s since the last run, {state.groups} new useful groups"
+    return None
