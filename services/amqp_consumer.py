@@ -10,16 +10,16 @@ import asyncio
 import random
 import time
 from collections import deque
-from typing import Any
 
 from pika.exceptions import AMQPError
 
 from services import failpoint
-from services.ack_window import AckWindow
-from services.amqp_connection import AmqpChannel, AmqpConnection, ChannelLost, Receiver, open_channel
+from services.amqp_channel import open_channel
+from services.amqp_connection import AmqpConnection, Receiver
 from services.amqp_failures import Failures
-from services.amqp_frames import Properties, ack_frame
+from services.amqp_frames import Properties
 from services.amqp_link import Link, explain
+from services.amqp_subscription import Subscription
 from services.amqp_topology import Declaration
 from services.bus import Delivery, Handler
 from services.errors import BusError, DiskFull, Retry
@@ -29,47 +29,8 @@ from services.telemetry import Log, trace_parent, trace_parent_of
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
-CANCEL_TIMEOUT_S = 3.0
 
 _log = Log(__name__)
-
-
-class Subscription:
-    """One channel's worth of a consumer: its tags mean nothing on the next channel."""
-
-    def __init__(self, channel: AmqpChannel) -> None:
-        self.channel = channel
-        self.tag = "first"
-        self._ended: BaseException | None = None
-        self._window = AckWindow()
-        self._loop = asyncio.get_running_loop()
-
-    @property
-    def alive(self) -> bool:
-        return bool(self.channel.raw.is_open)
-
-    def end(self, reason: BaseException) -> None:
-        self._ended = reason
-        self.channel.close()
-
-    async def wait_end(self) -> BaseException:
-        lost = await asyncio.shield(self.channel.lost)
-        return self._ended or ChannelLost(lost)
-
-    def deliver(self, tag: int) -> None:
-        self._window.deliver(tag)
-
-    def settle(self, tag: int) -> None:
-        """Acknowledge, together with whatever else is settled in this turn of the loop."""
-        if not len(self._window):
-            self._loop.call_soon(self.flush)
-        self._window.settle(tag)
-
-    def flush(self) -> None:
-        raw = self.channel.raw
-        if raw.is_open:
-            for tag, multiple in self._window.take():
-                self.channel.connection.send(ack_frame(self.channel.number, tag, multiple))
 
 
 Arrival = tuple[Subscription, int, Delivery, Properties]
@@ -77,7 +38,7 @@ Arrival = tuple[Subscription, int, Delivery, Properties]
 
 
 class Consumer:
-    """Runs from `start` until `drain`."""
+    """Runs from `start` until `stop_deliveries`; `close` when its handlers are done."""
 
     def __init__(
         self, queue: str, handler: Handler, prefetch: int, *, link: Link, declaration: Declaration, failures: Failures
@@ -119,10 +80,8 @@ class Consumer:
             self._first.set_exception(BusError(f"stopped before {self.queue!r} could be consumed"))
         subscription = self._subscription
         if subscription is not None and subscription.alive:
-            raw = subscription.channel.raw
             try:
-                async with asyncio.timeout(CANCEL_TIMEOUT_S):
-                    await subscription.channel.call(raw.basic_cancel, consumer_tag=subscription.tag)
+                await subscription.cancel()
             except (BusError, TimeoutError) as error:
                 _log.warning("cancel-failed", f"{self.queue}: {explain(error)}")
 
@@ -133,8 +92,7 @@ class Consumer:
     def close(self) -> None:
         """What is not acknowledged by now goes back to the queue."""
         if self._subscription is not None and self._subscription.alive:
-            self._subscription.flush()
-            self._subscription.channel.close()
+            self._subscription.close()
 
     async def _stay_subscribed(self) -> None:
         failures, last = 0, None
@@ -152,27 +110,18 @@ class Consumer:
             await asyncio.sleep(pause_s(failures, first_s=FIRST_PAUSE_S, cap_s=LONGEST_PAUSE_S, random=random.random()))
 
     async def _hold_one_subscription(self, connection: AmqpConnection) -> None:
-        subscription = Subscription(await open_channel(connection))
-        cancelled = BusError("the broker cancelled the consumer: its queue was deleted, or has no leader")
-        subscription.channel.raw.add_on_cancel_callback(lambda _frame: subscription.end(cancelled))
+        subscription = Subscription(await open_channel(connection), self._wire_name)
         self._subscription = subscription
-        await self._consume(subscription, self._prefetch if self._wide else 1)
+        try:
+            await subscription.consume(self._prefetch if self._wide else 1, self._receiver(subscription))
+        except TimeoutError:
+            subscription.close()
+            raise
         self._trouble = None
         _log.info("consuming", f"consuming {self.queue}", queue=self.queue)
         if not self._first.done():
             self._first.set_result(None)
         raise await subscription.wait_end()
-
-    async def _consume(self, subscription: Subscription, prefetch: int) -> None:
-        channel = subscription.channel
-        channel.connection.receivers[channel.number] = self._receiver(subscription)
-        await channel.call(channel.raw.basic_qos, prefetch_count=prefetch)
-        await channel.call(
-            channel.raw.basic_consume,
-            queue=self._wire_name,
-            on_message_callback=_taken_by_short_path,
-            consumer_tag=subscription.tag,
-        )
 
     def _note_lost(self, error: BaseException) -> None:
         if not self._draining.is_set():
@@ -182,7 +131,7 @@ class Consumer:
     def _receiver(self, subscription: Subscription) -> Receiver:
         def receive(tag: int, redelivered: bool, properties: Properties, body: bytes) -> None:
             subscription.deliver(tag)
-            if self._draining.is_set():
+            if self._draining.is_set() or not subscription.alive:
                 return
             failpoint.reach("received")
             headers = properties.headers or {}
@@ -200,7 +149,8 @@ class Consumer:
                 seen or attempt > 0,
             )
             if not self._wide and not seen:
-                self._widen(subscription)
+                self._wide = True
+                subscription.widen(self._prefetch)
             arrival = (subscription, tag, delivery, properties)
             if len(self._running) < self._prefetch:
                 self._begin(arrival)
@@ -213,14 +163,6 @@ class Consumer:
         task = asyncio.create_task(self._handle(*arrival))
         self._running.add(task)
         task.add_done_callback(self._finished)
-
-    def _widen(self, subscription: Subscription) -> None:
-        """The broker sets the prefetch of a consumer when it subscribes, so: cancel, and subscribe anew."""
-        self._wide = True
-        raw = subscription.channel.raw
-        raw.basic_cancel(subscription.tag, callback=lambda _frame: None)
-        raw.basic_qos(prefetch_count=self._prefetch)
-        subscription.tag = raw.basic_consume(self._wire_name, _taken_by_short_path, consumer_tag="wide")
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
@@ -292,7 +234,3 @@ def _cancelled_by_us() -> bool:
     """Or did something the handler awaits get cancelled, which looks the same?"""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _taken_by_short_path(_channel: Any, method: Any, _properties: Any, _body: bytes) -> None:
-    raise AssertionError(f"{method} should have been read by services/amqp_connection.py")

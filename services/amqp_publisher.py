@@ -16,7 +16,8 @@ from pika.channel import Channel
 from pika.spec import BasicProperties
 
 from services import failpoint
-from services.amqp_connection import AmqpChannel, AmqpConnection, open_channel, resolving
+from services.amqp_channel import AmqpChannel, open_channel, resolving
+from services.amqp_connection import AmqpConnection
 from services.amqp_frames import Properties, publish_frames
 from services.errors import BusError, PublishTimeout, Reject
 from services.metrics import PUBLISH_RETRIES

@@ -20,7 +20,7 @@ async def main(amqp_url: str, namespace: str) -> None:
     bus = RabbitBus(amqp_url, poison_topology(), name="victim", namespace=namespace)
 
     async def handle(delivery: Delivery) -> None:
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.01)
         if delivery.body == b"poison":
             os.kill(os.getpid(), signal.SIGKILL)
         await put(bus, REWARDS, delivery.body)

@@ -16,7 +16,8 @@ import pytest
 import uvloop
 from prometheus_client import REGISTRY
 
-from services.amqp_connection import AmqpConnection, connection_parameters, open_channel, open_connection
+from services.amqp_channel import open_channel
+from services.amqp_connection import AmqpConnection, connection_parameters, open_connection
 from services.amqp_frames import Properties, publish_frames
 from services.amqp_topology import TopologyConflict
 from services.bus import Delivery
