@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from schemas.decision import RunningExperiment
-from schemas.evidence import Decision
+from schemas.evidence import Finding
 from schemas.interaction import Interaction
 from schemas.registry import AgentAdapters
 from schemas.task import Task
@@ -24,7 +24,7 @@ class Arms:
         self.agent_id = agent_id
         self.adapters = AgentAdapters()
         self.experiment: Experiment | None = None
-        self.verdict: Decision | None = None
+        self.verdict: Finding | None = None
         """Of the running experiment, once it has one; the promoter acts on it."""
         self._open: Counter[str] = Counter()
 
@@ -37,9 +37,7 @@ class Arms:
         self.adapters = adapters
         if experiment is not self.experiment:
             self.experiment = experiment
-            self.verdict = None
-            if experiment is not None and experiment.decision.verdict.final:
-                self.verdict = experiment.decision
+            self.verdict = experiment.final if experiment is not None else None
 
     def arm_for(self, task: Task, sequence: int) -> Arm:
         """The arm of a new task. Call it in the order of the sequence numbers."""

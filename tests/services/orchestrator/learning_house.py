@@ -1,0 +1,132 @@
+"""A house whose agent answers by itself: how well is a table from adapter version to mean score."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from schemas import AdapterEvent, AdapterReport, AdapterTrained, Response, Task, Work
+from schemas.message import Metadata
+from schemas.registry import AgentAdapters
+from services.adapter_folder import adapter_sha256
+from services.bus import Delivery
+from services.registry import RegistryStore
+from services.topology import ADAPTER_REPORTS, ADAPTERS, REWARDS, events_topic
+from tests.services.making_adapters import published
+from tests.services.orchestrator.house import House, answered, scored, until
+
+AGENT = "small"
+
+
+class LearningHouse(House):
+    """`quality`: adapter version → mean score of its answers; noise of ±0.2 around it."""
+
+    def __init__(self, folder: Path, quality: dict[str, float], **settings: Any) -> None:
+        super().__init__(folder, **settings)
+        self.quality = quality
+        self.refuses: dict[str, str] = {}
+        self.events: list[AdapterEvent] = []
+        self.store = RegistryStore(folder / "adapters")
+        self.submitted = 0
+        self._random = random.Random(7)
+
+    async def open(self) -> None:
+        await self.bus.start()
+        await self.bus.listen(events_topic(AGENT), self._hear)
+        await self.bus.consume(f"work.{AGENT}", self._answer, prefetch=16)
+        await self.bus.consume("responses", self._score, prefetch=16)
+        await self.orchestrator.start()
+        for subscription in self.orchestrator.subscriptions():
+            await self.bus.consume(subscription.queue, subscription.handler, prefetch=subscription.prefetch)
+
+    def _hear(self, delivery: Delivery) -> None:
+        self.events.append(AdapterEvent.decode(delivery.body))
+
+    async def report(self) -> None:
+        """What a replica does after each event."""
+        event = self.events[-1]
+        wanted = [adapter.version for adapter in event.adapters]
+        report = AdapterReport(
+            agent_id=AGENT,
+            replica="replica-1",
+            revision=event.revision,
+            loaded=tuple(version for version in wanted if version not in self.refuses),
+            refused={version: why for version, why in self.refuses.items() if version in wanted},
+        )
+        await self.bus.publish(ADAPTER_REPORTS, report.encode(), type=AdapterReport.TYPE, message_id="r")
+
+    async def _answer(self, delivery: Delivery) -> None:
+        work = Work.decode(delivery.body)
+        response = answered(work, "a", "b").model_copy(update={"adapter_version": work.arm.adapter_version})
+        await self.bus.publish("responses", response.encode(), type="", message_id="x")
+
+    async def _score(self, delivery: Delivery) -> None:
+        response = Response.decode(delivery.body)
+        mean = self.quality[response.adapter_version or "v1.0.0"]
+        scores = [min(1.0, max(0.0, mean + self._random.uniform(-0.2, 0.2))) for _ in response.samples]
+        await self.bus.publish(REWARDS, scored(response, *scores).encode(), type="", message_id="w")
+
+    async def trained(self, *, seed: int = 1, **card: Any) -> str:
+        """An adapter is published and the trainer says so."""
+        folder = published(self.folder / "adapters", AGENT, seed=seed, **card)
+        message = AdapterTrained(
+            request_id=f"run-{folder.name}",
+            agent_id=AGENT,
+            status="trained",
+            metadata=Metadata(),
+            adapter_version=folder.name,
+            adapter_sha256=adapter_sha256(folder),
+        )
+        await self.bus.publish(ADAPTERS, message.encode(), type=AdapterTrained.TYPE, message_id="t")
+        return folder.name
+
+    @property
+    def adapters(self) -> AgentAdapters:
+        return self.store.read().agent(AGENT)
+
+    def state(self, version: str) -> str:
+        entry = self.adapters.versions.get(version)
+        return entry.state.value if entry else "unknown"
+
+    async def reach(self, version: str, *states: str, timeout_s: float = 20.0) -> None:
+        """Wait for the state while the replica reports."""
+        for _ in range(int(timeout_s / 0.05)):
+            if self.state(version) in states:
+                return
+            if self.events:
+                await self.report()
+            await _pause()
+        raise AssertionError(f"{version} is {self.state(version)}, not {states}")
+
+    async def traffic(self, *, most: int = 3000, stop_when: Any) -> int:
+        """Users' tasks in small waves, until the condition holds. Returns how many it took."""
+        began = self.submitted
+        while not stop_when() and self.submitted - began < most:
+            wave = 20
+            for _ in range(wave):
+                self.submitted += 1
+                await self.submit(Task(task_id=f"task-{self.submitted}", input="x", task_type="kind"))
+            await until(lambda: len(self.bus.published("results")) >= self.submitted, 20.0)
+            if self.events:
+                await self.report()
+            await _pause()
+        assert stop_when(), f"not after {self.submitted - began} tasks"
+        return self.submitted - began
+
+
+async def _pause() -> None:
+    await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def learning_house(folder: Path, quality: dict[str, float], **settings: Any) -> AsyncIterator[LearningHouse]:
+    house = LearningHouse(folder, quality, **settings)
+    await house.open()
+    try:
+        yield house
+    finally:
+        await house.close()

@@ -1,0 +1,184 @@
+"""A trained adapter's way: checked, tried on live traffic, promoted because it is proved better, or sent away."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from schemas import Task, TrainRequest
+from schemas.decision import DecisionDraft, Freeze, Unfreeze
+from services.experiment_replay import replayed
+from tests.services.making_adapters import NOON, files
+from tests.services.orchestrator.house import until
+from tests.services.orchestrator.learning_house import AGENT, LearningHouse, learning_house
+
+QUICK = {"experiment_min_units_per_arm": 10, "probation_units": 40, "holdback": 0.2}
+
+
+def kinds(house: LearningHouse) -> list[str]:
+    return [decision.move.kind for decision, _ in house.store.ledger.read()]
+
+
+async def test_a_better_adapter_is_promoted_by_live_traffic_and_settles_after_its_probation(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.4, "v1.0.1": 0.8}, **QUICK) as house:
+        await house.traffic(stop_when=lambda: house.submitted >= 20)
+        version = await house.trained()
+        await house.reach(version, "canary")
+
+        await house.traffic(stop_when=lambda: house.adapters.primary == version)
+        await house.traffic(stop_when=lambda: house.state(version) == "stable")
+
+        assert kinds(house) == ["register", "validate", "start_experiment", "promote", "settle"]
+        promote = next(d for d, _ in house.store.ledger.read() if d.move.kind == "promote")
+        assert promote.evidence["evidence"]["gain_score"] >= 20
+        assert house.adapters.previous == "v1.0.0"
+        assert {line.adapter_version for line in house.logged()[-8:]} <= {version}
+
+
+async def test_a_worse_adapter_is_rolled_back_after_few_of_its_answers(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.8, "v1.0.1": 0.1}, **QUICK) as house:
+        version = await house.trained()
+        await house.reach(version, "canary")
+
+        await house.traffic(stop_when=lambda: house.state(version) == "rolled_back")
+
+        answers = {line.task_id for line in house.logged() if line.adapter_version == version}
+        assert house.adapters.primary == "v1.0.0"
+        assert len(answers) <= 40
+
+
+async def test_the_propensity_is_logged_with_each_task_and_a_session_keeps_its_arm(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.5, "v1.0.1": 0.5}, **QUICK) as house:
+        version = await house.trained()
+        await house.reach(version, "canary")
+        await house.traffic(stop_when=lambda: house.submitted >= 100)
+        for number in range(40):
+            await house.submit(Task(task_id=f"s-{number}", input="x", session_id=f"user-{number % 4}"))
+        await until(lambda: len(house.bus.published("results")) >= 140)
+
+        lines = [line for line in house.logged() if line.arm.experiment_id and line.sample == 0]
+
+        assert {line.arm.is_candidate for line in lines} == {True, False}
+        assert all(0 < line.arm.propensity < 1 for line in lines)
+        arms_by_session: dict[str, set[bool]] = {}
+        for line in lines:
+            if line.session_id:
+                arms_by_session.setdefault(line.session_id, set()).add(line.arm.is_candidate)
+        assert arms_by_session
+        assert all(len(arms) == 1 for arms in arms_by_session.values())
+
+
+async def test_a_restart_in_the_middle_of_an_experiment_changes_nothing(tmp_path: Path) -> None:
+    quality = {"v1.0.0": 0.4, "v1.0.1": 0.7}
+    async with learning_house(tmp_path, quality, **QUICK) as house:
+        version = await house.trained()
+        await house.reach(version, "canary")
+        await house.traffic(stop_when=lambda: house.submitted >= 60)
+        live = house.orchestrator._promoters[AGENT].arms.experiment
+        assert live is not None
+        before = live.finding
+
+    async with learning_house(tmp_path, quality, **QUICK) as house:
+        again = house.orchestrator._promoters[AGENT].arms.experiment
+        assert again is not None
+        assert again.finding == before
+        house.submitted = 0
+        running = house.adapters.experiment
+        assert running is not None
+        assert replayed(running, tmp_path).finding == before
+
+
+async def test_frozen_nothing_is_promoted_until_the_operator_lifts_it(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.3, "v1.0.1": 0.9}, **QUICK) as house:
+        version = await house.trained()
+        await house.reach(version, "canary")
+        operator = {"agent_id": AGENT, "who": "operator:ada", "at": NOON, "reason": "a holiday"}
+        house.store.update(lambda _: DecisionDraft.model_validate(operator | {"move": Freeze()}))
+
+        arms = house.orchestrator._promoters[AGENT].arms
+        await house.traffic(stop_when=lambda: arms.verdict is not None)
+        await house.traffic(stop_when=lambda: True)
+        assert house.adapters.primary == "v1.0.0"
+        house.store.update(lambda _: DecisionDraft.model_validate(operator | {"move": Unfreeze()}))
+        await until(lambda: house.adapters.primary == version)
+
+
+async def test_an_adapter_no_replica_can_load_never_sees_traffic(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.5}, **QUICK) as house:
+        house.refuses["v1.0.1"] = "shapes do not match"
+        version = await house.trained()
+
+        await house.reach(version, "rejected")
+
+        (why,) = [d.reason for d, _ in house.store.ledger.read() if d.move.kind == "reject"]
+        assert "replica-1 can't load it: shapes do not match" in why
+
+
+async def test_an_adapter_changed_after_it_was_registered_never_sees_traffic(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.5}, **QUICK) as house:
+        version = await house.trained()
+        weights = tmp_path / "adapters" / AGENT / version / "adapter_model.safetensors"
+        weights.chmod(0o644)
+        weights.write_bytes(files()["adapter_model.safetensors"][:-1])  # type: ignore[index]
+
+        await house.reach(version, "rejected", "unknown")
+
+        assert house.adapters.primary == "v1.0.0"
+        assert house.adapters.candidate is None
+
+
+async def test_an_adapter_worse_on_the_golden_set_never_sees_traffic(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.7, "v1.0.1": 0.4}, **QUICK) as house:
+        golden = tmp_path / "adapters" / AGENT / "golden.jsonl"
+        golden.parent.mkdir(parents=True)
+        golden.write_text("".join(json.dumps({"task_id": f"g{n}", "input": "x"}) + "\n" for n in range(10)))
+        version = await house.trained()
+
+        await house.reach(version, "rejected")
+
+        (why,) = [d.reason for d, _ in house.store.ledger.read() if d.move.kind == "reject"]
+        assert "below its parent's" in why
+        assert house.bus.published("results") == []
+
+
+async def test_training_is_asked_for_when_enough_has_come_in_and_only_once(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.5}, train_after_groups=30) as house:
+        await house.traffic(stop_when=lambda: house.submitted >= 60)
+        await until(lambda: bool(house.bus.published("training")))
+        await house.traffic(stop_when=lambda: house.submitted >= 120)
+
+        (delivery,) = house.bus.published("training")
+
+        request = TrainRequest.decode(delivery.body)
+        assert (request.agent_id, request.parent_version, request.since) == (AGENT, "v1.0.0", 0)
+
+
+async def test_a_request_to_train_that_was_pending_at_a_kill_is_sent_again_under_its_id(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.5}, train_after_groups=10) as house:
+        await house.traffic(stop_when=lambda: bool(house.bus.published("training")))
+        first = TrainRequest.decode(house.bus.published("training")[0].body)
+
+    async with learning_house(tmp_path, {"v1.0.0": 0.5}, train_after_groups=10) as house:
+        await until(lambda: bool(house.bus.published("training")))
+
+        assert TrainRequest.decode(house.bus.published("training")[0].body).request_id == first.request_id
+
+
+async def test_old_versions_are_archived_and_their_folders_go_once_they_have_drained(tmp_path: Path) -> None:
+    settings = QUICK | {"keep_adapters": 1, "probation_units": 0}
+    async with learning_house(tmp_path, {"v1.0.0": 0.9, "v1.0.1": 0.0, "v1.0.2": 0.0}, **settings) as house:
+        for seed in (1, 2):
+            version = await house.trained(seed=seed)
+            await house.reach(version, "canary")
+            await house.traffic(stop_when=lambda v=version: house.state(v) in ("rolled_back", "archived"))
+
+        await house.reach("v1.0.1", "archived")
+        folder = tmp_path / "adapters" / AGENT / "v1.0.1"
+        for _ in range(200):
+            if not folder.exists():
+                break
+            await house.report()
+            await until(lambda: True)
+
+        await until(lambda: not folder.exists())
+        assert (tmp_path / "adapters" / AGENT / "v1.0.2").exists()
