@@ -42,7 +42,8 @@ class RegistryStore:
         try:
             return Registry.decode(self.path.read_bytes())
         except FileNotFoundError:
-            return self.replay()
+            registry = self.replay()
+            return self.read() if self.path.exists() else registry  # a writer came first: the file's word counts
         except DecodeError as error:
             raise RegistryError(
                 f"{self.path} is damaged ({error.reason}): `ratchet adapters rebuild` makes it anew from the decisions"
@@ -76,18 +77,17 @@ class RegistryStore:
             return self._decide(registry, draft)
 
     def update(self, decide: Callable[[Registry], DecisionDraft | None]) -> Registry:
-        """Read, decide, change, and again from the start for as long as others come in between.
+        """Decide on the registry as it is now; nobody can come in between. `decide` giving None leaves all as it is.
 
-        `decide` must depend on its argument alone: it is called once a try. None means nothing is to be done.
+        `decide` is called on what a reader sees and, if it wants a change, once more while others wait: it must be
+        quick, and depend on its argument alone. Raises as `change`, but never RegistryConflict.
         """
-        while True:
-            registry = self.read()
-            if (draft := decide(registry)) is None:
-                return registry
-            try:
-                return self.change(registry.revision, draft)
-            except RegistryConflict:
-                self._catch_up()
+        if decide(seen := self.read()) is None:
+            return seen
+        with turn(self.folder, self._lock_timeout_s):
+            registry = self._caught_up()
+            draft = decide(registry)
+            return registry if draft is None else self._decide(registry, draft)
 
     def rebuild(self) -> Registry:
         """Make the registry anew from the ledger alone, whatever is in the file. Raises RegistryError if it can't."""
@@ -108,10 +108,6 @@ class RegistryStore:
         self._write(after)
         _announce(decision)
         return after
-
-    def _catch_up(self) -> None:
-        with turn(self.folder, self._lock_timeout_s):
-            self._caught_up()
 
     def _caught_up(self) -> Registry:
         """The registry with every decision of the ledger in it, and both in order on disk. Needs the lock."""

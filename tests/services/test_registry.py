@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,7 @@ def test_four_writing_processes_lose_no_update(tmp_path: Path) -> None:
     seen = [0]
     while any(writer.poll() is None for writer in writers):
         seen.append(RegistryStore(tmp_path).read().revision)
+        time.sleep(0.001)
     assert [writer.wait() for writer in writers] == [0] * 4
     # then all 100 are there, in one chain, and a reader meanwhile never went back
     registry = RegistryStore(tmp_path).open()
