@@ -1,0 +1,119 @@
+"""The commands against a fleet of real processes on a real broker."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pika
+import pytest
+
+from tests.acceptance.fleet import Fleet
+from tests.acceptance.ratchet_command import Ratchet
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def ratchet(fleet: Fleet, tmp_path: Path) -> Ratchet:
+    environment = {
+        "RATCHET_AMQP_URL": fleet.amqp_url,
+        "RATCHET_NAMESPACE": fleet.namespace,
+        "RATCHET_LOGS_DIR": str(fleet.logs),
+        "RATCHET_AGENTS": ",".join(fleet.agents),
+    }
+    return Ratchet(tmp_path, environment)
+
+
+def test_submit_waits_and_prints_the_answer(ratchet: Ratchet) -> None:
+    ran = ratchet("submit", "hello", "--reference", "hello")
+
+    assert (ran.code, ran.out) == (0, "hello\n")
+    assert "score 1.000" in ran.err
+
+
+def test_a_task_from_stdin_and_the_whole_result_as_json(ratchet: Ratchet) -> None:
+    ran = ratchet("submit", "-", "--json", "--task-id", "from-stdin", stdin="two\nlines\n")
+
+    assert (ran.json["task_id"], ran.json["response"], ran.json["status"]) == ("from-stdin", "two\nlines", "ok")
+
+
+def test_a_task_without_waiting_is_found_in_the_log_later(ratchet: Ratchet) -> None:
+    task_id = ratchet("submit", "later", "--no-wait").out.strip()
+    deadline = time.monotonic() + 30
+    while (ran := ratchet("result", task_id)).code != 0 and time.monotonic() < deadline:
+        time.sleep(0.2)
+
+    assert ran.out == "later\n"
+    assert len(ratchet("result", task_id, "--json").json["samples"]) == 8
+
+
+def test_a_task_that_can_t_be_handled_exits_with_one(ratchet: Ratchet) -> None:
+    ran = ratchet("submit", "x", "--agent", "nobody")
+
+    assert ran.code == 1
+    assert "nobody" in ran.err
+
+
+def test_a_file_of_tasks_gives_a_result_a_line(ratchet: Ratchet) -> None:
+    lines = [json.dumps({"input": f"question {number}", "task_id": f"file-{number}"}) for number in range(50)]
+    (ratchet.folder / "tasks.jsonl").write_text("\n".join(lines))
+
+    ran = ratchet("submit", "--file", "tasks.jsonl")
+
+    results = {result["task_id"]: result["response"] for result in map(json.loads, ran.out.splitlines())}
+    assert ran.code == 0
+    assert results == {f"file-{number}": f"question {number}" for number in range(50)}
+    assert "50 answered, 0 failed" in ran.err
+
+
+def test_a_bad_line_stops_a_file_before_its_first_task(ratchet: Ratchet) -> None:
+    (ratchet.folder / "tasks.jsonl").write_text('{"input": "x", "task_id": "before-the-bad-line"}\nnot json\n')
+
+    assert ratchet("submit", "--file", "tasks.jsonl").code == 2
+    assert ratchet("result", "before-the-bad-line").code == 1
+
+
+def test_the_tail_of_the_log_shows_what_was_answered(ratchet: Ratchet) -> None:
+    ratchet("submit", "to be seen in the tail")
+
+    rows = [json.loads(line) for line in ratchet("log", "tail", "-n", "8", "--json").out.splitlines()]
+
+    assert [row["input"] for row in rows] == ["to be seen in the tail"] * 8
+    assert "to be seen in the tail → to be seen in the tail" in ratchet("log", "tail", "-n", "1").out
+
+
+def test_a_healthy_fleet_exits_with_zero(ratchet: Ratchet) -> None:
+    ran = ratchet("status", "--json")
+
+    assert ran.json["faults"] == []
+    assert (ran.code, ran.json["healthy"]) == (0, True)
+
+
+def test_watch_lists_the_queues_once(ratchet: Ratchet) -> None:
+    figures = ratchet("watch", "--once", "--json", "--interval", "0.2").json
+
+    assert {"tasks", "rewards", "dead-letters"} <= {queue["name"] for queue in figures["queues"]}
+
+
+def test_dead_letters_are_listed_shown_and_sent_back(ratchet: Ratchet, fleet: Fleet) -> None:
+    connection = pika.BlockingConnection(pika.URLParameters(fleet.amqp_url))
+    connection.channel().basic_publish("", f"{fleet.namespace}tasks", b"not JSON at all")
+    connection.close()
+
+    def mine() -> list[str]:
+        letters = ratchet("dead-letters", "list", "--json").json
+        return [letter["id"] for letter in letters if letter["beginning"] == "not JSON at all"]
+
+    deadline = time.monotonic() + 30
+    while not (found := mine()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    shown = ratchet("dead-letters", "show", found[0], "--json").json
+    assert shown["body"] == "not JSON at all"
+    assert "not JSON" in shown["reason"]
+
+    ran = ratchet("dead-letters", "requeue", found[0])
+
+    assert ran.out == "1 sent back\n"
+    assert ratchet("dead-letters", "requeue", "no-such-letter").code == 1
