@@ -14,7 +14,7 @@ from services.rabbitmq import RabbitBus
 from services.topology import Rung, Topology, fleet_topology
 
 QUICK_LADDER = (Rung("retry.5s", 30), Rung("retry.30s", 60), Rung("retry.5m", 90))
-PATIENCE_S = 20.0
+PATIENCE_S = 30.0
 
 
 def quick_topology() -> Topology:

@@ -1,6 +1,6 @@
-"""A consumer that a poisonous message kills, as generated text may kill an engine: run as a process, again and again.
+"""A consumer that a poisonous message kills, as generated text may kill an engine, started again after each death.
 
-Arguments: AMQP URL, namespace. Each innocent message is answered on `rewards`.
+Arguments: AMQP URL, namespace. Each innocent message is answered on `rewards`, each death is a line on stdout.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from services.topology import RESPONSES, REWARDS
 from tests.services.bus_kit import poison_topology, put
 
 
-async def main(amqp_url: str, namespace: str) -> None:
+async def consume(amqp_url: str, namespace: str) -> None:
     bus = RabbitBus(amqp_url, poison_topology(), name="victim", namespace=namespace)
 
     async def handle(delivery: Delivery) -> None:
@@ -30,5 +30,14 @@ async def main(amqp_url: str, namespace: str) -> None:
     await asyncio.Event().wait()
 
 
+def live_and_die(amqp_url: str, namespace: str) -> None:
+    """A fork starts at once, where a new interpreter would import everything again."""
+    while True:
+        if not (life := os.fork()):
+            asyncio.run(consume(amqp_url, namespace))
+        _, status = os.waitpid(life, 0)
+        os.write(1, b"%d\n" % os.waitstatus_to_exitcode(status))
+
+
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    live_and_die(*sys.argv[1:])
