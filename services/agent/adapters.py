@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Set
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,8 @@ class AdapterShelf:
         self._changing = asyncio.Lock()
         self._in_use: Counter[str] = Counter()
         self._by_last_use: OrderedDict[str, None] = OrderedDict()
+        self._versions: dict[str, str] = {}
+        """Served name → version."""
         self._content: dict[str, str] = {}
 
     @asynccontextmanager
@@ -59,6 +61,21 @@ class AdapterShelf:
         finally:
             self._in_use[adapter.name] -= 1
 
+    async def load(self, version: str, sha256: str) -> None:
+        """Have it loaded, before a task asks. Raises AdapterError and EngineError."""
+        await self._ensure_loaded(LentAdapter(served_name(self._agent_id, version, sha256), sha256), version)
+
+    async def unload_all_but(self, versions: Set[str]) -> None:
+        """What no task uses now, and none of these versions is, goes. Raises nothing: the rest goes next time."""
+        async with self._changing:
+            for name, version in list(self._versions.items()):
+                if version not in versions and not self._in_use[name]:
+                    await self._unload(name, "it is retired")
+
+    def versions(self) -> frozenset[str]:
+        """The loaded ones."""
+        return frozenset(version for name, version in self._versions.items() if name in self._engine.adapters())
+
     async def _sha256_on_disk(self, version: str) -> str:
         if version not in self._content:
             folder = adapter_folder(self._dir, self._agent_id, version)
@@ -72,6 +89,7 @@ class AdapterShelf:
                 await self._make_room()
                 await self._engine.load_adapter(adapter.name, adapter_folder(self._dir, self._agent_id, version))
                 log.info("adapter-loaded", f"loaded {adapter.name}", version=version)
+            self._versions[adapter.name] = version
             self._by_last_use[adapter.name] = None
             self._by_last_use.move_to_end(adapter.name)
             metrics.adapters_loaded.set(len(self._engine.adapters()))
@@ -91,6 +109,11 @@ class AdapterShelf:
             if len(self._engine.adapters()) < self._max_loaded:
                 return
             if not self._in_use[name]:
-                await self._engine.unload_adapter(name)
-                self._by_last_use.pop(name, None)
-                log.info("adapter-unloaded", f"unloaded {name} to make room")
+                await self._unload(name, "to make room")
+
+    async def _unload(self, name: str, why: str) -> None:
+        await self._engine.unload_adapter(name)
+        self._by_last_use.pop(name, None)
+        self._versions.pop(name, None)
+        metrics.adapters_loaded.set(len(self._engine.adapters()))
+        log.info("adapter-unloaded", f"unloaded {name}: {why}")

@@ -14,7 +14,9 @@ from services import failpoint
 from services.agent import metrics
 from services.agent.adapters import AdapterShelf, LentAdapter
 from services.agent.engines.engine import Engine, Generation, GenerationRequest
+from services.agent.keeper import AdapterKeeper
 from services.agent.recent import RecentAnswers
+from services.agent.rewards import RewardListener
 from services.agent.settings import AgentSettings
 from services.batcher import Batcher
 from services.bus import Bus, Delivery, opened
@@ -47,10 +49,15 @@ class AgentWorker:
             self._generate_batch, max_batch=settings.agent_max_batch, size_of=lambda request: request.sampling.n
         )
         self._recent = RecentAnswers()
+        self._rewards = RewardListener(self._agent_id, bus)
+        self._keeper: AdapterKeeper | None = None
 
     async def start(self) -> None:
         await self._engine.start()
         log.info("engine-started", f"answering with {self._engine.identity}", agent_id=self._agent_id)
+        self._keeper = AdapterKeeper(self._agent_id, self._bus, self._shelf, self._engine.base)
+        await self._keeper.start()
+        await self._rewards.start()
 
     def subscriptions(self) -> Sequence[Subscription]:
         queues = (work_queue(self._agent_id), work_queue(self._agent_id, priority=HIGH_PRIORITY))
@@ -60,6 +67,8 @@ class AgentWorker:
         return self._engine.trouble()
 
     async def stop(self) -> None:
+        if self._keeper is not None:
+            await self._keeper.stop()
         await self._engine.stop()
         await self._recent.stop()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from schemas.decision import RunningExperiment
-from schemas.evidence import Finding
+from schemas.evidence import Decision
 from schemas.interaction import Interaction
 from schemas.registry import AgentAdapters
 from schemas.task import Task
@@ -24,7 +24,7 @@ class Arms:
         self.agent_id = agent_id
         self.adapters = AgentAdapters()
         self.experiment: Experiment | None = None
-        self.verdict: Finding | None = None
+        self.verdict: Decision | None = None
         """Of the running experiment, once it has one; the promoter acts on it."""
         self._open: Counter[str] = Counter()
 

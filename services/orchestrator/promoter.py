@@ -15,7 +15,7 @@ from schemas.adapter_event import AdapterMove
 from schemas.adapter_state import AdapterState
 from schemas.adapter_trained import AdapterTrained
 from schemas.decision import Archive, DecisionDraft, Move, Register, Reject, RunningExperiment, Validate
-from schemas.evidence import Finding
+from schemas.evidence import Decision
 from schemas.interaction import Interaction
 from schemas.registry import AdapterEntry, Registry
 from schemas.work import Work
@@ -232,7 +232,7 @@ class Promoter:
         *,
         event: AdapterMove = "standing",
         evidence: object = None,
-        verdict: Finding | None = None,
+        verdict: Decision | None = None,
         running: RunningExperiment | None = None,
     ) -> None:
         """Into the ledger of decisions, then into effect. Nothing where the registry has gone on without us."""

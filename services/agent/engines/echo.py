@@ -18,6 +18,7 @@ class EchoEngine:
 
     batches_itself = True
     identity = "echo"
+    base = None
 
     def __init__(self, latency_s: float = 0.0) -> None:
         self._latency_s = latency_s

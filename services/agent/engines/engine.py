@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
+from schemas.adapter_card import BaseModelIdentity
 from schemas.response import Sample
 from schemas.task import Prompt
 from schemas.work import Sampling
@@ -67,6 +68,10 @@ class Engine(Protocol):
     @property
     def identity(self) -> str:
         """Kind of engine, model and revision, for the log: `transformers small@1f2e3d4c5b6a`. Known after `start`."""
+
+    @property
+    def base(self) -> BaseModelIdentity | None:
+        """The base model, for comparing with what an adapter was trained on; None where it can't be told."""
 
     def trouble(self) -> str | None:
         """Why it can't generate now, as a sentence; None if it can."""

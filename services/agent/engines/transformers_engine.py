@@ -16,12 +16,13 @@ from typing import Self, TypeVar
 
 import torch
 
+from schemas.adapter_card import BaseModelIdentity
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.engines.local_generation import LocalGenerator
 from services.agent.engines.peft_adapters import PeftAdapters
 from services.agent.settings import AgentSettings
 from services.errors import EngineError
-from services.local_model import LanguageModel, load_language_model
+from services.local_model import LanguageModel, ModelIdentity, load_language_model
 
 T = TypeVar("T")
 
@@ -36,7 +37,7 @@ class TransformersEngine:
         self._seed = seed
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="generation")
         self._interrupted = threading.Event()
-        self._started: tuple[LocalGenerator, PeftAdapters, str] | None = None
+        self._started: tuple[LocalGenerator, PeftAdapters, ModelIdentity] | None = None
 
     @classmethod
     def from_settings(cls, settings: AgentSettings) -> Self:
@@ -53,18 +54,18 @@ class TransformersEngine:
     async def start(self) -> None:
         self._started = await self._in_thread(self._begin)
 
-    def _begin(self) -> tuple[LocalGenerator, PeftAdapters, str]:
+    def _begin(self) -> tuple[LocalGenerator, PeftAdapters, ModelIdentity]:
         language_model = self._load()
         if self._seed is not None:
             torch.manual_seed(self._seed)
         adapters = PeftAdapters(language_model.model)
-        return LocalGenerator(language_model, adapters, self._interrupted), adapters, str(language_model.identity)
+        return LocalGenerator(language_model, adapters, self._interrupted), adapters, language_model.identity
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     @property
-    def _parts(self) -> tuple[LocalGenerator, PeftAdapters, str]:
+    def _parts(self) -> tuple[LocalGenerator, PeftAdapters, ModelIdentity]:
         if self._started is None:
             raise EngineError("the model is not loaded: start the engine first")
         return self._started
@@ -72,6 +73,11 @@ class TransformersEngine:
     @property
     def identity(self) -> str:
         return f"transformers {self._parts[2]}"
+
+    @property
+    def base(self) -> BaseModelIdentity:
+        identity = self._parts[2]
+        return BaseModelIdentity(name=identity.name, revision=identity.revision)
 
     async def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
         generator, _, _ = self._parts

@@ -76,16 +76,16 @@ async def test_a_restart_in_the_middle_of_an_experiment_changes_nothing(tmp_path
         await house.traffic(stop_when=lambda: house.submitted >= 60)
         live = house.orchestrator._promoters[AGENT].arms.experiment
         assert live is not None
-        before = live.finding
+        before = live.decision
 
     async with learning_house(tmp_path, quality, **QUICK) as house:
         again = house.orchestrator._promoters[AGENT].arms.experiment
         assert again is not None
-        assert again.finding == before
+        assert again.decision == before
         house.submitted = 0
         running = house.adapters.experiment
         assert running is not None
-        assert replayed(running, tmp_path).finding == before
+        assert replayed(running, tmp_path).decision == before
 
 
 async def test_frozen_nothing_is_promoted_until_the_operator_lifts_it(tmp_path: Path) -> None:
