@@ -38,7 +38,7 @@ class Experiment:
 
     @property
     def decision(self) -> Decision:
-        """The verdict as of the last finished unit, with its evidence. The band costs some 100 µs a unit each time."""
+        """The verdict as of the last finished unit, with its evidence. The band costs some 30 µs a unit each time."""
         return self._final or self._decide(self.evidence)
 
     @property
@@ -53,7 +53,7 @@ class Experiment:
 
     @property
     def history(self) -> tuple[HistoryPoint, ...]:
-        """At most 400 points, evenly spaced in units. The bands cost some 100 µs a unit each time."""
+        """At most 400 points, evenly spaced in units. The bands cost some 30 µs a unit each time."""
         return self._measured.history
 
     def arm_for(self, unit_id: str, *, in_session: bool) -> Assignment | None:

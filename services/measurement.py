@@ -124,8 +124,8 @@ class Measurement:
 
     @property
     def band(self) -> Band:
-        """Of the score. The same as the last of the history."""
-        return self._band.course([*(moment.units for moment in self._history.moments), self.units])[-1]
+        """Of the score."""
+        return self._band.course([self.units])[0]
 
     @property
     def history(self) -> tuple[HistoryPoint, ...]:

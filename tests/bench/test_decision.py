@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-pytest.importorskip("numpy")
-
 from bench.decision.equality import assert_twin_equals_product
 from bench.decision.simulate import simulate
 from bench.decision.streams import Scenario
