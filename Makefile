@@ -29,6 +29,7 @@ bench: setup  ## The benchmarks the README quotes; each prints ratios.
 	$(BIN)/python -m bench.pipeline
 	$(BIN)/python -m bench.generation
 	$(BIN)/python -m bench.journal
+	$(BIN)/python -m bench.decision
 
 clean:  ## Stop the fleet and remove what set-up and runs left, except logs and adapters.
 	-test -x $(BIN)/ratchet && $(BIN)/ratchet down
