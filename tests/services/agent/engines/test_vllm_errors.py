@@ -1,0 +1,59 @@
+"""Servers that are not there, or answer what no vLLM answers: cases a recording can't hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from schemas.work import Sampling
+from services.agent.engines.engine import GenerationRequest
+from services.agent.engines.vllm_api import ServerAway, VllmApi
+from services.agent.engines.vllm_engine import VllmEngine, vllm_client
+from services.agent.settings import AgentSettings
+from services.errors import EngineError
+from services.tokenization import load_tokenizer
+
+HELLO = GenerationRequest("hello", Sampling(n=1, temperature=0.0, max_tokens=8))
+
+
+async def test_no_connection_is_an_error_that_passes() -> None:
+    nobody = httpx.AsyncClient(base_url="http://127.0.0.1:9")
+    api = VllmApi(nobody, generation_timeout_s=1)
+    with pytest.raises(ServerAway, match=r"does not answer /health .* RATCHET_AGENT_VLLM_URL"):
+        await api.check_health()
+    await nobody.aclose()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"choices": []},
+        {"choices": [{"index": 0, "text": "a", "finish_reason": "abort"}]},
+        {"choices": [{"index": 0, "text": "a", "finish_reason": "stop", "token_ids": [1, 2]}]},
+        {"choices": "none"},
+        "not an object",
+    ],
+    ids=["too few", "aborted", "no logprobs", "no list", "no object"],
+)
+async def test_an_answer_that_makes_no_sense_is_an_error_that_passes(tiny_model: Path, answer: Any) -> None:
+    def confused(request: httpx.Request) -> httpx.Response:
+        models = {"data": [{"id": "base"}]}
+        return httpx.Response(200, json=models if request.url.path == "/v1/models" else answer)
+
+    client = httpx.AsyncClient(transport=httpx.MockTransport(confused), base_url="http://vllm")
+    engine = VllmEngine(client, model="base", tokenizer=load_tokenizer(tiny_model), health_period_s=60)
+    await engine.start()
+    (failed,) = await engine.generate([HELLO])
+    assert type(failed) in (EngineError, ServerAway)
+    await engine.stop()
+
+
+async def test_the_api_key_is_sent_and_not_shown() -> None:
+    settings = AgentSettings.read(agent_engine="vllm", agent_vllm_api_key="s3cret")
+    client = vllm_client(settings)
+    assert client.headers["Authorization"] == "Bearer s3cret"
+    assert "s3cret" not in repr(settings)
+    await client.aclose()
