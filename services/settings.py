@@ -39,6 +39,9 @@ class FleetSettings(BaseSettings):
     )
     logs_dir: Path = Field(Path("logs"), description="Folder of the two logs and of the index over them.")
     adapters_dir: Path = Field(Path("adapters"), description="Folder of the adapters.")
+    adapter_max_rank: int = Field(
+        64, ge=1, description="Largest LoRA rank that is taken: at most the max-lora-rank of a vllm server."
+    )
     http_host: str = Field("127.0.0.1", description="Address the service's HTTP server listens on.")
     publish_timeout_s: float = Field(30.0, gt=0, description="Seconds a publish may wait for its confirm.")
     drain_grace_s: float = Field(30.0, ge=0, description="Seconds a service may finish its work in after SIGTERM.")

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from services.cli.commands import (
+    adapters,
     dead_letters,
     demo,
     doctor,
@@ -55,3 +56,4 @@ app.command()(schema.schema)
 app.add_typer(log.log, name="log")
 app.add_typer(dead_letters.dead_letters, name="dead-letters")
 app.add_typer(models.models, name="models")
+app.add_typer(adapters.adapters, name="adapters")
