@@ -67,7 +67,7 @@ class TaskIndex:
             raise sqlite3.DatabaseError(f"it has version {version}, this orchestrator knows {SCHEMA_VERSION}")
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = NORMAL")
-        execute("PRAGMA cache_size = -65536")
+        execute("PRAGMA cache_size = -8192")
         self._db.executescript(SCHEMA)
         execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         execute("BEGIN")

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
+from schemas.response import Response
 from schemas.task import Task
 from schemas.work import Arm, Work
 from services import failpoint
@@ -21,8 +22,9 @@ from services.orchestrator.answers import Answers
 from services.orchestrator.arms import Arms
 from services.orchestrator.index import Entry
 from services.orchestrator.ledger import Ledger
+from services.orchestrator.settlement import completed_response
 from services.telemetry import task_in_hand
-from services.topology import work_queue
+from services.topology import RESPONSES, work_queue
 
 
 class Intake:
@@ -91,6 +93,15 @@ class Intake:
         sequence = self._ledger.next_sequence()
         body, work = await self._log(admit(task, self._policy, arm=arm(sequence), now=self._clock(), origin=Origin()))
         await self._send(work, body)
+
+    async def rescore(self, task: Task, answer: str, arm: Callable[[int], Arm]) -> None:
+        """As `ask`, but no agent answers: the scorer gets this answer."""
+        sequence = self._ledger.next_sequence()
+        _, work = await self._log(admit(task, self._policy, arm=arm(sequence), now=self._clock(), origin=Origin()))
+        given = Response(task_id=task.task_id, response=answer, agent_id=work.agent_id)
+        response = completed_response(given, work)
+        message_id = derived_id(task.task_id, "response")
+        await self._bus.publish(RESPONSES, response.encode(), type=Response.TYPE, message_id=message_id)
 
     async def _admit(self, task: Task, origin: Origin) -> tuple[bytes, Work]:
         sequence = self._ledger.next_sequence()

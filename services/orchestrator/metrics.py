@@ -30,6 +30,7 @@ trainings = Counter("ratchet_trainings_total", "Training runs that ended.", ["ag
 primary_version = Gauge("ratchet_primary_adapter", "1 for the version that is the primary.", ["agent", "version"])
 experiment_e_value = Gauge("ratchet_experiment_e_value", "Evidence in the running experiment.", ["agent", "test"])
 experiment_share = Gauge("ratchet_experiment_share", "Share of the treatment in the running experiment.", ["agent"])
+judge_drift = Gauge("ratchet_judge_drift", "Mean change of the anchors' scores since they were taken.", ["agent"])
 swap_seconds = Gauge("ratchet_swap_seconds", "From a decision to the first answer of the new primary.", ["agent"])
 decisions = Counter("ratchet_decisions_total", "Decisions about adapters.", ["agent", "move"])
 

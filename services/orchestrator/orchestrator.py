@@ -15,12 +15,13 @@ from typing import TypeVar
 from schemas.adapter_report import AdapterReport
 from schemas.adapter_trained import AdapterTrained
 from schemas.interaction import Interaction
-from schemas.work import Work
+from schemas.work import Arm, Work
 from services.bus import Bus, Delivery, opened
 from services.errors import Reject
 from services.folder_lock import FolderLock
 from services.orchestrator import metrics
 from services.orchestrator.admission import AdmissionPolicy
+from services.orchestrator.anchors import Anchors
 from services.orchestrator.announcer import Announcer
 from services.orchestrator.answers import Answers
 from services.orchestrator.arms import Arms
@@ -76,6 +77,7 @@ class Orchestrator:
         self._store = RegistryStore(settings.adapters_dir)
         self._replicas = {agent: Replicas() for agent in settings.agents}
         self._promoters = {agent: self._promoter(one) for agent, one in arms.items()}
+        self._anchors = {agent: self._anchors_of(promoter) for agent, promoter in self._promoters.items()}
         self._standby = False
         self._troubles: dict[str, str] = {}
         self._clocks: list[asyncio.Task[None]] = []
@@ -112,6 +114,22 @@ class Orchestrator:
             seconds=monotonic,
         )
 
+    def _anchors_of(self, promoter: Promoter) -> Anchors:
+        arms = promoter.arms
+
+        def arm(experiment_id: str, sequence: int) -> Arm:
+            return arms.arm(arms.adapters.primary, sequence, experiment_id=experiment_id)
+
+        return Anchors(
+            arms.agent_id,
+            self._settings.adapters_dir,
+            self._intake.rescore,
+            self._own_tasks,
+            arm,
+            promoter.abort,
+            tolerance=self._settings.anchor_tolerance,
+        )
+
     async def start(self) -> None:
         """Wait for the lock, then repair, catch up, and take up the experiments that were running."""
         await self._become_leader()
@@ -120,6 +138,8 @@ class Orchestrator:
         await asyncio.to_thread(self._store.open)
         for promoter in self._promoters.values():
             await promoter.start()
+        for anchors in self._anchors.values():
+            anchors.start()
         self._count_open_works()
         metrics.is_active.set(1)
         self._clocks = [
@@ -127,6 +147,11 @@ class Orchestrator:
             self._clock("deadline-sweep", self._sweep, SWEEP_EVERY_S),
             *(self._clock(f"adapters-{name}", one.turn, TURN_EVERY_S) for name, one in self._promoters.items()),
         ]
+        if self._settings.anchor_every_s:
+            self._clocks += [
+                self._clock(f"anchors-{name}", one.check, self._settings.anchor_every_s, first=False)
+                for name, one in self._anchors.items()
+            ]
 
     def subscriptions(self) -> Sequence[Subscription]:
         prefetch = self._settings.orchestrator_prefetch
@@ -161,6 +186,7 @@ class Orchestrator:
         self._own_tasks.closed(work.task_id, lines)
         if promoter := self._promoters.get(work.agent_id):
             promoter.closed(work, lines)
+            self._anchors[work.agent_id].closed(lines, work)
 
     async def _trained(self, delivery: Delivery) -> None:
         trained = opened(AdapterTrained, delivery)
@@ -195,8 +221,14 @@ class Orchestrator:
 
     # --- its clocks ------------------------------------------------------------------------------------------------
 
-    def _clock(self, name: str, turn: Callable[[], Awaitable[None]], every_s: float) -> asyncio.Task[None]:
+    def _clock(
+        self, name: str, turn: Callable[[], Awaitable[None]], every_s: float, *, first: bool = True
+    ) -> asyncio.Task[None]:
+        """Its first turn at once, or after the first wait."""
+
         async def tick() -> None:
+            if not first:
+                await asyncio.sleep(every_s)
             while True:
                 with self._surviving(name):
                     await turn()

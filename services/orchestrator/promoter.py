@@ -15,7 +15,7 @@ from schemas.adapter_event import AdapterMove
 from schemas.adapter_state import AdapterState
 from schemas.adapter_trained import AdapterTrained
 from schemas.decision import Archive, DecisionDraft, Move, Register, Reject, RunningExperiment, Validate
-from schemas.evidence import Decision
+from schemas.evidence import Decision, Verdict
 from schemas.interaction import Interaction
 from schemas.registry import AdapterEntry, Registry
 from schemas.work import Work
@@ -112,6 +112,12 @@ class Promoter:
             log.error("not-registered", f"{folder} is not what was trained: its sha256 is {move.sha256[:8]}…")
             return
         await self._decide(move, f"trained in run {message.request_id}", evidence=message.metrics)
+
+    async def abort(self, reason: str) -> None:
+        """End the running experiment without a winner: its measure can't be trusted. Raises RegistryError."""
+        if (running := self.arms.running) is not None:
+            move, event = carried_out(running, Verdict.ABORT, self._policy, self._where())
+            await self._decide(move, reason, event=event, running=running)
 
     # --- its loop --------------------------------------------------------------------------------------------------
 

@@ -50,6 +50,12 @@ class OrchestratorSettings(FleetSettings):
     )
     holdback: float = Field(0.1, gt=0, lt=1, description="Share of the old primary during a probation.")
     cool_down_s: float = Field(0.0, ge=0, description="Seconds before the next experiment after one that failed.")
+    anchor_every_s: float = Field(
+        3600.0, ge=0, description="Seconds between two scorings of the anchors, which tell a drifting scorer; 0: never."
+    )
+    anchor_tolerance: float = Field(
+        0.05, ge=0, le=1, description="Mean change of the anchors' scores at which an experiment is aborted."
+    )
     keep_adapters: int = Field(5, ge=1, description="Newest adapter folders kept for each agent, besides those in use.")
 
     @property

@@ -14,6 +14,7 @@ from schemas.interaction import Interaction
 from schemas.message import Metadata
 from schemas.train_request import TrainRequest
 from services.bus import Bus
+from services.message_id import derived_id
 from services.orchestrator import metrics
 from services.orchestrator.ledger import Ledger
 from services.orchestrator.own_tasks import is_own
@@ -87,7 +88,9 @@ class Training:
             parent_version=primary,
             since=self._state.since,
         )
-        await self._bus.publish(TRAINING, request.encode(), type=TrainRequest.TYPE, message_id=f"{request_id}/train")
+        await self._bus.publish(
+            TRAINING, request.encode(), type=TrainRequest.TYPE, message_id=derived_id(request_id, "train")
+        )
         self._sent = True
         self._state.since = self._ledger.positions()["agent_interactions"]
         self._save()

@@ -17,7 +17,7 @@ from services.bus import Delivery
 from services.registry import RegistryStore
 from services.topology import ADAPTER_REPORTS, ADAPTERS, REWARDS, events_topic
 from tests.services.making_adapters import published
-from tests.services.orchestrator.house import House, answered, scored, until
+from tests.services.orchestrator.house import SCORER, House, answered, scored, until
 
 AGENT = "small"
 
@@ -32,6 +32,8 @@ class LearningHouse(House):
         self.events: list[AdapterEvent] = []
         self.store = RegistryStore(folder / "adapters")
         self.submitted = 0
+        self.noise = 0.2
+        self.scorer = SCORER
         self._random = random.Random(7)
 
     async def open(self) -> None:
@@ -67,8 +69,9 @@ class LearningHouse(House):
     async def _score(self, delivery: Delivery) -> None:
         response = Response.decode(delivery.body)
         mean = self.quality[response.adapter_version or "v1.0.0"]
-        scores = [min(1.0, max(0.0, mean + self._random.uniform(-0.2, 0.2))) for _ in response.samples]
-        await self.bus.publish(REWARDS, scored(response, *scores).encode(), type="", message_id="w")
+        scores = [min(1.0, max(0.0, mean + self._random.uniform(-self.noise, self.noise))) for _ in response.samples]
+        reward = scored(response, *scores).model_copy(update={"scorer": self.scorer})
+        await self.bus.publish(REWARDS, reward.encode(), type="", message_id="w")
 
     async def trained(self, *, seed: int = 1, **card: Any) -> str:
         """An adapter is published and the trainer says so."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from schemas import Task, TrainRequest
 from schemas.decision import DecisionDraft, Freeze, Unfreeze
+from schemas.reward import ScorerIdentity
 from services.experiment_replay import replayed
 from tests.services.making_adapters import NOON, files
 from tests.services.orchestrator.house import until
@@ -182,3 +183,35 @@ async def test_old_versions_are_archived_and_their_folders_go_once_they_have_dra
 
         await until(lambda: not folder.exists())
         assert (tmp_path / "adapters" / AGENT / "v1.0.2").exists()
+
+
+async def test_a_scorer_that_drifts_under_its_old_name_aborts_the_experiment(tmp_path: Path) -> None:
+    settings = QUICK | {"anchor_every_s": 0.3, "experiment_min_units_per_arm": 5000}
+    async with learning_house(tmp_path, {"v1.0.0": 0.6, "v1.0.1": 0.6}, **settings) as house:
+        house.noise = 0.0
+        await house.traffic(stop_when=lambda: house.submitted >= 20)
+        version = await house.trained()
+        await house.reach(version, "canary")
+        await house.traffic(stop_when=lambda: house.submitted >= 60)
+        assert house.state(version) == "canary"
+
+        house.quality = {"v1.0.0": 0.4, "v1.0.1": 0.4}
+
+        await house.reach(version, "aborted")
+        (why,) = [d.reason for d, _ in house.store.ledger.read() if d.move.kind == "conclude"]
+        assert "the scorer drifted: the same 16 answers score -0.200 on average" in why
+
+
+async def test_a_scorer_of_another_name_renews_the_anchors(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.6}, anchor_every_s=0.3) as house:
+        house.noise = 0.0
+        anchors = tmp_path / "adapters" / AGENT / "anchors.jsonl"
+        await house.traffic(stop_when=anchors.exists)
+        before = anchors.read_text()
+        house.quality = {"v1.0.0": 0.1}
+        house.scorer = ScorerIdentity(id="verifier:exact", revision="2")
+
+        await until(lambda: anchors.read_text() != before)
+
+        assert [json.loads(line)["score"] for line in anchors.read_text().splitlines()] == [0.1] * 16
+        assert all("verifier:exact@2" in line for line in anchors.read_text().splitlines())
