@@ -1,7 +1,8 @@
 """An exclusive lock on a folder: the orchestrator's leader lock. It dies with its process, kill -9 included.
 
-It is a flock on `<folder>/.lock`, so it holds between processes that see the same file system; not every network file
-system keeps that promise. A child forked (not spawned) while the lock is held keeps it alive.
+It is a flock on `<folder>/.lock`, a file that is never removed: who removes it lets a second holder in. It holds
+between processes that see the same file system; not every network file system keeps that promise. A child forked (not
+spawned) while the lock is held keeps it alive.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ class FolderLock:
         except FileNotFoundError:
             return "nobody"
 
-    def _lock(self, fd: int) -> bool:
-        """False if another holds it, or if somebody removed the file after we opened it: it would lock nobody out."""
+    @staticmethod
+    def _lock(fd: int) -> bool:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return self.path.stat().st_ino == os.fstat(fd).st_ino
-        except (BlockingIOError, FileNotFoundError):
+        except BlockingIOError:
             return False
+        return True
 
     @staticmethod
     def _sign(fd: int) -> None:

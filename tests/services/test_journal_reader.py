@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 import tracemalloc
 from pathlib import Path
@@ -16,7 +19,7 @@ from services.errors import JournalError
 from services.journal import Journal
 from services.journal_reader import BadLine, LogReader, decode, follow, read, read_json, tail_position
 from services.quarantine import Quarantine, read_quarantine
-from services.segments import MAX_LINE_BYTES, seal, sealed_segments
+from services.segments import MAX_LINE_BYTES, sealed_segments
 
 
 class Scored(msgspec.Struct):
@@ -199,24 +202,33 @@ def test_following_sees_every_line_once_while_segments_are_sealed_and_compressed
     assert len(sealed_segments(tmp_path, "log")) > 20
 
 
+ROTATE = """
+import sys
+from pathlib import Path
+from services.segments import seal
+folder, position = Path(sys.argv[1]), 0
+for number in range(int(sys.argv[2])):
+    line = b'{"n":%d}\\n' % number
+    (folder / "next").write_bytes(line)
+    (folder / "next").rename(folder / "log.jsonl")
+    seal(folder, "log", position, position := position + len(line))
+"""
+
+
 def test_no_rotation_at_the_wrong_moment_shifts_what_is_read(tmp_path: Path) -> None:
-    # given a writer that seals after every line, as fast as it can
-    def rotate() -> None:
-        position = 0
-        for line in numbered(300):
-            (tmp_path / "log.jsonl").write_bytes(line + b"\n")
-            seal(tmp_path, "log", position, position := position + len(line) + 1)
+    # given a process that seals after every line, as fast as it can
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    writer = subprocess.Popen([sys.executable, "-c", ROTATE, str(tmp_path), "400"], env=environment)
 
-    writer = threading.Thread(target=rotate)
-    writer.start()
+    # when a reader goes on again and again
+    reader = LogReader(tmp_path, "log")
+    found: list[bytes] = []
+    while writer.poll() is None or len(found) < 400:
+        found += [line.data for line in reader.lines()]
 
-    # when a reader looks again and again, then it sees a prefix each time, in order
-    seen = 0
-    while writer.is_alive() or seen < 300:
-        found = [line.data for line in read(tmp_path, "log")]
-        assert found == numbered(len(found))
-        seen = len(found)
-    writer.join()
+    # then it saw every line once, in order
+    assert found == numbered(400)
+    assert writer.returncode == 0
 
 
 def test_a_segment_that_is_missing_for_a_moment_is_waited_for(tmp_path: Path) -> None:
