@@ -1,10 +1,13 @@
 """The contract: one module per message or record. pydantic only; imports nothing of ours."""
 
+from schemas.adapter_card import AdapterCard, AdapterManifest
 from schemas.adapter_event import AdapterEvent
 from schemas.adapter_report import AdapterReport
 from schemas.adapter_trained import AdapterTrained
+from schemas.decision import Decision
 from schemas.interaction import Interaction
 from schemas.message import DecodeError, Message
+from schemas.registry import Registry
 from schemas.response import Response
 from schemas.result import Result
 from schemas.reward import Reward
@@ -23,7 +26,7 @@ MESSAGES: tuple[type[Message], ...] = (
     AdapterEvent,
     AdapterReport,
 )
-RECORDS: tuple[type[Message], ...] = (Interaction,)
+RECORDS: tuple[type[Message], ...] = (Interaction, AdapterCard, AdapterManifest, Decision, Registry)
 
 __all__ = [
     "MESSAGES",
