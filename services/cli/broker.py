@@ -6,6 +6,7 @@ For laptops, tests and benchmarks. A production broker is a cluster of its own; 
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -42,10 +43,16 @@ def server_folder() -> Path | None:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port of the loopback that nobody listens on now, below those the system gives to outgoing connections."""
+    while True:
+        port = random.randint(10_000, 32_000)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def _broker_answers(url: str) -> bool:

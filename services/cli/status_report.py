@@ -19,6 +19,8 @@ from services.topology import DEAD_LETTERS, RESULTS, UNROUTABLE, Topology
 
 FOR_PEOPLE = (RESULTS, DEAD_LETTERS, UNROUTABLE)
 """Queues that no service consumes."""
+MAY_BE_AWAY = ("trainer",)
+"""Services a fleet answers and scores without: missed only when something waits for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +63,19 @@ def ask_status(access: FleetAccess, folder: FleetFolder) -> StatusReport:
 
 def queue_faults(queues: tuple[QueueDepth, ...], topology: Topology) -> list[str]:
     """A sentence for each queue that is missing, or that a service should consume and none does."""
-    consumed = {queue.name for queue in topology.queues if queue.name not in FOR_PEOPLE}
     missing = [f"the broker has no queue {queue.name}" for queue in queues if queue.messages is None]
     idle = [
         f"nobody consumes {queue.name}: {', '.join(topology.queue(queue.name).consumers)} is not working"
         for queue in queues
-        if queue.messages is not None and queue.name in consumed and queue.consumers == 0
+        if queue.name in topology.names and _is_missed(queue, topology.queue(queue.name).consumers)
     ]
     return missing + idle
+
+
+def _is_missed(queue: QueueDepth, consumers: tuple[str, ...]) -> bool:
+    if queue.name in FOR_PEOPLE or queue.messages is None or queue.consumers > 0:
+        return False
+    return queue.messages > 0 or not set(consumers) <= set(MAY_BE_AWAY)
 
 
 def _queues(access: FleetAccess) -> tuple[tuple[QueueDepth, ...], str | None]:

@@ -25,14 +25,14 @@ pytestmark = [
 def free_base() -> int:
     """Whose ports for the services are all free."""
     while True:
-        base = free_port() % 20_000 + 10_000
+        base = free_port()
         if not any(is_taken(base + offset) for offset in (0, FIRST_AGENT, FIRST_AGENT + 1, SCORER)):
             return base
 
 
 def free_amqp_port() -> int:
     while True:
-        port = free_port() % 10_000 + 10_000
+        port = free_port() // 2
         if not any(is_taken(port + offset) for offset in (0, MAPPER_OFFSET, DISTRIBUTION_OFFSET)):
             return port
 

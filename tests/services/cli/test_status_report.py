@@ -7,7 +7,7 @@ from rich.console import Console
 from services.cli.queue_depths import QueueDepth
 from services.cli.status_report import ServiceStatus, StatusReport, queue_faults
 from services.cli.status_view import render_status
-from services.topology import fleet_topology
+from services.topology import Queue, Topology, fleet_topology
 
 TOPOLOGY = fleet_topology(("small",))
 
@@ -29,6 +29,13 @@ def test_a_queue_nobody_consumes_is_named_with_who_should() -> None:
 
 def test_queues_for_people_need_no_consumer() -> None:
     assert queue_faults(depths(results=QueueDepth("results", 5, 0)), TOPOLOGY) == []
+
+
+def test_a_trainer_is_missed_only_when_something_waits_for_it() -> None:
+    topology = Topology((Queue("training", "any", ("all",), ("trainer",), "-"),), ())
+
+    assert queue_faults((QueueDepth("training", 0, 0),), topology) == []
+    assert len(queue_faults((QueueDepth("training", 1, 0),), topology)) == 1
 
 
 def test_a_missing_queue_is_a_fault() -> None:
