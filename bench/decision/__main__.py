@@ -1,12 +1,16 @@
 """python -m bench.decision [--runs 2000] [--seed 1]: error rates and speed of the promotion decision, simulated.
 
-Every method looks after every unit. Prints tables; the same figures go to bench/out/decision.json.
+Every method looks after every unit. Prints tables; the same figures go to bench/out/decision.json. Exits 1 if a bar is
+missed: wrong promotions and wrong rollbacks at most 5 % each, +0.05 promoted within 300 units, and −0.2 stopped within
+20 responses of the candidate (medians).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -66,7 +70,8 @@ def main() -> None:
     errors("On the edge of a null hypothesis", results, [scenario.name for scenario in EDGES])
     speed(results, [scenario.name for scenario in TRUTHS])
     write(results, options.runs, options.seed)
-    print(f"\n{time.monotonic() - started:.0f} s; figures in {OUT.relative_to(Path.cwd())}")
+    print(f"\n{time.monotonic() - started:.0f} s, {time.process_time():.0f} CPU-seconds; figures in {OUT}")
+    sys.exit(not bars_met(results, nulls))
 
 
 def errors(title: str, results: Results, names: list[str]) -> None:
@@ -88,6 +93,24 @@ def cell(one: Outcome) -> str:
     shown = one.units_to_promote if one.promoted > one.rolled_back else one.candidates_to_roll_back
     when = f"{shown[0]:.0f}, {shown[1]:.0f}" if shown else "–"
     return f"{one.promoted:.1%} / {one.rolled_back:.1%}; {when}"
+
+
+def bars_met(results: Results, nulls: list[str]) -> bool:
+    fed_right = [results[name]["ratchet"] for name in nulls if not name.endswith("as they arrive")]
+    promoted, stopped = results["+0.05"]["ratchet"], results["−0.20"]["ratchet"]
+    wrong_up = max(one.promoted for one in fed_right)
+    wrong_down = max(one.rolled_back for one in fed_right)
+    units = (promoted.units_to_promote or (math.inf,))[0]
+    responses = (stopped.candidates_to_roll_back or (math.inf,))[0]
+    bars = {
+        f"wrong promotions {wrong_up:.1%}, at most 5 %": wrong_up <= 0.05,
+        f"wrong rollbacks {wrong_down:.1%}, at most 5 %": wrong_down <= 0.05,
+        f"+0.05 promoted after {units:.0f} units, at most 300": units <= 300,
+        f"−0.20 stopped after {responses:.0f} of its responses, at most 20": responses <= 20,
+    }
+    for bar, met in bars.items():
+        print(f"{'met   ' if met else 'MISSED'} {bar}")
+    return all(bars.values())
 
 
 def write(results: Results, runs: int, seed: int) -> None:
