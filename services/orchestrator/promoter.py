@@ -21,7 +21,7 @@ from schemas.registry import AdapterEntry, Registry
 from schemas.work import Work
 from services.adapter_manifest import version_key
 from services.adapter_publish import registration
-from services.adapter_retention import drained, to_archive
+from services.adapter_retention import drained, remove_leftovers, to_archive
 from services.errors import AdapterError, NotAllowed
 from services.experiment import Experiment
 from services.experiment_replay import plan_of, replayed
@@ -81,8 +81,9 @@ class Promoter:
     # --- what the orchestrator tells it ----------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Once the ledger is open: take up what was running. Raises RegistryError."""
-        registry = await asyncio.to_thread(self._store.read)
+        """Once the ledger is open: take up what was running, finish what a crash cut short. Raises RegistryError."""
+        registry = await asyncio.to_thread(self._store.open)
+        await asyncio.to_thread(remove_leftovers, self._store)
         running = registry.agent(self._agent_id).experiment
         experiment = await asyncio.to_thread(replayed, running, self._logs_dir) if running else None
         self._follow(registry, experiment)
@@ -254,6 +255,11 @@ class Promoter:
                 return None
             if isinstance(move, Register) and move.version in adapters.versions:
                 return None
+            if (
+                isinstance(move, Validate | Reject)
+                and adapters.versions[move.version].state is not AdapterState.TRAINED
+            ):
+                return None  # an operator was faster
             return draft
 
         registry = await asyncio.to_thread(self._store.update, still_right)
