@@ -31,6 +31,8 @@ WINDOW = 512
 ACK_EVERY = 64
 WARM_UP_S = 1.5
 DRAIN_S = 60.0
+SCRAMBLE = 2_654_435_761
+"""A prime: multiples of it, modulo a power of ten, are all different."""
 FLUSH_S = 0.2
 """For the last acks to leave."""
 
@@ -66,7 +68,10 @@ class Client(Protocol):
 
 
 def task_bodies(size: int) -> Iterator[bytes]:
-    """Tasks of exactly `size` bytes of JSON, half of what is free in the input and half in the reference."""
+    """Tasks of exactly `size` bytes of JSON, half of what is free in the input and half in the reference.
+
+    Their ids are in no order, as users' are, so that an index over them gets no help.
+    """
     run = os.urandom(6).hex()
     metadata = Metadata(timestamp=datetime.now(UTC), source="bench")
     empty = Task(task_id=f"{run}-{0:09d}", input="", reference="", metadata=metadata)
@@ -74,7 +79,7 @@ def task_bodies(size: int) -> Iterator[bytes]:
     padded = empty.model_copy(update={"input": "x" * (half + odd), "reference": "x" * half}).encode()
     head, tail = padded.split(f"{0:09d}".encode())
     for number in itertools.count():
-        yield head + f"{number:09d}".encode() + tail
+        yield head + f"{number * SCRAMBLE % 10**9:09d}".encode() + tail
 
 
 class PlainClient:

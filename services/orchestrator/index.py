@@ -15,6 +15,8 @@ from pathlib import Path
 from services.errors import JournalError
 
 SCHEMA_VERSION = 1
+CACHE_KIB = 8192
+"""Pages SQLite keeps in memory. What it reads beyond them lies in the page cache of the kernel."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS tasks (
     sequence INTEGER PRIMARY KEY,
@@ -67,7 +69,7 @@ class TaskIndex:
             raise sqlite3.DatabaseError(f"it has version {version}, this orchestrator knows {SCHEMA_VERSION}")
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = NORMAL")
-        execute("PRAGMA cache_size = -8192")
+        execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         self._db.executescript(SCHEMA)
         execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         execute("BEGIN")
