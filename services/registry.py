@@ -66,7 +66,8 @@ class RegistryStore:
     def change(self, expected_revision: int, draft: DecisionDraft) -> Registry:
         """Decide, if nobody decided anything since `expected_revision`; the registry after it, on disk.
 
-        Raises NotAllowed and RegistryConflict (nothing was written), RegistryError, DiskFull and JournalError.
+        Raises NotAllowed, RegistryConflict (nothing was written), RegistryError, DiskFull and JournalError: should then
+        the decision be in the ledger already, it takes effect with the next change that finds room.
         """
         with turn(self.folder, self._lock_timeout_s):
             registry = self._caught_up()

@@ -252,6 +252,46 @@ def test_a_torn_decision_was_never_made(tmp_path: Path) -> None:
     assert "2026-0" in (tmp_path / "quarantine.jsonl").read_text()
 
 
+DISK_FULL = """
+import resource, sys
+from pathlib import Path
+from schemas.decision import Freeze
+from services.errors import DiskFull
+from services.registry import RegistryStore
+from tests.services.making_decisions import draft
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
+try:
+    RegistryStore(Path(sys.argv[1])).update(lambda registry: draft(Freeze()))
+except DiskFull as error:
+    print(error)
+"""
+
+
+def freeze_with_room_for(folder: Path, size: int) -> str:
+    """What a process says that may write no file longer than `size` bytes."""
+    script = [sys.executable, "-c", DISK_FULL, str(folder), str(size)]
+    return subprocess.run(script, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_full_disk_takes_back_half_a_decision(tmp_path: Path) -> None:
+    # given room for no more than a part of the ledger's next line
+    store = RegistryStore(tmp_path)
+    before = decided(store, *to_canary("v1.0.1"))
+    # when a decision is made, then it fails with a sentence, and was never made
+    assert "can't grow" in freeze_with_room_for(tmp_path, store.ledger.path.stat().st_size + 50)
+    assert store.open() == before
+
+
+def test_a_decision_that_found_no_room_in_the_registry_takes_effect_later(tmp_path: Path) -> None:
+    # given room in the ledger, but not for the registry, which is longer
+    store = RegistryStore(tmp_path)
+    before = decided(store, register("v1.0.1"))
+    assert "can't grow" in freeze_with_room_for(tmp_path, store.path.stat().st_size + 10)
+    # then readers see what was before until there is room
+    assert store.read() == before
+    assert store.open().agent("small").frozen is not None
+
+
 def test_a_hanging_writer_is_named_and_readers_do_not_wait_for_it(tmp_path: Path) -> None:
     store = RegistryStore(tmp_path, lock_timeout_s=0.05)
     hanging = FolderLock(tmp_path)
