@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,9 +38,9 @@ class StandingView:
             self._live.update(self._table(standing))
             return
         for name, stand in standing.items():
-            if self._shown.get(name) != stand:
+            if self._shown.get(name) != _without_numbers(stand):
                 self._console.print(f"{name}: {stand}", markup=False)
-        self._shown = dict(standing)
+        self._shown = {name: _without_numbers(stand) for name, stand in standing.items()}
 
     def _table(self, standing: Standing) -> Table:
         table = Table.grid(padding=(0, 2))
@@ -48,3 +49,8 @@ class StandingView:
             table.add_row(mark, name, "" if stand == "ready" else stand)
         table.add_row("", f"[dim]{time.monotonic() - self._since:.0f} s[/dim]", "")
         return table
+
+
+def _without_numbers(stand: str) -> str:
+    """`since 3 s` and `since 4 s` are the same reason."""
+    return re.sub(r"\d+", "", stand)
