@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from schemas.evidence import ExperimentPlan
 from schemas.interaction import Interaction
 from schemas.task import Task
-from schemas.work import Work
+from schemas.work import Arm, Work
 from services.assignment import Assignment
 from services.experiment import Experiment
 from services.unit import Enrolment, Outcome, mean
@@ -61,15 +61,19 @@ def scorer_of(line: Interaction) -> str | None:
 
 def outcomes(interactions: Iterable[Interaction], experiment_id: str) -> Iterator[tuple[int, Outcome]]:
     """Sequence number and outcome of every task of the experiment whose lines are all there."""
+    for arm, outcome in ended_tasks(line for line in interactions if line.arm.experiment_id == experiment_id):
+        yield arm.sequence, outcome
+
+
+def ended_tasks(interactions: Iterable[Interaction]) -> Iterator[tuple[Arm, Outcome]]:
+    """Arm and outcome of every task whose lines are all there, whatever experiment it belongs to."""
     groups: dict[int, list[Interaction]] = {}
     for line in interactions:
-        if line.arm.experiment_id != experiment_id:
-            continue
         group = groups.setdefault(line.arm.sequence, [])
         group.append(line)
         if len(group) >= line.group_size:
             del groups[line.arm.sequence]
-            yield line.arm.sequence, outcome_of(sorted(group, key=lambda one: one.sample or 0))
+            yield line.arm, outcome_of(sorted(group, key=lambda one: one.sample or 0))
 
 
 def replay(

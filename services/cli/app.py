@@ -12,6 +12,7 @@ from services.cli.commands import (
     demo,
     doctor,
     down,
+    experiment,
     log,
     models,
     result,
@@ -57,3 +58,4 @@ app.add_typer(log.log, name="log")
 app.add_typer(dead_letters.dead_letters, name="dead-letters")
 app.add_typer(models.models, name="models")
 app.add_typer(adapters.adapters, name="adapters")
+app.add_typer(experiment.experiment, name="experiment")
