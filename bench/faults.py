@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import random
 import sys
 import tempfile
@@ -110,6 +111,8 @@ def text(books: dict[str, Any]) -> str:
 
 def main() -> int:
     given = options()
+    for client in ("aiormq", "aio_pika", "pika", "asyncio"):
+        logging.getLogger(client).setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(prefix="ratchet-faults-") as temporary:
         user, restarter, broker_kills = asyncio.run(attack(given, given.folder or Path(temporary)))
     books = found(given, user, restarter, broker_kills)

@@ -44,8 +44,9 @@ def flat(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
         bar("memory", seen[-1].memory_mib / seen[0].memory_mib),
         bar("CPU per task", seen[-1].cpu_ms_per_task / seen[0].cpu_ms_per_task),
     ]
-    found = {"machine": machine(), "marks": [asdict(mark) for mark in seen], "bars": bars}
-    return found, "\n".join([found["machine"], *table(seen), *map(sentence, bars)])
+    on = machine()
+    found = {"machine": on, "marks": [asdict(mark) for mark in seen], "bars": bars}
+    return found, "\n".join([on, *table(seen), *map(sentence, bars)])
 
 
 def at_mark(client: Client, pid: int, mark: int) -> Mark:

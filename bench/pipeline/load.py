@@ -23,9 +23,10 @@ from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.channel import Channel
 
 from bench.pipeline.cpu import cpu_seconds
-from bench.pipeline.hops import RESULTS, TASKS, THREADS
+from bench.pipeline.hops import THREADS
 from schemas import Task
 from schemas.message import Metadata
+from services.topology import RESULTS, TASKS
 
 WINDOW = 512
 ACK_EVERY = 64

@@ -138,5 +138,6 @@ async def under_fire(restarter: Restarter, user: User, *, tasks_per_s: float, re
         for task in (restarting, reading, publishing):
             task.cancel()
         await asyncio.gather(restarting, reading, publishing, return_exceptions=True)
+        await user.close()
         restarter.exit_codes = await asyncio.to_thread(fleet.stop)
     user.ledger.read_logs(fleet.logs)

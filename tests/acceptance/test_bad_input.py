@@ -111,7 +111,7 @@ def test_two_thousand_bad_messages_stop_nothing_and_are_all_kept_with_their_reas
 
 
 NOT_TEXT = b"\xff\xfe"
-ODD_PROPERTIES = {
+ODD_PROPERTIES: dict[str, dict[str, Any]] = {
     "message_id that is not text": {"message_id": NOT_TEXT},
     "reply_to that is not text": {"reply_to": NOT_TEXT},
     "reply_to of nobody": {"reply_to": "nobody", "correlation_id": NOT_TEXT},
@@ -127,7 +127,8 @@ ODD_PROPERTIES = {
 
 def test_odd_properties_neither_stop_a_service_nor_lose_a_task(fleet: Fleet) -> None:
     # given a good and a bad task with each
-    good = {name: {"task_id": f"odd: {name}", "input": name, "metadata": {}} for name in ODD_PROPERTIES}
+    task_ids = {name: f"odd: {name}" for name in ODD_PROPERTIES}
+    good = {name: {"task_id": task_ids[name], "input": name, "metadata": {}} for name in ODD_PROPERTIES}
     pids = fleet.pids
     with channel_to(fleet) as channel:
         # when
@@ -135,7 +136,7 @@ def test_odd_properties_neither_stop_a_service_nor_lose_a_task(fleet: Fleet) -> 
             for body in (json.dumps(good[name]).encode(), f"bad: {name}".encode()):
                 channel.basic_publish("", fleet.namespace + "tasks", body, pika.BasicProperties(**odd))
         letters = taken(channel, fleet.namespace + "dead-letters", len(ODD_PROPERTIES))
-        results = answers(channel, fleet, {task["task_id"] for task in good.values()})
+        results = answers(channel, fleet, set(task_ids.values()))
 
     # then
     assert {body.decode() for body, _ in letters} == {f"bad: {name}" for name in ODD_PROPERTIES}

@@ -10,12 +10,13 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import aio_pika
-from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
+from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
 from aiormq.exceptions import AMQPError, ChannelInvalidStateError
 
 from tests.acceptance.ledger import Ledger
@@ -25,12 +26,47 @@ CONFIRM_S = 15.0
 PAUSE_S = 0.2
 LOOK_EVERY_S = 0.5
 AT_ONCE = 100
+TROUBLES = (AMQPError, ChannelInvalidStateError, OSError, TimeoutError)
 QUEUES_AT_REST = ("tasks", "work.small", "work.small.high", "responses", "responses.draft", "rewards",
                   "retry.5s", "retry.30s", "retry.5m", "dead-letters", "unroutable", "results")  # fmt: skip
 
 
 class Lost(Exception):
     """The connection or channel is gone; whatever had no confirm is in doubt."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A connection with its one channel; closed as a whole."""
+
+    connection: AbstractConnection
+    channel: AbstractChannel
+
+    @classmethod
+    async def open(cls, amqp_url: str) -> Line:
+        """Raises Lost."""
+        with losing():
+            connection = await asyncio.wait_for(aio_pika.connect(amqp_url), CONNECT_S)
+            return cls(connection, await connection.channel(publisher_confirms=True, on_return_raises=True))
+
+    async def close(self) -> None:
+        with suppress(*TROUBLES):
+            await self.connection.close()
+
+
+@contextmanager
+def losing() -> Iterator[None]:
+    """Every way this client has of telling that the connection is gone becomes Lost.
+
+    A lost connection also cancels what waits on it, which must not be taken for the cancellation of this very task.
+    """
+    try:
+        yield
+    except (*TROUBLES, asyncio.CancelledError) as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
+        raise Lost(repr(error)) from error
 
 
 class User:
@@ -42,7 +78,7 @@ class User:
         self._namespace = namespace
         self._samples = samples
         self._prefix = uuid.uuid4().hex[:8]
-        self._channel: AbstractChannel | None = None
+        self._line: Line | None = None
         self._connecting = asyncio.Lock()
         self._answered = asyncio.Event()
 
@@ -78,39 +114,42 @@ class User:
         return json.dumps(fields).encode()
 
     async def _publish_once(self, body: bytes) -> None:
-        channel = await self._open_channel()
+        line = await self._open_line()
         message = aio_pika.Message(body, delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
-        async with losing(channel):
-            publish = channel.default_exchange.publish(message, self._namespace + "tasks", mandatory=True)
+        with losing():
+            publish = line.channel.default_exchange.publish(message, self._namespace + "tasks", mandatory=True)
             await asyncio.wait_for(publish, CONFIRM_S)
 
-    async def _open_channel(self) -> AbstractChannel:
+    async def _open_line(self) -> Line:
         async with self._connecting:
-            if self._channel is None or self._channel.is_closed:
-                self._channel = await self._connect()
-            return self._channel
+            if self._line is None or self._line.channel.is_closed:
+                await self.close()
+                self._line = await Line.open(self._url)
+            return self._line
 
-    async def _connect(self) -> AbstractChannel:
-        async with losing(None):
-            connection = await asyncio.wait_for(aio_pika.connect(self._url), CONNECT_S)
-            return await connection.channel(publisher_confirms=True, on_return_raises=True)
+    async def close(self) -> None:
+        """Of the connection tasks are published on; the other closes with `read_results`."""
+        if self._line is not None:
+            await self._line.close()
 
     async def read_results(self) -> None:
         """Reads until cancelled."""
         while True:
             with suppress(Lost):
-                await self._read_until_lost()
+                await self._read_until_lost(await Line.open(self._url))
             await asyncio.sleep(PAUSE_S)
 
-    async def _read_until_lost(self) -> None:
-        channel = await self._connect()
+    async def _read_until_lost(self, line: Line) -> None:
         gone = asyncio.Event()
-        channel.close_callbacks.add(lambda *_: gone.set())
-        async with losing(channel):
-            await channel.set_qos(prefetch_count=AT_ONCE)
-            queue = await channel.get_queue(self._namespace + "results", ensure=False)
-            await queue.consume(self._on_result)
-            await gone.wait()
+        line.channel.close_callbacks.add(lambda *_: gone.set())
+        try:
+            with losing():
+                await line.channel.set_qos(prefetch_count=AT_ONCE)
+                queue = await line.channel.get_queue(self._namespace + "results", ensure=False)
+                await queue.consume(self._on_result)
+                await gone.wait()
+        finally:
+            await line.close()
 
     async def _on_result(self, message: AbstractIncomingMessage) -> None:
         result = json.loads(message.body)
@@ -121,7 +160,7 @@ class User:
             self.ledger.not_ok[task_id] = f"wrong: {result['response']!r}, score {result['score']}"
         self.ledger.answers[task_id] += 1
         self._answered.set()
-        with suppress(AMQPError, ChannelInvalidStateError, OSError):
+        with suppress(*TROUBLES):
             await message.ack()
 
     async def wait_for_answers(self, timeout_s: float) -> None:
@@ -149,21 +188,3 @@ class User:
             if not left or time.monotonic() > deadline:
                 return left
             await asyncio.sleep(LOOK_EVERY_S)
-
-
-@asynccontextmanager
-async def losing(channel: AbstractChannel | None) -> AsyncIterator[None]:
-    """Every way this client has of telling that the connection is gone becomes Lost, and the connection is closed.
-
-    A lost connection also cancels what waits on it, which must not be taken for the cancellation of this very task.
-    """
-    try:
-        yield
-    except (AMQPError, ChannelInvalidStateError, OSError, TimeoutError, asyncio.CancelledError) as error:
-        task = asyncio.current_task()
-        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-            raise
-        if channel is not None:
-            with suppress(Exception):
-                await channel.close()
-        raise Lost(repr(error)) from error
