@@ -11,7 +11,10 @@ JUDGE_MODEL = "models/judge"
 
 @dataclass(frozen=True, slots=True)
 class FleetOptions:
-    """`replicas` is the number of processes of each agent; ports are TCP ports of this machine."""
+    """`replicas` is the number of processes of each agent; ports are TCP ports of this machine.
+
+    An engine that has nothing to train (echo) goes without a trainer.
+    """
 
     agents: tuple[str, ...] = ("small",)
     replicas: int = 1
@@ -21,10 +24,15 @@ class FleetOptions:
     judge_model: str = JUDGE_MODEL
     port_base: int = 8700
     amqp_port: int = 5673
+    trainer: bool = True
 
     @property
     def agent_processes(self) -> int:
         return len(self.agents) * self.replicas
+
+    @property
+    def with_trainer(self) -> bool:
+        return self.trainer and self.engine != "echo"
 
     @property
     def models_to_make(self) -> bool:

@@ -14,6 +14,7 @@ from services.cli.supervisor_config import Program
 
 FIRST_AGENT = 10
 SCORER = 50
+TRAINER = 60
 DISTRIBUTION_OFFSET = 20_000
 MAPPER_OFFSET = 10_000
 DRAIN_MARGIN_S = 15
@@ -81,8 +82,8 @@ def _check(options: FleetOptions) -> None:
         raise UsageError(
             f"{options.agent_processes} agent processes are more than the {SCORER - FIRST_AGENT} ports for them"
         )
-    if not 1024 <= options.port_base <= 65_535 - SCORER:
-        raise UsageError(f"--port-base must be between 1024 and {65_535 - SCORER}")
+    if not 1024 <= options.port_base <= 65_535 - TRAINER:
+        raise UsageError(f"--port-base must be between 1024 and {65_535 - TRAINER}")
     if not 1024 <= options.amqp_port <= 65_535 - DISTRIBUTION_OFFSET:
         raise UsageError(f"--amqp-port must be between 1024 and {65_535 - DISTRIBUTION_OFFSET}")
 
@@ -102,10 +103,12 @@ def _services(options: FleetOptions) -> list[Program]:
         )
         for position, (agent, replica) in enumerate(names)
     ]
+    trainer = [_service("trainer", "trainer", options.port_base + TRAINER, {})] if options.with_trainer else []
     return [
         _service("orchestrator", "orchestrator", options.port_base, {}),
         *agents,
         _service("scorer", "scorer", options.port_base + SCORER, {}),
+        *trainer,
     ]
 
 

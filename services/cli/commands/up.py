@@ -28,8 +28,11 @@ def up(
     judge_model: Annotated[
         str, typer.Option(envvar="RATCHET_SCORER_LIKELIHOOD_MODEL", help="The bigger model of the likelihood scorer.")
     ] = "models/judge",
-    port_base: Annotated[int, typer.Option(help="HTTP: orchestrator here, agents from +10 on, scorer at +50.")] = 8700,
+    port_base: Annotated[
+        int, typer.Option(help="HTTP: orchestrator here, agents from +10 on, scorer at +50, trainer at +60.")
+    ] = 8700,
     amqp_port: Annotated[int, typer.Option(help="AMQP port of the broker it starts.")] = 5673,
+    trainer: Annotated[bool, typer.Option(help="With a trainer; the echo engine never has one.")] = True,
     timeout: Annotated[float, typer.Option(help="Seconds to wait until all are ready.")] = 180.0,
 ) -> None:
     """Start the fleet on this machine and wait until it works.
@@ -40,7 +43,7 @@ def up(
     from services.cli.launch import launch
 
     names = tuple(name.strip() for name in agents.split(",") if name.strip())
-    options = FleetOptions(names, replicas, engine, scorer, model, judge_model, port_base, amqp_port)
+    options = FleetOptions(names, replicas, engine, scorer, model, judge_model, port_base, amqp_port, trainer)
     record = launch(options, os.environ.get("RATCHET_AMQP_URL"), timeout, insist=_any_typed(ctx))
     _say_where(record, options)
 

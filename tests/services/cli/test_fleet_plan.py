@@ -27,7 +27,16 @@ def test_each_service_has_its_port_and_agents_are_counted_from_ten_on() -> None:
         9012: "agent-coder-1",
         9013: "agent-coder-2",
         9050: "scorer",
+        9060: "trainer",
     }
+
+
+def test_there_is_a_trainer_unless_it_is_left_out_or_has_nothing_to_train() -> None:
+    def names(**options: object) -> list[str]:
+        return [program.name for program in plan(**options).services]
+
+    assert names() == ["orchestrator", "agent-small", "scorer", "trainer"]
+    assert names(trainer=False) == names(engine="echo") == ["orchestrator", "agent-small", "scorer"]
 
 
 def test_a_named_broker_is_used_and_none_started() -> None:
