@@ -14,6 +14,7 @@ from services.adapter_states import entry_of, moved
 from services.errors import NotAllowed
 
 Verdict = Literal["promoted", "settled", "rolled_back", "inconclusive", "aborted"]
+WITHOUT_A_WINNER = {"inconclusive": AdapterState.INCONCLUSIVE, "aborted": AdapterState.ABORTED}
 
 
 def changed(agent: AgentAdapters, **changes: Any) -> AgentAdapters:
@@ -142,7 +143,7 @@ def roll_back(agent: AgentAdapters, move: RollBack, decision: Decision) -> Agent
 def conclude(agent: AgentAdapters, move: Conclude, decision: Decision) -> AgentAdapters:
     """Of a canary, the candidate leaves; of a probation, the primary stays on probation until settled."""
     _running(agent, move.experiment_id)
-    states = {agent.candidate: AdapterState(move.verdict)} if agent.candidate else {}
+    states = {agent.candidate: WITHOUT_A_WINNER[move.verdict]} if agent.candidate else {}
     return changed(
         agent,
         versions=_restated(agent, states, decision, move.verdict),

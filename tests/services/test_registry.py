@@ -277,8 +277,10 @@ def test_a_full_disk_takes_back_half_a_decision(tmp_path: Path) -> None:
     # given room for no more than a part of the ledger's next line
     store = RegistryStore(tmp_path)
     before = decided(store, *to_canary("v1.0.1"))
-    # when a decision is made, then it fails with a sentence, and was never made
-    assert "can't grow" in freeze_with_room_for(tmp_path, store.ledger.path.stat().st_size + 50)
+    size = store.ledger.path.stat().st_size
+    # when a decision is made, then it fails with a sentence, and was never made: no piece of it stays
+    assert "can't grow" in freeze_with_room_for(tmp_path, size + 50)
+    assert store.ledger.path.stat().st_size == size
     assert store.open() == before
 
 
