@@ -16,6 +16,7 @@ from schemas.adapter_report import AdapterReport
 from schemas.adapter_trained import AdapterTrained
 from schemas.interaction import Interaction
 from schemas.work import Arm, Work
+from services.adapter_retention import remove_leftovers
 from services.bus import Bus, Delivery, opened
 from services.errors import Reject
 from services.folder_lock import FolderLock
@@ -93,7 +94,7 @@ class Orchestrator:
             self._intake.ask,
             self._own_tasks,
             adapters_dir=settings.adapters_dir,
-            max_rank=settings.max_lora_rank,
+            max_rank=settings.adapter_max_rank,
             margin=settings.golden_margin,
             timeout_s=settings.validation_timeout_s,
             seconds=monotonic,
@@ -135,7 +136,7 @@ class Orchestrator:
         await self._become_leader()
         for task_id in await self._ledger.open():
             self._settler.owe(task_id)
-        await asyncio.to_thread(self._store.open)
+        await asyncio.to_thread(self._take_up_registry)
         for promoter in self._promoters.values():
             await promoter.start()
         for anchors in self._anchors.values():
@@ -212,6 +213,10 @@ class Orchestrator:
         if self._standby:
             log.info("took-over", "the other orchestrator is gone; this one takes over")
         self._standby = False
+
+    def _take_up_registry(self) -> None:
+        self._store.open()
+        remove_leftovers(self._store)
 
     def _count_open_works(self) -> None:
         for body in self._ledger.index.open_works():

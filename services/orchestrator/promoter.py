@@ -21,7 +21,7 @@ from schemas.registry import AdapterEntry, Registry
 from schemas.work import Work
 from services.adapter_manifest import version_key
 from services.adapter_publish import registration
-from services.adapter_retention import drained, remove_leftovers, to_archive
+from services.adapter_retention import drained, to_archive
 from services.errors import AdapterError, NotAllowed
 from services.experiment import Experiment
 from services.experiment_replay import plan_of, replayed
@@ -82,8 +82,7 @@ class Promoter:
 
     async def start(self) -> None:
         """Once the ledger is open: take up what was running, finish what a crash cut short. Raises RegistryError."""
-        registry = await asyncio.to_thread(self._store.open)
-        await asyncio.to_thread(remove_leftovers, self._store)
+        registry = await asyncio.to_thread(self._store.read)
         running = registry.agent(self._agent_id).experiment
         experiment = await asyncio.to_thread(replayed, running, self._logs_dir) if running else None
         self._follow(registry, experiment)

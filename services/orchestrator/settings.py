@@ -32,7 +32,6 @@ class OrchestratorSettings(FleetSettings):
         0, ge=0, description="Ask for a training after so many new groups with something to learn from; 0: never."
     )
     train_every_s: float = Field(0.0, ge=0, description="Ask for a training every so many seconds; 0: never.")
-    max_lora_rank: int = Field(64, ge=1, le=512, description="Largest LoRA rank the engines take.")
     golden_margin: float = Field(
         0.05, ge=0, le=1, description="How far below its parent's mean score a candidate's may be on the golden set."
     )
