@@ -32,6 +32,7 @@ from services.orchestrator.intake import Intake
 from services.orchestrator.ledger import Ledger
 from services.orchestrator.own_tasks import OwnTasks
 from services.orchestrator.promoter import Promoter
+from services.orchestrator.queue_gauges import QueueGauges
 from services.orchestrator.replicas import Replicas
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.settler import Settler
@@ -49,6 +50,7 @@ STANDBY_POLL_S = 0.2
 COMMIT_EVERY_S = 0.5
 SWEEP_EVERY_S = 1.0
 TURN_EVERY_S = 0.25
+GAUGES_EVERY_S = 5.0
 SWEEP_AT_ONCE = 500
 
 
@@ -79,6 +81,7 @@ class Orchestrator:
         self._replicas = {agent: Replicas() for agent in settings.agents}
         self._promoters = {agent: self._promoter(one) for agent, one in arms.items()}
         self._anchors = {agent: self._anchors_of(promoter) for agent, promoter in self._promoters.items()}
+        self._gauges = QueueGauges(bus, settings.topology.names)
         self._standby = False
         self._troubles: dict[str, str] = {}
         self._clocks: list[asyncio.Task[None]] = []
@@ -146,6 +149,7 @@ class Orchestrator:
         self._clocks = [
             self._clock("index-commit", self._commit, COMMIT_EVERY_S),
             self._clock("deadline-sweep", self._sweep, SWEEP_EVERY_S),
+            self._clock("queue-gauges", self._gauges.refresh, GAUGES_EVERY_S),
             *(self._clock(f"adapters-{name}", one.turn, TURN_EVERY_S) for name, one in self._promoters.items()),
         ]
         if self._settings.anchor_every_s:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from prometheus_client import REGISTRY
+
 from schemas import Task
 from services.bus import Delivery
+from services.orchestrator.queue_gauges import QueueGauges
 from tests.services.orchestrator.house import House, answered, house, scored, settled, until
 
 
@@ -54,3 +57,15 @@ async def test_a_work_that_may_never_have_left_is_sent_again_when_the_task_comes
         await intake(again)
 
         assert len(await second.work()) == len(second.assigned()) == 1
+
+
+async def test_the_depth_of_every_queue_is_on_the_metrics(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x"))
+        await fleet.work()
+        gauges = QueueGauges(fleet.bus, fleet.settings.topology.names)
+
+        await gauges.refresh()
+
+        assert REGISTRY.get_sample_value("ratchet_queue_messages", {"queue": "work.small"}) == 1
+        assert REGISTRY.get_sample_value("ratchet_queue_consumers", {"queue": "tasks"}) == 1
