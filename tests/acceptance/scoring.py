@@ -1,0 +1,22 @@
+"""A scorer for a fleet of echoes: how good an answer is, is a table from the version that gave it.
+
+The table is the environment variable QUALITY: JSON, version → mean score.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zlib
+
+NOISE = 0.1
+
+_QUALITY: dict[str, float] = json.loads(os.environ.get("QUALITY", "{}"))
+_SERVED_NAME = re.compile(r"\w+-(v\d+\.\d+\.\d+)-[0-9a-f]{8}: ")
+
+
+def by_version(prompt: object, answer: str, reference: str | None, criteria: str | None) -> float:
+    """The echo engine puts the adapter's served name before its answer; the noise is that of the text."""
+    match = _SERVED_NAME.match(answer)
+    return _QUALITY[match.group(1) if match else "v1.0.0"] + NOISE * (zlib.crc32(answer.encode()) / 2**31 - 1.0)
