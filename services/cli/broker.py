@@ -85,10 +85,14 @@ class LocalBroker:
     @property
     def command(self) -> list[str]:
         """Raises BusError with what to type where RabbitMQ is not installed."""
+        return [str(self.require_installed() / "rabbitmq-server")]
+
+    def require_installed(self) -> Path:
+        """The folder of its programs. Raises BusError with what to type where RabbitMQ is not installed."""
         folder = server_folder()
         if folder is None:
             raise BusError(INSTALL_SENTENCE)
-        return [str(folder / "rabbitmq-server")]
+        return folder
 
     @property
     def environment(self) -> dict[str, str]:

@@ -32,11 +32,17 @@ class FleetStart:
     say: Callable[[str], None]
     show: Callable[[Standing], None]
 
-    def start(self, plan: FleetPlan, options: FleetOptions, settings: FleetSettings, timeout_s: float) -> FleetRecord:
-        """Raises CommandError, BusError or TimedOut, after having stopped what it started."""
-        self._stop_leftovers()
+    def make_way(self, plan: FleetPlan) -> None:
+        """Find out, before anything that takes time, what would keep it from starting.
+
+        Raises BusError for a broker that is not installed or does not answer, CommandError for a taken port.
+        """
         self._check_broker(plan)
+        self._stop_leftovers()
         require_free(plan.ports)
+
+    def start(self, plan: FleetPlan, options: FleetOptions, settings: FleetSettings, timeout_s: float) -> FleetRecord:
+        """After `make_way`. Raises CommandError, BusError or TimedOut, after having stopped what it started."""
         self._write_config(plan)
         process = start_supervisord(self.folder, plan.environment)
         record = self._record(process.pid, plan, options, settings)
@@ -74,10 +80,11 @@ class FleetStart:
             self.say(f"stopped what an earlier fleet had left behind: {', '.join(left)}")
 
     def _check_broker(self, plan: FleetPlan) -> None:
-        """A broker that is not ours must answer now."""
+        """A broker of our own must be installed; another must answer now."""
         if plan.broker is None:
             with connected(plan.amqp_url):
                 return
+        plan.broker.require_installed()
 
     def _write_config(self, plan: FleetPlan) -> None:
         self.folder.root.mkdir(parents=True, exist_ok=True)

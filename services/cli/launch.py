@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from services.cli.console import err, say
@@ -14,6 +16,7 @@ from services.cli.fleet_start import FleetStart
 from services.cli.models_make import make_models
 from services.cli.standing_view import StandingView
 from services.cli.supervisord import Supervisor
+from services.folder_lock import FolderLock
 from services.settings import FleetSettings
 
 MODELS_FOLDER = Path("models")
@@ -25,6 +28,13 @@ def launch(options: FleetOptions, amqp_url: str | None, timeout_s: float, *, ins
     A fleet that is up already keeps its options; where others are insisted on, that is an error.
     """
     folder = FleetFolder.here()
+    with _alone(folder):
+        return _launch(folder, options, amqp_url, timeout_s, insist=insist)
+
+
+def _launch(
+    folder: FleetFolder, options: FleetOptions, amqp_url: str | None, timeout_s: float, *, insist: bool
+) -> FleetRecord:
     settings = FleetSettings.read()
     view = StandingView(err)
     start = FleetStart(folder, say, view.show)
@@ -34,6 +44,7 @@ def launch(options: FleetOptions, amqp_url: str | None, timeout_s: float, *, ins
             raise CommandError("a fleet with other options is up here: `ratchet down` first, or `ratchet status`")
         return _complete(record, start, view, settings.drain_grace_s, timeout_s)
     plan = plan_fleet(options, folder.broker, amqp_url, settings.drain_grace_s)
+    start.make_way(plan)
     if options.models_to_make:
         say("making the models (about a minute, once) …")
         make_models(MODELS_FOLDER, say)
@@ -41,10 +52,22 @@ def launch(options: FleetOptions, amqp_url: str | None, timeout_s: float, *, ins
         return start.start(plan, options, settings, timeout_s)
 
 
-def is_up() -> bool:
-    """Whether a fleet that was started here is running."""
+@contextmanager
+def _alone(folder: FleetFolder) -> Iterator[None]:
+    """Raises CommandError while another process starts this fleet."""
+    lock = FolderLock(folder.root)
+    if not lock.try_acquire():
+        raise CommandError(f"another process is starting this fleet ({lock.holder()}): wait for it")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def running_options() -> FleetOptions | None:
+    """Those of the fleet that was started here and is running; None if none is."""
     record = FleetFolder.here().record()
-    return record is not None and supervisor_process(record) is not None
+    return record.options if record and supervisor_process(record) else None
 
 
 def _complete(

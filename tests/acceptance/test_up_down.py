@@ -172,7 +172,9 @@ def test_a_service_that_can_t_start_is_reported_with_its_reason_and_nothing_is_l
     ratchet = Ratchet(tmp_path, {"RATCHET_AMQP_URL": amqp_url, "RATCHET_NAMESPACE": "never-up."})
     base = str(free_base())
 
-    ran = ratchet("up", "--engine", "no-such-engine", "--scorer", "verifier:exact", "--port-base", base)
+    ports = ("--port-base", base)
+
+    ran = ratchet("up", "--engine", "no-such-engine", "--scorer", "verifier:exact", "--no-trainer", *ports)
 
     assert ran.code == 1
     assert "agent-small keeps ending" in ran.err

@@ -12,6 +12,7 @@ import typer
 if TYPE_CHECKING:
     from services.cli.demo_report import DemoReport
     from services.cli.demo_run import DemoPlan
+    from services.cli.fleet_options import FleetOptions
 
 
 def demo(
@@ -31,13 +32,13 @@ def demo(
     from services.cli.demo_run import DemoPlan
     from services.cli.exit_codes import ExitCode
     from services.cli.fleet_options import FleetOptions
-    from services.cli.launch import is_up, land, launch
+    from services.cli.launch import land, launch, running_options
 
-    was_up = is_up()
-    launch(
-        FleetOptions(port_base=port_base, amqp_port=amqp_port), os.environ.get("RATCHET_AMQP_URL"), timeout, insist=True
-    )
-    stays = keep or was_up
+    options = FleetOptions(port_base=port_base, amqp_port=amqp_port, trainer=False)
+    running = running_options()
+    _require_same_models(running or options, options)
+    launch(options, os.environ.get("RATCHET_AMQP_URL"), timeout, insist=False)
+    stays = keep or running is not None
     try:
         report = _run(DemoPlan(tasks, samples, seed, timeout))
         _print(report, as_json=json)
@@ -47,6 +48,16 @@ def demo(
     _say_next(stays=stays)
     if not report.sound:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _require_same_models(running: FleetOptions, wanted: FleetOptions) -> None:
+    """The report speaks of a small model that a bigger one scores: a fleet that is up must be such a one."""
+    from services.cli.exit_codes import CommandError
+
+    names = ("engine", "model", "scorer", "judge_model")
+    differing = [name for name in names if getattr(running, name) != getattr(wanted, name)]
+    if differing:
+        raise CommandError(f"the fleet that is up here differs in {', '.join(differing)}: `ratchet down` first")
 
 
 def _run(plan: DemoPlan) -> DemoReport:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from services.folder_lock import FolderLock
 from tests.acceptance.ratchet_command import REPOSITORY, Ran, Ratchet
 
 HEAVY = ("torch", "transformers", "peft", "pika", "pydantic", "psutil", "prometheus_client", "supervisor", "httpx")
@@ -103,6 +104,17 @@ def test_an_unknown_task_exits_with_one(ratchet: Ratchet) -> None:
 
     assert ran.code == 1
     assert is_a_sentence(ran)
+
+
+def test_a_fleet_is_started_by_one_process_at_a_time(ratchet: Ratchet) -> None:
+    lock = FolderLock(ratchet.folder / ".ratchet")
+    assert lock.try_acquire()
+
+    ran = ratchet("up", "--engine", "echo", "--scorer", "verifier:exact")
+
+    lock.release()
+    assert ran.code == 1
+    assert "another process is starting this fleet" in ran.err
 
 
 def test_down_where_nothing_is_up_is_no_error(ratchet: Ratchet) -> None:
