@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from schemas.evidence import Evidence
 from schemas.interaction import Interaction
 from schemas.registry import AgentAdapters
 
@@ -30,6 +31,7 @@ trainings = Counter("ratchet_trainings_total", "Training runs that ended.", ["ag
 primary_version = Gauge("ratchet_primary_adapter", "1 for the version that is the primary.", ["agent", "version"])
 experiment_e_value = Gauge("ratchet_experiment_e_value", "Evidence in the running experiment.", ["agent", "test"])
 experiment_share = Gauge("ratchet_experiment_share", "Share of the treatment in the running experiment.", ["agent"])
+experiment_units = Gauge("ratchet_experiment_units", "Finished units of the running experiment.", ["agent", "arm"])
 judge_drift = Gauge("ratchet_judge_drift", "Mean change of the anchors' scores since they were taken.", ["agent"])
 swap_seconds = Gauge("ratchet_swap_seconds", "From a decision to the first answer of the new primary.", ["agent"])
 decisions = Counter("ratchet_decisions_total", "Decisions about adapters.", ["agent", "move"])
@@ -67,3 +69,22 @@ def show_primary(agent_id: str, adapters: AgentAdapters) -> None:
     """One series per version, 1 for the primary."""
     for version in adapters.versions:
         primary_version.labels(agent_id, version).set(version == adapters.primary)
+
+
+def show_experiment(agent_id: str, evidence: Evidence | None) -> None:
+    """Of the experiment that runs; without one there are no such series."""
+    if evidence is None:
+        _forget_experiment(agent_id)
+        return
+    experiment_share.labels(agent_id).set(evidence.share)
+    experiment_units.labels(agent_id, "treatment").set(evidence.candidate.units)
+    experiment_units.labels(agent_id, "control").set(evidence.primary.units)
+    experiment_e_value.labels(agent_id, "gain").set(evidence.gain_score)
+    experiment_e_value.labels(agent_id, "success_kept").set(evidence.gain_success)
+    experiment_e_value.labels(agent_id, "harm").set(evidence.harm)
+    experiment_e_value.labels(agent_id, "sample_ratio").set(evidence.sample_ratio)
+
+
+def _forget_experiment(agent_id: str) -> None:
+    for gauge in (experiment_share, experiment_units, experiment_e_value):
+        gauge.remove_by_labels({"agent": agent_id})

@@ -129,6 +129,7 @@ class Promoter:
         await self._start_experiment()
         await self._training.ask_if_due(allowed=self._may_train(), primary=self.arms.adapters.primary)
         await self._retire()
+        self._show()
         if self._seconds() - self._announced_at > ANNOUNCE_EVERY_S:
             await self._announce()
 
@@ -137,6 +138,10 @@ class Promoter:
             self._validation.cancel()
             await asyncio.gather(self._validation, return_exceptions=True)
 
+    def _show(self) -> None:
+        experiment = self.arms.experiment
+        metrics.show_experiment(self._agent_id, experiment.evidence if experiment else None)
+
     async def _read_registry(self) -> None:
         registry = await asyncio.to_thread(self._store.read)
         if registry.revision != self._announcer.revision:
@@ -144,6 +149,9 @@ class Promoter:
             await self._announce()
 
     def _follow(self, registry: Registry, experiment: Experiment | None) -> None:
+        """Never backwards: of two reads at the same time the older may come back last."""
+        if registry.revision < self._announcer.revision:
+            return
         self._announcer.revision = registry.revision
         self.arms.follow(registry.agent(self._agent_id), experiment)
         metrics.show_primary(self._agent_id, self.arms.adapters)
@@ -248,7 +256,11 @@ class Promoter:
             | {"evidence": proof}
         )
 
+        decided = False
+
         def still_right(registry: Registry) -> DecisionDraft | None:
+            nonlocal decided
+            decided = False
             adapters = registry.agent(self._agent_id)
             if running is not None and adapters.experiment != running:
                 return None
@@ -259,9 +271,11 @@ class Promoter:
                 and adapters.versions[move.version].state is not AdapterState.TRAINED
             ):
                 return None  # an operator was faster
+            decided = True
             return draft
 
         registry = await asyncio.to_thread(self._store.update, still_right)
+        metrics.decisions.labels(self._agent_id, move.kind).inc(decided)
         self._follow(registry, self._experiment_of(registry))
         await self._announce(event, getattr(move, "version", None), reason)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from prometheus_client import REGISTRY
+
 from schemas import Task, TrainRequest
 from schemas.decision import DecisionDraft, Freeze, Unfreeze
 from schemas.reward import ScorerIdentity
@@ -28,12 +30,14 @@ async def test_a_better_adapter_is_promoted_by_live_traffic_and_settles_after_it
 
         await house.traffic(stop_when=lambda: house.adapters.primary == version)
         await house.traffic(stop_when=lambda: house.state(version) == "stable")
+        settled_after = house.submitted
+        await house.traffic(stop_when=lambda: house.submitted > settled_after)
 
         assert kinds(house) == ["register", "validate", "start_experiment", "promote", "settle"]
         promote = next(d for d, _ in house.store.ledger.read() if d.move.kind == "promote")
         assert promote.evidence["evidence"]["gain_score"] >= 20
         assert house.adapters.previous == "v1.0.0"
-        assert {line.adapter_version for line in house.logged()[-8:]} <= {version}
+        assert {line.adapter_version for line in house.logged()[-8:]} == {version}
 
 
 async def test_a_worse_adapter_is_rolled_back_after_few_of_its_answers(tmp_path: Path) -> None:
@@ -215,3 +219,21 @@ async def test_a_scorer_of_another_name_renews_the_anchors(tmp_path: Path) -> No
 
         assert [json.loads(line)["score"] for line in anchors.read_text().splitlines()] == [0.1] * 16
         assert all("verifier:exact@2" in line for line in anchors.read_text().splitlines())
+
+
+async def test_the_running_experiment_is_on_the_metrics_and_gone_after_it(tmp_path: Path) -> None:
+    def shown(name: str, **labels: str) -> float | None:
+        return REGISTRY.get_sample_value(name, {"agent": AGENT, **labels})
+
+    async with learning_house(tmp_path, {"v1.0.0": 0.4, "v1.0.1": 0.8}, **QUICK | {"probation_units": 0}) as house:
+        promotions = shown("ratchet_decisions_total", move="promote") or 0.0
+        version = await house.trained()
+        await house.reach(version, "canary")
+        await until(lambda: shown("ratchet_experiment_share") == 0.05)
+
+        await house.traffic(stop_when=lambda: (shown("ratchet_experiment_units", arm="control") or 0) > 20)
+        assert shown("ratchet_experiment_e_value", test="gain") is not None
+
+        await house.traffic(stop_when=lambda: house.adapters.primary == version)
+        await until(lambda: shown("ratchet_experiment_share") is None)
+        assert shown("ratchet_decisions_total", move="promote") == promotions + 1
