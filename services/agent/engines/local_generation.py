@@ -32,6 +32,7 @@ class LocalGenerator:
 
     def __init__(self, language_model: LanguageModel, adapters: PeftAdapters, interrupted: threading.Event) -> None:
         self._lm = language_model
+        self._end_ids = language_model.end_ids
         self._adapters = adapters
         self._interrupted = interrupted
 
@@ -80,7 +81,7 @@ class LocalGenerator:
                 logits_processor=[sampler],
                 stopping_criteria=[RowLimits(length, limits, self._interrupted, self._lm.device)],
                 pad_token_id=self._lm.tokenizer.pad_token_id,
-                eos_token_id=sorted(self._lm.end_ids),
+                eos_token_id=sorted(self._end_ids),
             )
         except RuntimeError as error:
             raise EngineError(
@@ -98,7 +99,7 @@ class LocalGenerator:
 
     def _sample(self, tokens: list[int], logprobs: list[float], limit: int) -> Sample:
         """Cut after the first end token, which belongs to the completion, or at the limit."""
-        ends = (position for position, token in enumerate(tokens[:limit]) if token in self._lm.end_ids)
+        ends = (position for position, token in enumerate(tokens[:limit]) if token in self._end_ids)
         end = next(ends, None)
         length = limit if end is None else end + 1
         finish_reason: FinishReason = "length" if end is None else "stop"

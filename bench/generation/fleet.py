@@ -1,0 +1,133 @@
+"""The agent as its own process: Work is published straight to its queue, Responses are read back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+
+import httpx
+import psutil
+
+from bench.generation.workload import Rate, Workload, tokens
+from schemas.response import Response
+from schemas.work import Arm, Work
+from services.agent.settings import AgentSettings
+from services.bus import Delivery
+from services.cli.broker import free_port
+from services.rabbitmq import RabbitBus
+from services.topology import RESPONSES, work_queue
+
+READY_TIMEOUT_S = 300.0
+
+
+@asynccontextmanager
+async def agent_process(settings: AgentSettings, log: Path) -> AsyncIterator[psutil.Process]:
+    """Runs while the block does; begins when /readyz says so. Its log goes to the file."""
+    port = free_port()
+    environment = os.environ | _environment(settings) | {"RATCHET_AGENT_HTTP_PORT": str(port)}
+    with log.open("w") as output:
+        command = (sys.executable, "-m", "services.agent")
+        process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=output, stderr=output)
+    try:
+        await _until_ready(port, process, log)
+        yield psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+def _environment(settings: AgentSettings) -> dict[str, str]:
+    return {
+        "RATCHET_AMQP_URL": settings.amqp_url.get_secret_value(),
+        "RATCHET_NAMESPACE": settings.namespace,
+        "RATCHET_AGENT_ENGINE": settings.agent_engine,
+        "RATCHET_AGENT_MODEL": settings.agent_model,
+        "RATCHET_AGENT_MAX_BATCH": str(settings.agent_max_batch),
+        "RATCHET_AGENT_PREFETCH": str(settings.agent_prefetch),
+    }
+
+
+async def _until_ready(port: int, process: asyncio.subprocess.Process, log: Path) -> None:
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        while time.monotonic() < deadline and process.returncode is None:
+            try:
+                if (await client.get("/readyz")).is_success:
+                    return
+            except httpx.TransportError:
+                pass
+            await asyncio.sleep(0.2)
+    raise RuntimeError(f"the agent did not get ready: see {log}")
+
+
+class Client:
+    """Keeps a number of tasks on their way and counts the tokens that come back."""
+
+    def __init__(self, settings: AgentSettings, agent: psutil.Process) -> None:
+        self._settings = settings
+        self._agent = agent
+        self._bus = RabbitBus.from_settings(settings, name="bench")
+        self._numbers = count()
+        self._answered = asyncio.Semaphore(0)
+        self._tokens = 0
+
+    async def __aenter__(self) -> Client:
+        await self._bus.start()
+        await self._bus.consume(RESPONSES, self._count, prefetch=1000)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self._bus.stop(5.0)
+
+    async def _count(self, delivery: Delivery) -> None:
+        response = Response.decode(delivery.body)
+        if response.error:
+            raise RuntimeError(response.error)
+        self._tokens += tokens(response.samples)
+        self._answered.release()
+
+    async def rate(self, workload: Workload, in_flight: int, seconds: float) -> Rate:
+        """Measured once as many answers came back as are on their way: then every queue is as full as it gets."""
+        for _ in range(in_flight):
+            await self._publish(workload)
+        await self._keep_going(workload, in_flight)
+        begun, cpu, before = time.perf_counter(), self._cpu_s(), self._tokens
+        while time.perf_counter() < begun + seconds:
+            await self._keep_going(workload, 1)
+        rate = Rate(self._tokens - before, time.perf_counter() - begun, self._cpu_s() - cpu)
+        for _ in range(in_flight):
+            await self._answered.acquire()
+        return rate
+
+    def _cpu_s(self) -> float:
+        used = self._agent.cpu_times()
+        return float(used.user + used.system)
+
+    async def _keep_going(self, workload: Workload, answers: int) -> None:
+        for _ in range(answers):
+            await self._answered.acquire()
+            await self._publish(workload)
+
+    async def _publish(self, workload: Workload) -> None:
+        number, now = next(self._numbers), datetime.now(UTC)
+        work = Work(
+            task_id=f"bench-{number}",
+            input=workload.prompts(number // workload.concurrency)[number % workload.concurrency],
+            agent_id=self._settings.agent_id,
+            deadline=now + timedelta(hours=1),
+            arm=Arm(sequence=number),
+            sampling=workload.sampling,
+            admitted_at=now,
+        )
+        queue = work_queue(self._settings.agent_id)
+        await self._bus.publish(queue, work.encode(), type=Work.TYPE, message_id=work.task_id)

@@ -1,0 +1,55 @@
+"""What the agent does with its settings before it touches a broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from services.agent.engines.echo import EchoEngine
+from services.agent.engines.registry import make_engine
+from services.agent.settings import AgentSettings
+from services.errors import SettingsError
+
+
+def test_an_engine_is_found_by_its_name(settings: AgentSettings) -> None:
+    assert isinstance(make_engine(settings), EchoEngine)
+
+
+def test_an_unknown_engine_is_refused_with_those_there_are(settings: AgentSettings) -> None:
+    with pytest.raises(
+        SettingsError, match=r"'quantum': no such engine; installed are \['echo', 'transformers', 'vllm'\]"
+    ):
+        make_engine(settings.model_copy(update={"agent_engine": "quantum"}))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "sentence"),
+    [
+        ("RATCHET_AGENT_ENGINE", "quantum", "no such engine"),
+        ("RATCHET_AGENT_ID", "unheard-of", "a queue nobody fills"),
+        ("RATCHET_AGENT_MAX_BATCH", "0", "RATCHET_AGENT_MAX_BATCH"),
+    ],
+)
+def test_settings_that_can_not_work_end_the_process_with_a_sentence(variable: str, value: str, sentence: str) -> None:
+    environment = os.environ | {variable: value}
+    run = subprocess.run(
+        [sys.executable, "-m", "services.agent"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert run.returncode == 1
+    line = json.loads(run.stdout.splitlines()[-1])
+    assert (line["level"], line["service"]) == ("ERROR", "agent")
+    assert sentence in line["message"]
+
+
+def test_the_front_door_does_not_import_torch_before_an_engine_needs_it() -> None:
+    check = "import sys, services.agent.__main__; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], timeout=60, check=False).returncode == 0
