@@ -15,6 +15,7 @@ from services.cli.commands import (
     experiment,
     log,
     models,
+    report,
     result,
     schema,
     status,
@@ -53,6 +54,7 @@ app.command()(result.result)
 app.command()(status.status)
 app.command()(watch.watch)
 app.command()(doctor.doctor)
+app.command()(report.report)
 app.command()(schema.schema)
 app.add_typer(log.log, name="log")
 app.add_typer(dead_letters.dead_letters, name="dead-letters")

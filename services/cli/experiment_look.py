@@ -44,15 +44,15 @@ def looked_at(record: ExperimentRecord, logs_dir: Path) -> ExperimentLook:
 def looks_at(records: Iterable[ExperimentRecord], logs_dir: Path) -> list[ExperimentLook]:
     """All of them in one pass over the logs; where that fails, one by one, so that one old one spoils no other."""
     asked = list(records)
-    readable = [record for record in asked if _plan(record) is not None]
+    plans = {record.experiment_id: _plan(record) for record in asked}
     try:
-        state = replayed_together([record.running for record in readable], logs_dir)
+        state = replayed_together([record.running for record in asked if plans[record.experiment_id]], logs_dir)
     except JournalError as error:
         if len(asked) == 1:
             return [_unread(asked[0], str(error))]
-        return [looks_at([record], logs_dir)[0] for record in asked]
+        return [looked_at(record, logs_dir) for record in asked]
     return [
-        _read(record, state[record.experiment_id]) if record in readable else _unread(record, _foreign(record))
+        _read(record, state[record.experiment_id]) if plans[record.experiment_id] else _unread(record, _foreign(record))
         for record in asked
     ]
 
