@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -45,24 +46,26 @@ _stages = {
 }
 
 
+@cache
+def _of_version(agent_id: str, adapter_version: str) -> tuple[Counter, Histogram]:
+    """The two series of a version. Looking labels up costs more than counting."""
+    return samples_logged.labels(agent_id, adapter_version), sample_score.labels(agent_id, adapter_version)
+
+
 def count_samples(lines: Sequence[Interaction]) -> None:
     """These lines of one task were logged."""
     first = lines[0]
     if first.sample is None:
         return
-    samples_logged.labels(first.agent_id, first.adapter_version).inc(len(lines))
-    scores = sample_score.labels(first.agent_id, first.adapter_version)
+    logged, scores = _of_version(first.agent_id, first.adapter_version)
+    logged.inc(len(lines))
     for line in lines:
         if line.score is None:
             samples_unscored.labels(first.agent_id, line.score_status or "unscorable").inc()
         else:
             scores.observe(line.score)
-    latencies = first.latencies
-    _stages["queue"].observe(latencies.queue_s)
-    _stages["generate"].observe(latencies.generate_s)
-    _stages["score_queue"].observe(latencies.score_queue_s)
-    _stages["score"].observe(latencies.score_s)
-    _stages["total"].observe(latencies.total_s)
+    for stage, seconds in _stages.items():
+        seconds.observe(getattr(first.latencies, f"{stage}_s"))
 
 
 def show_primary(agent_id: str, adapters: AgentAdapters) -> None:
