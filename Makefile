@@ -31,6 +31,9 @@ bench: setup  ## The benchmarks the README quotes; each prints ratios.
 	$(BIN)/python -m bench.journal
 	$(BIN)/python -m bench.decision
 
+vllm-test: setup  ## The vllm engine against a real vLLM on the CPU: the first time it installs 3 GB into .venv-vllm.
+	tests/integration/vllm_test.sh
+
 clean:  ## Stop the fleet and remove what set-up and runs left, except logs and adapters.
 	-test -x $(BIN)/ratchet && $(BIN)/ratchet down
 	rm -rf .venv .ratchet .pytest_cache .mypy_cache .ruff_cache .hypothesis

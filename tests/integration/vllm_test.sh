@@ -3,7 +3,7 @@
 # normal tests replay. The first run installs 3 GB; then about five minutes on two cores.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-python=${PYTHON:-.venv/bin/python} port=${PORT:-8711}
+python=.venv/bin/python port=${PORT:-8711}
 work=$(mktemp -d)
 "$python" -m tests.services.agent.tiny_model "$work/model"
 
