@@ -123,7 +123,11 @@ def _training(runs: Sequence[TrainingRun]) -> Markup:
 
 def _run(run: TrainingRun) -> Markup:
     charts = [
-        tag("div", tag("p", CURVE_NAMES[name], class_="caption"), line_chart(points, name))
+        tag(
+            "div",
+            tag("p", f"{CURVE_NAMES[name]}, {points[-1][1]:.4g} at the end", class_="caption"),
+            line_chart(points, name),
+        )
         for name, points in run.curves.items()
     ]
     missing = tag("p", "No curves beside this adapter (training_report.json).", class_="note")
@@ -151,6 +155,10 @@ def _anchors(agent: AgentReport) -> list[Markup]:
     if not runs:
         return []
     points = [(float(number), mean.mean) for number, (_, mean) in enumerate(runs, 1)]
-    caption = "mean score of the same fixed answers, scored again and again: a move is the scorer's, not the model's"
+    drift = f"{points[-1][1] - points[0][1]:+.3f} since the first time"
+    caption = f"mean score of the same fixed answers, scored again and again, {drift}: a move is the scorer's"
     chart = line_chart(points, "mean score of the anchors", level=points[0][1])
-    return [tag("h3", "Anchors"), tag("div", tag("p", caption, class_="caption"), chart, class_="card")]
+    return [
+        tag("h3", "Anchors"),
+        tag("div", tag("p", caption, class_="caption"), tag("div", chart, class_="narrow"), class_="card"),
+    ]

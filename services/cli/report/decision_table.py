@@ -9,7 +9,7 @@ from services.cli.report.gathered import AgentReport
 from services.cli.report.markup import Markup, tag
 from services.cli.report.notices import older
 
-COLUMNS = ("#", "when", "move", "version", "by", "reason", "evidence")
+COLUMNS = ("#", "when", "move", "version", "by", "reason and evidence")
 
 
 def decision_table(agent: AgentReport) -> Markup:
@@ -24,13 +24,12 @@ def decision_table(agent: AgentReport) -> Markup:
 def _row(decision: Decision) -> Markup:
     return tag(
         "tr",
-        tag("td", str(decision.sequence)),
+        tag("td", str(decision.sequence), class_="w"),
         tag("td", f"{decision.at:%Y-%m-%d %H:%M:%S}", class_="w"),
         tag("td", decision.move.kind.replace("_", " "), class_="w"),
         tag("td", _version(decision), class_="w"),
-        tag("td", decision.who),
-        tag("td", decision.reason),
-        tag("td", _evidence(decision)),
+        tag("td", decision.who, class_="who"),
+        tag("td", decision.reason, _evidence(decision)),
     )
 
 
@@ -40,6 +39,7 @@ def _version(decision: Decision) -> str:
 
 
 def _evidence(decision: Decision) -> Markup:
-    content = {"evidence": decision.evidence, "sha256": decision.sha256}
+    move = decision.move.model_dump(mode="json", exclude_none=True)
+    content = {"move": move, "evidence": decision.evidence, "sha256": decision.sha256}
     shown = json.dumps(content, indent=1, ensure_ascii=False)
-    return tag("details", tag("summary", "show"), tag("pre", shown))
+    return tag("details", tag("summary", "evidence"), tag("pre", shown))

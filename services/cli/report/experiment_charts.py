@@ -11,8 +11,10 @@ from services.cli.report.plot import Frame, Point, ticks
 
 LEAST_SPAN = 0.05
 SAME_SHARE = 1e-6
-LEAST_LOG, MOST_LOG = 3, 9
-"""Powers of ten up to which e-values are drawn, as far as they are needed."""
+LOWEST_LOG, LEAST_LOG, MOST_LOG = -2, 3, 9
+"""E-values are drawn from this power of ten to one between the other two, as far as is needed."""
+ROOM = 0.4
+"""Of a power of ten, above the highest point, for words."""
 SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
@@ -41,15 +43,16 @@ def evidence_chart(history: Sequence[HistoryPoint], plan: ExperimentPlan) -> Mar
     last = history[-1]
     gain = [(float(point.units), _log10(point.gain)) for point in history] if plan.kind == "canary" else []
     harm = [(float(point.units), _log10(point.harm)) for point in history]
-    top = min(MOST_LOG, max(LEAST_LOG, *(math.ceil(place) for _, place in gain + harm)))
-    frame = Frame.over(_units(history), (-2.0, float(top)))
+    top = min(MOST_LOG, max(LEAST_LOG, *(math.ceil(place + ROOM) for _, place in gain + harm)))
+    frame = Frame.over(_units(history), (float(LOWEST_LOG), float(top)))
     harm_below = bool(gain) and gain[-1][1] >= harm[-1][1]
     return frame.drawn(
         f"e-values after {last.units} units: harm {last.harm:.3g}"
         + (f", better in score {last.gain:.3g}" if gain else "")
         + f"; a verdict needs {threshold:g}",
         frame.y_axis(
-            [float(power) for power in range(-2, top + 1, 1 if top < 5 else 2)], lambda power: e_words(10**power)
+            [float(power) for power in range(LOWEST_LOG, top + 1, 1 if top < 5 else 2)],
+            lambda power: e_words(10**power),
         ),
         frame.x_axis(ticks(0, last.units)),
         frame.across(math.log10(threshold), "threshold"),
@@ -103,4 +106,5 @@ def _span(history: Sequence[HistoryPoint]) -> float:
 
 
 def _log10(value: float) -> float:
-    return math.log10(max(value, 1e-300))
+    """Within what is drawn."""
+    return min(max(math.log10(max(value, 1e-300)), float(LOWEST_LOG)), float(MOST_LOG))

@@ -27,5 +27,4 @@ def line_chart(
         None if level is None else frame.across(level, "threshold"),
         frame.line(points, f"line {class_}"),
         tag("circle", cx=frame.x(x), cy=frame.y(y), r=3.5, class_=f"dot {class_}"),
-        frame.said(x, y, f"{y:.{decimals}f}", f"said {class_}"),
     )

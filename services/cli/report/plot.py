@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from services.cli.report.markup import Markup, joined, tag
 
@@ -89,7 +90,9 @@ class Frame:
         return tag("text", label, x=place, y=self.height - 8, text_anchor=anchor, class_="tick")
 
     def line(self, points: Iterable[Point], class_: str) -> Markup:
-        return tag("path", d=path([self.at(*point) for point in points]), class_=class_)
+        """Left out where it runs above or below the plot."""
+        runs = [[self.at(*point) for point in run] for inside, run in groupby(points, self._holds) if inside]
+        return tag("path", d="".join(path(run) for run in runs), class_=class_)
 
     def band(self, points: Sequence[tuple[float, float, float]], class_: str) -> Markup:
         """Between (x, low, high) from point to point."""
@@ -107,6 +110,9 @@ class Frame:
         elif place > self.y.start - 3:
             place = self.y(y) - 7
         return tag("text", words, x=self.x(x), y=place, text_anchor=anchor, class_=class_)
+
+    def _holds(self, point: Point) -> bool:
+        return self.y.low <= point[1] <= self.y.high
 
     def _left(self, value: float, label: str) -> Markup:
         return tag("text", label, x=self.x.start - 8, y=self.y(value) + 3.5, text_anchor="end", class_="tick")

@@ -38,12 +38,13 @@ white-space:nowrap}
 table{border-collapse:collapse;width:100%;font-size:13.5px;font-variant-numeric:tabular-nums}
 th{font-weight:500;color:var(--muted);text-align:left;padding:3px 14px 5px 0;border-bottom:1px solid var(--line)}
 td{padding:5px 14px 5px 0;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}
-tr:last-child>td{border-bottom:0}td.n,th.n{text-align:right;white-space:nowrap}td.w,span.w{white-space:nowrap}
-details summary{cursor:pointer;color:var(--accent)}
+tr:last-child>td{border-bottom:0}td.n,th.n{text-align:right;white-space:nowrap}td.who{min-width:114px}.narrow{max-width:480px}td.w,span.w{white-space:nowrap}
+details summary{cursor:pointer;color:var(--accent);font-size:12.5px;width:max-content}
 details pre{margin:6px 0;max-height:340px;overflow:auto;background:var(--soft);padding:10px;border-radius:8px;
 font:12px/1.45 ui-monospace,SFMono-Regular,Menlo,monospace;white-space:pre-wrap;overflow-wrap:anywhere}
 svg{display:block;font:11.5px system-ui,-apple-system,"Segoe UI",sans-serif}
-svg.chart{width:100%;height:auto}svg text{fill:var(--ink)}svg .tick{fill:var(--muted);font-size:11px}
+svg.chart{width:100%;height:auto;min-width:420px}.triple svg.chart,.narrow svg.chart{min-width:0}
+svg text{fill:var(--ink)}svg .tick{fill:var(--muted);font-size:11px}
 .arms{max-width:640px;margin-top:8px}svg .strong{fill:var(--ink)}svg .said{font-weight:600;font-size:12px;
 paint-order:stroke;stroke:var(--card);stroke-width:4px;
 stroke-linejoin:round}svg .said.muted{font-weight:400;fill:var(--muted)}

@@ -15,13 +15,8 @@ from services.cli.experiment_look import looked_at
 from services.decisions import DecisionLedger
 from services.registry import RegistryStore
 from tests.acceptance.ratchet_command import Ratchet
-from tests.services.cli.whole_loop import WholeLoop, whole_loop
+from tests.services.cli.whole_loop import WholeLoop
 from tests.services.making_decisions import decided, to_primary
-
-
-@pytest.fixture(scope="module")
-def loop(tmp_path_factory: pytest.TempPathFactory) -> WholeLoop:
-    return whole_loop(tmp_path_factory.mktemp("loop"))
 
 
 @pytest.fixture
