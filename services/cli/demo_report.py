@@ -86,7 +86,7 @@ def report_demo(
         histogram=histogram(scores),
         first=_choice(first, answers),
         best=_choice(best, answers),
-        chance=_share(_is_right(row, answers) for row in samples),
+        chance=_share(is_right(row, answers[row["task_id"]]) for row in samples),
         latencies=_latencies([group[0] for group in groups.values()]),
     )
 
@@ -120,13 +120,15 @@ def _score_or_less(row: Row) -> float:
     return -1.0 if row["score"] is None else float(row["score"])
 
 
-def _is_right(row: Row, answers: Mapping[str, str]) -> bool:
-    return str(row["response"]).strip() == answers[row["task_id"]]
+def is_right(row: Row, answer: str) -> bool:
+    return str(row["response"]).strip() == answer
 
 
 def _choice(chosen: Mapping[str, Row], answers: Mapping[str, str]) -> Choice:
     scores = [row["score"] for row in chosen.values() if row["score"] is not None]
-    return Choice(fmean(scores) if scores else None, _share(_is_right(row, answers) for row in chosen.values()))
+    return Choice(
+        fmean(scores) if scores else None, _share(is_right(row, answers[row["task_id"]]) for row in chosen.values())
+    )
 
 
 def _share(truths: Any) -> float:

@@ -6,7 +6,8 @@ import json
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +16,7 @@ from schemas.message import Metadata
 from schemas.task import Task
 from services.cli.amqp import connected
 from services.cli.client import FleetClient
-from services.cli.demo_report import DemoReport, Row, report_demo
+from services.cli.demo_report import DemoReport, Row, is_right, report_demo
 from services.cli.fleet_access import FleetAccess
 from services.cli.logged_task import INTERACTIONS
 from services.cli.queue_depths import queue_depths
@@ -47,11 +48,39 @@ def held_out_tasks(plan: DemoPlan) -> dict[str, SortTask]:
     return {f"demo-{run}-{number:04}": task for number, task in enumerate(drawn.values())}
 
 
-def run_demo(access: FleetAccess, plan: DemoPlan, advance: Callable[[], None]) -> DemoReport:
+@dataclass(frozen=True, slots=True)
+class HeldOutSample:
+    """One answer to a held-out task. `right`: it is the known answer, which nobody in the fleet ever sees."""
+
+    input: str
+    adapter_version: str
+    right: bool
+    score: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DemoRun:
+    report: DemoReport
+    samples: tuple[HeldOutSample, ...]
+
+    def right(self, version: str) -> dict[str, list[float]]:
+        """By task, 1.0 for each right sample that this version gave, 0.0 for each wrong one."""
+        return _by_task((sample.input, float(sample.right)) for sample in self._of(version))
+
+    def scores(self, version: str) -> dict[str, list[float]]:
+        """By task, the scores of this version's samples."""
+        given = ((sample.input, sample.score) for sample in self._of(version))
+        return _by_task((task, score) for task, score in given if score is not None)
+
+    def _of(self, version: str) -> Iterator[HeldOutSample]:
+        return (sample for sample in self.samples if sample.adapter_version == version)
+
+
+def run_demo(access: FleetAccess, plan: DemoPlan, advance: Callable[[], None]) -> DemoRun:
     """`advance` is called at each answer. Raises BusError, TimedOut, JournalError."""
     asked = held_out_tasks(plan)
-    start = _end_of_log(access.logs_dir)
-    letters = _dead_letters(access)
+    start = end_of_log(access.logs_dir)
+    letters = dead_letters(access)
     began = time.monotonic()
     answered: dict[str, str] = {}
     with FleetClient(access.amqp_url, access.namespace, most_open=MOST_OPEN) as client:
@@ -61,7 +90,21 @@ def run_demo(access: FleetAccess, plan: DemoPlan, advance: Callable[[], None]) -
     seconds = time.monotonic() - began
     answers = {name: task.answer for name, task in asked.items()}
     rows = list(_rows(access.logs_dir, start, asked))
-    return report_demo(answers, answered, rows, seconds=seconds, dead_letters=_dead_letters(access) - letters)
+    letters = dead_letters(access) - letters
+    report = report_demo(answers, answered, rows, seconds=seconds, dead_letters=letters)
+    return DemoRun(report, tuple(_sample(row, asked) for row in rows if row["sample"] is not None))
+
+
+def _sample(row: Row, asked: Mapping[str, SortTask]) -> HeldOutSample:
+    task = asked[row["task_id"]]
+    return HeldOutSample(task.input, row["adapter_version"], is_right(row, task.answer), row["score"])
+
+
+def _by_task(values: Iterable[tuple[str, float]]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = defaultdict(list)
+    for task, value in values:
+        found[task].append(value)
+    return found
 
 
 def _messages(asked: dict[str, SortTask], plan: DemoPlan) -> Iterator[Task]:
@@ -71,7 +114,8 @@ def _messages(asked: dict[str, SortTask], plan: DemoPlan) -> Iterator[Task]:
         yield Task(task_id=name, input=task.input, metadata=about, samples=plan.samples, task_type="sort")
 
 
-def _end_of_log(logs_dir: Path) -> int:
+def end_of_log(logs_dir: Path) -> int:
+    """The byte after its last whole line."""
     last = [line.end for line in read(logs_dir, INTERACTIONS, tail_position(logs_dir, INTERACTIONS, 1))]
     return last[-1] if last else 0
 
@@ -83,7 +127,7 @@ def _rows(logs_dir: Path, start: int, asked: dict[str, SortTask]) -> Iterator[Ro
             yield row
 
 
-def _dead_letters(access: FleetAccess) -> int:
+def dead_letters(access: FleetAccess) -> int:
     with connected(access.amqp_url) as connection:
         depths = queue_depths(connection, access.topology, access.namespace)
     return sum(depth.messages or 0 for depth in depths if depth.name == DEAD_LETTERS)

@@ -103,13 +103,18 @@ def _services(options: FleetOptions) -> list[Program]:
         )
         for position, (agent, replica) in enumerate(names)
     ]
-    trainer = [_service("trainer", "trainer", options.port_base + TRAINER, {})] if options.with_trainer else []
     return [
         _service("orchestrator", "orchestrator", options.port_base, {}),
         *agents,
         _service("scorer", "scorer", options.port_base + SCORER, {}),
-        *trainer,
+        *([_trainer(options)] if options.with_trainer else []),
     ]
+
+
+def _trainer(options: FleetOptions) -> Program:
+    """What vllm calls its model need not be a folder or a hub name, so there the environment says it."""
+    model = {"RATCHET_TRAINER_MODEL": options.model} if options.engine == "transformers" else {}
+    return _service("trainer", "trainer", options.port_base + TRAINER, model)
 
 
 def _service(module: str, name: str, port: int, environment: Mapping[str, str]) -> Program:

@@ -64,12 +64,6 @@ def _alone(folder: FleetFolder) -> Iterator[None]:
         lock.release()
 
 
-def running_options() -> FleetOptions | None:
-    """Those of the fleet that was started here and is running; None if none is."""
-    record = FleetFolder.here().record()
-    return record.options if record and supervisor_process(record) else None
-
-
 def _complete(
     record: FleetRecord, start: FleetStart, view: StandingView, drain_grace_s: float, timeout_s: float
 ) -> FleetRecord:

@@ -1,110 +1,122 @@
-"""`ratchet demo`: the whole fleet at work on tasks its models never saw, and a report."""
+"""`ratchet demo`: the whole loop on this machine, from a mediocre model to a better one that is proved to be."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from services.cli.demo_report import DemoReport
+    from services.cli.demo.loop import LoopPlan
+    from services.cli.demo.narrator import Narrator
+    from services.cli.demo.place import DemoPlace
+    from services.cli.demo.story import Story
     from services.cli.demo_run import DemoPlan
     from services.cli.fleet_options import FleetOptions
 
+AGENT = "small"
+
 
 def demo(
-    tasks: Annotated[int, typer.Option(min=1, max=5000, help="Tasks to submit.")] = 200,
-    samples: Annotated[int, typer.Option(min=1, max=64, help="Answers sampled for each; the best-scored wins.")] = 8,
+    tasks: Annotated[int, typer.Option(min=2, max=5000, help="Held-out tasks, answered before and after.")] = 200,
+    samples: Annotated[int, typer.Option(min=2, max=64, help="Answers sampled for each task; the best wins.")] = 8,
+    turns: Annotated[int, typer.Option(min=1, max=20, help="How often to train, and prove the new adapter.")] = 2,
+    groups: Annotated[int, typer.Option(min=8, max=5000, help="Tasks of users to learn from, each turn.")] = 128,
     seed: Annotated[int, typer.Option(help="Which tasks are drawn.")] = 1,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the fleet running.")] = False,
     port_base: Annotated[int, typer.Option(help="As for `ratchet up`.")] = 8700,
     amqp_port: Annotated[int, typer.Option(help="As for `ratchet up`.")] = 5673,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait: for the fleet, and for an answer.")] = 180.0,
-    json: Annotated[bool, typer.Option("--json", help="The report as JSON.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait: for the fleet, an answer, an adapter.")] = 180.0,
+    json: Annotated[bool, typer.Option("--json", help="The story as JSON.")] = False,
 ) -> None:
-    """Make the models, start the fleet, submit tasks the models never saw, print a report, stop the fleet.
+    """Show the loop: answer, score, learn from the log, prove it on live traffic, promote; and throw a bad adapter out.
 
-    Exit code 1 if a task was lost or failed, a sample was logged twice, or a dead letter was left.
+    A fleet of its own in .ratchet/demo, made anew each time. Exit code 1 if a task was lost, nothing was promoted, the
+    bad adapter was not rolled back, or the gain on held-out tasks is not significant.
     """
+    from services.cli.console import err
+    from services.cli.demo.loop import LoopPlan
+    from services.cli.demo.narrator import Narrator
     from services.cli.demo_run import DemoPlan
     from services.cli.exit_codes import ExitCode
     from services.cli.fleet_options import FleetOptions
-    from services.cli.launch import land, launch, running_options
 
-    options = FleetOptions(port_base=port_base, amqp_port=amqp_port, trainer=False)
-    running = running_options()
-    _require_same_models(running or options, options)
-    launch(options, os.environ.get("RATCHET_AMQP_URL"), timeout, insist=False)
-    stays = keep or running is not None
-    try:
-        report = _run(DemoPlan(tasks, samples, seed, timeout))
-        _print(report, as_json=json)
-    finally:
-        if not stays:
-            land()
-    _say_next(stays=stays)
-    if not report.sound:
+    options = FleetOptions(agents=(AGENT,), port_base=port_base, amqp_port=amqp_port)
+    held_out = DemoPlan(tasks, samples, seed, timeout)
+    plan = LoopPlan(turns=turns, groups=groups, patience_s=timeout, seed=seed)
+    narrator = Narrator(err)
+    with _fleet_of_its_own(options, held_out, narrator, keep=keep) as place:
+        story = _perform(place, held_out, plan, narrator, as_json=json)
+        _print(story, as_json=json)
+    _say_next(place, stays=keep)
+    if story.faults:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _require_same_models(running: FleetOptions, wanted: FleetOptions) -> None:
-    """The report speaks of a small model that a bigger one scores: a fleet that is up must be such a one."""
-    from services.cli.exit_codes import CommandError
-
-    names = ("engine", "model", "scorer", "judge_model")
-    differing = [name for name in names if getattr(running, name) != getattr(wanted, name)]
-    if differing:
-        raise CommandError(f"the fleet that is up here differs in {', '.join(differing)}: `ratchet down` first")
-
-
-def _run(plan: DemoPlan) -> DemoReport:
-    from services.cli.demo_run import run_demo
-    from services.cli.fleet_access import FleetAccess
-
-    with _progress(plan.tasks) as advance:
-        return run_demo(FleetAccess.here(), plan, advance)
-
-
 @contextmanager
-def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """A bar on a terminal, elsewhere a line at each quarter."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+def _fleet_of_its_own(
+    options: FleetOptions, held_out: DemoPlan, narrator: Narrator, *, keep: bool
+) -> Iterator[DemoPlace]:
+    """Up within the block; an earlier demo's fleet is stopped first. Down after it, unless it is kept."""
+    from services.cli.demo.performance import write_golden_set
+    from services.cli.demo.place import QUICK, DemoPlace, only
+    from services.cli.launch import land, launch
 
-    from services.cli.console import err, say
+    place = DemoPlace.here()
+    amqp_url = os.environ.get("RATCHET_AMQP_URL")
+    namespace = f"demo-{uuid.uuid4().hex[:8]}." if amqp_url else ""
+    with only(place.settings(namespace) | QUICK):
+        land()
+        place.make_anew(namespace)
+        write_golden_set(place, AGENT, held_out)
+        narrator.heading("The models and the fleet")
+        launch(options, amqp_url, held_out.stall_s, insist=False)
+        try:
+            yield place
+        finally:
+            if not keep:
+                land()
+                _leave_nothing_on(amqp_url, namespace)
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, disable=not err.is_terminal) as progress:
-        bar = progress.add_task("tasks answered", total=total)
-        done = 0
 
-        def advance() -> None:
-            nonlocal done
-            done += 1
-            progress.advance(bar)
-            if not err.is_terminal and done % max(1, total // 4) == 0:
-                say(f"{done} of {total} tasks answered")
+def _leave_nothing_on(amqp_url: str | None, namespace: str) -> None:
+    """A broker that is not the demo's own gets its queues off again."""
+    from services.cli.demo.queues import delete_queues
 
-        yield advance
+    if amqp_url is not None:
+        delete_queues(amqp_url, namespace, (AGENT,))
 
 
-def _print(report: DemoReport, *, as_json: bool) -> None:
-    from services.cli.console import out, print_json
-    from services.cli.demo_view import render_demo
+def _perform(place: DemoPlace, held_out: DemoPlan, plan: LoopPlan, narrator: Narrator, *, as_json: bool) -> Story:
+    from services.cli.console import err, out
+    from services.cli.demo.performance import Performance
     from services.cli.fleet_access import FleetAccess
+
+    tables = err if as_json else out
+    show = lambda table: tables.print(table, soft_wrap=False)  # noqa: E731
+    return Performance(FleetAccess.here(), place, AGENT, held_out, plan, narrator, show).perform()
+
+
+def _print(story: Story, *, as_json: bool) -> None:
+    from services.cli.console import out, print_json
+    from services.cli.demo.story_view import render_story
 
     if as_json:
-        print_json(report.as_dict())
+        print_json(story.as_dict())
     else:
-        out.print(render_demo(report, FleetAccess.here().logs_dir / "agent_interactions.jsonl"), soft_wrap=False)
+        out.print(render_story(story), soft_wrap=False)
 
 
-def _say_next(*, stays: bool) -> None:
+def _say_next(place: DemoPlace, *, stays: bool) -> None:
     from services.cli.console import say
 
+    say(f"\nThe report page: {place.report}")
+    say(f"To look closer:  . {place.settings_file}    then  ratchet adapters list    ratchet experiment show")
     if stays:
-        say('\nThe fleet is still up. Next:  ratchet submit "sort: gbaec"    ratchet watch    ratchet down')
+        say('The fleet is still up:  ratchet submit "sort: gbaec"    ratchet watch    ratchet down')
     else:
-        say('\nThe fleet is down again. Next:  ratchet up    ratchet submit "sort: gbaec"    ratchet log tail')
+        say('The fleet is down again. A fleet of your own:  ratchet up    ratchet submit "sort: gbaec"')

@@ -1,0 +1,176 @@
+"""The turns of the ratchet on a fleet that is up: ask, train, follow the experiment; and at last the bad adapter.
+
+It only asks tasks and asks for trainings: what is promoted and what is rolled back the fleet decides by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from schemas.message import Metadata
+from schemas.train_request import TrainRequest
+from services.adapter_manifest import read_card
+from services.cli.demo.narrator import Narrator
+from services.cli.demo.sabotage import inject_bad_adapter
+from services.cli.demo.standing import Look, Standing
+from services.cli.demo.standing_line import experiment_line
+from services.cli.demo.story import Sabotage, Training, Turn
+from services.cli.demo.users import Users
+from services.cli.demo_run import end_of_log
+from services.cli.exit_codes import CommandError, TimedOut
+from services.cli.train_request import publish_train_request
+
+POLL_S = 0.25
+WAITING_FOR_GATE = ("trained", "validated")
+IN_TRAFFIC = ("canary", "probation")
+
+
+@dataclass(frozen=True, slots=True)
+class LoopPlan:
+    """`groups`: tasks of the primary to train on, each turn. `most`: tasks an experiment may take."""
+
+    turns: int = 2
+    groups: int = 128
+    most: int = 2500
+    patience_s: float = 120.0
+    seed: int = 1
+
+
+class Loop:
+    def __init__(self, look: Look, users: Users, narrator: Narrator, plan: LoopPlan, run: str) -> None:
+        self._look = look
+        self._users = users
+        self._tell = narrator
+        self._plan = plan
+        self._run = run
+        self._since = 0
+        self._answered_before = 0
+
+    def begin(self) -> None:
+        """From here on in the log lies what may be trained on."""
+        self._mark(self._look().adapters.primary)
+
+    def turn(self, number: int) -> Turn:
+        """Raises CommandError where the trainer makes no adapter, TimedOut, BusError, RegistryError, AdapterError."""
+        began = time.monotonic()
+        parent = self._look().adapters.primary
+        self._collect(parent)
+        version = self._train(number)
+        training = Training.of(read_card(self._look.store.folder / self._look.agent_id / version))
+        self._tell.say(_training_line(version, parent, training))
+        standing = self._await_gate(version)
+        tasks, standing = self._follow(version) if standing.state(version) in IN_TRAFFIC else (0, standing)
+        self._tell.say(self._newest_reason(version))
+        return Turn(
+            version=version,
+            parent=parent,
+            training=training,
+            state=standing.state(version) or "unknown",
+            tasks=tasks,
+            swap_s=standing.swap_s,
+            seconds=time.monotonic() - began,
+        )
+
+    def sabotage(self, samples: int) -> Sabotage:
+        """Raises as `turn`."""
+        began = time.monotonic()
+        version = inject_bad_adapter(self._look.store, self._look.agent_id)
+        self._tell.say(f"{version}: the primary's adapter with what it learned turned around, called validated")
+        self._await_gate(version)
+        traffic, standing = self._follow(version)
+        self._tell.say(self._newest_reason(version))
+        tasks = self._users.books.by_version[version]
+        seconds = time.monotonic() - began
+        return Sabotage(version, standing.state(version) or "unknown", tasks, tasks * samples, traffic, seconds)
+
+    def _collect(self, primary: str) -> None:
+        """Users ask until there is enough of this primary's to learn from."""
+
+        def enough() -> bool:
+            return self._users.books.by_version[primary] - self._answered_before >= self._plan.groups
+
+        with self._tell.waiting(f"users ask {primary}"):
+            self._users.ask_until(enough, most=self._plan.most)
+
+    def _train(self, number: int) -> str:
+        """The new version, once the fleet knows it."""
+        before = self._look()
+        request = TrainRequest(
+            request_id=f"demo-{self._run}-{number}",
+            agent_id=self._look.agent_id,
+            metadata=Metadata(timestamp=datetime.now(UTC), source="ratchet demo"),
+            since=self._since,
+            until=end_of_log(self._look.access.logs_dir),
+            seed=self._plan.seed,
+        )
+        publish_train_request(self._look.access, request)
+        known = before.adapters.versions.keys()
+        with self._tell.waiting("the trainer learns from the log"):
+            standing = self._wait(lambda now: bool(_new(now, known)) or _failed(now, before), "a new adapter")
+        if not (versions := _new(standing, known)):
+            raise CommandError(f"the trainer made no adapter of {request.request_id}: {self._trainer_log()} says why")
+        return versions[0]
+
+    def _await_gate(self, version: str) -> Standing:
+        with self._tell.waiting(f"the gate looks at {version}"):
+            return self._wait(lambda now: now.state(version) not in WAITING_FOR_GATE, f"the gate's word on {version}")
+
+    def _follow(self, version: str) -> tuple[int, Standing]:
+        """Users ask until the version is out of every experiment. Returns how many tasks that took."""
+        latest = self._look()
+        promoted = False
+
+        def settled() -> bool:
+            nonlocal latest, promoted
+            latest = self._look()
+            if not promoted and latest.adapters.primary == version:
+                promoted = True
+                self._mark(version)
+            self._tell.show(*experiment_line(latest))
+            return latest.state(version) not in IN_TRAFFIC
+
+        with self._tell.waiting(f"users ask, and {version} gets a share"):
+            tasks = self._users.ask_until(settled, most=self._plan.most)
+        return tasks, self._wait(lambda now: now.state(version) != "canary" or tasks >= self._plan.most, "the verdict")
+
+    def _mark(self, primary: str) -> None:
+        """The next turn learns from here on."""
+        self._since = end_of_log(self._look.access.logs_dir)
+        self._answered_before = self._users.books.by_version[primary]
+
+    def _wait(self, happened: Callable[[Standing], bool], what: str) -> Standing:
+        deadline = time.monotonic() + self._plan.patience_s
+        while not happened(standing := self._look()):
+            if time.monotonic() > deadline:
+                raise TimedOut(f"{what} did not come within {self._plan.patience_s:.0f} s: see {self._process_logs()}")
+            time.sleep(POLL_S)
+        return standing
+
+    def _newest_reason(self, version: str) -> str:
+        """The words of the latest decision about the version."""
+        about = [d for d, _ in self._look.store.ledger.read() if getattr(d.move, "version", None) == version]
+        return f"{about[-1].move.kind}: {about[-1].reason}" if about else f"nothing was decided about {version}"
+
+    def _trainer_log(self) -> str:
+        return f"{self._process_logs()}/trainer.log"
+
+    def _process_logs(self) -> str:
+        record = self._look.access.record
+        return str(record.programs[-1].log.parent) if record else "the services' logs"
+
+
+def _new(standing: Standing, known: object) -> list[str]:
+    return [version for version in standing.adapters.versions if version not in known]  # type: ignore[operator]
+
+
+def _failed(now: Standing, before: Standing) -> bool:
+    """A run ended without an adapter."""
+    return any(now.trainings.get(how, 0) > before.trainings.get(how, 0) for how in ("refused", "failed"))
+
+
+def _training_line(version: str, parent: str, training: Training) -> str:
+    took = "" if training.seconds is None else f" in {training.seconds:.1f} s"
+    return f"{version}: trained from {parent} on {training.groups} groups, {training.samples} samples{took}"

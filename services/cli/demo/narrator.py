@@ -1,0 +1,54 @@
+"""Tells the demo's story while it happens: a spinner on a terminal, elsewhere a line when something changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.status import Status
+
+QUIET_S = 5.0
+
+
+class Narrator:
+    """Where there is no terminal, a live line is printed when its `key` changes, else every five seconds at most."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._began = time.monotonic()
+        self._status: Status | None = None
+        self._key: object = None
+        self._printed = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Since the demo began."""
+        return time.monotonic() - self._began
+
+    def heading(self, text: str) -> None:
+        self._console.print(f"\n[bold]{text}[/bold] [dim]({self.seconds:.0f} s)[/dim]")
+
+    def say(self, text: str) -> None:
+        self._console.print(f"  {text}", markup=False)
+
+    @contextmanager
+    def waiting(self, text: str) -> Iterator[None]:
+        """Within the block `show` changes what is waited for."""
+        self._key = None
+        if not self._console.is_terminal:
+            self.say(f"{text} …")
+            yield
+            return
+        with self._console.status(text) as self._status:
+            yield
+        self._status = None
+
+    def show(self, text: str, key: object) -> None:
+        if self._status is not None:
+            self._status.update(text)
+        elif key != self._key or time.monotonic() - self._printed > QUIET_S:
+            self.say(text)
+            self._printed = time.monotonic()
+        self._key = key

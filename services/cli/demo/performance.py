@@ -1,0 +1,120 @@
+"""The whole demo on a fleet that is up, from the first held-out answer to the report page. Returns its story."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from rich.console import RenderableType
+
+from schemas.work import BASE_VERSION
+from services.atomic_file import replace_file
+from services.cli.demo.account import Account, account
+from services.cli.demo.gain import gain
+from services.cli.demo.loop import Loop, LoopPlan
+from services.cli.demo.narrator import Narrator
+from services.cli.demo.place import DemoPlace
+from services.cli.demo.standing import Look
+from services.cli.demo.story import Sabotage, Story, Turn
+from services.cli.demo.tasks import golden_tasks, users_tasks
+from services.cli.demo.users import Users
+from services.cli.demo_report import DemoReport
+from services.cli.demo_run import DemoPlan, DemoRun, dead_letters, held_out_tasks, run_demo
+from services.cli.demo_view import render_demo
+from services.cli.fleet_access import FleetAccess
+from services.cli.report.gathered import gather
+from services.cli.report.page import page
+from services.registry import RegistryStore
+
+GOLDEN_TASKS = 32
+
+Show = Callable[[RenderableType], None]
+
+
+def write_golden_set(place: DemoPlace, agent_id: str, plan: DemoPlan) -> None:
+    """What the gate asks a candidate: tasks that are held out too, and none of those that measure."""
+    tasks = golden_tasks(GOLDEN_TASKS, without=frozenset(held_out_tasks(plan).values()))
+    home = place.adapters / agent_id
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "golden.jsonl").write_bytes(b"".join(task.encode() + b"\n" for task in tasks))
+
+
+@dataclass
+class Performance:
+    """`show` prints a table of results; the narrator tells what happens meanwhile."""
+
+    access: FleetAccess
+    place: DemoPlace
+    agent_id: str
+    held_out: DemoPlan
+    plan: LoopPlan
+    narrator: Narrator
+    show: Show
+    run: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+
+    def __post_init__(self) -> None:
+        fresh = users_tasks(self.held_out.seed, self.run, samples=self.held_out.samples)
+        self.users = Users(self.access, fresh, stall_s=self.held_out.stall_s)
+        self.store = RegistryStore(self.place.adapters)
+        look = Look(self.access, self.store, self.agent_id)
+        self.loop = Loop(look, self.users, self.narrator, self.plan, self.run)
+
+    def perform(self) -> Story:
+        """Raises CommandError, TimedOut, BusError, RegistryError, AdapterError, JournalError."""
+        before = self._measure("the base model")
+        self.show(render_demo(before.report, self.place.logs / "agent_interactions.jsonl"))
+        self.loop.begin()
+        turns = tuple(self._turns())
+        sabotage = self._sabotage(turns)
+        after = self._measure(f"the primary, {self._primary}")
+        return self._story(before, after, turns, sabotage)
+
+    @property
+    def _primary(self) -> str:
+        return self.store.read().agent(self.agent_id).primary
+
+    def _measure(self, who: str) -> DemoRun:
+        self.narrator.heading(f"{self.held_out.tasks} held-out tasks, answered by {who}")
+        answered = 0
+
+        def advance() -> None:
+            nonlocal answered
+            answered += 1
+            self.narrator.show(f"{answered} of {self.held_out.tasks} answered", answered * 4 // self.held_out.tasks)
+
+        with self.narrator.waiting("asking"):
+            return run_demo(self.access, self.held_out, advance)
+
+    def _turns(self) -> Iterator[Turn]:
+        for number in range(1, self.plan.turns + 1):
+            self.narrator.heading(f"Turn {number} of the ratchet: learn from the log, prove it on live traffic")
+            yield self.loop.turn(number)
+
+    def _sabotage(self, turns: tuple[Turn, ...]) -> Sabotage | None:
+        if not any(turn.promoted for turn in turns):
+            return None
+        self.narrator.heading("A bad adapter is put past the gate")
+        return self.loop.sabotage(self.held_out.samples)
+
+    def _story(self, before: DemoRun, after: DemoRun, turns: tuple[Turn, ...], sabotage: Sabotage | None) -> Story:
+        books = account(self.users.books, self.place.logs)
+        replace_file(self.place.report, page(gather(self.place.logs, self.place.adapters, (self.agent_id,))).encode())
+        primary = self._primary
+        return Story(
+            first=before.report,
+            turns=turns,
+            sabotage=sabotage,
+            primary=primary,
+            verifier=gain(before.right(BASE_VERSION), after.right(primary)),
+            judge=gain(before.scores(BASE_VERSION), after.scores(primary)),
+            decisions=tuple(decision for decision, _ in self.store.ledger.read()),
+            books=books + _counted(before.report) + _counted(after.report),
+            dead_letters=dead_letters(self.access),
+            seconds=self.narrator.seconds,
+            page=str(self.place.report),
+        )
+
+
+def _counted(report: DemoReport) -> Account:
+    return Account(report.tasks, report.lost, report.failed, report.logged_twice)
