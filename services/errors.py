@@ -69,3 +69,11 @@ class RegistryConflict(RegistryError):
 
 class NotAllowed(RegistryError):
     """The registry's rules forbid this move; nothing was written."""
+
+
+class TrainingError(RatchetError):
+    """A training run ended without an adapter; running it again may help."""
+
+
+class TrainingRefused(TrainingError):
+    """The data, or what was asked for, can't be trained on; the sentence says why, with the numbers."""

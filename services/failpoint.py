@@ -24,11 +24,17 @@ REGISTRY_STEPS = (
 """decision-…: in the ledger, not synced · on disk. registry-…: temporary file on disk · in place, folder not synced.
 adapter-…: files on disk · manifest on disk · folder in place, its parent not synced."""
 
+TRAINER_STEPS = ("job-recorded", "window-fixed", "checkpointed", "trained", "adapter-published", "outcome-written")
+"""job-recorded: request on disk, not acked. window-fixed: the choices of a run are on disk. checkpointed: a checkpoint
+is whole. trained: before the adapter is saved. adapter-published: in place, the outcome is not written. outcome-written:
+on disk, nobody told."""
+ALL_STEPS = (*STEPS, *REGISTRY_STEPS, *TRAINER_STEPS)
+
 
 def _parse(text: str) -> tuple[str, int]:
     step, _, count = text.partition(":")
-    if text and step not in (*STEPS, *REGISTRY_STEPS):
-        raise ValueError(f"RATCHET_FAILPOINT={text!r}: no such step; one of {', '.join((*STEPS, *REGISTRY_STEPS))}")
+    if text and step not in ALL_STEPS:
+        raise ValueError(f"RATCHET_FAILPOINT={text!r}: no such step; one of {', '.join(ALL_STEPS)}")
     return step, int(count or 1)
 
 

@@ -1,0 +1,18 @@
+"""The trainer's front door: read the settings, wire, run until SIGTERM. torch is imported by the training process."""
+
+from __future__ import annotations
+
+from services.rabbitmq import RabbitBus
+from services.service import Wired, run
+from services.trainer.settings import TrainerSettings
+from services.trainer.worker import TrainerWorker
+
+
+def wire() -> Wired:
+    settings = TrainerSettings.read()
+    bus = RabbitBus.from_settings(settings, name=TrainerWorker.name)
+    return Wired(TrainerWorker(settings, bus), bus, settings, settings.trainer_http_port)
+
+
+if __name__ == "__main__":
+    run(TrainerWorker.name, wire)

@@ -1,0 +1,48 @@
+"""The trainer's settings, on top of the fleet's."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from services.errors import TrainingRefused
+from services.settings import FleetSettings
+
+
+class TrainerSettings(FleetSettings):
+    trainer_http_port: int = Field(8760, ge=0, le=65535, description="Port of the trainer's HTTP server.")
+    trainer_model: str = Field(
+        "models/small",
+        description="The base model of the agents: a Hugging Face folder or hub name; or one by agent: "
+        "small=models/small,coder=org/model.",
+    )
+    trainer_model_revision: str | None = Field(None, description="Commit of a hub model; the newest if not set.")
+    trainer_dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="Number format of the base model's weights."
+    )
+    trainer_device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto takes the GPU if there is one.")
+    trainer_processes: int = Field(
+        1, ge=1, description="Processes of one run: as many as GPUs to use, started by `accelerate launch`."
+    )
+    trainer_threads: int = Field(1, ge=1, description="torch threads on a CPU; 1 is fastest on a busy machine.")
+    trainer_hyperparameters: dict[str, JsonValue] = Field(
+        default_factory=dict, description="Defaults of all runs, as a JSON object; a request's own go before them."
+    )
+    trainer_checkpoint_every_s: float = Field(60.0, ge=0, description="Seconds between checkpoints; 0: each step.")
+    trainer_attempts: int = Field(
+        3, ge=1, description="How often a run whose process died is taken up again before it is given up as failed."
+    )
+    trainer_keep_jobs: int = Field(20, ge=1, description="Records of finished runs kept for each agent.")
+
+    def model_of(self, agent_id: str) -> str:
+        """Raises TrainingRefused for an agent that none is given for."""
+        if "=" not in self.trainer_model:
+            return self.trainer_model
+        pairs = (pair.partition("=") for pair in self.trainer_model.split(","))
+        models = {agent.strip(): model.strip() for agent, _, model in pairs}
+        if agent_id not in models:
+            raise TrainingRefused(
+                f"no base model is given for agent {agent_id}: add {agent_id}=… to RATCHET_TRAINER_MODEL"
+            )
+        return models[agent_id]

@@ -1,0 +1,183 @@
+"""The trainer's worker: a TrainRequest in, an AdapterTrained out, hours later maybe.
+
+A request is on disk before it is acked, so neither the broker's consumer time-out nor the death of the trainer loses
+it; the runs on disk are the queue. Nothing is trained twice: a run that ended is told again, not done again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from schemas.adapter_trained import AdapterTrained
+from schemas.message import DecodeError, Metadata
+from schemas.train_request import TrainRequest
+from services import failpoint
+from services.bus import Bus, Delivery, opened
+from services.errors import RatchetError, Reject
+from services.message_id import derived_id
+from services.service import Subscription
+from services.telemetry import Log
+from services.topology import ADAPTERS, TRAINING
+from services.trainer import metrics
+from services.trainer.jobs import Job, Jobs
+from services.trainer.settings import TrainerSettings
+from services.trainer.training_process import ProcessDied, TrainingProcess
+
+log = Log("trainer")
+
+PREFETCH = 8
+LOOK_EVERY_S = 30.0
+"""Between looks for runs that another trainer left behind, and for messages that could not be published."""
+FIGURES = ("loss", "reward", "gap", "effective_share", "mean_weight", "clip_fraction", "entropy", "kl")
+
+
+class TrainerWorker:
+    name = "trainer"
+
+    def __init__(self, settings: TrainerSettings, bus: Bus, *, look_every_s: float = LOOK_EVERY_S) -> None:
+        self._settings = settings
+        self._bus = bus
+        self._jobs = Jobs(settings.adapters_dir)
+        self._process = TrainingProcess(self._hear)
+        self._look_every_s = look_every_s
+        self._come = asyncio.Event()
+        self._loop: asyncio.Task[None] | None = None
+        self._in_hand: Job | None = None
+        self._agent: str | None = None
+        self._trouble: str | None = None
+
+    async def start(self) -> None:
+        """Takes up what was left unfinished."""
+        await self._process.start()
+        self._loop = asyncio.create_task(self._work())
+
+    def subscriptions(self) -> Sequence[Subscription]:
+        return [Subscription(TRAINING, self.handle, PREFETCH)]
+
+    def trouble(self) -> str | None:
+        if self._loop is not None and self._loop.done():
+            return "the trainer's loop has ended: see the log, and restart it"
+        return self._trouble
+
+    async def stop(self) -> None:
+        """A run in hand is cut short; whoever starts next takes it up from its last checkpoint."""
+        if self._loop is not None:
+            self._loop.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._loop
+        await self._process.stop()
+        if self._in_hand is not None and self._in_hand.outcome is None:
+            self._in_hand.withdraw()
+
+    async def handle(self, delivery: Delivery) -> None:
+        """Returns when the request is on disk. Raises Reject for no TrainRequest, or one for an unknown agent."""
+        request = opened(TrainRequest, delivery)
+        if request.agent_id not in self._settings.agents:
+            raise Reject(f"agent {request.agent_id!r} is not of this fleet ({', '.join(self._settings.agents)})")
+        await asyncio.to_thread(self._jobs.record, request)
+        failpoint.reach("job-recorded")
+        log.info("recorded", f"run {request.request_id} is to be done", agent_id=request.agent_id)
+        self._come.set()
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                await self._turn()
+                self._trouble = None
+            except (RatchetError, OSError) as error:
+                self._trouble = str(error)
+                log.error("turn-failed", f"{error}; it is tried again", exc_info=error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._look_every_s):
+                    await self._come.wait()
+            self._come.clear()
+
+    async def _turn(self) -> None:
+        """Do all there is to do. Raises BusError, JournalError, DiskFull."""
+        await self._announce()
+        unfinished = await asyncio.to_thread(self._jobs.unfinished)
+        for number, job in enumerate(unfinished):
+            metrics.waiting.set(len(unfinished) - number)
+            try:
+                await self._do(job)
+            except DecodeError as error:
+                log.error("unreadable", f"{job.folder} can't be read, it is passed over: {error.reason}")
+            await self._announce()
+        metrics.waiting.set(0)
+        await asyncio.to_thread(self._jobs.forget_old, self._settings.trainer_keep_jobs)
+
+    async def _do(self, job: Job) -> None:
+        """Until it has an outcome; not at all while another trainer is at it."""
+        request = job.request
+        while job.outcome is None:
+            if job.attempts >= self._settings.trainer_attempts:
+                self._give_up(job, "it made no step in any of them")
+                return
+            if not await self._try(job, request):
+                return
+
+    async def _try(self, job: Job, request: TrainRequest) -> bool:
+        """True if it came to an end, its own or that of the process."""
+        self._in_hand, self._agent = job, request.agent_id
+        metrics.running.labels(request.agent_id).set(1)
+        try:
+            ended = await self._process.run(job.folder)
+        except ProcessDied as error:
+            ended = True
+            metrics.deaths.inc()
+            log.error("process-died", f"run {request.request_id}: {error}", agent_id=request.agent_id)
+            if job.attempts >= self._settings.trainer_attempts:
+                self._give_up(job, str(error))
+        metrics.running.labels(request.agent_id).set(0)
+        self._in_hand = self._agent = None
+        return ended
+
+    def _give_up(self, job: Job, reason: str) -> None:
+        request = job.request
+        job.outcome = AdapterTrained(
+            request_id=request.request_id,
+            agent_id=request.agent_id,
+            status="failed",
+            metadata=Metadata(timestamp=datetime.now(UTC), source="trainer"),
+            reason=f"given up after {job.attempts} attempts: {reason}",
+        )
+
+    async def _announce(self) -> None:
+        """Tell of every run that ended and was not told of. Raises BusError; what is left is told later."""
+        for job in await asyncio.to_thread(self._jobs.unannounced):
+            outcome = job.outcome
+            assert outcome is not None
+            await self._tell(outcome)
+            job.announced = True
+            metrics.runs.labels(outcome.agent_id, outcome.status).inc()
+
+    async def _tell(self, outcome: AdapterTrained) -> None:
+        message_id = derived_id(outcome.request_id, "trained")
+        await self._bus.publish(ADAPTERS, outcome.encode(), type=AdapterTrained.TYPE, message_id=message_id)
+        log.info(
+            outcome.status,
+            outcome.reason or f"{outcome.adapter_version} is trained",
+            agent_id=outcome.agent_id,
+            request_id=outcome.request_id,
+            version=outcome.adapter_version,
+            counts=outcome.counts,
+        )
+
+    def _hear(self, said: Mapping[str, Any]) -> None:
+        """What the training process tells of the run in hand."""
+        agent = self._agent
+        if agent is None:
+            return
+        log.info(f"run-{said['stage']}", f"{agent}: {said['stage']}", **{k: v for k, v in said.items() if k != "stage"})
+        for part, count in said.get("counts", {}).items():
+            metrics.groups.labels(agent, part).set(count)
+        if "step" in said:
+            metrics.step.labels(agent).set(said["step"])
+            metrics.steps.labels(agent).set(said["steps"])
+        for name in FIGURES:
+            if name in said:
+                metrics.figures.labels(agent, name).set(said[name])
