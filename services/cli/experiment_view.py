@@ -94,7 +94,7 @@ def _charts(look: ExperimentLook, plan: ExperimentPlan, width: int, plain: bool)
     mark, shade, better, harm = ("*", ".", "g", "h") if plain else ("●", "░", "▲", "▼")
     return [
         Text(f"score, {look.record.running.treatment} minus {look.record.running.control}: "
-             f"{mark} estimate, {shade} anytime-valid 95 % band", "dim"),
+             f"{mark} estimate, {shade} band (each end holds at all times with 95 %)", "dim"),
         Text(effect, no_wrap=True),
         Text(),
         Text(f"e-values: {better} better in score, {harm} harm, verdict at {threshold:g}", "dim"),

@@ -83,7 +83,11 @@ def _scores(agent: AgentReport) -> Markup:
         tag(
             "div",
             tag("h4", "By version"),
-            tag("p", "● users' tasks with a 95 % interval, ◇ golden set; below: tasks", class_="caption"),
+            tag(
+                "p",
+                "● users' tasks (plain mean, 95 % interval), ◇ golden set; the proof is in the experiments",
+                class_="caption",
+            ),
             versions_chart(versions, scores.live, scores.held_out, primaries),
             class_="card",
         ),

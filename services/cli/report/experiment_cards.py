@@ -51,7 +51,11 @@ def _pictures(look: ExperimentLook) -> Markup | None:
         "div",
         tag(
             "div",
-            tag("p", "Difference in score, with its anytime-valid 95 % band, over finished units", class_="caption"),
+            tag(
+                "p",
+                "Difference in score over finished units; each end of the band holds at all times with 95 %",
+                class_="caption",
+            ),
             effect_chart(look.history, running.treatment, running.control),
         ),
         tag(
