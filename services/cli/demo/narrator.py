@@ -34,9 +34,10 @@ class Narrator:
         self._console.print(f"  {text}", markup=False)
 
     @contextmanager
-    def waiting(self, text: str) -> Iterator[None]:
+    def waiting(self, text: str, key: object = None) -> Iterator[None]:
         """Within the block `show` changes what is waited for."""
-        self._key = None
+        self._key = key
+        self._printed = time.monotonic()
         if not self._console.is_terminal:
             self.say(f"{text} …")
             yield

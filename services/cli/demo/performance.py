@@ -83,7 +83,7 @@ class Performance:
             answered += 1
             self.narrator.show(f"{answered} of {self.held_out.tasks} answered", answered * 4 // self.held_out.tasks)
 
-        with self.narrator.waiting("asking"):
+        with self.narrator.waiting("asking", key=0):
             return run_demo(self.access, self.held_out, advance)
 
     def _turns(self) -> Iterator[Turn]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rich.console import Group, RenderableType
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -20,7 +20,7 @@ def render_story(story: Story) -> Group:
         _gains(story),
         _heading("Versions trained"),
         _turns(story.turns),
-        _heading("Decisions, each with its evidence"),
+        _heading("Decisions, each with its evidence (UTC)"),
         _decisions(story.decisions),
         _heading("The bad adapter"),
         _sabotage(story),
@@ -41,26 +41,26 @@ def _table(*columns: str, right: Iterable[str] = ()) -> Table:
     return table
 
 
-def _gains(story: Story) -> Table:
-    columns = ("base model v1.0.0", f"primary {story.primary}", "difference")
-    table = _table("scored by", *columns, right=columns)
-    for name, gain in (
-        ("a verifier that nobody in the fleet has (right or wrong)", story.verifier),
-        ("the bigger model, which the fleet learned from", story.judge),
-    ):
-        table.add_row(name, *_cells(gain))
-    table.add_row(Text(f"means over {story.verifier.before.tasks} tasks, paired by task", style="dim"))
-    return table
+def _gains(story: Story) -> Group:
+    columns = ("v1.0.0, the base model", f"{story.primary}, the primary", "difference")
+    table = _table("", *columns, right=columns)
+    table.add_row("verifier", *_cells(story.verifier))
+    table.add_row("judge", *_cells(story.judge))
+    note = (
+        f"Means over {story.verifier.before.tasks} tasks, paired by task. The judge is the bigger model, whose scores "
+        "the fleet learned from; the verifier says right or wrong, and nobody in the fleet has it."
+    )
+    return Group(table, Text(note, style="dim"))
 
 
-def _cells(gain: Gain) -> tuple[RenderableType, ...]:
+def _cells(gain: Gain) -> tuple[str | Text, ...]:
     style = "bold green" if gain.significant else "bold red"
     return _shown(gain.before), _shown(gain.after), Text(_shown(gain.difference, signed=True), style=style)
 
 
 def _shown(estimate: Estimate, *, signed: bool = False) -> str:
-    form = "+.3f" if signed else ".3f"
-    return f"{estimate.mean:{form}}  [{estimate.low:{form}}, {estimate.high:{form}}]"
+    sign = "+" if signed else ""
+    return f"{estimate.mean:{sign}.3f} [{estimate.low:{sign}.3f}, {estimate.high:{sign}.3f}]"
 
 
 def _turns(turns: Iterable[Turn]) -> Table:
@@ -83,17 +83,11 @@ def _turns(turns: Iterable[Turn]) -> Table:
 
 
 def _decisions(decisions: Iterable[Decision]) -> Table:
-    table = _table("#", "time", "move", "version", "by", "because", right=("#",))
+    table = _table("#", "time", "what", "because", right=("#",))
     for decision in decisions:
-        move = decision.move
-        table.add_row(
-            str(decision.sequence),
-            f"{decision.at:%H:%M:%S}",
-            move.kind,
-            _version(decision),
-            decision.who,
-            decision.reason,
-        )
+        what = f"{decision.move.kind} {_version(decision)}".replace("_", " ")
+        by = f"{decision.who}: " if decision.by_operator else ""
+        table.add_row(str(decision.sequence), f"{decision.at:%H:%M:%S}", what, Text(by + decision.reason))
     return table
 
 
