@@ -26,8 +26,8 @@ adapter-…: files on disk · manifest on disk · folder in place, its parent no
 
 TRAINER_STEPS = ("job-recorded", "window-fixed", "checkpointed", "trained", "adapter-published", "outcome-written")
 """job-recorded: request on disk, not acked. window-fixed: the choices of a run are on disk. checkpointed: a checkpoint
-is whole. trained: before the adapter is saved. adapter-published: in place, the outcome is not written. outcome-written:
-on disk, nobody told."""
+is whole. trained: before the adapter is saved. adapter-published: in place, the outcome is not written.
+outcome-written: on disk, nobody told."""
 ALL_STEPS = (*STEPS, *REGISTRY_STEPS, *TRAINER_STEPS)
 
 

@@ -65,7 +65,7 @@ class LoggedTrainer(GRPOTrainer):  # type: ignore[misc]
     def _generate_and_score_completions(self, inputs: list[dict[str, int]]) -> Tensors:
         (row,) = inputs
         micro_batch = self.plan.micro_batches[row["micro_batch"]]
-        tensors = self.layout(micro_batch.samples)
+        tensors = self.layout(micro_batch.samples, micro_batch.rows)
         steps = self.current_gradient_accumulation_steps
         tensors["num_items_in_batch"] = torch.tensor(
             micro_batch.step_tokens / steps, device=self.accelerator.device, dtype=torch.float32
@@ -80,18 +80,19 @@ class LoggedTrainer(GRPOTrainer):  # type: ignore[misc]
         """What TRL's loss of this micro-batch is multiplied with so that the step's is a mean over all its samples."""
         if self.loss_type in PER_TOKEN_LOSSES:
             return 1.0
-        return len(micro_batch.samples) * steps * self.plan.processes / micro_batch.step_samples
+        return micro_batch.rows * steps * self.plan.processes / micro_batch.step_samples
 
     def _mean_score(self, micro_batch: MicroBatch) -> float:
         scores = [self.samples[number].score for number in micro_batch.samples]
         return sum(scores) / len(scores) if scores else float("nan")
 
-    def layout(self, numbers: Sequence[int]) -> Tensors:
+    def layout(self, numbers: Sequence[int], rows: int) -> Tensors:
         """Samples as TRL's loss takes them; shapes (rows, tokens), prompts padded left, completions right.
 
-        No samples are one row that is masked out.
+        Rows beyond the samples are masked out.
         """
-        samples = [self.samples[number] for number in numbers or (0,)]
+        filled = [*numbers, *[0] * (rows - len(numbers))]
+        samples = [self.samples[number] for number in filled]
         device, pad = self.accelerator.device, self.processing_class.pad_token_id
         prompts = [sample.prompt for sample in samples]
         completions = [sample.completion for sample in samples]
@@ -101,10 +102,9 @@ class LoggedTrainer(GRPOTrainer):  # type: ignore[misc]
             "completion_ids": _padded(completions, pad, torch.long),
             "completion_mask": _padded([[1] * len(ids) for ids in completions], 0, torch.long),
             "old_per_token_logps": _padded([sample.logprobs for sample in samples], 0.0, torch.float32),
-            "advantages": torch.tensor([self.advantages[number] for number in numbers or (0,)], dtype=torch.float32),
+            "advantages": torch.tensor([self.advantages[number] for number in filled], dtype=torch.float32),
         }
-        if not numbers:
-            tensors["completion_mask"].zero_()
+        tensors["completion_mask"][len(numbers) :] = 0
         if tensors["old_per_token_logps"].shape != tensors["completion_ids"].shape:
             raise TrainingError("log-probabilities and tokens do not align: the log is not what the trainer expects")
         return {name: tensor.to(device) for name, tensor in tensors.items()}
@@ -125,7 +125,7 @@ class LoggedTrainer(GRPOTrainer):  # type: ignore[misc]
         size = max(len(micro_batch.samples) for micro_batch in self.plan.micro_batches)
         for start in range(0, len(numbers), size):
             part = numbers[start : start + size]
-            tensors = self.layout(part)
+            tensors = self.layout(part, len(part))
             difference = (self.logps(tensors) - tensors["old_per_token_logps"]) * tensors["completion_mask"]
             sums, gaps = difference.sum(-1).tolist(), difference.abs().sum(-1).tolist()
             for number, log_weight, gap in zip(part, sums, gaps, strict=True):

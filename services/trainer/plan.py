@@ -18,11 +18,13 @@ from dataclasses import dataclass
 class MicroBatch:
     """Samples that go through the model at once, by number; maybe none, to keep processes in step.
 
-    `step_samples` and `step_tokens` (of completions) are those of the whole step, over all processes, samples without
-    an advantage included.
+    `rows`: how many rows the tensors have, with masked ones where there are fewer samples. `step_samples` and
+    `step_tokens` (of completions) are those of the whole step, over all processes, samples without an advantage
+    included.
     """
 
     samples: tuple[int, ...]
+    rows: int
     step_samples: int
     step_tokens: int
 
@@ -67,9 +69,9 @@ def plan_steps(groups: Sequence[Sequence[int]], tokens: Sequence[int], live: Seq
     per_process = math.ceil(max(map(len, kept)) / (how.micro_batch * how.processes))
     per_step = max(1, per_process) * how.processes
     micro_batches = [
-        MicroBatch(tuple(part), len(step), sum(tokens[number] for number in step))
+        MicroBatch(tuple(part), rows, len(step), sum(tokens[number] for number in step))
         for step, live_ones in zip(steps, kept, strict=True)
-        for part in _cut(live_ones, per_step)
+        for part, rows in _parts(live_ones, per_step, how.processes)
     ]
     return Plan(tuple(micro_batches), per_step, how.processes)
 
@@ -79,6 +81,13 @@ def _epoch(groups: Sequence[Sequence[int]], batch: int, rng: random.Random) -> l
     rng.shuffle(order)
     samples = [number for index in order for number in groups[index]]
     return _cut(samples, max(1, round(len(samples) / batch)))
+
+
+def _parts(items: list[int], count: int, processes: int) -> list[tuple[list[int], int]]:
+    """Each with its rows: TRL gathers figures row by row, so all processes must have equally many."""
+    parts = _cut(items, count)
+    most = max(map(len, parts))
+    return [(part, max(1, len(part) if processes == 1 else most)) for part in parts]
 
 
 def _cut(items: list[int], parts: int) -> list[list[int]]:
