@@ -20,6 +20,7 @@ from services.cli.commands import (
     schema,
     status,
     submit,
+    train,
     up,
     watch,
 )
@@ -53,6 +54,7 @@ app.command()(submit.submit)
 app.command()(result.result)
 app.command()(status.status)
 app.command()(watch.watch)
+app.command()(train.train)
 app.command()(doctor.doctor)
 app.command()(report.report)
 app.command()(schema.schema)

@@ -17,6 +17,7 @@ class FleetAccess:
 
     amqp_url: str
     namespace: str
+    agents: tuple[str, ...]
     topology: Topology
     logs_dir: Path
     record: FleetRecord | None
@@ -31,6 +32,7 @@ class FleetAccess:
         return cls(
             amqp_url=record.amqp_url if record and recorded else settings.amqp_url.get_secret_value(),
             namespace=record.namespace if record and "RATCHET_NAMESPACE" not in os.environ else settings.namespace,
+            agents=agents,
             topology=fleet_topology(agents, external_scorer=settings.external_scorer),
             logs_dir=record.logs_dir if record and "RATCHET_LOGS_DIR" not in os.environ else settings.logs_dir,
             record=record,
