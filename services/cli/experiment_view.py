@@ -29,6 +29,10 @@ STYLES = {
 WIDEST = 110
 NARROW = 40
 SHORTEST_ID = 16
+TALL, SHORT = 51, 37
+"""Rows of a terminal from which on both pictures have all their lines, and below which there is room for one only."""
+WORDS, WORDS_OF_ALL = 16, 27
+"""Rows that everything beside the pictures takes: in a short terminal, and else."""
 
 
 def render_list(records: Sequence[ExperimentRecord]) -> Table:
@@ -48,15 +52,16 @@ def render_list(records: Sequence[ExperimentRecord]) -> Table:
     return table
 
 
-def render_look(look: ExperimentLook, *, width: int, plain: bool = False) -> Group:
-    """`plain`: a terminal without Unicode."""
+def render_look(look: ExperimentLook, *, width: int, rows: int = TALL, plain: bool = False) -> Group:
+    """`rows`: of the terminal, where all should be seen at once; `plain`: a terminal without Unicode."""
     parts: list[RenderableType] = [_headline(look.record)]
     if look.plan and look.history:
-        parts += [Text(), *_charts(look, look.plan, max(NARROW, min(width, WIDEST)), plain)]
+        parts += _charts(look, look.plan, max(NARROW, min(width, WIDEST)), rows, plain)
     if look.decision:
         parts += [Text(), _arms(look.record, look.decision.evidence)]
     if look.plan and look.decision:
-        parts += [Text(), _e_values(look.plan, look.decision.evidence), Text(), _verdict(look.record, look.decision)]
+        parts += [Text(), _e_values(look.plan, look.decision.evidence)] if rows >= SHORT else []
+        parts += [Text(), _verdict(look.record, look.decision)]
     if look.trouble:
         parts.append(Text(f"✘ no picture: {look.trouble}", style="red"))
     if look.record.ended:
@@ -87,19 +92,31 @@ def _headline(record: ExperimentRecord) -> Text:
     )
 
 
-def _charts(look: ExperimentLook, plan: ExperimentPlan, width: int, plain: bool) -> list[RenderableType]:
-    effect = effect_chart(look.history, width=width, plain=plain)
-    threshold = plan.promote_at if plan.kind == "canary" else plan.roll_back_at
-    evidence = evidence_chart(look.history, threshold=threshold, width=width, plain=plain)
+def _charts(look: ExperimentLook, plan: ExperimentPlan, width: int, rows: int, plain: bool) -> list[RenderableType]:
+    """Where the terminal is short the effect alone."""
+    running = look.record.running
     mark, shade, better, harm = ("*", ".", "g", "h") if plain else ("●", "░", "▲", "▼")
-    return [
-        Text(f"score, {look.record.running.treatment} minus {look.record.running.control}: "
-             f"{mark} estimate, {shade} band (each end holds at all times with 95 %)", "dim"),
-        Text(effect, no_wrap=True),
-        Text(),
-        Text(f"e-values: {better} better in score, {harm} harm, verdict at {threshold:g}", "dim"),
-        Text(evidence, no_wrap=True),
-    ]  # fmt: skip
+    legend = f"{mark} estimate, {shade} band (each end holds at all times with 95 %)"
+    tall, low = chart_heights(rows)
+    drawn: list[RenderableType] = [
+        Text(f"\nscore, {running.treatment} minus {running.control}: {legend}", "dim"),
+        Text(effect_chart(look.history, width=width, height=tall, plain=plain), no_wrap=True),
+    ]
+    if low:
+        threshold = plan.promote_at if plan.kind == "canary" else plan.roll_back_at
+        drawn += [
+            Text(f"\ne-values: {better} better in score, {harm} harm, verdict at {threshold:g}", "dim"),
+            Text(evidence_chart(look.history, threshold=threshold, width=width, height=low, plain=plain), no_wrap=True),
+        ]
+    return drawn
+
+
+def chart_heights(rows: int) -> tuple[int, int]:
+    """Lines for the effect and for the e-values, so that with the words they fill a terminal of so many rows."""
+    if rows < SHORT:
+        return min(13, max(5, rows - WORDS)), 0
+    spare = min(rows, TALL) - WORDS_OF_ALL
+    return (spare + 2) // 2, (spare - 1) // 2
 
 
 def _arms(record: ExperimentRecord, evidence: Evidence) -> Table:

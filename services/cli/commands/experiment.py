@@ -131,7 +131,7 @@ def _follow_live(look: Callable[[], ExperimentLook], interval: float) -> None:
     with Live(console=out, auto_refresh=False) as live:
         while True:
             seen = look()
-            live.update(render_look(seen, width=out.width, plain=_plain(out.encoding)), refresh=True)
+            live.update(render_look(seen, width=out.width, rows=out.height, plain=_plain(out.encoding)), refresh=True)
             if seen.record.ended:
                 return
             time.sleep(interval)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from services.cli.exit_codes import CommandError, UsageError
 from services.cli.experiment_book import ExperimentRecord, chosen, experiments
 from services.cli.experiment_check import check
 from services.cli.experiment_look import looked_at
+from services.cli.experiment_view import render_look
 from services.decisions import DecisionLedger
 from services.registry import RegistryStore
 from tests.acceptance.ratchet_command import Ratchet
@@ -102,6 +105,26 @@ def test_the_running_experiment_is_shown_if_none_is_named_with_what_is_missing(r
     state = ratchet("experiment", "show", "--json").json
     assert state["decision"]["verdict"] == "continue"
     assert state["history"][-1]["units"] == state["decision"]["evidence"]["units"]
+
+
+@pytest.mark.parametrize("rows", [24, 30, 37, 45, 51, 70])
+def test_followed_it_fits_the_terminal_to_the_last_line(loop: WholeLoop, rows: int) -> None:
+    for record in records(loop.folder):
+        console = Console(width=100, height=rows, file=StringIO(), record=True)
+
+        console.print(render_look(looked_at(record, loop.folder), width=100, rows=rows))
+
+        shown = console.export_text().splitlines()
+        assert len(shown) <= rows
+        assert any("●" in line for line in shown)
+
+
+def test_a_terminal_without_unicode_gets_a_picture_too(loop: WholeLoop, tmp_path: Path) -> None:
+    ran = Ratchet(tmp_path, loop.environment | {"PYTHONIOENCODING": "ascii"})("experiment", "show")
+
+    assert ran.code == 0
+    assert "* estimate, . band" in ran.out
+    assert ran.out.isascii()
 
 
 def test_an_ended_experiment_followed_is_shown_once(ratchet: Ratchet, loop: WholeLoop) -> None:
