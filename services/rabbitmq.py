@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from services import failpoint
-from services.amqp_channel import ChannelLost, open_channel
-from services.amqp_connection import AmqpConnection, connection_parameters
-from services.amqp_consumer import Consumer
-from services.amqp_failures import Failures
-from services.amqp_frames import PERSISTENT, Properties
-from services.amqp_link import Link
-from services.amqp_listener import Listener
-from services.amqp_publisher import Publisher, Unreachable
-from services.amqp_topology import Declaration
+from services.amqp.channel import ChannelLost, open_channel
+from services.amqp.connection import AmqpConnection, connection_parameters
+from services.amqp.consumer import Consumer
+from services.amqp.declaration import Declaration
+from services.amqp.failures import Failures
+from services.amqp.frames import PERSISTENT, Properties
+from services.amqp.link import Link
+from services.amqp.listener import Listener
+from services.amqp.publisher import Publisher, Unreachable
 from services.bus import Handler, Hear, QueueState
 from services.errors import BusError, Reject
 from services.metrics import BROKER_CONNECTED, queue_metrics

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-from tests.settings_table import README, SECTIONS, readme_with_current_table
+from tests.readme_blocks import README, SECTIONS, current
 
 ROOT = README.parent
 
 
-def test_the_table_of_settings_is_current() -> None:
+def test_the_blocks_made_from_the_code_are_current() -> None:
     text = README.read_text()
 
-    assert readme_with_current_table(text) == text, "type `python -m tests.settings_table`"
+    assert current(text) == text, "type `python -m tests.readme_blocks`"
 
 
 def test_every_setting_says_what_it_is() -> None:
@@ -31,10 +30,3 @@ def test_every_file_the_readme_points_to_is_there() -> None:
 
     assert pointed
     assert missing == []
-
-
-def test_the_tree_in_the_readme_names_every_folder_of_services() -> None:
-    tree = README.read_text()
-    folders = [path.parent.name for path in Path(ROOT / "services").glob("*/__init__.py")]
-
-    assert [folder for folder in folders if f"{folder}/" not in tree] == []

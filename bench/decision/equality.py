@@ -8,9 +8,9 @@ from bench.decision.simulate import plan_for, units_at
 from bench.decision.streams import Scenario, Streams, streams
 from bench.decision.twin import PROMOTE, ROLL_BACK, Twin
 from schemas.evidence import Verdict
-from services.assignment import Assignment
-from services.experiment import Experiment
-from services.unit import Enrolment, Outcome
+from services.experiments.assignment import Assignment
+from services.experiments.experiment import Experiment
+from services.experiments.unit import Enrolment, Outcome
 
 VERDICTS = {0: Verdict.CONTINUE, PROMOTE: Verdict.PROMOTE, ROLL_BACK: Verdict.ROLL_BACK, 3: Verdict.ABORT}
 TOLERANCE = 1e-9

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.work import BASE_VERSION, Arm
-from services.adapter_folder import adapter_folder, adapter_sha256, served_name
+from services.adapters.folder import adapter_folder, adapter_sha256, served_name
 from services.agent import metrics
 from services.agent.engines.engine import Engine
 from services.errors import AdapterError

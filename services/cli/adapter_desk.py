@@ -18,11 +18,11 @@ from pydantic import JsonValue
 from schemas.decision import DecisionDraft, Freeze, Move, Promote, RollBack, Unfreeze
 from schemas.registry import AgentAdapters, Registry
 from schemas.work import BASE_VERSION
-from services.adapter_check import AdapterLimits
+from services.adapters.check import AdapterLimits
+from services.adapters.registry import RegistryStore
+from services.adapters.registry_check import entry_faults
 from services.cli.exit_codes import CommandError, UsageError
 from services.errors import AdapterError
-from services.registry import RegistryStore
-from services.registry_check import entry_faults
 from services.settings import FleetSettings
 
 

@@ -17,7 +17,7 @@ from schemas.decision import Decision
 from schemas.registry import AdapterEntry, AgentAdapters
 
 if TYPE_CHECKING:
-    from services.adapter_diff import AdapterDiff, ModuleChange
+    from services.adapters.diff import AdapterDiff, ModuleChange
 
 STYLES = {
     AdapterState.STABLE: "bold green",

@@ -20,8 +20,8 @@ from services.cli.demo_report import DemoReport, Row, is_right, report_demo
 from services.cli.fleet_access import FleetAccess
 from services.cli.logged_task import INTERACTIONS
 from services.cli.queue_depths import queue_depths
-from services.journal_reader import read, tail_position
 from services.sort_task import SortTask, sort_task
+from services.storage.journal_reader import read, tail_position
 from services.topology import DEAD_LETTERS
 
 MOST_OPEN = 32

@@ -12,8 +12,8 @@ from typing import Any
 from schemas.decision import Decision, RunningExperiment
 from schemas.evidence import Decision as Verdict
 from schemas.registry import Registry
+from services.adapters.registry_moves import apply
 from services.cli.exit_codes import UsageError
-from services.registry_moves import apply
 
 RUNNING = "running"
 REPLACED = "replaced"

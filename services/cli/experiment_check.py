@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from schemas.message import explain
 from services.cli.exit_codes import CommandError
 from services.cli.experiment_book import ExperimentRecord
-from services.experiment_replay import replayed
+from services.experiments.replay import replayed
 
 NOTHING = "nothing"
 

@@ -13,8 +13,8 @@ from schemas.evidence import Decision, ExperimentPlan, HistoryPoint
 from schemas.message import explain
 from services.cli.experiment_book import ExperimentRecord
 from services.errors import JournalError
-from services.experiment import Experiment
-from services.experiment_replay import plan_of, replayed_together
+from services.experiments.experiment import Experiment
+from services.experiments.replay import plan_of, replayed_together
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from schemas.evidence import ArmSummary, Decision, Evidence, ExperimentPlan
-from services.chart import effect_chart, evidence_chart
 from services.cli.experiment_book import RUNNING, ExperimentRecord
 from services.cli.experiment_check import ReplayCheck
 from services.cli.experiment_look import ExperimentLook
+from services.experiments.chart import effect_chart, evidence_chart
 
 STYLES = {
     RUNNING: "yellow",

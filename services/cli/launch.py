@@ -16,8 +16,8 @@ from services.cli.fleet_start import FleetStart
 from services.cli.models_make import make_models
 from services.cli.standing_view import StandingView
 from services.cli.supervisord import Supervisor
-from services.folder_lock import FolderLock
 from services.settings import FleetSettings
+from services.storage.folder_lock import FolderLock
 
 MODELS_FOLDER = Path("models")
 

@@ -11,7 +11,7 @@ from typing import Any
 from rich.text import Text
 
 from services.cli.logged_task import INTERACTIONS
-from services.journal_reader import Line, follow, read, tail_position
+from services.storage.journal_reader import Line, follow, read, tail_position
 
 SHOWN_CHARS = 60
 

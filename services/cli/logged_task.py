@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from services.journal_reader import LogReader
-from services.segments import sealed_end, sealed_segments
+from services.storage.journal_reader import LogReader
+from services.storage.segments import sealed_end, sealed_segments
 
 ASSIGNMENTS = "assignments"
 INTERACTIONS = "agent_interactions"

@@ -17,10 +17,10 @@ import msgspec
 from schemas.interaction import Interaction
 from schemas.task import Task
 from schemas.work import Arm
-from services.atomic_file import replace_file
-from services.experiment_log import scorer_of
+from services.experiments.logged import scorer_of
 from services.orchestrator import metrics
 from services.orchestrator.own_tasks import VALIDATION, OwnTasks, is_own
+from services.storage.atomic_file import replace_file
 from services.telemetry import Log
 
 log = Log("anchors")

@@ -13,8 +13,8 @@ from schemas.interaction import Interaction
 from schemas.registry import AgentAdapters
 from schemas.task import Task
 from schemas.work import BASE_VERSION, Arm, Work
-from services.experiment import Experiment
-from services.experiment_log import enrolment_of, outcome_of, unit_of
+from services.experiments.experiment import Experiment
+from services.experiments.logged import enrolment_of, outcome_of, unit_of
 
 
 class Arms:

@@ -12,10 +12,10 @@ from pathlib import Path
 from schemas.interaction import Interaction
 from schemas.message import DecodeError
 from schemas.work import Work
-from services.journal_reader import Line, read
 from services.orchestrator.index import TaskIndex
 from services.orchestrator.settlement import result_of
-from services.quarantine import BadLine, Quarantine
+from services.storage.journal_reader import Line, read
+from services.storage.quarantine import BadLine, Quarantine
 
 ASSIGNMENTS = "assignments"
 INTERACTIONS = "agent_interactions"

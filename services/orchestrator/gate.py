@@ -15,7 +15,7 @@ from schemas.message import DecodeError
 from schemas.registry import AdapterEntry
 from schemas.task import Task
 from schemas.work import Arm
-from services.adapter_check import AdapterLimits, check_adapter
+from services.adapters.check import AdapterLimits, check_adapter
 from services.bus import Bus
 from services.errors import AdapterError
 from services.orchestrator.announcer import Announcer

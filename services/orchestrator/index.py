@@ -130,6 +130,14 @@ class TaskIndex:
         for (work,) in self._db.execute("SELECT work FROM tasks WHERE result IS NULL ORDER BY sequence"):
             yield work
 
+    def oldest_open_work(self) -> bytes | None:
+        """The Work of the open task that was assigned first. Reads the index of open tasks only, as `count` does."""
+        row = self._db.execute(
+            "SELECT work FROM tasks WHERE sequence = "
+            "(SELECT min(sequence) FROM tasks INDEXED BY open_tasks WHERE result IS NULL)"
+        ).fetchone()
+        return row[0] if row else None
+
     def overdue(self, now: float, limit: int) -> list[Entry]:
         """Open tasks whose deadline passed, the longest overdue first. `now` in seconds since the epoch."""
         rows = self._db.execute(

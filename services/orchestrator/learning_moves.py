@@ -11,8 +11,8 @@ from schemas.adapter_state import AdapterState
 from schemas.decision import Conclude, Move, Promote, RollBack, RunningExperiment, Settle, StartExperiment
 from schemas.evidence import ExperimentPlan, Verdict, probation_plan
 from schemas.registry import AgentAdapters
-from services.adapter_manifest import version_key
-from services.experiment_replay import parameters, plan_of
+from services.adapters.manifest import version_key
+from services.experiments.replay import parameters, plan_of
 
 
 @dataclass(frozen=True, slots=True)

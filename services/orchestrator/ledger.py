@@ -16,10 +16,10 @@ from schemas.interaction import Interaction
 from schemas.result import Result
 from schemas.work import Work
 from services.errors import DiskFull, JournalError
-from services.journal import Journal
 from services.orchestrator.catch_up import ASSIGNMENTS, INTERACTIONS, CatchUp
 from services.orchestrator.index import Entry, TaskIndex
 from services.orchestrator.settlement import result_of
+from services.storage.journal import Journal
 from services.telemetry import Log
 
 INDEX = "index.sqlite"

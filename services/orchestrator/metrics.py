@@ -25,6 +25,7 @@ stage_seconds = Histogram(
     "ratchet_stage_seconds", "Seconds a task spent in a stage.", ["stage"], buckets=LATENCY_BUCKETS
 )
 open_tasks = Gauge("ratchet_open_tasks", "Tasks admitted and not yet closed.")
+oldest_open_task = Gauge("ratchet_oldest_open_task_seconds", "Age of the oldest open task; 0 if none is open.")
 is_active = Gauge("ratchet_orchestrator_active", "1 where this orchestrator works, 0 where it is the standby.")
 
 useful_groups = Gauge("ratchet_useful_groups", "Groups to learn from since the last training.", ["agent"])

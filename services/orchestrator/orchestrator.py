@@ -16,10 +16,10 @@ from schemas.adapter_report import AdapterReport
 from schemas.adapter_trained import AdapterTrained
 from schemas.interaction import Interaction
 from schemas.work import Arm, Work
-from services.adapter_retention import remove_leftovers
+from services.adapters.registry import RegistryStore
+from services.adapters.retention import remove_leftovers
 from services.bus import Bus, Delivery, opened
 from services.errors import Reject
-from services.folder_lock import FolderLock
 from services.orchestrator import metrics
 from services.orchestrator.admission import AdmissionPolicy
 from services.orchestrator.anchors import Anchors
@@ -27,6 +27,7 @@ from services.orchestrator.announcer import Announcer
 from services.orchestrator.answers import Answers
 from services.orchestrator.arms import Arms
 from services.orchestrator.completion import Completion
+from services.orchestrator.disk_gauges import DiskGauges
 from services.orchestrator.gate import Gate
 from services.orchestrator.intake import Intake
 from services.orchestrator.ledger import Ledger
@@ -37,8 +38,8 @@ from services.orchestrator.replicas import Replicas
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.settler import Settler
 from services.orchestrator.training import Training
-from services.registry import RegistryStore
 from services.service import Subscription
+from services.storage.folder_lock import FolderLock
 from services.telemetry import Log
 from services.topology import ADAPTER_REPORTS, ADAPTERS, DRAFT_RESPONSES, KEPT_RESPONSES, REWARDS, TASKS
 
@@ -82,6 +83,7 @@ class Orchestrator:
         self._promoters = {agent: self._promoter(one) for agent, one in arms.items()}
         self._anchors = {agent: self._anchors_of(promoter) for agent, promoter in self._promoters.items()}
         self._gauges = QueueGauges(bus, settings.topology.names)
+        self._disks = DiskGauges({"logs": settings.logs_dir, "adapters": settings.adapters_dir})
         self._standby = False
         self._troubles: dict[str, str] = {}
         self._clocks: list[asyncio.Task[None]] = []
@@ -150,6 +152,7 @@ class Orchestrator:
             self._clock("index-commit", self._commit, COMMIT_EVERY_S),
             self._clock("deadline-sweep", self._sweep, SWEEP_EVERY_S),
             self._clock("queue-gauges", self._gauges.refresh, GAUGES_EVERY_S),
+            self._clock("disk-gauges", self._disks.refresh, GAUGES_EVERY_S),
             *(self._clock(f"adapters-{name}", one.turn, TURN_EVERY_S) for name, one in self._promoters.items()),
         ]
         if self._settings.anchor_every_s:
@@ -253,6 +256,9 @@ class Orchestrator:
         overdue = self._ledger.index.overdue(now().timestamp(), SWEEP_AT_ONCE)
         await asyncio.gather(*(self._settler.expire(entry) for entry in overdue))
         metrics.open_tasks.set(self._ledger.index.count()[1])
+        oldest = self._ledger.index.oldest_open_work()
+        age = (now() - Work.decode(oldest).admitted_at).total_seconds() if oldest else 0.0
+        metrics.oldest_open_task.set(age)
 
     @contextmanager
     def _surviving(self, clock: str) -> Iterator[None]:

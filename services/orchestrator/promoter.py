@@ -19,12 +19,13 @@ from schemas.evidence import Decision, Verdict
 from schemas.interaction import Interaction
 from schemas.registry import AdapterEntry, Registry
 from schemas.work import Work
-from services.adapter_manifest import version_key
-from services.adapter_publish import registration
-from services.adapter_retention import drained, to_archive
+from services.adapters.manifest import version_key
+from services.adapters.publish import registration
+from services.adapters.registry import RegistryStore
+from services.adapters.retention import drained, to_archive
 from services.errors import AdapterError, NotAllowed
-from services.experiment import Experiment
-from services.experiment_replay import plan_of, replayed
+from services.experiments.experiment import Experiment
+from services.experiments.replay import plan_of, replayed
 from services.orchestrator import metrics
 from services.orchestrator.announcer import Announcer
 from services.orchestrator.arms import Arms
@@ -34,7 +35,6 @@ from services.orchestrator.ledger import Ledger
 from services.orchestrator.replicas import Replicas
 from services.orchestrator.swap_clock import SwapClock
 from services.orchestrator.training import Training
-from services.registry import RegistryStore
 from services.telemetry import Log
 
 log = Log("promoter")

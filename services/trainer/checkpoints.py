@@ -15,7 +15,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from services import failpoint
-from services.segments import sync_folder
+from services.storage.segments import sync_folder
 
 MARKER = "whole"
 PREFIX = "checkpoint-"

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from schemas.adapter_trained import AdapterTrained
 from schemas.train_request import TrainRequest
-from services.atomic_file import replace_file
-from services.folder_lock import FolderLock
-from services.segments import sync_folder
+from services.storage.atomic_file import replace_file
+from services.storage.folder_lock import FolderLock
+from services.storage.segments import sync_folder
 
 JOBS = ".jobs"
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

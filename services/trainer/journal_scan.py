@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from schemas.adapter_card import DataRange
-from services.journal_reader import BadLine, Line, LogReader, decode
+from services.storage.journal_reader import BadLine, Line, LogReader, decode
 from services.trainer.filters import DataPolicy, LoggedGroup, LoggedSampleFacts, Reason, group_reason, sample_reason
 from services.trainer.score_noise import ScoreNoise
 

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 
 from schemas.adapter_card import BaseModelIdentity
 from schemas.work import BASE_VERSION
-from services.adapter_manifest import read_card
+from services.adapters.manifest import read_card
 from services.errors import AdapterError, TrainingRefused
 from services.local_model import LanguageModel
 from services.trainer.hyperparameters import Hyperparameters

@@ -13,8 +13,8 @@ from schemas.adapter_card import AdapterCard
 from schemas.adapter_trained import AdapterTrained
 from schemas.message import Metadata
 from services import failpoint
-from services.adapter_folder import adapter_sha256
-from services.adapter_publish import publish_adapter
+from services.adapters.folder import adapter_sha256
+from services.adapters.publish import publish_adapter
 from services.trainer.choices import Choices
 from services.trainer.policy import save_policy
 from services.trainer.selection import Selection

@@ -22,9 +22,9 @@ from schemas.adapter_trained import AdapterTrained
 from schemas.message import Metadata
 from schemas.train_request import TrainRequest
 from services import failpoint
+from services.adapters.registry import RegistryStore
 from services.errors import RatchetError, TrainingRefused
 from services.local_model import identify, load_language_model
-from services.registry import RegistryStore
 from services.tokenization import model_folder
 from services.trainer.algorithm import Course, Lessons
 from services.trainer.checkpoints import Checkpoints, newest_checkpoint, remove_broken

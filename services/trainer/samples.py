@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from services.errors import JournalError
-from services.journal_reader import LogReader
+from services.storage.journal_reader import LogReader
 from services.trainer.journal_scan import LOG_NAME, KeptGroup
 
 

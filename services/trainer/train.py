@@ -25,9 +25,9 @@ from schemas.message import Metadata
 from schemas.registry import Registry
 from schemas.train_request import TrainRequest
 from services import failpoint
-from services.adapter_publish import registration
+from services.adapters.publish import registration
+from services.adapters.registry import RegistryStore
 from services.errors import RatchetError, TrainingError
-from services.registry import RegistryStore
 from services.trainer.checkpoints import newest_checkpoint
 from services.trainer.jobs import Job, Jobs
 from services.trainer.settings import TrainerSettings

@@ -13,14 +13,14 @@ import pytest
 from schemas.adapter_trained import AdapterTrained
 from schemas.decision import Decision, Promote
 from schemas.registry import AgentAdapters
-from services.adapter_folder import adapter_sha256
+from services.adapters.folder import adapter_sha256
+from services.adapters.registry import RegistryStore
 from services.cli.experiment_book import experiments
 from services.cli.experiment_check import check
-from services.registry import RegistryStore
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
 from tests.acceptance.ledger import Ledger
 from tests.acceptance.traffic import Traffic, traffic
-from tests.services.making_adapters import published
+from tests.services.adapters.making_adapters import published
 
 pytestmark = pytest.mark.broker
 

@@ -6,9 +6,9 @@ import random
 from dataclasses import dataclass, field
 
 from schemas.evidence import ExperimentPlan, RampStep
-from services.assignment import Assignment
-from services.experiment import Experiment
-from services.unit import Enrolment, Outcome
+from services.experiments.assignment import Assignment
+from services.experiments.experiment import Experiment
+from services.experiments.unit import Enrolment, Outcome
 
 LEVELS = (0.35, 0.5, 0.65, 0.8)
 HALF = (RampStep(share=0.5, candidate_units=0, open_candidates=1000),)

@@ -16,10 +16,10 @@ import pytest
 import uvloop
 from prometheus_client import REGISTRY
 
-from services.amqp_channel import open_channel
-from services.amqp_connection import AmqpConnection, connection_parameters, open_connection
-from services.amqp_frames import Properties, publish_frames
-from services.amqp_topology import TopologyConflict
+from services.amqp.channel import open_channel
+from services.amqp.connection import AmqpConnection, connection_parameters, open_connection
+from services.amqp.declaration import TopologyConflict
+from services.amqp.frames import Properties, publish_frames
 from services.bus import Delivery
 from services.cli.broker import free_port
 from services.errors import BusError, PublishTimeout, Reject
@@ -348,7 +348,7 @@ def test_it_runs_on_uvloop(amqp_url: str, namespace: str) -> None:
 
 
 def test_pika_still_has_the_hooks_the_connection_fills_in() -> None:
-    """They are private: when this fails, read services/amqp_connection.py beside the new pika before pinning it."""
+    """They are private: when this fails, read services/amqp/connection.py beside the new pika before pinning it."""
     ours = {name for name in vars(AmqpConnection) if name.startswith("_adapter_")}
     theirs = {name for name in vars(pika.connection.Connection) if name.startswith("_adapter_")}
     assert ours == theirs

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from services.adapter_folder import CONTENT_FILES
+from services.adapters.folder import CONTENT_FILES
 from services.errors import AdapterError
 
 PLAIN: dict[str, tuple[Any, ...]] = {

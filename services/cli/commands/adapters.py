@@ -23,10 +23,10 @@ Reason = Annotated[str, typer.Option(help="Why: it is recorded with the decision
 @adapters.command("list")
 def list_(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None, json: AsJson = False) -> None:
     """List each agent's versions, where they stand, and which one answers."""
+    from services.adapters.registry import RegistryStore
     from services.cli.adapter_desk import chosen_agents
     from services.cli.adapters_view import render_agent
     from services.cli.console import out, print_json
-    from services.registry import RegistryStore
     from services.settings import FleetSettings
 
     settings = FleetSettings.read()
@@ -42,7 +42,7 @@ def list_(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] 
 @adapters.command()
 def show(version: Version, agent: Agent = None, json: AsJson = False) -> None:
     """Show one version: state, lineage, what it was trained on, how its experiments ended, what was decided on it."""
-    from services.adapter_manifest import read_card
+    from services.adapters.manifest import read_card
     from services.cli.adapter_desk import AdapterDesk
     from services.cli.adapters_view import render_decisions, render_entry, version_of
     from services.cli.console import out, print_json
@@ -65,7 +65,7 @@ def show(version: Version, agent: Agent = None, json: AsJson = False) -> None:
 @adapters.command()
 def diff(before: Version, after: Version, agent: Agent = None, json: AsJson = False) -> None:
     """Compare two versions: card, data, hyperparameters, metrics, and how much each module's update changed."""
-    from services.adapter_diff import diff_adapters
+    from services.adapters.diff import diff_adapters
     from services.cli.adapter_desk import AdapterDesk
     from services.cli.adapters_view import render_diff
     from services.cli.console import out, print_json
@@ -84,9 +84,9 @@ def history(
     """Show the newest decisions: what, when, by whom and why. With --json also the evidence."""
     from collections import deque
 
+    from services.adapters.decisions import DecisionLedger
     from services.cli.adapters_view import render_decisions
     from services.cli.console import out, print_json
-    from services.decisions import DecisionLedger
     from services.settings import FleetSettings
 
     entries = DecisionLedger(FleetSettings.read().adapters_dir).read()
@@ -142,11 +142,11 @@ def unfreeze(reason: Reason = "unfrozen by hand", agent: Agent = None, json: AsJ
 @adapters.command()
 def verify(json: AsJson = False) -> None:
     """Check the chain of decisions, the registry, and every byte of every adapter. Exit code 1 if anything is wrong."""
-    from services.adapter_check import AdapterLimits
+    from services.adapters.check import AdapterLimits
+    from services.adapters.registry import RegistryStore
+    from services.adapters.registry_check import registry_faults
     from services.cli.console import out, print_json
     from services.cli.exit_codes import ExitCode
-    from services.registry import RegistryStore
-    from services.registry_check import registry_faults
     from services.settings import FleetSettings
 
     settings = FleetSettings.read()
@@ -163,9 +163,9 @@ def verify(json: AsJson = False) -> None:
 @adapters.command()
 def rebuild(json: AsJson = False) -> None:
     """Make adapter_registry.json anew from the decisions; the file it replaces is kept beside it."""
+    from services.adapters.registry import RegistryStore
     from services.cli.adapter_desk import rebuild
     from services.cli.console import out, print_json
-    from services.registry import RegistryStore
     from services.settings import FleetSettings
 
     registry, kept = rebuild(RegistryStore(FleetSettings.read().adapters_dir))

@@ -83,8 +83,8 @@ def replay(
 
 
 def _records() -> list[ExperimentRecord]:
+    from services.adapters.decisions import DecisionLedger
     from services.cli.experiment_book import experiments
-    from services.decisions import DecisionLedger
     from services.settings import FleetSettings
 
     ledger = DecisionLedger(FleetSettings.read().adapters_dir)

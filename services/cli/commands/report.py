@@ -14,7 +14,6 @@ def report(
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, too.")] = False,
 ) -> None:
     """Write one HTML page that opens offline: lineage, scores, training, experiments, decisions with their evidence."""
-    from services.atomic_file import replace_file
     from services.cli.console import out as console
     from services.cli.console import print_json
     from services.cli.exit_codes import CommandError
@@ -22,6 +21,7 @@ def report(
     from services.cli.report.gathered import gather
     from services.cli.report.page import page
     from services.settings import FleetSettings
+    from services.storage.atomic_file import replace_file
 
     settings, target = FleetSettings.read(), out.absolute()
     gathered = gather(FleetAccess.here().logs_dir, settings.adapters_dir, settings.agents)

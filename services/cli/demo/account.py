@@ -10,7 +10,7 @@ import msgspec
 
 from services.cli.demo.users import Books
 from services.cli.logged_task import INTERACTIONS
-from services.journal_reader import read_json
+from services.storage.journal_reader import read_json
 
 
 class LoggedSample(msgspec.Struct):

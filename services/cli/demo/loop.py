@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from schemas.message import Metadata
 from schemas.train_request import TrainRequest
-from services.adapter_manifest import read_card
+from services.adapters.manifest import read_card
 from services.cli.demo.narrator import Narrator
 from services.cli.demo.sabotage import inject_bad_adapter
 from services.cli.demo.standing import Look, Standing

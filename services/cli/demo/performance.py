@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from rich.console import RenderableType
 
 from schemas.work import BASE_VERSION
-from services.atomic_file import replace_file
+from services.adapters.registry import RegistryStore
 from services.cli.demo.account import Account, account
 from services.cli.demo.gain import gain
 from services.cli.demo.loop import Loop, LoopPlan
@@ -25,7 +25,7 @@ from services.cli.demo_view import render_demo
 from services.cli.fleet_access import FleetAccess
 from services.cli.report.gathered import gather
 from services.cli.report.page import page
-from services.registry import RegistryStore
+from services.storage.atomic_file import replace_file
 
 GOLDEN_TASKS = 32
 

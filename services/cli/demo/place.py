@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.adapter_publish import remove_tree
+from services.adapters.publish import remove_tree
 from services.cli.fleet_folder import FleetFolder
 
 PREFIX = "RATCHET_"

@@ -12,12 +12,12 @@ import numpy as np
 
 from schemas.adapter_card import AdapterCard
 from schemas.decision import DecisionDraft, Move, Validate
-from services.adapter_folder import adapter_folder
-from services.adapter_manifest import read_card
-from services.adapter_publish import publish_adapter, registration
+from services.adapters.folder import adapter_folder
+from services.adapters.manifest import read_card
+from services.adapters.publish import publish_adapter, registration
+from services.adapters.registry import RegistryStore
+from services.adapters.safetensors_file import SafetensorsFile
 from services.errors import AdapterError
-from services.registry import RegistryStore
-from services.safetensors_file import SafetensorsFile
 
 WHO = "operator:demo"
 REASON = "injected past the gate, to show that live traffic finds it"

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from schemas.registry import AgentAdapters
+from services.adapters.registry import RegistryStore
 from services.cli.fleet_access import FleetAccess
 from services.cli.service_http import metrics_text
 from services.cli.watch_figures import Series, parse_series
-from services.registry import RegistryStore
 
 E_VALUES = ("gain", "success_kept", "harm")
 

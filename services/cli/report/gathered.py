@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 from schemas.decision import Decision
 from schemas.registry import AdapterEntry, AgentAdapters, Registry
-from services.adapter_manifest import version_key
+from services.adapters.manifest import version_key
+from services.adapters.registry import RegistryStore
 from services.cli.experiment_book import ExperimentRecord, experiments
 from services.cli.experiment_look import ExperimentLook, looks_at
 from services.cli.report.score_stats import AgentScores, LogScores, read_scores
 from services.cli.report.training_runs import TrainingRun, training_runs
 from services.errors import JournalError, RegistryError
-from services.registry import RegistryStore
 
 OfAgent = TypeVar("OfAgent", Decision, ExperimentRecord)
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from services.experiment_replay import INTERACTIONS
-from services.journal_reader import LogReader
+from services.experiments.replay import INTERACTIONS
+from services.storage.journal_reader import LogReader
 
 VALIDATION = "validation:"
 """How experiment ids of the fleet's own tasks begin."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from schemas.adapter_card import AdapterCard
 from schemas.registry import AdapterEntry
-from services.adapter_manifest import read_card
+from services.adapters.manifest import read_card
 from services.cli.report.plot import Point, thinned
 from services.errors import AdapterError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from schemas.work import Arm
-from services.adapter_folder import adapter_sha256
+from services.adapters.folder import adapter_sha256
 from services.agent.adapters import AdapterShelf
 from services.agent.engines.echo import EchoEngine
 from services.errors import AdapterError

@@ -12,7 +12,7 @@ import pytest
 
 from schemas.response import Response
 from schemas.work import Arm, Sampling, Work
-from services.adapter_folder import adapter_sha256
+from services.adapters.folder import adapter_sha256
 from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.settings import AgentSettings

@@ -10,13 +10,13 @@ from pathlib import Path
 from schemas.adapter_event import AdapterEvent, ServedAdapter
 from schemas.adapter_report import AdapterReport
 from schemas.work import Arm
-from services.adapter_folder import adapter_sha256
+from services.adapters.folder import adapter_sha256
 from services.agent.adapters import AdapterShelf
 from services.agent.engines.echo import EchoEngine
 from services.agent.keeper import AdapterKeeper
 from services.memory_bus import MemoryBus
 from services.topology import ADAPTER_REPORTS, events_topic, fleet_topology
-from tests.services.making_adapters import published
+from tests.services.adapters.making_adapters import published
 
 
 class Replica:

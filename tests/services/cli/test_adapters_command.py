@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from schemas.decision import Promote, StartExperiment, Validate
-from services.adapter_publish import registration, remove_tree
-from services.registry import RegistryStore
+from services.adapters.publish import registration, remove_tree
+from services.adapters.registry import RegistryStore
 from tests.acceptance.ratchet_command import Ratchet
-from tests.services.making_adapters import published
-from tests.services.making_decisions import decided, experiment
+from tests.services.adapters.making_adapters import published
+from tests.services.adapters.making_decisions import decided, experiment
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from services.folder_lock import FolderLock
+from services.storage.folder_lock import FolderLock
 from tests.acceptance.ratchet_command import REPOSITORY, Ran, Ratchet
 
 HEAVY = ("torch", "transformers", "peft", "pika", "pydantic", "psutil", "prometheus_client", "supervisor", "httpx")

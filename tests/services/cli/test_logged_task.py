@@ -8,7 +8,7 @@ from pathlib import Path
 
 from services.cli.log_tail import last_rows, render_row
 from services.cli.logged_task import ASSIGNMENTS, INTERACTIONS, find_task
-from services.journal import Journal
+from services.storage.journal import Journal
 
 
 def sample(task: str, number: int, score: float | None, agent: str = "small") -> dict[str, object]:

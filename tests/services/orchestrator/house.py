@@ -12,11 +12,11 @@ from typing import Any
 from schemas import Interaction, Response, Result, Reward, Task, Work
 from schemas.response import Sample
 from schemas.reward import SampleScore, ScorerIdentity
-from services.journal_reader import read
 from services.memory_bus import MemoryBus
 from services.orchestrator.catch_up import ASSIGNMENTS, INTERACTIONS
 from services.orchestrator.orchestrator import Orchestrator
 from services.orchestrator.settings import OrchestratorSettings
+from services.storage.journal_reader import read
 from services.topology import REWARDS, TASKS
 
 REPLIES = "replies"

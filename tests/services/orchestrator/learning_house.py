@@ -12,11 +12,11 @@ from typing import Any
 from schemas import AdapterEvent, AdapterReport, AdapterTrained, Response, Task, Work
 from schemas.message import Metadata
 from schemas.registry import AgentAdapters
-from services.adapter_folder import adapter_sha256
+from services.adapters.folder import adapter_sha256
+from services.adapters.registry import RegistryStore
 from services.bus import Delivery
-from services.registry import RegistryStore
 from services.topology import ADAPTER_REPORTS, ADAPTERS, REWARDS, events_topic
-from tests.services.making_adapters import published
+from tests.services.adapters.making_adapters import published
 from tests.services.orchestrator.house import SCORER, House, answered, scored, until
 
 AGENT = "small"

@@ -10,8 +10,8 @@ from prometheus_client import REGISTRY
 from schemas import Task, TrainRequest
 from schemas.decision import DecisionDraft, Freeze, Unfreeze
 from schemas.reward import ScorerIdentity
-from services.experiment_replay import replayed
-from tests.services.making_adapters import NOON, files
+from services.experiments.replay import replayed
+from tests.services.adapters.making_adapters import NOON, files
 from tests.services.orchestrator.house import until
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse, learning_house
 

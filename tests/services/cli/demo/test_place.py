@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from services.cli.demo.place import DemoPlace, only
-from tests.services.making_adapters import published
+from tests.services.adapters.making_adapters import published
 
 
 def test_nothing_of_an_earlier_demo_is_left(tmp_path: Path) -> None:

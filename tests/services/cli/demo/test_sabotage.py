@@ -9,12 +9,12 @@ import pytest
 from safetensors.numpy import load, save
 
 from schemas.decision import DecisionDraft, Promote, Validate
-from services.adapter_check import AdapterLimits, check_adapter
-from services.adapter_publish import registration
+from services.adapters.check import AdapterLimits, check_adapter
+from services.adapters.publish import registration
+from services.adapters.registry import RegistryStore
 from services.cli.demo.sabotage import REASON, WHO, inject_bad_adapter, turned_around
 from services.errors import AdapterError
-from services.registry import RegistryStore
-from tests.services.making_adapters import BASE, NOON, published, tensors
+from tests.services.adapters.making_adapters import BASE, NOON, published, tensors
 
 
 def with_a_primary(folder: Path) -> RegistryStore:

@@ -12,7 +12,7 @@ from services.cli.demo.narrator import Narrator
 from services.cli.demo.standing import standing
 from services.cli.demo.standing_line import e_text, experiment_line
 from services.cli.watch_figures import parse_series
-from tests.services.making_adapters import NOON
+from tests.services.adapters.making_adapters import NOON
 
 METRICS = """
 ratchet_experiment_share{agent="small"} 0.25

@@ -14,7 +14,7 @@ from services.cli.demo.gain import Estimate, Gain
 from services.cli.demo.story import Sabotage, Story, Training, Turn
 from services.cli.demo.story_view import render_story
 from services.cli.demo_report import report_demo
-from tests.services.making_adapters import NOON, card
+from tests.services.adapters.making_adapters import NOON, card
 
 PROVED = Gain(Estimate(0.4, 0.35, 0.45, 100), Estimate(0.8, 0.75, 0.85, 100), Estimate(0.4, 0.33, 0.47, 100))
 NOTHING = replace(PROVED, difference=Estimate(0.01, -0.02, 0.04, 100))

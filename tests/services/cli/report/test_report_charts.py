@@ -15,7 +15,7 @@ from services.cli.report.lineage_chart import lineage_chart, placed
 from services.cli.report.markup import Markup
 from services.cli.report.score_charts import timeline_chart, versions_chart
 from services.cli.report.score_stats import Mean, Timeline
-from services.experiment import Experiment
+from services.experiments.experiment import Experiment
 from tests.services.cli.report.reading_html import ReadPage
 from tests.services.making_experiments import HALF, Traffic, plan, run
 
