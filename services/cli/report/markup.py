@@ -9,7 +9,7 @@ import re
 from html import escape
 
 VOID = frozenset({"meta"})
-UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
+UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
 """Control characters HTML has no place for, and those that turn the direction of the text around them."""
 
 Value = str | float | None
@@ -39,7 +39,8 @@ def text(value: str | float) -> str:
         return value
     if isinstance(value, int | float):
         return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
-    return escape(UNPRINTABLE.sub("\ufffd", value.encode("utf-8", "replace").decode()), quote=True)
+    plain = value.encode("utf-8", "replace").decode().replace("\r\n", "\n")
+    return escape(UNPRINTABLE.sub("\ufffd", plain), quote=True)
 
 
 def _name(key: str) -> str:

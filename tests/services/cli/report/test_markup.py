@@ -23,7 +23,8 @@ HOSTILE = [
 
 
 def seen(text: str) -> str:
-    return UNPRINTABLE.sub("\ufffd", text.encode("utf-8", "replace").decode()).replace("\r", "\ufffd")
+    """As a reader sees it: nothing but what can't be printed is changed."""
+    return UNPRINTABLE.sub("\ufffd", text.encode("utf-8", "replace").decode().replace("\r\n", "\n"))
 
 
 @given(ANY_TEXT, ANY_TEXT)
@@ -41,6 +42,10 @@ def test_hostile_text_is_shown_and_does_nothing(text: str) -> None:
 
     assert page.tags == {"td", "svg", "title"}
     assert page.text == seen(text) * 2
+
+
+def test_what_can_t_be_printed_is_shown_as_such() -> None:
+    assert tag("b", "a\r\nb\rc\x00\t\u202ed") == "<b>a\nb\ufffdc\ufffd\t\ufffdd</b>"
 
 
 def test_markup_is_put_in_as_it_is_and_names_are_written_as_svg_has_them() -> None:
