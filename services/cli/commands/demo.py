@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from services.cli.demo.held_out import HeldOutPlan
     from services.cli.demo.loop import LoopPlan
     from services.cli.demo.narrator import Narrator
     from services.cli.demo.place import DemoPlace
     from services.cli.demo.story import Story
-    from services.cli.demo_run import DemoPlan
     from services.cli.fleet_options import FleetOptions
 
 AGENT = "small"
@@ -39,14 +39,14 @@ def demo(
     bad adapter was not rolled back, or the gain on held-out tasks is not significant.
     """
     from services.cli.console import err
+    from services.cli.demo.held_out import HeldOutPlan
     from services.cli.demo.loop import LoopPlan
     from services.cli.demo.narrator import Narrator
-    from services.cli.demo_run import DemoPlan
     from services.cli.exit_codes import ExitCode
     from services.cli.fleet_options import FleetOptions
 
     options = FleetOptions(agents=(AGENT,), port_base=port_base, amqp_port=amqp_port)
-    held_out = DemoPlan(tasks, samples, seed, timeout)
+    held_out = HeldOutPlan(tasks, samples, seed, timeout)
     plan = LoopPlan(turns=turns, groups=groups, patience_s=timeout, seed=seed)
     narrator = Narrator(err)
     with _fleet_of_its_own(options, held_out, narrator, keep=keep) as place:
@@ -59,7 +59,7 @@ def demo(
 
 @contextmanager
 def _fleet_of_its_own(
-    options: FleetOptions, held_out: DemoPlan, narrator: Narrator, *, keep: bool
+    options: FleetOptions, held_out: HeldOutPlan, narrator: Narrator, *, keep: bool
 ) -> Iterator[DemoPlace]:
     """Up within the block; an earlier demo's fleet is stopped first. Down after it, unless it is kept."""
     from services.cli.demo.performance import write_golden_set
@@ -91,7 +91,7 @@ def _leave_nothing_on(amqp_url: str | None, namespace: str) -> None:
         delete_queues(amqp_url, namespace, (AGENT,))
 
 
-def _perform(place: DemoPlace, held_out: DemoPlan, plan: LoopPlan, narrator: Narrator, *, as_json: bool) -> Story:
+def _perform(place: DemoPlace, held_out: HeldOutPlan, plan: LoopPlan, narrator: Narrator, *, as_json: bool) -> Story:
     from services.cli.console import err, out
     from services.cli.demo.performance import Performance
     from services.cli.fleet_access import FleetAccess

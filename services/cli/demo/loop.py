@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from schemas.message import Metadata
 from schemas.train_request import TrainRequest
 from services.adapters.manifest import read_card
+from services.cli.demo.held_out import end_of_log
 from services.cli.demo.narrator import Narrator
 from services.cli.demo.sabotage import inject_bad_adapter
 from services.cli.demo.standing import Look, Standing
 from services.cli.demo.standing_line import experiment_line
 from services.cli.demo.story import Sabotage, Training, Turn
 from services.cli.demo.users import Users
-from services.cli.demo_run import end_of_log
 from services.cli.exit_codes import CommandError, TimedOut
 from services.cli.train_request import publish_train_request
 

@@ -12,6 +12,9 @@ from schemas.work import BASE_VERSION
 from services.adapters.registry import RegistryStore
 from services.cli.demo.account import Account, account
 from services.cli.demo.gain import gain
+from services.cli.demo.held_out import HeldOutPlan, HeldOutRun, ask_held_out, dead_letters, held_out_tasks
+from services.cli.demo.held_out_report import HeldOutReport
+from services.cli.demo.held_out_view import render_held_out
 from services.cli.demo.loop import Loop, LoopPlan
 from services.cli.demo.narrator import Narrator
 from services.cli.demo.place import DemoPlace
@@ -19,9 +22,6 @@ from services.cli.demo.standing import Look
 from services.cli.demo.story import Sabotage, Story, Turn
 from services.cli.demo.tasks import golden_tasks, users_tasks
 from services.cli.demo.users import Users
-from services.cli.demo_report import DemoReport
-from services.cli.demo_run import DemoPlan, DemoRun, dead_letters, held_out_tasks, run_demo
-from services.cli.demo_view import render_demo
 from services.cli.fleet_access import FleetAccess
 from services.cli.report.gathered import gather
 from services.cli.report.page import page
@@ -32,7 +32,7 @@ GOLDEN_TASKS = 32
 Show = Callable[[RenderableType], None]
 
 
-def write_golden_set(place: DemoPlace, agent_id: str, plan: DemoPlan) -> None:
+def write_golden_set(place: DemoPlace, agent_id: str, plan: HeldOutPlan) -> None:
     """What the gate asks a candidate: tasks that are held out too, and none of those that measure."""
     tasks = golden_tasks(GOLDEN_TASKS, without=frozenset(held_out_tasks(plan).values()))
     home = place.adapters / agent_id
@@ -47,7 +47,7 @@ class Performance:
     access: FleetAccess
     place: DemoPlace
     agent_id: str
-    held_out: DemoPlan
+    held_out: HeldOutPlan
     plan: LoopPlan
     narrator: Narrator
     show: Show
@@ -63,7 +63,7 @@ class Performance:
     def perform(self) -> Story:
         """Raises CommandError, TimedOut, BusError, RegistryError, AdapterError, JournalError."""
         before = self._measure("the base model")
-        self.show(render_demo(before.report, self.place.logs / "agent_interactions.jsonl"))
+        self.show(render_held_out(before.report, self.place.logs / "agent_interactions.jsonl"))
         self.loop.begin()
         turns = tuple(self._turns())
         sabotage = self._sabotage(turns)
@@ -74,7 +74,7 @@ class Performance:
     def _primary(self) -> str:
         return self.store.read().agent(self.agent_id).primary
 
-    def _measure(self, who: str) -> DemoRun:
+    def _measure(self, who: str) -> HeldOutRun:
         self.narrator.heading(f"{self.held_out.tasks} held-out tasks, answered by {who}")
         answered = 0
 
@@ -84,7 +84,7 @@ class Performance:
             self.narrator.show(f"{answered} of {self.held_out.tasks} answered", answered * 4 // self.held_out.tasks)
 
         with self.narrator.waiting("asking", key=0):
-            return run_demo(self.access, self.held_out, advance)
+            return ask_held_out(self.access, self.held_out, advance)
 
     def _turns(self) -> Iterator[Turn]:
         for number in range(1, self.plan.turns + 1):
@@ -97,9 +97,11 @@ class Performance:
         self.narrator.heading("A bad adapter is put past the gate")
         return self.loop.sabotage(self.held_out.samples)
 
-    def _story(self, before: DemoRun, after: DemoRun, turns: tuple[Turn, ...], sabotage: Sabotage | None) -> Story:
+    def _story(
+        self, before: HeldOutRun, after: HeldOutRun, turns: tuple[Turn, ...], sabotage: Sabotage | None
+    ) -> Story:
+        self._write_page()
         books = account(self.users.books, self.place.logs)
-        replace_file(self.place.report, page(gather(self.place.logs, self.place.adapters, (self.agent_id,))).encode())
         primary = self._primary
         return Story(
             first=before.report,
@@ -115,6 +117,10 @@ class Performance:
             page=str(self.place.report),
         )
 
+    def _write_page(self) -> None:
+        found = gather(self.place.logs, self.place.adapters, (self.agent_id,))
+        replace_file(self.place.report, page(found).encode())
 
-def _counted(report: DemoReport) -> Account:
+
+def _counted(report: HeldOutReport) -> Account:
     return Account(report.tasks, report.lost, report.failed, report.logged_twice)

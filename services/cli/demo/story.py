@@ -10,7 +10,7 @@ from schemas.adapter_card import AdapterCard
 from schemas.decision import Decision
 from services.cli.demo.account import Account
 from services.cli.demo.gain import Gain
-from services.cli.demo_report import DemoReport
+from services.cli.demo.held_out_report import HeldOutReport
 
 PROVED = ("probation", "stable", "superseded")
 
@@ -76,7 +76,7 @@ class Sabotage:
 class Story:
     """`verifier` and `judge`: the gain on held-out tasks from the base model to `primary`."""
 
-    first: DemoReport
+    first: HeldOutReport
     turns: tuple[Turn, ...]
     sabotage: Sabotage | None
     primary: str

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from schemas.task import Task
 from services.cli.client import FleetClient
-from services.cli.demo_run import MOST_OPEN
+from services.cli.demo.held_out import MOST_OPEN
 from services.cli.fleet_access import FleetAccess
 
 LOOK_EVERY_S = 0.25

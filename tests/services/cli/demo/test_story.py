@@ -11,9 +11,9 @@ from schemas.adapter_card import DataWindow
 from schemas.decision import Decision
 from services.cli.demo.account import Account
 from services.cli.demo.gain import Estimate, Gain
+from services.cli.demo.held_out_report import report_held_out
 from services.cli.demo.story import Sabotage, Story, Training, Turn
 from services.cli.demo.story_view import render_story
-from services.cli.demo_report import report_demo
 from tests.services.adapters.making_adapters import NOON, card
 
 PROVED = Gain(Estimate(0.4, 0.35, 0.45, 100), Estimate(0.8, 0.75, 0.85, 100), Estimate(0.4, 0.33, 0.47, 100))
@@ -33,7 +33,7 @@ PROMOTION = Decision.model_validate(
     }
 )
 STORY = Story(
-    first=report_demo({}, {}, [], seconds=1.0, dead_letters=0),
+    first=report_held_out({}, {}, [], seconds=1.0, dead_letters=0),
     turns=(TURN,),
     sabotage=BAD,
     primary="v1.0.1",

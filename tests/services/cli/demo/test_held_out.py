@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from services.cli.demo_report import DemoReport, histogram, percentile, report_demo
-from services.cli.demo_run import DemoPlan, held_out_tasks
-from services.cli.demo_view import render_demo
+from services.cli.demo.held_out import HeldOutPlan, held_out_tasks
+from services.cli.demo.held_out_report import HeldOutReport, histogram, percentile, report_held_out
+from services.cli.demo.held_out_view import render_held_out
 
 ANSWERS = {"a": "abc", "b": "bcd"}
 
@@ -29,9 +29,11 @@ GOOD = [
 ]
 
 
-def report(rows: list[dict[str, Any]] = GOOD, answered: dict[str, str] | None = None, letters: int = 0) -> DemoReport:
+def report(
+    rows: list[dict[str, Any]] = GOOD, answered: dict[str, str] | None = None, letters: int = 0
+) -> HeldOutReport:
     found = {"a": "ok", "b": "ok"} if answered is None else answered
-    return report_demo(ANSWERS, found, rows, seconds=2.0, dead_letters=letters)
+    return report_held_out(ANSWERS, found, rows, seconds=2.0, dead_letters=letters)
 
 
 def test_best_of_the_group_is_set_beside_the_first_sample() -> None:
@@ -75,8 +77,8 @@ def test_latencies_are_counted_once_a_task() -> None:
 def test_it_is_shown_even_where_nothing_came_back(tmp_path: Any) -> None:
     console = Console(width=100, record=True)
 
-    console.print(render_demo(report(), tmp_path / "log.jsonl"))
-    console.print(render_demo(report([], {}), tmp_path / "log.jsonl"))
+    console.print(render_held_out(report(), tmp_path / "log.jsonl"))
+    console.print(render_held_out(report([], {}), tmp_path / "log.jsonl"))
 
     shown = console.export_text()
     assert "2 of 2 tasks" in shown
@@ -94,7 +96,7 @@ def test_a_percentile_is_one_of_the_values(values: list[float], q: float) -> Non
 
 
 def test_demo_tasks_are_held_out_different_and_the_same_for_a_seed() -> None:
-    plan = DemoPlan(tasks=50, samples=8, seed=3, stall_s=1.0)
+    plan = HeldOutPlan(tasks=50, samples=8, seed=3, stall_s=1.0)
 
     once, again = held_out_tasks(plan), held_out_tasks(plan)
 

@@ -1,4 +1,4 @@
-"""What a demo's answers come to: scores, how right they are, latencies, and whether anything was lost. Pure.
+"""What the answers to held-out tasks come to: scores, how right they are, latencies, what was lost. Pure.
 
 How right an answer is, is checked against the known one here only: nobody in the fleet ever sees it.
 """
@@ -36,7 +36,7 @@ class StageLatency:
 
 
 @dataclass(frozen=True, slots=True)
-class DemoReport:
+class HeldOutReport:
     """`lost`: tasks without an answer. `logged_twice`: samples with two lines. `histogram`: by tenth of score."""
 
     tasks: int
@@ -63,16 +63,16 @@ class DemoReport:
         return {"sound": self.sound, **asdict(self)}
 
 
-def report_demo(
+def report_held_out(
     answers: Mapping[str, str], answered: Mapping[str, str], rows: Sequence[Row], *, seconds: float, dead_letters: int
-) -> DemoReport:
+) -> HeldOutReport:
     """By task id `answers` has the right one, `answered` the Result's status; `rows` are the log's lines of them."""
     groups = _groups(rows, answers)
     samples = [row for group in groups.values() for row in group]
     scores = [row["score"] for row in samples if row["score"] is not None]
     first = {task: group[0] for task, group in groups.items()}
     best = {task: max(group, key=_score_or_less) for task, group in groups.items()}
-    return DemoReport(
+    return HeldOutReport(
         tasks=len(answers),
         answered=len(answered),
         lost=len(answers) - len(answered),

@@ -1,4 +1,4 @@
-"""The report of a demo as tables. Pure."""
+"""The report on held-out tasks as tables. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from services.cli.demo_report import Choice, DemoReport
+from services.cli.demo.held_out_report import Choice, HeldOutReport
 from services.cli.watch_view import seconds
 
 BAR = 40
@@ -21,7 +21,7 @@ STAGE_NAMES = {
 }
 
 
-def render_demo(report: DemoReport, log: Path) -> Group:
+def render_held_out(report: HeldOutReport, log: Path) -> Group:
     return Group(
         _headline(report),
         Text("\nScores of all samples, given by the bigger model", style="bold"),
@@ -36,7 +36,7 @@ def render_demo(report: DemoReport, log: Path) -> Group:
     )
 
 
-def _headline(report: DemoReport) -> Text:
+def _headline(report: HeldOutReport) -> Text:
     tasks_s, samples_s, tokens_s = (n / report.seconds for n in (report.answered, report.samples, report.tokens))
     return Text(
         f"{report.answered} of {report.tasks} tasks the models never saw, answered in {report.seconds:.1f} s: "
@@ -45,7 +45,7 @@ def _headline(report: DemoReport) -> Text:
     )
 
 
-def _histogram(report: DemoReport) -> Table:
+def _histogram(report: HeldOutReport) -> Table:
     table = Table("score", box=None, header_style="dim", pad_edge=False)
     table.add_column("samples", justify="right")
     table.add_column("")
@@ -56,7 +56,7 @@ def _histogram(report: DemoReport) -> Table:
     return table
 
 
-def _choices(report: DemoReport) -> Table:
+def _choices(report: HeldOutReport) -> Table:
     table = Table("answer", box=None, header_style="dim", pad_edge=False)
     table.add_column("mean score", justify="right")
     table.add_column("right (checked against the known answer)", justify="right")
@@ -70,7 +70,7 @@ def _cells(choice: Choice) -> tuple[str, str]:
     return ("–" if choice.mean_score is None else f"{choice.mean_score:.3f}", f"{choice.right:.0%}")
 
 
-def _latencies(report: DemoReport) -> Table:
+def _latencies(report: HeldOutReport) -> Table:
     table = Table("stage", box=None, header_style="dim", pad_edge=False)
     for name in ("p50", "p95", "max"):
         table.add_column(name, justify="right")
@@ -80,7 +80,7 @@ def _latencies(report: DemoReport) -> Table:
     return table
 
 
-def _ledger(report: DemoReport) -> Table:
+def _ledger(report: HeldOutReport) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column()
     table.add_column(justify="right")

@@ -1,4 +1,4 @@
-"""The demo: tasks the models never saw through the fleet that is up, and the log's lines of them."""
+"""Held-out tasks, which no model was trained on, through the fleet that is up; and the log's lines of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from schemas.message import Metadata
 from schemas.task import Task
 from services.cli.amqp import connected
 from services.cli.client import FleetClient
-from services.cli.demo_report import DemoReport, Row, is_right, report_demo
+from services.cli.demo.held_out_report import HeldOutReport, Row, is_right, report_held_out
 from services.cli.fleet_access import FleetAccess
 from services.cli.logged_task import INTERACTIONS
 from services.cli.queue_depths import queue_depths
@@ -29,7 +29,7 @@ MOST_OPEN = 32
 
 
 @dataclass(frozen=True, slots=True)
-class DemoPlan:
+class HeldOutPlan:
     """`seed` decides which tasks; `samples` is the group size."""
 
     tasks: int
@@ -38,7 +38,7 @@ class DemoPlan:
     stall_s: float
 
 
-def held_out_tasks(plan: DemoPlan) -> dict[str, SortTask]:
+def held_out_tasks(plan: HeldOutPlan) -> dict[str, SortTask]:
     """Different tasks by task id; ids are new at each run, so that nothing is answered from the index."""
     rng, run = random.Random(plan.seed), uuid.uuid4().hex[:8]
     drawn: dict[str, SortTask] = {}
@@ -59,8 +59,8 @@ class HeldOutSample:
 
 
 @dataclass(frozen=True, slots=True)
-class DemoRun:
-    report: DemoReport
+class HeldOutRun:
+    report: HeldOutReport
     samples: tuple[HeldOutSample, ...]
 
     def right(self, version: str) -> dict[str, list[float]]:
@@ -76,7 +76,7 @@ class DemoRun:
         return (sample for sample in self.samples if sample.adapter_version == version)
 
 
-def run_demo(access: FleetAccess, plan: DemoPlan, advance: Callable[[], None]) -> DemoRun:
+def ask_held_out(access: FleetAccess, plan: HeldOutPlan, advance: Callable[[], None]) -> HeldOutRun:
     """`advance` is called at each answer. Raises BusError, TimedOut, JournalError."""
     asked = held_out_tasks(plan)
     start = end_of_log(access.logs_dir)
@@ -91,8 +91,8 @@ def run_demo(access: FleetAccess, plan: DemoPlan, advance: Callable[[], None]) -
     answers = {name: task.answer for name, task in asked.items()}
     rows = list(_rows(access.logs_dir, start, asked))
     letters = dead_letters(access) - letters
-    report = report_demo(answers, answered, rows, seconds=seconds, dead_letters=letters)
-    return DemoRun(report, tuple(_sample(row, asked) for row in rows if row["sample"] is not None))
+    report = report_held_out(answers, answered, rows, seconds=seconds, dead_letters=letters)
+    return HeldOutRun(report, tuple(_sample(row, asked) for row in rows if row["sample"] is not None))
 
 
 def _sample(row: Row, asked: Mapping[str, SortTask]) -> HeldOutSample:
@@ -107,7 +107,7 @@ def _by_task(values: Iterable[tuple[str, float]]) -> dict[str, list[float]]:
     return found
 
 
-def _messages(asked: dict[str, SortTask], plan: DemoPlan) -> Iterator[Task]:
+def _messages(asked: dict[str, SortTask], plan: HeldOutPlan) -> Iterator[Task]:
     """Without their reference: what is right is not for the fleet to know."""
     for name, task in asked.items():
         about = Metadata(timestamp=datetime.now(UTC), source="ratchet demo")

@@ -1,0 +1,70 @@
+"""A trainer of another make: hears a TrainRequest, publishes an adapter out of thin air, and says so."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pika
+
+from schemas.adapter_card import DataWindow
+from schemas.adapter_trained import AdapterTrained
+from schemas.train_request import TrainRequest
+from services.adapters.folder import adapter_sha256
+from tests.acceptance.fleet import Fleet
+from tests.services.adapters.making_adapters import published
+
+LOOK_EVERY_S = 0.1
+
+
+@contextmanager
+def foreign_trainer(fleet: Fleet, *, refuses: str | None = None) -> Iterator[list[TrainRequest]]:
+    """At work within the block; gives the requests it heard. With `refuses`, that is its answer to all."""
+    heard: list[TrainRequest] = []
+    done = threading.Event()
+    thread = threading.Thread(target=_work, args=(fleet, refuses, heard, done))
+    thread.start()
+    try:
+        yield heard
+    finally:
+        done.set()
+        thread.join()
+
+
+def _work(fleet: Fleet, refuses: str | None, heard: list[TrainRequest], done: threading.Event) -> None:
+    connection = pika.BlockingConnection(pika.URLParameters(fleet.amqp_url))
+    channel = connection.channel()
+    for method, _, body in channel.consume(fleet.namespace + "training", inactivity_timeout=LOOK_EVERY_S):
+        if done.is_set():
+            break
+        if method is None:
+            continue
+        request = TrainRequest.decode(body)
+        heard.append(request)
+        answer = _refused(request, refuses) if refuses else _trained(fleet, request, seed=len(heard))
+        channel.basic_publish("", fleet.namespace + "adapters", answer.encode())
+        channel.basic_ack(method.delivery_tag)
+    connection.close()
+
+
+def _trained(fleet: Fleet, request: TrainRequest, seed: int) -> AdapterTrained:
+    folder = published(
+        fleet.folder / "adapters",
+        request.agent_id,
+        seed=seed,
+        run_id=request.request_id,
+        data=DataWindow(groups=64, samples=128),
+        metrics={"seconds": 1.5, "steps": 4},
+    )
+    return AdapterTrained(
+        request_id=request.request_id,
+        agent_id=request.agent_id,
+        status="trained",
+        adapter_version=folder.name,
+        adapter_sha256=adapter_sha256(folder),
+    )
+
+
+def _refused(request: TrainRequest, reason: str) -> AdapterTrained:
+    return AdapterTrained(request_id=request.request_id, agent_id=request.agent_id, status="refused", reason=reason)

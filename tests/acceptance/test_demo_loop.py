@@ -1,0 +1,111 @@
+"""The demo's loop on a fleet of echoes: it asks tasks and trainings, and the fleet decides the rest by itself."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+
+from services.adapters.registry import RegistryStore
+from services.cli.demo.account import Account, account
+from services.cli.demo.loop import Loop, LoopPlan
+from services.cli.demo.narrator import Narrator
+from services.cli.demo.standing import Look
+from services.cli.demo.tasks import users_tasks
+from services.cli.demo.users import Users
+from services.cli.exit_codes import CommandError
+from services.cli.fleet_access import FleetAccess
+from services.cli.fleet_folder import FleetRecord, StartedProgram
+from services.cli.fleet_options import FleetOptions
+from services.storage.journal_reader import read_json
+from services.topology import fleet_topology
+from tests.acceptance.fleet import ORCHESTRATOR, Fleet
+from tests.acceptance.foreign_trainer import foreign_trainer
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+
+QUALITY = {"v1.0.0": 0.3, "v1.0.1": 0.6, "v1.0.2": 0.2}
+SAMPLES = 2
+GROUPS = 40
+
+
+@pytest.fixture(scope="module")
+def fleet(start_fleet: Callable[..., Fleet]) -> Fleet:
+    return start_fleet(
+        environment={
+            "RATCHET_SCORER": "python:tests.acceptance.scoring:by_version",
+            "RATCHET_EXPERIMENT_MIN_UNITS_PER_ARM": "10",
+            "RATCHET_PROBATION_UNITS": "40",
+            "RATCHET_HOLDBACK": "0.3",
+            "QUALITY": json.dumps(QUALITY),
+        }
+    )
+
+
+def access_to(fleet: Fleet) -> FleetAccess:
+    orchestrator = StartedProgram(name="orchestrator", http_port=fleet[ORCHESTRATOR].port, log=fleet[ORCHESTRATOR].log)
+    record = FleetRecord(
+        supervisor_pid=0,
+        supervisor_started=0.0,
+        stop_timeout_s=1.0,
+        amqp_url=fleet.amqp_url,
+        namespace=fleet.namespace,
+        own_broker=False,
+        logs_dir=fleet.logs,
+        options=FleetOptions(),
+        programs=(orchestrator,),
+    )
+    return FleetAccess(
+        amqp_url=fleet.amqp_url,
+        namespace=fleet.namespace,
+        agents=fleet.agents,
+        topology=fleet_topology(fleet.agents),
+        logs_dir=fleet.logs,
+        record=record,
+    )
+
+
+def loop_on(fleet: Fleet, run: str) -> tuple[Loop, Users, io.StringIO]:
+    access, told = access_to(fleet), io.StringIO()
+    users = Users(access, users_tasks(1, run, samples=SAMPLES), stall_s=30.0)
+    look = Look(access, RegistryStore(fleet.folder / "adapters"), "small")
+    plan = LoopPlan(turns=1, groups=GROUPS, patience_s=30.0)
+    return Loop(look, users, Narrator(Console(file=told, width=200)), plan, run), users, told
+
+
+def test_a_turn_promotes_what_is_better_and_the_bad_adapter_is_thrown_out(fleet: Fleet) -> None:
+    loop, users, told = loop_on(fleet, "good")
+    with foreign_trainer(fleet) as requests:
+        loop.begin()
+        turn = loop.turn(1)
+    bad = loop.sabotage(SAMPLES)
+
+    assert (turn.version, turn.parent, turn.state) == ("v1.0.1", "v1.0.0", "stable")
+    assert (turn.training.groups, turn.training.seconds, turn.training.steps) == (64, 1.5, 4)
+    assert turn.swap_s is not None
+    assert (bad.version, bad.state) == ("v1.0.2", "rolled_back")
+    assert 0 < bad.tasks <= 20 < bad.traffic
+    assert bad.samples == bad.tasks * SAMPLES
+    assert users.books.by_version["v1.0.2"] == bad.tasks
+    assert account(users.books, fleet.logs) == Account(len(users.books.asked), 0, 0, 0)
+    (request,) = requests
+    assert groups_in(fleet, request.since, request.until or 0) >= GROUPS
+    assert "canary: v1.0.1 against v1.0.0" in told.getvalue()
+    assert "roll_back: harm, most of all in score" in told.getvalue()
+
+
+def test_a_trainer_that_refuses_ends_the_turn_with_a_sentence(fleet: Fleet) -> None:
+    loop, _, _ = loop_on(fleet, "refused")
+
+    with foreign_trainer(fleet, refuses="too few groups"):
+        loop.begin()
+        with pytest.raises(CommandError, match=r"made no adapter of demo-refused-1.*trainer\.log"):
+            loop.turn(1)
+
+
+def groups_in(fleet: Fleet, since: int, until: int) -> int:
+    lines = (line for line in read_json(fleet.logs, "agent_interactions", dict, since) if line.end <= until)
+    return len({line.value["task_id"] for line in lines})
