@@ -1,0 +1,195 @@
+"""The dashboard a person looks at first: does the fleet answer, how fast, what is wrong."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
+
+from infra.grafana.panels import HALF, QUARTER, Query, lines, log_lines, number, page
+
+GOOD_AT_ONE = ((None, "red"), (1.0, "green"), (2.0, "red"))
+BAD_FROM_ONE = ((None, "green"), (1.0, "red"))
+
+
+def fleet() -> Dashboard:
+    dashboard = page("ratchet-fleet", "Ratchet: fleet", "Does the fleet answer, how fast, and what is wrong?")
+    _now(dashboard)
+    _traffic(dashboard)
+    _work(dashboard)
+    _processes(dashboard)
+    return dashboard.with_row(Row("Logs")).with_panel(
+        log_lines("Warnings and errors", "Of all services.", '{fleet="ratchet"} | json | level=~"WARNING|ERROR"')
+    )
+
+
+def _now(dashboard: Dashboard) -> None:
+    panels = (
+        number(
+            "Leaders",
+            "Orchestrators that work. Exactly 1: standbys wait.",
+            Query("sum(ratchet_orchestrator_active)"),
+            limits=GOOD_AT_ONE,
+        ),
+        number(
+            "Targets down",
+            "Services, replicas and the broker that can't be scraped.",
+            Query('count(up{fleet="ratchet"} == 0) or vector(0)'),
+            limits=BAD_FROM_ONE,
+        ),
+        number("Open tasks", "Admitted and not yet closed.", Query("sum(ratchet_open_tasks)")),
+        number(
+            "Oldest open task",
+            "How long the oldest task has waited for its result.",
+            Query("max(ratchet_oldest_open_task_seconds)"),
+            unit="s",
+            limits=((None, "green"), (600.0, "orange"), (1800.0, "red")),
+        ),
+        number(
+            "Dead letters",
+            "Messages a person has to look at: `ratchet dead-letters list`.",
+            Query('sum(ratchet_queue_messages{queue="dead-letters"})'),
+            limits=((None, "green"), (1.0, "orange")),
+        ),
+        number(
+            "Alerts firing",
+            "What docs/operations.md has a section for.",
+            Query('count(ALERTS{alertname=~"Ratchet.+", alertstate="firing"}) or vector(0)'),
+            limits=BAD_FROM_ONE,
+        ),
+    )
+    dashboard.with_row(Row("Now"))
+    for panel in panels:
+        dashboard.with_panel(panel)
+
+
+def _traffic(dashboard: Dashboard) -> None:
+    stages = 'sum by (le, stage) (rate(ratchet_stage_seconds_bucket{stage!="total"}[$__rate_interval]))'
+    total = 'sum by (le) (rate(ratchet_stage_seconds_bucket{stage="total"}[$__rate_interval]))'
+    panels = (
+        lines(
+            "Tasks per second",
+            "Admitted, and closed by status. The lines lie on each other while the fleet keeps up.",
+            Query("sum(rate(ratchet_tasks_admitted_total[$__rate_interval]))", "admitted"),
+            Query("sum by (status) (rate(ratchet_tasks_closed_total[$__rate_interval]))", "{{status}}"),
+            unit="ops",
+        ),
+        lines(
+            "Time to the result",
+            "From admission to the log: half of the tasks, 95 and 99 of a hundred.",
+            Query(f"histogram_quantile(0.5, {total})", "50 %"),
+            Query(f"histogram_quantile(0.95, {total})", "95 %"),
+            Query(f"histogram_quantile(0.99, {total})", "99 %"),
+            unit="s",
+        ),
+        lines(
+            "Where the time goes (95 %)",
+            "By stage: waiting for the agent, generating, waiting for the scorer, scoring.",
+            Query(f"histogram_quantile(0.95, {stages})", "{{stage}}"),
+            unit="s",
+        ),
+        lines(
+            "Refused and repeated tasks",
+            "Not valid (in dead-letters, with the reason); known already (answered from the log, not run again).",
+            Query("sum(rate(ratchet_tasks_refused_total[$__rate_interval]))", "refused"),
+            Query("sum(rate(ratchet_tasks_repeated_total[$__rate_interval]))", "repeated"),
+            unit="ops",
+        ),
+        lines(
+            "Samples logged and without a score",
+            "Unscorable: nothing to compare with. infra_fail and timeout: the scorer's own failure.",
+            Query("sum(rate(ratchet_samples_logged_total[$__rate_interval]))", "logged"),
+            Query("sum by (status) (rate(ratchet_samples_unscored_total[$__rate_interval]))", "{{status}}"),
+            unit="ops",
+        ),
+        lines(
+            "Work and Responses, by outcome",
+            "What the agents and the scorers made of what they got.",
+            Query("sum by (outcome) (rate(ratchet_agent_tasks_total[$__rate_interval]))", "agent: {{outcome}}"),
+            Query("sum by (outcome) (rate(ratchet_scorer_tasks_total[$__rate_interval]))", "scorer: {{outcome}}"),
+            unit="ops",
+        ),
+    )
+    dashboard.with_row(Row("Traffic"))
+    for panel in panels:
+        dashboard.with_panel(panel)
+
+
+def _work(dashboard: Dashboard) -> None:
+    generate = "sum by (le) (rate(ratchet_agent_generate_seconds_bucket[$__rate_interval]))"
+    batch = (
+        "rate(ratchet_agent_batch_samples_sum[$__rate_interval])"
+        " / rate(ratchet_agent_batch_samples_count[$__rate_interval])"
+    )
+    score = "sum by (le) (rate(ratchet_scorer_score_seconds_bucket[$__rate_interval]))"
+    panels = (
+        lines(
+            "Tokens per second",
+            "Sampled, by adapter version.",
+            Query(
+                "sum by (adapter_version) (rate(ratchet_agent_tokens_total[$__rate_interval]))", "{{adapter_version}}"
+            ),
+            stacked=True,
+            span=QUARTER,
+        ),
+        lines(
+            "Samples per call",
+            "Mean batch of each agent replica. Small batches under load mean a prefetch that is too small.",
+            Query(batch, "{{instance}}"),
+            span=QUARTER,
+        ),
+        lines(
+            "Generation and scoring",
+            "Seconds for a task, batching included.",
+            Query(f"histogram_quantile(0.95, {generate})", "generation, 95 %"),
+            Query(f"histogram_quantile(0.95, {score})", "scoring, 95 %"),
+            unit="s",
+            span=QUARTER,
+        ),
+        lines(
+            "Why samples ended",
+            "Many `length` mean that answers are cut off: raise RATCHET_MAX_TOKENS.",
+            Query("sum by (finish_reason) (rate(ratchet_agent_samples_total[$__rate_interval]))", "{{finish_reason}}"),
+            stacked=True,
+            span=QUARTER,
+        ),
+    )
+    dashboard.with_row(Row("Agents and scorers"))
+    for panel in panels:
+        dashboard.with_panel(panel)
+
+
+def _processes(dashboard: Dashboard) -> None:
+    panels = (
+        lines(
+            "CPU cores used",
+            "By process; the engines of vllm servers are not counted here.",
+            Query('rate(process_cpu_seconds_total{fleet="ratchet"}[$__rate_interval])', "{{job}} {{instance}}"),
+        ),
+        lines(
+            "Memory",
+            "Resident, by process. Flat for the orchestrator, whatever the number of tasks.",
+            Query('process_resident_memory_bytes{fleet="ratchet"}', "{{job}} {{instance}}"),
+            unit="bytes",
+        ),
+        lines(
+            "Free on the disks",
+            "Where the logs and the adapters lie. The fleet stops, and loses nothing, when it is 0.",
+            Query("ratchet_disk_free_bytes", "{{folder}}"),
+            unit="bytes",
+        ),
+        lines(
+            "Connected to the broker",
+            "1 while it is.",
+            Query("ratchet_broker_connected", "{{job}} {{instance}}"),
+            span=HALF,
+            steps=True,
+        ),
+        lines(
+            "In hand",
+            "Deliveries being handled now, by queue.",
+            Query("sum by (queue) (ratchet_in_flight)", "{{queue}}"),
+            span=HALF,
+        ),
+    )
+    dashboard.with_row(Row("Processes"))
+    for panel in panels:
+        dashboard.with_panel(panel)

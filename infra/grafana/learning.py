@@ -1,0 +1,122 @@
+"""The dashboard of what is learned: scores by adapter version, the running experiment, decisions, the judge."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
+
+from infra.grafana.panels import HALF, QUARTER, Query, agent_variable, heat, lines, number, page
+
+PROOF = 20
+"""The e-value at which the orchestrator promotes or rolls back."""
+MEAN_SCORE = (
+    'sum by (agent, adapter_version) (rate(ratchet_sample_score_sum{agent=~"$agent"}[$__rate_interval]))'
+    ' / sum by (agent, adapter_version) (rate(ratchet_sample_score_count{agent=~"$agent"}[$__rate_interval]))'
+)
+
+
+def learning() -> Dashboard:
+    dashboard = page("ratchet-learning", "Ratchet: learning", "Does it get better, and what was decided on what proof?")
+    dashboard.with_variable(agent_variable())
+    _scores(dashboard)
+    _experiment(dashboard)
+    _decisions(dashboard)
+    return dashboard
+
+
+def _scores(dashboard: Dashboard) -> None:
+    scores = 'sum by (le) (increase(ratchet_sample_score_bucket{agent=~"$agent"}[$__rate_interval]))'
+    panels = (
+        lines(
+            "Mean score by adapter version",
+            "Of all samples, 0 to 1. Descriptive: the verdict comes from the experiment, which corrects for drift.",
+            Query(MEAN_SCORE, "{{agent}} {{adapter_version}}"),
+            span=HALF,
+        ),
+        heat("Scores", "How many samples got which score.", Query(scores, "{{le}}"), span=HALF),
+        lines(
+            "Samples by adapter version",
+            "Which version answers how much.",
+            Query(
+                "sum by (agent, adapter_version) "
+                '(rate(ratchet_samples_logged_total{agent=~"$agent"}[$__rate_interval]))',
+                "{{agent}} {{adapter_version}}",
+            ),
+            unit="ops",
+            stacked=True,
+        ),
+        lines(
+            "Primary",
+            "The version that answers users, over time.",
+            Query('ratchet_primary_adapter{agent=~"$agent"} == 1', "{{agent}} {{version}}"),
+            steps=True,
+        ),
+        lines(
+            "Running mean heard by the agents",
+            "Since each replica started, by adapter version.",
+            Query("avg by (adapter_version) (ratchet_agent_running_score)", "{{adapter_version}}"),
+        ),
+    )
+    dashboard.with_row(Row("Scores"))
+    for panel in panels:
+        dashboard.with_panel(panel)
+
+
+def _experiment(dashboard: Dashboard) -> None:
+    panels = (
+        lines(
+            "Evidence",
+            "E-values of the running experiment. Gain and success_kept at the line: promoted; harm: rolled back.",
+            Query('ratchet_experiment_e_value{agent=~"$agent"}', "{{agent}} {{test}}"),
+            span=HALF,
+            logarithmic=True,
+            limit=PROOF,
+        ),
+        lines(
+            "Share of the treatment",
+            "Rises in steps as the evidence allows.",
+            Query('ratchet_experiment_share{agent=~"$agent"}', "{{agent}}"),
+            unit="percentunit",
+            span=QUARTER,
+            steps=True,
+        ),
+        lines(
+            "Units",
+            "Finished tasks or sessions of each arm.",
+            Query('ratchet_experiment_units{agent=~"$agent"}', "{{agent}} {{arm}}"),
+            span=QUARTER,
+        ),
+    )
+    dashboard.with_row(Row("Running experiment"))
+    for panel in panels:
+        dashboard.with_panel(panel)
+
+
+def _decisions(dashboard: Dashboard) -> None:
+    panels = (
+        lines(
+            "Decisions",
+            "What the orchestrator decided in the last hour; adapters/decisions.jsonl has the evidence of each.",
+            Query(
+                'sum by (agent, move) (increase(ratchet_decisions_total{agent=~"$agent"}[1h]))', "{{agent}} {{move}}"
+            ),
+            span=HALF,
+            steps=True,
+        ),
+        lines(
+            "Drift of the scorer",
+            "Mean change of the scores of fixed answers. At the tolerance the running experiment is aborted.",
+            Query('abs(ratchet_judge_drift{agent=~"$agent"})', "{{agent}}"),
+            span=QUARTER,
+            limit=0.05,
+        ),
+        number(
+            "Last change of the primary",
+            "Seconds from the decision to the first answer of the new primary.",
+            Query('max(ratchet_swap_seconds{agent=~"$agent"})'),
+            unit="s",
+            span=QUARTER,
+        ),
+    )
+    dashboard.with_row(Row("Decisions"))
+    for panel in panels:
+        dashboard.with_panel(panel)

@@ -1,0 +1,137 @@
+"""The dashboard of the queues: what waits where, who takes it, what is retried, how the broker is."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
+
+from infra.grafana.panels import HALF, QUARTER, Query, lines, number, page
+
+
+def queues() -> Dashboard:
+    dashboard = page("ratchet-queues", "Ratchet: queues", "What waits where, who takes it, and how the broker is.")
+    _depths(dashboard)
+    _deliveries(dashboard)
+    _broker(dashboard)
+    return dashboard
+
+
+def _depths(dashboard: Dashboard) -> None:
+    panels = (
+        lines(
+            "Messages that wait",
+            "By queue. What grows here grows behind the slowest service.",
+            Query('ratchet_queue_messages{queue!~"results|dead-letters|unroutable"}', "{{queue}}"),
+            span=HALF,
+        ),
+        lines(
+            "For people",
+            "Results nobody fetched, dead letters, and what was published under a name no queue has.",
+            Query('ratchet_queue_messages{queue=~"results|dead-letters|unroutable"}', "{{queue}}"),
+            span=HALF,
+        ),
+        lines(
+            "Consumers",
+            "By queue. One on the orchestrator's queues; as many as replicas on work, responses and training.",
+            Query("ratchet_queue_consumers", "{{queue}}"),
+            span=HALF,
+            steps=True,
+        ),
+        lines(
+            "Age of the oldest open task",
+            "Rises second by second while a task hangs; the alert is at the line.",
+            Query("max(ratchet_oldest_open_task_seconds)", "oldest"),
+            unit="s",
+            span=HALF,
+            limit=1800,
+        ),
+    )
+    dashboard.with_row(Row("Depth"))
+    for panel in panels:
+        dashboard.with_panel(panel)
+
+
+def _deliveries(dashboard: Dashboard) -> None:
+    handle = "sum by (le, queue) (rate(ratchet_handle_seconds_bucket[$__rate_interval]))"
+    publish = "sum by (le, queue) (rate(ratchet_publish_seconds_bucket[$__rate_interval]))"
+    panels = (
+        lines(
+            "Deliveries per second",
+            "Acknowledged, by queue.",
+            Query('sum by (queue) (rate(ratchet_messages_total{outcome="acked"}[$__rate_interval]))', "{{queue}}"),
+            unit="ops",
+        ),
+        lines(
+            "Not acknowledged",
+            "Retried up the ladder, dead-lettered, or handed back at the end of a drain.",
+            Query(
+                'sum by (queue, outcome) (rate(ratchet_messages_total{outcome!="acked"}[$__rate_interval]))',
+                "{{queue}} {{outcome}}",
+            ),
+            unit="ops",
+        ),
+        lines(
+            "Publishes repeated",
+            "After a nack or a lost connection; normal while the broker restarts.",
+            Query("sum by (job) (rate(ratchet_publish_retries_total[$__rate_interval]))", "{{job}}"),
+            unit="ops",
+        ),
+        lines(
+            "From delivery to outcome (95 %)",
+            "By queue; for work and responses the model's time is in it.",
+            Query(f"histogram_quantile(0.95, {handle})", "{{queue}}"),
+            unit="s",
+            span=HALF,
+        ),
+        lines(
+            "From publish to confirm (95 %)",
+            "By queue. The broker's disk speaks here first.",
+            Query(f"histogram_quantile(0.95, {publish})", "{{queue}}"),
+            unit="s",
+            span=HALF,
+        ),
+    )
+    dashboard.with_row(Row("Deliveries"))
+    for panel in panels:
+        dashboard.with_panel(panel)
+
+
+def _broker(dashboard: Dashboard) -> None:
+    alarm = (
+        "max(rabbitmq_alarms_memory_used_watermark) + max(rabbitmq_alarms_free_disk_space_watermark)"
+        " + max(rabbitmq_alarms_file_descriptor_limit)"
+    )
+    panels = (
+        number(
+            "Alarms",
+            "Memory, disk, file descriptors. With any of them publishers are blocked.",
+            Query(alarm),
+            span=QUARTER,
+            limits=((None, "green"), (1.0, "red")),
+        ),
+        number("Connections", "To the broker; two for each service.", Query("sum(rabbitmq_connections)"), span=QUARTER),
+        number("Consumers", "On the broker as a whole.", Query("sum(rabbitmq_consumers)"), span=QUARTER),
+        number("Queues", "Those of agents' listeners come and go.", Query("sum(rabbitmq_queues)"), span=QUARTER),
+        lines(
+            "Messages in the broker",
+            "Ready and unacknowledged, summed over all queues.",
+            Query("sum(rabbitmq_queue_messages_ready)", "ready"),
+            Query("sum(rabbitmq_queue_messages_unacked)", "unacknowledged"),
+        ),
+        lines(
+            "Memory",
+            "Of each node, and where it raises its alarm.",
+            Query("rabbitmq_process_resident_memory_bytes", "{{instance}}"),
+            Query("rabbitmq_resident_memory_limit_bytes", "{{instance}} limit"),
+            unit="bytes",
+        ),
+        lines(
+            "Free disk",
+            "Of each node, and where it raises its alarm.",
+            Query("rabbitmq_disk_space_available_bytes", "{{instance}}"),
+            Query("rabbitmq_disk_space_available_limit_bytes", "{{instance}} limit"),
+            unit="bytes",
+        ),
+    )
+    dashboard.with_row(Row("RabbitMQ"))
+    for panel in panels:
+        dashboard.with_panel(panel)
