@@ -17,7 +17,14 @@ from services.cli.report.score_charts import colour, timeline_chart, versions_ch
 from services.cli.report.score_stats import Z95
 from services.cli.report.training_runs import TrainingRun
 
-CURVE_NAMES = {"loss": "loss", "reward": "mean reward", "clip_fraction": "share of ratios clipped"}
+CURVE_NAMES = {
+    "loss": "loss",
+    "entropy": "entropy",
+    "effective_share": "effective sample size, share",
+    "clip_fraction": "ratios clipped, share",
+    "kl": "KL to the reference",
+    "reward": "mean reward",
+}
 
 
 def agent_section(agent: AgentReport) -> Markup:

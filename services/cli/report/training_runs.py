@@ -21,12 +21,12 @@ TRAINING_REPORT = "training_report.json"
 LARGEST_BYTES = 64 * 1024 * 1024
 LARGEST = 1e300
 """Above it, infinity included, is nothing that can be drawn."""
-CURVES = ("loss", "reward", "clip_fraction")
+CURVES = ("loss", "entropy", "effective_share", "clip_fraction", "kl", "reward")
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingRun:
-    """`curves`: name → (step, value); `counts` is the data that was used and dropped."""
+    """`curves`: name → (step, value), without those that are zero all along. `counts`: the data used, and dropped."""
 
     version: str
     card: AdapterCard | None
@@ -44,13 +44,19 @@ def training_run(folder: Path, version: str) -> TrainingRun:
     steps = report.get("steps")
     rows = [row for row in steps if isinstance(row, dict)] if isinstance(steps, list) else []
     curves = {name: thinned(_curve(rows, name)) for name in CURVES}
-    counts = report.get("counts")
+    counts = _counts(report)
     return TrainingRun(
         version,
         _card(folder),
-        {name: points for name, points in curves.items() if points},
-        {str(name): value for name, value in counts.items() if _is_number(value)} if isinstance(counts, dict) else {},
+        {name: points for name, points in curves.items() if any(value for _, value in points)},
+        {str(name): value for name, value in counts.items() if _is_number(value)},
     )
+
+
+def _counts(report: dict[str, Any]) -> dict[Any, Any]:
+    data = report.get("data")
+    counts = data.get("counts") if isinstance(data, dict) else report.get("counts")
+    return counts if isinstance(counts, dict) else {}
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def copy(loop: WholeLoop, tmp_path: Path) -> Path:
     home.chmod(0o755)
     steps = [{"step": n, "loss": 1 / n, "reward": n / 50, "clip_fraction": 0.01} for n in range(1, 41)]
     counts = {"groups_used": 214, HOSTILE: 3}
-    (home / TRAINING_REPORT).write_text(json.dumps({"steps": steps, "counts": counts}))
+    (home / TRAINING_REPORT).write_text(json.dumps({"steps": steps, "data": {"counts": counts}}))
     return folder
 
 
