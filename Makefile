@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 .PHONY: demo test setup bench vllm-test clean
 
-demo: setup  ## The whole fleet on this machine: models, broker, services, 200 tasks, a table.
+demo: setup  ## The whole loop on this machine: answer, score, learn, prove it on live traffic, promote, roll back.
 	$(BIN)/ratchet demo
 
 test: setup  ## Everything that is promised, checked.
@@ -36,4 +36,6 @@ vllm-test: setup  ## The vllm engine against a real vLLM on the CPU: the first t
 
 clean:  ## Stop the fleet and remove what set-up and runs left, except logs and adapters.
 	-test -x $(BIN)/ratchet && $(BIN)/ratchet down
+	-test -x $(BIN)/ratchet && RATCHET_STATE_DIR=.ratchet/demo $(BIN)/ratchet down
+	-test -d .ratchet && chmod -R u+w .ratchet
 	rm -rf .venv .ratchet .pytest_cache .mypy_cache .ruff_cache .hypothesis

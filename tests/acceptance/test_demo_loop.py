@@ -79,7 +79,6 @@ def loop_on(fleet: Fleet, run: str) -> tuple[Loop, Users, io.StringIO]:
 def test_a_turn_promotes_what_is_better_and_the_bad_adapter_is_thrown_out(fleet: Fleet) -> None:
     loop, users, told = loop_on(fleet, "good")
     with foreign_trainer(fleet) as requests:
-        loop.begin()
         turn = loop.turn(1)
     bad = loop.sabotage(SAMPLES)
 
@@ -100,10 +99,11 @@ def test_a_turn_promotes_what_is_better_and_the_bad_adapter_is_thrown_out(fleet:
 def test_a_trainer_that_refuses_ends_the_turn_with_a_sentence(fleet: Fleet) -> None:
     loop, _, _ = loop_on(fleet, "refused")
 
-    with foreign_trainer(fleet, refuses="too few groups"):
-        loop.begin()
-        with pytest.raises(CommandError, match=r"made no adapter of demo-refused-1.*trainer\.log"):
-            loop.turn(1)
+    with (
+        foreign_trainer(fleet, refuses="too few groups"),
+        pytest.raises(CommandError, match=r"made no adapter of demo-refused-1.*trainer\.log"),
+    ):
+        loop.turn(1)
 
 
 def groups_in(fleet: Fleet, since: int, until: int) -> int:

@@ -26,6 +26,9 @@ def demo(
     samples: Annotated[int, typer.Option(min=2, max=64, help="Answers sampled for each task; the best wins.")] = 8,
     turns: Annotated[int, typer.Option(min=1, max=20, help="How often to train, and prove the new adapter.")] = 2,
     groups: Annotated[int, typer.Option(min=8, max=5000, help="Tasks of users to learn from, each turn.")] = 128,
+    no_turn_after: Annotated[
+        float, typer.Option(help="Seconds from the start after which no further turn begins; the first always does.")
+    ] = 180.0,
     seed: Annotated[int, typer.Option(help="Which tasks are drawn.")] = 1,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the fleet running.")] = False,
     port_base: Annotated[int, typer.Option(help="As for `ratchet up`.")] = 8700,
@@ -47,7 +50,7 @@ def demo(
 
     options = FleetOptions(agents=(AGENT,), port_base=port_base, amqp_port=amqp_port)
     held_out = HeldOutPlan(tasks, samples, seed, timeout)
-    plan = LoopPlan(turns=turns, groups=groups, patience_s=timeout, seed=seed)
+    plan = LoopPlan(turns, groups, no_turn_after, patience_s=timeout, seed=seed)
     narrator = Narrator(err)
     with _fleet_of_its_own(options, held_out, narrator, keep=keep) as place:
         story = _perform(place, held_out, plan, narrator, as_json=json)

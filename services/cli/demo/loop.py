@@ -30,10 +30,14 @@ IN_TRAFFIC = ("canary", "probation")
 
 @dataclass(frozen=True, slots=True)
 class LoopPlan:
-    """`groups`: tasks of the primary to train on, each turn. `most`: tasks an experiment may take."""
+    """`groups`: tasks of the primary to train on, each turn. `most`: tasks an experiment may take.
+
+    `no_turn_after_s`: so many seconds after the demo began no further turn begins; the first one always does.
+    """
 
     turns: int = 2
     groups: int = 128
+    no_turn_after_s: float = 180.0
     most: int = 2500
     patience_s: float = 120.0
     seed: int = 1
@@ -46,23 +50,25 @@ class Loop:
         self._tell = narrator
         self._plan = plan
         self._run = run
+        self._marked = ""
         self._since = 0
         self._answered_before = 0
-
-    def begin(self) -> None:
-        """From here on in the log lies what may be trained on."""
-        self._mark(self._look().adapters.primary)
 
     def turn(self, number: int) -> Turn:
         """Raises CommandError where the trainer makes no adapter, TimedOut, BusError, RegistryError, AdapterError."""
         began = time.monotonic()
         parent = self._look().adapters.primary
+        if parent != self._marked:
+            self._mark(parent)
         self._collect(parent)
         version = self._train(number)
         training = Training.of(read_card(self._look.store.folder / self._look.agent_id / version))
         self._tell.say(_training_line(version, parent, training))
         standing = self._await_gate(version)
-        tasks, standing = self._follow(version) if standing.state(version) in IN_TRAFFIC else (0, standing)
+        if standing.state(version) in IN_TRAFFIC:
+            tasks, standing = self._follow(version)
+        else:
+            tasks = 0
         self._tell.say(self._newest_reason(version))
         return Turn(
             version=version,
@@ -119,7 +125,10 @@ class Loop:
             return self._wait(lambda now: now.state(version) not in WAITING_FOR_GATE, f"the gate's word on {version}")
 
     def _follow(self, version: str) -> tuple[int, Standing]:
-        """Users ask until the version is out of every experiment. Returns how many tasks that took."""
+        """Users ask until the version is out of every experiment. Returns how many tasks that took.
+
+        Raises TimedOut where there is no verdict when they have asked the most they may.
+        """
         latest = self._look()
         promoted = False
 
@@ -134,10 +143,11 @@ class Loop:
 
         with self._tell.waiting(f"users ask, and {version} gets a share"):
             tasks = self._users.ask_until(settled, most=self._plan.most)
-        return tasks, self._wait(lambda now: now.state(version) != "canary" or tasks >= self._plan.most, "the verdict")
+        return tasks, self._wait(lambda now: now.state(version) not in IN_TRAFFIC, f"a verdict on {version}")
 
     def _mark(self, primary: str) -> None:
-        """The next turn learns from here on."""
+        """What this primary answers from here on may be trained on: nothing that was asked to measure it."""
+        self._marked = primary
         self._since = end_of_log(self._look.access.logs_dir)
         self._answered_before = self._users.books.by_version[primary]
 

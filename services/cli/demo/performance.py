@@ -64,7 +64,6 @@ class Performance:
         """Raises CommandError, TimedOut, BusError, RegistryError, AdapterError, JournalError."""
         before = self._measure("the base model")
         self.show(render_held_out(before.report, self.place.logs / "agent_interactions.jsonl"))
-        self.loop.begin()
         turns = tuple(self._turns())
         sabotage = self._sabotage(turns)
         after = self._measure(f"the primary, {self._primary}")
@@ -88,6 +87,9 @@ class Performance:
 
     def _turns(self) -> Iterator[Turn]:
         for number in range(1, self.plan.turns + 1):
+            if number > 1 and self.narrator.seconds > self.plan.no_turn_after_s:
+                self.narrator.say(f"no further turn: {self.plan.no_turn_after_s:.0f} s are over (--no-turn-after)")
+                return
             self.narrator.heading(f"Turn {number} of the ratchet: learn from the log, prove it on live traffic")
             yield self.loop.turn(number)
 
