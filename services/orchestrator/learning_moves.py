@@ -40,8 +40,7 @@ class Where:
 
 def next_candidate(adapters: AgentAdapters, now: datetime) -> str | None:
     """The newest validated version, where an experiment may start at all."""
-    cooling = adapters.cool_down_until is not None and now < adapters.cool_down_until
-    if adapters.experiment or adapters.frozen or cooling or adapters.candidate:
+    if adapters.experiment or adapters.frozen or _cooling(adapters, now) or adapters.candidate:
         return None
     ready = [version for version, entry in adapters.versions.items() if entry.state is AdapterState.VALIDATED]
     return max(ready, key=version_key, default=None)
@@ -50,6 +49,23 @@ def next_candidate(adapters: AgentAdapters, now: datetime) -> str | None:
 def canary(agent_id: str, candidate: str, primary: str, policy: ExperimentPolicy, where: Where) -> StartExperiment:
     plan = policy.canary.model_copy(update={"experiment_id": f"{agent_id}-{candidate}-{where.sequence}"})
     return StartExperiment(experiment=_running(plan, treatment=candidate, control=primary, where=where))
+
+
+def watch(agent_id: str, adapters: AgentAdapters, policy: ExperimentPolicy, where: Where) -> Move | None:
+    """For a primary on probation that no experiment watches: promoted by hand, or its probation was aborted.
+
+    It is watched beside the one before it; without a probation in the policy, or anything to go back to, it is settled.
+    """
+    primary, before = adapters.primary, adapters.previous
+    on_probation = adapters.versions[primary].state is AdapterState.PROBATION
+    if not on_probation or adapters.experiment or adapters.frozen:
+        return None
+    if not policy.probation_units or before is None:
+        return Settle(version=primary)
+    if _cooling(adapters, where.at):
+        return None
+    plan = _probation_plan(f"{agent_id}-{primary}-{where.sequence}-probation", policy.canary, policy)
+    return StartExperiment(experiment=_running(plan, treatment=primary, control=before, where=where))
 
 
 def carried_out(
@@ -82,13 +98,16 @@ def _concluded(running: RunningExperiment, verdict: str, cool_down_until: dateti
 
 def _probation(running: RunningExperiment, policy: ExperimentPolicy, where: Where) -> RunningExperiment:
     """The promoted version and, as its holdback, the primary it beat."""
-    plan = probation_plan(
-        f"{running.experiment_id}-probation",
-        plan_of(running),
-        holdback=policy.holdback,
-        units=policy.probation_units,
-    )
+    plan = _probation_plan(f"{running.experiment_id}-probation", plan_of(running), policy)
     return _running(plan, treatment=running.treatment, control=running.control, where=where)
+
+
+def _probation_plan(experiment_id: str, canary: ExperimentPlan, policy: ExperimentPolicy) -> ExperimentPlan:
+    return probation_plan(experiment_id, canary, holdback=policy.holdback, units=policy.probation_units)
+
+
+def _cooling(adapters: AgentAdapters, now: datetime) -> bool:
+    return adapters.cool_down_until is not None and now < adapters.cool_down_until
 
 
 def _running(plan: ExperimentPlan, *, treatment: str, control: str, where: Where) -> RunningExperiment:

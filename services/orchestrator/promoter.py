@@ -14,7 +14,7 @@ from pathlib import Path
 from schemas.adapter_event import AdapterMove
 from schemas.adapter_state import AdapterState
 from schemas.adapter_trained import AdapterTrained
-from schemas.decision import Archive, DecisionDraft, Move, Register, Reject, RunningExperiment, Validate
+from schemas.decision import Archive, DecisionDraft, Move, Register, Reject, RunningExperiment, Settle, Validate
 from schemas.evidence import Decision, Verdict
 from schemas.interaction import Interaction
 from schemas.registry import AdapterEntry, Registry
@@ -30,7 +30,7 @@ from services.orchestrator import metrics
 from services.orchestrator.announcer import Announcer
 from services.orchestrator.arms import Arms
 from services.orchestrator.gate import Gate
-from services.orchestrator.learning_moves import ExperimentPolicy, Where, canary, carried_out, next_candidate
+from services.orchestrator.learning_moves import ExperimentPolicy, Where, canary, carried_out, next_candidate, watch
 from services.orchestrator.ledger import Ledger
 from services.orchestrator.replicas import Replicas
 from services.orchestrator.swap_clock import SwapClock
@@ -126,6 +126,7 @@ class Promoter:
         await self._read_registry()
         await self._carry_out_verdict()
         self._validate_next()
+        await self._watch_primary()
         await self._start_experiment()
         await self._training.ask_if_due(allowed=self._may_train(), primary=self.arms.adapters.primary)
         await self._retire()
@@ -211,6 +212,15 @@ class Promoter:
             await asyncio.sleep(ANNOUNCE_EVERY_S)
         finally:
             self._announcer.validating = None
+
+    async def _watch_primary(self) -> None:
+        adapters = self.arms.adapters
+        move = watch(self._agent_id, adapters, self._policy, self._where())
+        if isinstance(move, Settle):
+            await self._decide(move, "its probation has nothing to watch it by", event="settled")
+        elif move is not None:
+            reason = f"{adapters.primary} is on probation, and nothing watches it"
+            await self._decide(move, reason, event="experiment_started")
 
     async def _start_experiment(self) -> None:
         adapters = self.arms.adapters

@@ -8,7 +8,7 @@ from pathlib import Path
 from prometheus_client import REGISTRY
 
 from schemas import Task, TrainRequest
-from schemas.decision import DecisionDraft, Freeze, Unfreeze
+from schemas.decision import DecisionDraft, Freeze, Promote, Unfreeze
 from schemas.reward import ScorerIdentity
 from services.experiments.replay import replayed
 from tests.services.adapters.making_adapters import NOON, files
@@ -38,6 +38,30 @@ async def test_a_better_adapter_is_promoted_by_live_traffic_and_settles_after_it
         assert promote.evidence["evidence"]["gain_score"] >= 20
         assert house.adapters.previous == "v1.0.0"
         assert {line.adapter_version for line in house.logged()[-8:]} == {version}
+
+
+async def test_without_a_probation_a_promotion_is_final_at_once(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.4, "v1.0.1": 0.8}, **QUICK | {"probation_units": 0}) as house:
+        version = await house.trained()
+        await house.reach(version, "canary")
+
+        await house.traffic(stop_when=lambda: house.adapters.primary == version)
+        await until(lambda: house.state(version) == "stable")
+
+        assert kinds(house) == ["register", "validate", "start_experiment", "promote", "settle"]
+
+
+async def test_what_an_operator_promotes_is_watched_beside_the_version_before_it(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.8, "v1.0.1": 0.1}, **QUICK) as house:
+        version = await house.trained()
+        await house.reach(version, "canary")
+        operator = {"agent_id": AGENT, "who": "operator:ada", "at": NOON, "reason": "sure of it"}
+        house.store.update(lambda _: DecisionDraft.model_validate(operator | {"move": Promote(version=version)}))
+
+        await until(lambda: house.adapters.experiment is not None and house.adapters.experiment.kind == "probation")
+        await house.traffic(stop_when=lambda: house.state(version) == "rolled_back")
+
+        assert house.adapters.primary == "v1.0.0"
 
 
 async def test_a_worse_adapter_is_rolled_back_after_few_of_its_answers(tmp_path: Path) -> None:
