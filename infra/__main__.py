@@ -1,0 +1,49 @@
+"""The inventory: what a cluster runs for one fleet.
+
+`pulumi up` in this folder; without a cluster, `python -m infra.render`.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import pulumi
+
+from infra import broker, fleet, network, vllm
+from infra.foundation import Foundation
+from infra.monitoring import monitoring
+from infra.scaler_access import scaler_access
+from infra.settings import StackSettings
+from infra.workload import Workload
+
+settings = StackSettings.read()
+foundation = Foundation(settings)
+accounts = broker.Accounts(settings, foundation.namespace)
+
+rabbitmq = Workload(broker.rabbitmq(settings, accounts), foundation)
+models = [Workload(fleet.small_models(settings), foundation)] if settings.make_small_models else []
+judge = [Workload(vllm.judge(settings.judge, settings), foundation)] if settings.judge else []
+orchestrator = Workload(fleet.orchestrator(settings, accounts), foundation, after=[rabbitmq])
+scorer = Workload(fleet.scorer(settings, accounts), foundation, after=[rabbitmq])
+agents = [
+    Workload(fleet.agent(agent, settings, accounts), foundation, after=[rabbitmq, *models]) for agent in settings.agents
+]
+trainer = Workload(fleet.trainer(settings, accounts), foundation, after=[rabbitmq, *models])
+
+scaler_access(foundation, accounts)
+monitoring(foundation)
+
+pulumi.export("namespace", foundation.namespace)
+pulumi.export("amqp", pulumi.Output.concat("amqp://", rabbitmq.address, ":5672/"))
+pulumi.export("client_amqp_url", accounts.amqp_url(broker.CLIENT))
+pulumi.export("operator_password", accounts.password(broker.OPERATOR))
+pulumi.export(
+    "management",
+    pulumi.Output.concat(
+        "kubectl -n ", foundation.namespace, " port-forward service/rabbitmq 15672 (http://localhost:15672)"
+    ),
+)
+pulumi.export("orchestrator", pulumi.Output.concat("http://", orchestrator.address, ":8700"))
+if judge:
+    pulumi.export("judge", pulumi.Output.concat("http://", judge[0].address, f":{network.VLLM}/v1"))

@@ -1,0 +1,105 @@
+"""How many replicas there are: KEDA by the depth of the queues, or HPA by CPU. Never both on one process.
+
+KEDA asks the management interface: there a queue's depth includes what is in hand, so that replicas at work are not
+scaled away because they have taken the last message.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+from pulumi_kubernetes.apiextensions import CustomResource
+from pulumi_kubernetes.autoscaling.v2 import (
+    CrossVersionObjectReferenceArgs,
+    HorizontalPodAutoscaler,
+    HorizontalPodAutoscalerSpecArgs,
+    MetricSpecArgs,
+    MetricTargetArgs,
+    ResourceMetricSourceArgs,
+)
+
+from infra.foundation import Foundation
+from infra.process import Backlog, Kind, Process
+from infra.settings import Autoscaling
+
+KEDA = "keda.sh/v1alpha1"
+BROKER_ACCESS = "broker-depths"
+"""The TriggerAuthentication every trigger uses."""
+COOL_DOWN_S = 300
+TARGET_CPU_PERCENT = 70
+
+
+def is_scaled(process: Process, foundation: Foundation) -> bool:
+    if process.scale.fixed or process.kind is not Kind.SERVICE:
+        return False
+    if foundation.settings.autoscaling is Autoscaling.KEDA:
+        return process.scale.backlog is not None
+    return process.scale.by_cpu
+
+
+def scale(process: Process, foundation: Foundation, opts: pulumi.ResourceOptions) -> None:
+    if not is_scaled(process, foundation):
+        return
+    if foundation.settings.autoscaling is Autoscaling.KEDA:
+        assert process.scale.backlog is not None
+        _by_backlog(process, process.scale.backlog, foundation, opts)
+    else:
+        _by_cpu(process, foundation, opts)
+
+
+def triggers(backlog: Backlog) -> list[dict[str, Any]]:
+    return [
+        {
+            "type": "rabbitmq",
+            "metadata": {
+                "protocol": "http",
+                "mode": "QueueLength",
+                "queueName": queue,
+                "value": str(backlog.per_replica),
+            },
+            "authenticationRef": {"name": BROKER_ACCESS},
+        }
+        for queue in backlog.queues
+    ]
+
+
+def _by_backlog(process: Process, backlog: Backlog, foundation: Foundation, opts: pulumi.ResourceOptions) -> None:
+    """Where the broker can't be asked, at least one replica stays."""
+    slowly_down = {"behavior": {"scaleDown": {"stabilizationWindowSeconds": COOL_DOWN_S}}}
+    CustomResource(
+        f"{process.name}-scale",
+        api_version=KEDA,
+        kind="ScaledObject",
+        metadata=foundation.metadata(process.name),
+        spec={
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": process.name},
+            "minReplicaCount": process.scale.least,
+            "maxReplicaCount": process.scale.most,
+            "pollingInterval": 10,
+            "cooldownPeriod": COOL_DOWN_S,
+            "fallback": {"failureThreshold": 6, "replicas": max(1, process.scale.least)},
+            "advanced": {"horizontalPodAutoscalerConfig": slowly_down},
+            "triggers": triggers(backlog),
+        },
+        opts=opts,
+    )
+
+
+def _by_cpu(process: Process, foundation: Foundation, opts: pulumi.ResourceOptions) -> None:
+    utilization = MetricTargetArgs(type="Utilization", average_utilization=TARGET_CPU_PERCENT)
+    HorizontalPodAutoscaler(
+        f"{process.name}-scale",
+        metadata=foundation.metadata(process.name),
+        spec=HorizontalPodAutoscalerSpecArgs(
+            scale_target_ref=CrossVersionObjectReferenceArgs(
+                api_version="apps/v1", kind="Deployment", name=process.name
+            ),
+            min_replicas=max(1, process.scale.least),
+            max_replicas=process.scale.most,
+            metrics=[
+                MetricSpecArgs(type="Resource", resource=ResourceMetricSourceArgs(name="cpu", target=utilization))
+            ],
+        ),
+        opts=opts,
+    )

@@ -1,0 +1,179 @@
+"""RabbitMQ: a StatefulSet whose nodes find each other by their ordinals, and whose users are made with it.
+
+Each process has a user of its own. Passwords are random, kept in the stack's encrypted state, and known to the broker
+as salted hashes only. The queues are not declared here: the fleet declares them from its own table.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_random import RandomPassword
+
+from infra import probes
+from infra.network import AMQP, BROKER_METRICS, CLUSTERING, EPMD, MANAGEMENT
+from infra.process import Files, Kind, Mount, OwnDisk, Port, Process, Program, Role, Scale, Scratch
+from infra.settings import StackSettings
+
+NAME = "rabbitmq"
+RABBITMQ_USER = 999
+"""Of the official image."""
+HOME = "/var/lib/rabbitmq"
+DRAIN_S = 600
+"""A node waits until the others could do without it: quorum queues that lag behind catch up first."""
+CONSUMER_TIMEOUT_MS = 6 * 3600 * 1000
+"""As long as a training may take to acknowledge."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """What it may configure, write and read: regular expressions over names of queues and exchanges."""
+
+    name: str
+    configure: str
+    write: str
+    read: str
+    tags: tuple[str, ...] = ()
+
+
+SERVICES = ("orchestrator", "agent", "scorer", "trainer")
+CLIENT, OPERATOR, SCALER = "client", "operator", "keda"
+OWN_QUEUES = r"amq\.gen.*"
+USERS = (
+    # A service declares the fleet's topology when it connects, and binds what it declares.
+    *(User(name, ".*", ".*", ".*") for name in SERVICES),
+    # Whoever brings tasks: they publish to `ratchet` and read `results`, or a queue of their own.
+    User(CLIENT, f"^{OWN_QUEUES}$", f"^(ratchet|{OWN_QUEUES})$", f"^(results|{OWN_QUEUES})$"),
+    User(OPERATOR, ".*", ".*", ".*", ("administrator",)),
+    User(SCALER, "^$", "^$", "^$", ("monitoring",)),
+)
+
+
+class Accounts:
+    """A password for each user, and the URLs made of them."""
+
+    def __init__(self, settings: StackSettings, namespace: pulumi.Output[str]) -> None:
+        keepers = {"rotation": settings.broker.rotation}
+        self._passwords = {
+            user.name: RandomPassword(f"broker-{user.name}", length=32, special=False, keepers=keepers).result
+            for user in USERS
+        }
+        self._host = pulumi.Output.concat(NAME, ".", namespace, ".svc.cluster.local")
+        self.cookie = RandomPassword("broker-cookie", length=48, special=False).result
+
+    def password(self, user: str) -> pulumi.Output[str]:
+        return pulumi.Output.secret(self._passwords[user])
+
+    def amqp_url(self, user: str) -> pulumi.Output[str]:
+        return self._url("amqp", user, AMQP)
+
+    def management_url(self, user: str) -> pulumi.Output[str]:
+        return self._url("http", user, MANAGEMENT)
+
+    def _url(self, scheme: str, user: str, port: int) -> pulumi.Output[str]:
+        return pulumi.Output.concat(scheme, "://", user, ":", self.password(user), "@", self._host, f":{port}/")
+
+    def definitions(self) -> pulumi.Output[str]:
+        """What the broker imports at each start: users and permissions. A new password takes a restart."""
+        secrets = {name: pulumi.Output.secret(password) for name, password in self._passwords.items()}
+        return pulumi.Output.all(**secrets).apply(definitions)
+
+
+def password_hash(user: str, password: str) -> str:
+    """RabbitMQ's rabbit_password_hashing_sha256: base64 of a salt of 4 bytes and sha256(salt + password).
+
+    The salt comes of the password, so that an unchanged one does not look like a change.
+    """
+    salt = hashlib.sha256(f"{user}/{password}".encode()).digest()[:4]
+    return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
+
+
+def definitions(passwords: Mapping[str, str]) -> str:
+    document: dict[str, Any] = {
+        "vhosts": [{"name": "/"}],
+        "users": [
+            {
+                "name": user.name,
+                "password_hash": password_hash(user.name, passwords[user.name]),
+                "hashing_algorithm": "rabbit_password_hashing_sha256",
+                "tags": list(user.tags),
+            }
+            for user in USERS
+        ],
+        "permissions": [
+            {"user": user.name, "vhost": "/", "configure": user.configure, "write": user.write, "read": user.read}
+            for user in USERS
+        ],
+    }
+    return json.dumps(document, indent=1)
+
+
+def rabbitmq(settings: StackSettings, accounts: Accounts) -> Process:
+    broker = settings.broker
+    node = f"rabbit@$(POD_NAME).{NAME}-nodes.$(POD_NAMESPACE).svc.cluster.local"
+    return Process(
+        name=NAME,
+        role=Role.BROKER,
+        kind=Kind.CLUSTER,
+        main=Program(
+            name=NAME,
+            image=settings.images.rabbitmq,
+            resources=broker.resources,
+            ports=(
+                Port("amqp", AMQP),
+                Port("management", MANAGEMENT),
+                Port("metrics", BROKER_METRICS),
+                Port("epmd", EPMD),
+                Port("clustering", CLUSTERING),
+            ),
+            environment={"HOME": HOME, "RABBITMQ_USE_LONGNAME": "true", "RABBITMQ_NODENAME": node},
+            mounts=(
+                Mount(Scratch("home", "64Mi"), HOME),
+                Mount(OwnDisk("data", broker.storage, broker.storage_class), f"{HOME}/mnesia"),
+                Mount(Files(), "/etc/rabbitmq/conf.d/20-fleet.conf", "20-fleet.conf", read_only=True),
+                Mount(Files(), "/etc/rabbitmq/enabled_plugins", "enabled_plugins", read_only=True),
+                Mount(Files(secret=True), "/etc/rabbitmq/definitions", read_only=True),
+            ),
+            startup=probes.tcp("amqp", every_s=5, failures=120),
+            liveness=probes.command("rabbitmq-diagnostics", "-q", "ping", every_s=60, timeout_s=30, failures=5),
+            readiness=probes.command("rabbitmq-diagnostics", "-q", "check_running", every_s=30, timeout_s=20),
+            before_stop=_before_stop(broker.nodes),
+        ),
+        files={"20-fleet.conf": configuration(broker.nodes), "enabled_plugins": PLUGINS},
+        secrets={"RABBITMQ_ERLANG_COOKIE": accounts.cookie},
+        secret_files={"definitions.json": accounts.definitions()},
+        drain_s=DRAIN_S,
+        scale=Scale(broker.nodes, broker.nodes),
+        metrics="metrics",
+        spread_strictly=broker.nodes > 1,
+        user=RABBITMQ_USER,
+    )
+
+
+PLUGINS = "[rabbitmq_management,rabbitmq_prometheus,rabbitmq_peer_discovery_k8s].\n"
+
+
+def configuration(nodes: int) -> str:
+    """The peer discovery of 4.1 asks no Kubernetes API: every node joins the one with ordinal 0."""
+    lines = [
+        "load_definitions = /etc/rabbitmq/definitions/definitions.json",
+        f"consumer_timeout = {CONSUMER_TIMEOUT_MS}",
+        "vm_memory_high_watermark.relative = 0.6",
+        "disk_free_limit.absolute = 2GB",
+        "queue_leader_locator = balanced",
+        "default_queue_type = quorum",
+    ]
+    if nodes > 1:
+        lines += ["cluster_formation.peer_discovery_backend = k8s", "cluster_partition_handling = pause_minority"]
+    return "\n".join(lines) + "\n"
+
+
+def _before_stop(nodes: int) -> tuple[str, ...]:
+    wait = f"rabbitmq-upgrade await_online_quorum_plus_one -t {DRAIN_S - 60}; " if nodes > 1 else ""
+    return "/bin/bash", "-c", f"{wait}rabbitmq-upgrade drain"

@@ -1,0 +1,88 @@
+"""The manifests as the checks look at them: by kind and name, and every pod there will be with what makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from infra.render.manifests import Manifest
+
+TEMPLATE_AT = {
+    "Deployment": ("spec", "template"),
+    "StatefulSet": ("spec", "template"),
+    "Job": ("spec", "template"),
+    "ScaledJob": ("spec", "jobTargetRef", "template"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """The pods of one controller."""
+
+    owner: Manifest
+    template: Mapping[str, Any]
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return dict(self.template.get("metadata", {}).get("labels", {}))
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        return dict(self.template["spec"])
+
+    @property
+    def containers(self) -> list[dict[str, Any]]:
+        """Sidecars first."""
+        return [*self.spec.get("initContainers", []), *self.spec["containers"]]
+
+    @property
+    def ports(self) -> dict[str, int]:
+        return {port["name"]: port["containerPort"] for box in self.containers for port in box.get("ports", [])}
+
+    @property
+    def gpus(self) -> bool:
+        limits = (box.get("resources", {}).get("limits", {}) for box in self.containers)
+        return any("gpu" in name for limit in limits for name in limit)
+
+    def __str__(self) -> str:
+        return str(self.owner)
+
+
+class Cluster:
+    def __init__(self, manifests: Sequence[Manifest]) -> None:
+        self.manifests = list(manifests)
+        self.pods = [Pods(manifest, _template(manifest)) for manifest in manifests if manifest.kind in TEMPLATE_AT]
+
+    def all(self, *kinds: str) -> list[Manifest]:
+        return [manifest for manifest in self.manifests if manifest.kind in kinds]
+
+    def get(self, kind: str, name: str) -> Manifest | None:
+        return next((manifest for manifest in self.all(kind) if manifest.name == name), None)
+
+    def selected(self, labels: Mapping[str, str]) -> list[Pods]:
+        """Pods that a non-empty selector of labels matches."""
+        return [pods for pods in self.pods if labels and labels.items() <= pods.labels.items()]
+
+    def keys(self, kind: str, name: str) -> set[str] | None:
+        """Of a ConfigMap or Secret; None if there is none of that name."""
+        found = self.get(kind, name)
+        if found is None:
+            return None
+        return {key for part in ("data", "stringData", "binaryData") for key in found.content.get(part) or {}}
+
+    def environment(self, pods: Pods, container: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Variables with their plain values; those from fields of the pod are left out."""
+        for source in container.get("envFrom", []):
+            for kind, part in (("ConfigMap", "configMapRef"), ("Secret", "secretRef")):
+                named = self.get(kind, source[part]["name"]) if part in source else None
+                if named is not None:
+                    yield from ((named.content.get("data") or {}) | (named.content.get("stringData") or {})).items()
+        yield from ((one["name"], one["value"]) for one in container.get("env", []) if "value" in one)
+
+
+def _template(manifest: Manifest) -> Mapping[str, Any]:
+    part: Any = manifest.content
+    for key in TEMPLATE_AT[manifest.kind]:
+        part = part[key]
+    return dict(part)

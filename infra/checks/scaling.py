@@ -1,0 +1,89 @@
+"""Autoscalers: at most one for each controller, at something that exists, within bounds that make sense."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from infra.checks.cluster import Cluster
+from infra.render.manifests import Manifest
+
+NEVER_NONE = ("orchestrator", "broker", "judge", "agent")
+"""Roles of which one must be there. The agents: a candidate is validated by the replicas there are."""
+ROLE = "app.kubernetes.io/component"
+
+
+def one_autoscaler_for_each(cluster: Cluster) -> Iterator[str]:
+    """no Deployment has two autoscalers (HPA and KEDA would fight), and each has its target"""
+    targets = [(scaler, *_target(scaler)) for scaler in cluster.all("ScaledObject", "HorizontalPodAutoscaler")]
+    counts = Counter((kind, name) for _, kind, name in targets)
+    yield from (f"{kind} {name} has {count} autoscalers" for (kind, name), count in counts.items() if count > 1)
+    for scaler, kind, name in targets:
+        target = cluster.get(kind, name)
+        if target is None:
+            yield f"{scaler} scales {kind} {name}, which is not there"
+        elif "replicas" in target.content["spec"]:
+            yield f"{target} says how many replicas it has, but {scaler} decides that: each update would set them back"
+
+
+def scaled_within_reason(cluster: Cluster) -> Iterator[str]:
+    """from fewer to more, none only where that is right, the broker in odd numbers, and the orchestrator never"""
+    for scaler in cluster.all("ScaledObject", "HorizontalPodAutoscaler"):
+        least, most = _bounds(scaler)
+        role = scaler.content["metadata"]["labels"].get(ROLE)
+        if least > most:
+            yield f"{scaler} scales from {least} to {most}"
+        if role in NEVER_NONE and least < 1:
+            yield f"{scaler} lets {role} go to none"
+        if role == "orchestrator":
+            yield f"{scaler} scales the orchestrator: one leads, one stands by, and more do nothing"
+    for pods in cluster.pods:
+        replicas = pods.owner.content["spec"].get("replicas")
+        if pods.labels.get(ROLE) == "orchestrator" and replicas != 2:
+            yield f"{pods} has {replicas} replicas: there must be a leader and a standby"
+        if pods.owner.kind == "StatefulSet" and (replicas or 0) % 2 == 0:
+            yield f"{pods} has {replicas} nodes: an even number has no majority when split in halves"
+
+
+def triggers_can_log_in(cluster: Cluster) -> Iterator[str]:
+    """each trigger's authentication exists, and the key of the Secret it names"""
+    for scaler in cluster.all("ScaledObject", "ScaledJob"):
+        for trigger in scaler.content["spec"]["triggers"]:
+            name = trigger.get("authenticationRef", {}).get("name")
+            if name is None or cluster.get("TriggerAuthentication", name) is None:
+                yield f"{scaler}: its trigger logs in by TriggerAuthentication {name!r}, which is not there"
+    for authentication in cluster.all("TriggerAuthentication"):
+        for reference in authentication.content["spec"]["secretTargetRef"]:
+            keys = cluster.keys("Secret", reference["name"])
+            if keys is None or reference["key"] not in keys:
+                yield f"{authentication}: Secret {reference['name']} has no key {reference['key']!r}"
+
+
+def jobs_end(cluster: Cluster) -> Iterator[str]:
+    """a job ends: it is not restarted in place for ever, has a deadline, and holds its GPU for one request only"""
+    for manifest in cluster.all("Job", "ScaledJob"):
+        job = manifest.content["spec"].get("jobTargetRef", manifest.content["spec"])
+        if job["template"]["spec"].get("restartPolicy") not in ("Never", "OnFailure"):
+            yield f"{manifest}: its pods are restarted for ever"
+        if not job.get("activeDeadlineSeconds"):
+            yield f"{manifest} has no deadline: a job that hangs would hold its GPU for ever"
+    trainers = [pods.owner for pods in cluster.pods if pods.labels.get(ROLE) == "trainer"]
+    if len(trainers) != 1:
+        yield f"there are {len(trainers)} trainers ({', '.join(map(str, trainers))}); there must be one"
+    for pods in cluster.pods:
+        told = {name for box in pods.containers for name, _ in cluster.environment(pods, box)}
+        if pods.owner.kind == "ScaledJob" and "RATCHET_TRAINER_ONCE" not in told:
+            yield f"{pods} does not end after one request: it is not told RATCHET_TRAINER_ONCE"
+
+
+def _target(scaler: Manifest) -> tuple[str, str]:
+    reference = scaler.content["spec"]["scaleTargetRef"]
+    return reference.get("kind", "Deployment"), reference["name"]
+
+
+def _bounds(scaler: Manifest) -> tuple[int, int]:
+    spec: Mapping[str, Any] = scaler.content["spec"]
+    if scaler.kind == "ScaledObject":
+        return spec.get("minReplicaCount", 0), spec.get("maxReplicaCount", 100)
+    return spec.get("minReplicas", 1), spec["maxReplicas"]

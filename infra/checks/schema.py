@@ -1,0 +1,69 @@
+"""Each manifest by itself: Kubernetes' own schemas, strictly, and compact ones of the custom resources in use.
+
+Those were written after the custom resource definitions of KEDA and the Prometheus operator, with only the fields used
+here, so a field spelled wrong or used for the first time is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError, best_match
+from kubernetes_validate import utils
+from referencing import Registry, Resource
+
+from infra.checks.cluster import Cluster
+
+KUBERNETES = "1.33"
+SCHEMAS = Path(__file__).parent / "schemas"
+CUSTOM = ("keda.sh/", "monitoring.coreos.com/")
+
+
+def valid_alone(cluster: Cluster) -> Iterator[str]:
+    """every field exists and has the right type and value"""
+    for manifest in cluster.manifests:
+        if problem := _problem(manifest.content):
+            yield f"{manifest}: {problem}"
+        if manifest.kind == "ScaledJob":
+            job = {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": {},
+                "spec": manifest.content["spec"]["jobTargetRef"],
+            }
+            if problem := _problem(job):
+                yield f"{manifest}, its job: {problem}"
+
+
+def _problem(content: Mapping[str, Any]) -> str | None:
+    try:
+        validator = _validator(str(content["apiVersion"]), str(content["kind"]))
+    except FileNotFoundError:
+        return f"there is no schema for {content['apiVersion']} {content['kind']}"
+    error: ValidationError | None = best_match(validator.iter_errors(content))
+    return f"{'.'.join(map(str, error.absolute_path))}: {error.message[:300]}" if error else None
+
+
+@cache
+def _validator(api_version: str, kind: str) -> Draft202012Validator:
+    """The one `kubernetes-validate --strict` uses; it would read both files anew for each manifest."""
+    if api_version.startswith(CUSTOM):
+        path = SCHEMAS / f"{api_version.replace('/', '-')}-{kind.lower()}.json"
+        return Draft202012Validator(json.loads(path.read_text("utf-8")))
+    folder = f"kubernetes-json-schema/v{KUBERNETES}.0-local-strict"
+    group, _, version = api_version.rpartition("/")
+    name = "-".join(filter(None, (kind.lower(), group.split(".")[0], version)))
+    schema = utils.schema_contents(f"{folder}/{name}.json", KUBERNETES)
+    return Draft202012Validator(schema, registry=_definitions(folder))
+
+
+@cache
+def _definitions(folder: str) -> Registry[Any]:
+    definitions = Resource.from_contents(utils.schema_contents(f"{folder}/_definitions.json", KUBERNETES))
+    registry: Registry[Any] = Registry()
+    return definitions @ registry

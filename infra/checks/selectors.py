@@ -1,0 +1,92 @@
+"""Selectors: each selects the pods it is meant for, and what it names by port is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from infra.checks.cluster import Cluster, Pods
+
+
+def controllers_select_their_pods(cluster: Cluster) -> Iterator[str]:
+    """a controller selects its own pods, and nobody else's"""
+    for pods in cluster.pods:
+        if pods.owner.kind not in ("Deployment", "StatefulSet"):
+            continue
+        labels = pods.owner.content["spec"]["selector"].get("matchLabels", {})
+        selected = cluster.selected(labels)
+        if pods not in selected:
+            yield f"{pods} selects {labels}, but its pods have {dict(pods.labels)}"
+        yield from (f"{pods} selects the pods of {other}, too" for other in selected if other is not pods)
+
+
+def services_reach_pods(cluster: Cluster) -> Iterator[str]:
+    """a Service selects pods of one kind, and each of its ports is one of theirs"""
+    for service in cluster.all("Service"):
+        spec = service.content["spec"]
+        selected = cluster.selected(spec.get("selector", {}))
+        if len(selected) != 1:
+            yield f"{service} selects the pods of {len(selected)} controllers ({spec.get('selector')}); not of one"
+        for pods in selected:
+            yield from (
+                f"{service}: port {port['name']} leads to {port['targetPort']!r}, which {pods} does not have"
+                for port in spec["ports"]
+                if not _has(pods, port["targetPort"])
+            )
+
+
+def budgets_protect_and_let_drain(cluster: Cluster) -> Iterator[str]:
+    """each controller has a disruption budget that lets a node be emptied"""
+    guarded: list[Pods] = []
+    for budget in cluster.all("PodDisruptionBudget"):
+        spec = budget.content["spec"]
+        selected = cluster.selected(spec["selector"].get("matchLabels", {}))
+        guarded += selected
+        if not selected:
+            yield f"{budget} selects no pods"
+        if spec.get("maxUnavailable") in (0, "0", "0%") or "minAvailable" in spec:
+            yield f"{budget} may never let a pod go: a node could not be emptied. Use maxUnavailable: 1"
+    yield from (
+        f"{pods} has no disruption budget"
+        for pods in cluster.pods
+        if pods.owner.kind in ("Deployment", "StatefulSet") and pods not in guarded
+    )
+
+
+def monitors_find_a_port(cluster: Cluster) -> Iterator[str]:
+    """a ServiceMonitor selects one Service, and reads a port it has"""
+    for monitor in cluster.all("ServiceMonitor"):
+        spec = monitor.content["spec"]
+        services = [s for s in cluster.all("Service") if _matches(spec["selector"], s.content["metadata"]["labels"])]
+        if len(services) != 1:
+            yield f"{monitor} selects {len(services)} Services, not one"
+        ports = {port["name"] for service in services for port in service.content["spec"]["ports"]}
+        yield from (
+            f"{monitor} reads port {endpoint['port']!r}; its Service has {sorted(ports)}"
+            for endpoint in spec["endpoints"]
+            if endpoint["port"] not in ports
+        )
+
+
+def spread_counts_its_own_pods(cluster: Cluster) -> Iterator[str]:
+    """what stays is spread over nodes, counting its own pods"""
+    for pods in cluster.pods:
+        constraints = pods.spec.get("topologySpreadConstraints", [])
+        if pods.owner.kind in ("Deployment", "StatefulSet") and not constraints:
+            yield f"{pods} is not spread over nodes"
+        for constraint in constraints:
+            labels = constraint.get("labelSelector", {}).get("matchLabels", {})
+            if cluster.selected(labels) != [pods]:
+                yield f"{pods} is spread over {constraint['topologyKey']} by labels that are not its own: {labels}"
+
+
+def _has(pods: Pods, port: Any) -> bool:
+    return port in pods.ports if isinstance(port, str) else port in pods.ports.values()
+
+
+def _matches(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Of expressions only Exists and DoesNotExist are known."""
+    expressions = selector.get("matchExpressions", [])
+    return selector.get("matchLabels", {}).items() <= labels.items() and all(
+        (expression["key"] in labels) == (expression["operator"] == "Exists") for expression in expressions
+    )

@@ -1,0 +1,65 @@
+"""Volumes: every mount has one, every one is mounted and has something behind it, and what is shared can be."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from infra.checks.cluster import Cluster, Pods
+
+ONE_NODE = "ratchet/one-node"
+
+
+def mounts_and_volumes_agree(cluster: Cluster) -> Iterator[str]:
+    """each mount has its volume, each volume is mounted once a path, and what is behind it exists"""
+    for pods in cluster.pods:
+        volumes = {volume["name"]: volume for volume in pods.spec.get("volumes", [])}
+        disks = {disk["metadata"]["name"] for disk in pods.owner.content["spec"].get("volumeClaimTemplates", [])}
+        mounted = set()
+        for box in pods.containers:
+            mounts = box.get("volumeMounts", [])
+            mounted |= {mount["name"] for mount in mounts}
+            paths = Counter(mount["mountPath"] for mount in mounts)
+            yield from (f"{pods}, container {box['name']} mounts {p} twice" for p, n in paths.items() if n > 1)
+            for mount in mounts:
+                if mount["name"] not in volumes.keys() | disks:
+                    yield f"{pods}, container {box['name']} mounts {mount['name']!r}, which is no volume of the pod"
+                yield from _file(cluster, pods, volumes.get(mount["name"], {}), mount)
+        yield from (f"{pods}: nothing mounts volume {name}" for name in volumes.keys() - mounted)
+        for volume in volumes.values():
+            yield from _behind(cluster, pods, volume)
+
+
+def _file(cluster: Cluster, pods: Pods, volume: dict[str, Any], mount: dict[str, Any]) -> Iterator[str]:
+    if "configMap" not in volume or "subPath" not in mount:
+        return
+    keys = cluster.keys("ConfigMap", volume["configMap"]["name"]) or set()
+    if mount["subPath"] not in keys:
+        yield f"{pods} mounts {mount['subPath']!r} of ConfigMap {volume['configMap']['name']}, which has {sorted(keys)}"
+
+
+def _behind(cluster: Cluster, pods: Pods, volume: dict[str, Any]) -> Iterator[str]:
+    for part, kind, key in (
+        ("persistentVolumeClaim", "PersistentVolumeClaim", "claimName"),
+        ("configMap", "ConfigMap", "name"),
+        ("secret", "Secret", "secretName"),
+    ):
+        if part in volume and cluster.get(kind, volume[part][key]) is None:
+            yield f"{pods}: volume {volume['name']} needs {kind} {volume[part][key]}, which is not there"
+
+
+def shared_claims_can_be_shared(cluster: Cluster) -> Iterator[str]:
+    """a claim several pods mount is ReadWriteMany, or its cluster is declared to be one node"""
+    users: dict[str, list[str]] = defaultdict(list)
+    for pods in cluster.pods:
+        for volume in pods.spec.get("volumes", []):
+            if "persistentVolumeClaim" in volume:
+                users[volume["persistentVolumeClaim"]["claimName"]].append(str(pods))
+    for claim in cluster.all("PersistentVolumeClaim"):
+        one_node = (claim.content["metadata"].get("annotations") or {}).get(ONE_NODE) == "true"
+        modes = claim.content["spec"]["accessModes"]
+        if users[claim.name] and modes != ["ReadWriteMany"] and not one_node:
+            yield f"{claim} is {', '.join(modes)}, but is shared by {', '.join(users[claim.name])}"
+        if not users[claim.name]:
+            yield f"{claim} is used by nobody"

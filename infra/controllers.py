@@ -1,0 +1,169 @@
+"""What keeps a process's pods running: a Deployment, a StatefulSet, a ScaledJob (a pod a message), or one Job."""
+
+from __future__ import annotations
+
+import pulumi
+from pulumi_kubernetes.apiextensions import CustomResource
+from pulumi_kubernetes.apps.v1 import (
+    Deployment,
+    DeploymentSpecArgs,
+    DeploymentStrategyArgs,
+    RollingUpdateDeploymentArgs,
+    StatefulSet,
+    StatefulSetSpecArgs,
+    StatefulSetUpdateStrategyArgs,
+)
+from pulumi_kubernetes.batch.v1 import Job, JobSpecArgs
+from pulumi_kubernetes.core.v1 import (
+    PersistentVolumeClaimArgs,
+    PersistentVolumeClaimSpecArgs,
+    PodTemplateSpecArgs,
+    VolumeResourceRequirementsArgs,
+)
+from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
+
+from infra.autoscaling import KEDA, is_scaled, triggers
+from infra.foundation import Foundation
+from infra.process import Kind, OwnDisk, Process
+
+START_LIMIT_S = 40 * 60
+"""A big model is loaded, and may be downloaded first."""
+
+
+def control(
+    process: Process,
+    foundation: Foundation,
+    template: PodTemplateSpecArgs,
+    labels: dict[str, str],
+    opts: pulumi.ResourceOptions,
+) -> pulumi.CustomResource:
+    limits = pulumi.CustomTimeouts(create=f"{START_LIMIT_S}s", update=f"{START_LIMIT_S}s")
+    opts = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(custom_timeouts=limits))
+    match process.kind:
+        case Kind.SERVICE:
+            return _deployment(process, foundation, template, labels, opts)
+        case Kind.CLUSTER:
+            return _stateful_set(process, foundation, template, labels, opts)
+        case Kind.JOB_PER_MESSAGE:
+            return _scaled_job(process, foundation, template, labels, opts)
+        case Kind.ONCE:
+            return _job(process, foundation, template, labels, opts)
+
+
+def _deployment(
+    process: Process,
+    foundation: Foundation,
+    template: PodTemplateSpecArgs,
+    labels: dict[str, str],
+    opts: pulumi.ResourceOptions,
+) -> Deployment:
+    """What an autoscaler moves has no `replicas` here: an update must not set them back."""
+    surge, missing = (1, 0) if process.surge else (0, 1)
+    return Deployment(
+        process.name,
+        metadata=foundation.metadata(process.name, labels=labels),
+        spec=DeploymentSpecArgs(
+            replicas=None if is_scaled(process, foundation) else max(1, process.scale.least),
+            selector=LabelSelectorArgs(match_labels=labels),
+            revision_history_limit=10,
+            progress_deadline_seconds=START_LIMIT_S,
+            strategy=DeploymentStrategyArgs(
+                type="RollingUpdate",
+                rolling_update=RollingUpdateDeploymentArgs(max_surge=surge, max_unavailable=missing),
+            ),
+            template=template,
+        ),
+        opts=opts,
+    )
+
+
+def _stateful_set(
+    process: Process,
+    foundation: Foundation,
+    template: PodTemplateSpecArgs,
+    labels: dict[str, str],
+    opts: pulumi.ResourceOptions,
+) -> StatefulSet:
+    return StatefulSet(
+        process.name,
+        metadata=foundation.metadata(process.name, labels=labels),
+        spec=StatefulSetSpecArgs(
+            replicas=process.scale.least,
+            service_name=f"{process.name}-nodes",
+            selector=LabelSelectorArgs(match_labels=labels),
+            pod_management_policy="Parallel",
+            update_strategy=StatefulSetUpdateStrategyArgs(type="RollingUpdate"),
+            template=template,
+            volume_claim_templates=[
+                _own_disk(mount.source, labels) for mount in process.main.mounts if isinstance(mount.source, OwnDisk)
+            ],
+        ),
+        opts=opts,
+    )
+
+
+def _own_disk(disk: OwnDisk, labels: dict[str, str]) -> PersistentVolumeClaimArgs:
+    return PersistentVolumeClaimArgs(
+        metadata=ObjectMetaArgs(name=disk.name, labels=labels),
+        spec=PersistentVolumeClaimSpecArgs(
+            access_modes=["ReadWriteOnce"],
+            storage_class_name=disk.storage_class,
+            resources=VolumeResourceRequirementsArgs(requests={"storage": disk.size}),
+        ),
+    )
+
+
+def _job_spec(process: Process, template: PodTemplateSpecArgs) -> JobSpecArgs:
+    """A pod that died is taken up again by the next one: twice."""
+    return JobSpecArgs(
+        backoff_limit=2, active_deadline_seconds=process.deadline_s, parallelism=1, completions=1, template=template
+    )
+
+
+def _job(
+    process: Process,
+    foundation: Foundation,
+    template: PodTemplateSpecArgs,
+    labels: dict[str, str],
+    opts: pulumi.ResourceOptions,
+) -> Job:
+    return Job(
+        process.name,
+        metadata=foundation.metadata(process.name, labels=labels),
+        spec=_job_spec(process, template),
+        opts=pulumi.ResourceOptions.merge(
+            opts, pulumi.ResourceOptions(delete_before_replace=True, replace_on_changes=["spec"])
+        ),
+    )
+
+
+def _scaled_job(
+    process: Process,
+    foundation: Foundation,
+    template: PodTemplateSpecArgs,
+    labels: dict[str, str],
+    opts: pulumi.ResourceOptions,
+) -> CustomResource:
+    """The strategy `accurate` takes it that a message leaves the queue when its job begins, as the trainer does it.
+
+    A new version of the job waits until the running one has ended.
+    """
+    assert process.scale.backlog is not None
+    return CustomResource(
+        process.name,
+        api_version=KEDA,
+        kind="ScaledJob",
+        metadata=foundation.metadata(process.name, labels=labels),
+        spec={
+            "jobTargetRef": _job_spec(process, template),
+            "pollingInterval": 15,
+            "minReplicaCount": 0,
+            "maxReplicaCount": process.scale.most,
+            "successfulJobsHistoryLimit": 5,
+            "failedJobsHistoryLimit": 5,
+            "rollout": {"strategy": "gradual"},
+            "scalingStrategy": {"strategy": "accurate"},
+            "triggers": triggers(process.scale.backlog),
+        },
+        opts=opts,
+    )

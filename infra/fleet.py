@@ -1,0 +1,223 @@
+"""The fleet's own processes: what each is told, what it mounts, and how many of it there are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from infra import probes
+from infra.broker import Accounts
+from infra.foundation import ADAPTERS, LOGS, MODELS
+from infra.process import Backlog, Claim, Kind, Mount, Port, Process, Program, Role, Scale
+from infra.settings import Agent, Autoscaling, Resources, StackSettings
+from infra.vllm import URL_BESIDE, judge_url, server
+
+DRAIN_S = 60
+"""For what handles a message in seconds."""
+LOGS_AT, ADAPTERS_AT, MODELS_AT = "/data/logs", "/data/adapters", "/models"
+HUB_CACHE = "/models/hub"
+
+
+def orchestrator(settings: StackSettings, accounts: Accounts) -> Process:
+    """One leads and one stands by. A standby counts as ready (its /readyz is false): it is what an update replaces
+    first, and what a drained node leaves the work to. Never scaled: the lock on the logs lets one work.
+    """
+    main = _service("orchestrator", 8700, settings, settings.orchestrator.resources, logs=True, adapters=True)
+    return _process(
+        "orchestrator",
+        Role.ORCHESTRATOR,
+        replace(main, readiness=probes.http("/healthz", "http")),
+        settings,
+        accounts,
+        {"RATCHET_TRAIN_AFTER_GROUPS": str(settings.orchestrator.train_after_groups)},
+        scale=Scale(2, 2),
+        surge=False,
+        spread_strictly=settings.storage.access_mode == "ReadWriteMany",
+    )
+
+
+def agent(wanted: Agent, settings: StackSettings, accounts: Accounts) -> Process:
+    """With vLLM: a server for each replica, since the list of loaded adapters is a server's own."""
+    on_gpu = wanted.engine == "vllm"
+    environment = {
+        "RATCHET_AGENT_ID": wanted.id,
+        "RATCHET_AGENT_ENGINE": wanted.engine,
+        "RATCHET_AGENT_MODEL": wanted.model,
+        "RATCHET_AGENT_MAX_ADAPTERS": str(wanted.max_adapters),
+        "RATCHET_AGENT_PREFETCH": str(wanted.tasks_per_replica),
+        "RATCHET_AGENT_GENERATION_TIMEOUT_S": str(wanted.generation_timeout_s),
+    }
+    if on_gpu:
+        environment |= {"RATCHET_AGENT_VLLM_URL": URL_BESIDE, "RATCHET_AGENT_TOKENIZER": wanted.model}
+    main = _service("agent", 8710, settings, wanted.resources, adapters="read", models="write" if on_gpu else "read")
+    return replace(
+        _process(
+            f"agent-{wanted.id}",
+            Role.AGENT,
+            main,
+            settings,
+            accounts,
+            environment,
+            scale=Scale(
+                wanted.min_replicas,
+                wanted.max_replicas,
+                Backlog((f"work.{wanted.id}", f"work.{wanted.id}.high"), wanted.tasks_per_replica),
+                by_cpu=not on_gpu,
+            ),
+            drain_s=wanted.generation_timeout_s + DRAIN_S,
+            surge=not on_gpu,
+        ),
+        beside=_lora_server(wanted, settings, main) if on_gpu else None,
+    )
+
+
+def _lora_server(wanted: Agent, settings: StackSettings, main: Program) -> Program:
+    """It reads the adapters where the agent does: the agent tells it paths."""
+    lora = ("--enable-lora", "--max-loras", str(wanted.max_adapters), "--max-lora-rank", str(settings.adapter_max_rank))
+    return server(
+        settings.images.vllm,
+        wanted.model,
+        wanted.server,
+        (*lora, "--max-cpu-loras", str(2 * wanted.max_adapters), *wanted.server_args),
+        mounts=main.mounts,
+        environment={"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"},
+    )
+
+
+def scorer(settings: StackSettings, accounts: Accounts) -> Process:
+    wanted = settings.scorer
+    environment = {"RATCHET_SCORER": wanted.strategy}
+    if settings.judge:
+        environment |= {"RATCHET_SCORER_JUDGE_URL": judge_url(), "RATCHET_SCORER_JUDGE_MODEL": settings.judge.model}
+    return _process(
+        "scorer",
+        Role.SCORER,
+        _service("scorer", 8750, settings, wanted.resources, models="read" if _scores_locally(settings) else None),
+        settings,
+        accounts,
+        environment,
+        scale=Scale(
+            wanted.min_replicas,
+            wanted.max_replicas,
+            Backlog(("responses",), wanted.responses_per_replica),
+            by_cpu=True,
+        ),
+        drain_s=120,
+    )
+
+
+def _scores_locally(settings: StackSettings) -> bool:
+    return "likelihood" in settings.scorer.strategy
+
+
+def trainer(settings: StackSettings, accounts: Accounts) -> Process:
+    """With KEDA a job for each request, so that a GPU is held only while one trains; else always there, alone."""
+    wanted = settings.trainer
+    by_request = settings.autoscaling is Autoscaling.KEDA
+    environment = {"RATCHET_TRAINER_MODEL": wanted.model, "RATCHET_TRAINER_DEVICE": wanted.device}
+    variant = "-cuda" if wanted.device == "cuda" else ""
+    main = _service(
+        "trainer", 8760, settings, wanted.resources, variant=variant, logs="read", adapters=True, models="write"
+    )
+    return _process(
+        "trainer",
+        Role.TRAINER,
+        replace(main, readiness=None) if by_request else main,
+        settings,
+        accounts,
+        environment | ({"RATCHET_TRAINER_ONCE": "true"} if by_request else {}),
+        kind=Kind.JOB_PER_MESSAGE if by_request else Kind.SERVICE,
+        scale=Scale(0, 1, Backlog(("training",), 1)) if by_request else Scale(1, 1),
+        surge=False,
+        drain_s=180,
+        deadline_s=wanted.deadline_s if by_request else None,
+    )
+
+
+def small_models(settings: StackSettings) -> Process:
+    """Makes the demonstration's models, once, into the models claim."""
+    return Process(
+        name="small-models",
+        role=Role.MODELS,
+        kind=Kind.ONCE,
+        main=Program(
+            name="maker",
+            image=_image("agent", settings),
+            resources=Resources(cpu="1", memory="2Gi"),
+            command=("python", "-m", "services.agent.small_models"),
+            args=("make", "--out", MODELS_AT),
+            mounts=(Mount(Claim(MODELS), MODELS_AT),),
+        ),
+        drain_s=1,
+        scale=Scale(1, 1),
+        metrics=None,
+        deadline_s=1800,
+    )
+
+
+def _process(
+    name: str,
+    role: Role,
+    main: Program,
+    settings: StackSettings,
+    accounts: Accounts,
+    environment: dict[str, str],
+    *,
+    scale: Scale,
+    kind: Kind = Kind.SERVICE,
+    drain_s: int = DRAIN_S,
+    surge: bool = True,
+    spread_strictly: bool = False,
+    deadline_s: int | None = None,
+) -> Process:
+    shared = {
+        "RATCHET_AGENTS": ",".join(agent.id for agent in settings.agents),
+        "RATCHET_HTTP_HOST": "0.0.0.0",
+        "RATCHET_LOGS_DIR": LOGS_AT,
+        "RATCHET_ADAPTERS_DIR": ADAPTERS_AT,
+        "RATCHET_ADAPTER_MAX_RANK": str(settings.adapter_max_rank),
+        "RATCHET_DRAIN_GRACE_S": str(drain_s),
+        "RATCHET_LOG_LEVEL": settings.log_level,
+        "HF_HOME": HUB_CACHE,
+        "HF_HUB_OFFLINE": "0" if settings.hub_access else "1",
+    }
+    return Process(
+        name=name,
+        role=role,
+        main=main,
+        kind=kind,
+        environment=shared | environment,
+        secrets={"RATCHET_AMQP_URL": accounts.amqp_url(role.value)},
+        scale=scale,
+        drain_s=drain_s,
+        surge=surge,
+        spread_strictly=spread_strictly,
+        deadline_s=deadline_s,
+    )
+
+
+def _service(
+    service: str,
+    port: int,
+    settings: StackSettings,
+    resources: Resources,
+    *,
+    variant: str = "",
+    logs: bool | str = False,
+    adapters: bool | str = False,
+    models: str | None = None,
+) -> Program:
+    wanted = ((LOGS, LOGS_AT, logs), (ADAPTERS, ADAPTERS_AT, adapters), (MODELS, MODELS_AT, models))
+    return Program(
+        name=service,
+        image=_image(service, settings, variant),
+        resources=resources,
+        ports=(Port("http", port),),
+        mounts=tuple(Mount(Claim(name), path, read_only=how == "read") for name, path, how in wanted if how),
+        startup=probes.starting(),
+        liveness=probes.turning(),
+        readiness=probes.working(),
+    )
+
+
+def _image(service: str, settings: StackSettings, variant: str = "") -> str:
+    return f"{settings.images.registry}/ratchet-{service}:{settings.images.tag}{variant}"

@@ -1,0 +1,39 @@
+"""What the Prometheus operator and Grafana pick up: alert rules, and each dashboard as a ConfigMap.
+
+The files are those of compose: infra/prometheus/rules.yml and infra/grafana/**/*.json.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+from pulumi_kubernetes.apiextensions import CustomResource
+from pulumi_kubernetes.core.v1 import ConfigMap
+
+from infra.foundation import Foundation
+
+HERE = Path(__file__).parent
+RULES = HERE / "prometheus" / "rules.yml"
+DASHBOARDS = HERE / "grafana"
+
+
+def monitoring(foundation: Foundation) -> None:
+    wanted = foundation.settings.monitoring
+    if wanted is None:
+        return
+    for path in sorted(DASHBOARDS.rglob("*.json")):
+        name = f"dashboard-{path.stem.replace('_', '-').lower()}"
+        ConfigMap(
+            name,
+            metadata=foundation.metadata(name, labels={"grafana_dashboard": "1"}),
+            data={path.name: path.read_text("utf-8")},
+        )
+    if RULES.exists():
+        CustomResource(
+            "alerts",
+            api_version="monitoring.coreos.com/v1",
+            kind="PrometheusRule",
+            metadata=foundation.metadata("alerts", labels={"release": wanted.release_label}),
+            spec=yaml.safe_load(RULES.read_text("utf-8")),
+        )

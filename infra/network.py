@@ -1,0 +1,106 @@
+"""Who may talk to whom: one table of flows, of which each pod's NetworkPolicy is cut. What is not here is refused.
+
+A flow inside the namespace opens both ends: egress of its source, ingress of its target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pulumi_kubernetes.meta.v1 import LabelSelectorArgs
+from pulumi_kubernetes.networking.v1 import (
+    IPBlockArgs,
+    NetworkPolicyEgressRuleArgs,
+    NetworkPolicyIngressRuleArgs,
+    NetworkPolicyPeerArgs,
+    NetworkPolicyPortArgs,
+)
+
+from infra.process import Process, Role
+from infra.settings import Autoscaling, StackSettings
+
+AMQP, EPMD, CLUSTERING, MANAGEMENT, BROKER_METRICS = 5672, 4369, 25672, 15672, 15692
+VLLM = 8000
+HTTPS, DNS = 443, 53
+PRIVATE_RANGES = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"]
+"""Closed to pods that may reach a hub: the cluster's own networks, and the cloud's metadata."""
+
+ROLE_LABEL = "app.kubernetes.io/component"
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    source: Role
+    target: Role
+    port: int
+
+
+FLOWS = (
+    Flow(Role.ORCHESTRATOR, Role.BROKER, AMQP),
+    Flow(Role.AGENT, Role.BROKER, AMQP),
+    Flow(Role.SCORER, Role.BROKER, AMQP),
+    Flow(Role.TRAINER, Role.BROKER, AMQP),
+    Flow(Role.SCORER, Role.JUDGE, VLLM),
+    Flow(Role.BROKER, Role.BROKER, EPMD),
+    Flow(Role.BROKER, Role.BROKER, CLUSTERING),
+)
+FROM_THE_HUB = frozenset({Role.AGENT, Role.TRAINER, Role.JUDGE})
+
+
+def ingress(process: Process, settings: StackSettings) -> list[NetworkPolicyIngressRuleArgs]:
+    inside = [
+        NetworkPolicyIngressRuleArgs(from_=[_pods(flow.source)], ports=[_tcp(flow.port)])
+        for flow in FLOWS
+        if flow.target is process.role and _exists(flow.source, settings)
+    ]
+    outside = [
+        NetworkPolicyIngressRuleArgs(from_=[_namespace(name)], ports=[_tcp(port)])
+        for name, port in _from_other_namespaces(process, settings)
+    ]
+    return inside + outside
+
+
+def egress(process: Process, settings: StackSettings) -> list[NetworkPolicyEgressRuleArgs]:
+    rules = [
+        NetworkPolicyEgressRuleArgs(to=[_pods(flow.target)], ports=[_tcp(flow.port)])
+        for flow in FLOWS
+        if flow.source is process.role and _exists(flow.target, settings)
+    ]
+    rules.append(NetworkPolicyEgressRuleArgs(to=[_namespace("kube-system")], ports=[_tcp(DNS), _udp(DNS)]))
+    if settings.hub_access and process.role in FROM_THE_HUB:
+        world = IPBlockArgs(cidr="0.0.0.0/0", except_=PRIVATE_RANGES)
+        rules.append(NetworkPolicyEgressRuleArgs(to=[NetworkPolicyPeerArgs(ip_block=world)], ports=[_tcp(HTTPS)]))
+    return rules
+
+
+def _from_other_namespaces(process: Process, settings: StackSettings) -> Iterator[tuple[str, int]]:
+    if settings.monitoring and process.metrics:
+        yield from (
+            (settings.monitoring.namespace, port.number) for port in process.ports if port.name == process.metrics
+        )
+    if process.role is Role.BROKER:
+        yield from ((name, AMQP) for name in settings.client_namespaces)
+        if settings.autoscaling is Autoscaling.KEDA:
+            yield settings.keda_namespace, MANAGEMENT
+
+
+def _exists(role: Role, settings: StackSettings) -> bool:
+    return role is not Role.JUDGE or settings.judge is not None
+
+
+def _pods(role: Role) -> NetworkPolicyPeerArgs:
+    return NetworkPolicyPeerArgs(pod_selector=LabelSelectorArgs(match_labels={ROLE_LABEL: role.value}))
+
+
+def _namespace(name: str) -> NetworkPolicyPeerArgs:
+    return NetworkPolicyPeerArgs(namespace_selector=LabelSelectorArgs(match_labels={NAMESPACE_LABEL: name}))
+
+
+def _tcp(number: int) -> NetworkPolicyPortArgs:
+    return NetworkPolicyPortArgs(protocol="TCP", port=number)
+
+
+def _udp(number: int) -> NetworkPolicyPortArgs:
+    return NetworkPolicyPortArgs(protocol="UDP", port=number)

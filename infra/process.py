@@ -1,0 +1,166 @@
+"""What one kind of process of the fleet is, as plain values: containers, files, ports, and how many there are.
+
+Says nothing about Kubernetes objects: workload.py makes those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import pulumi
+from pulumi_kubernetes.core.v1 import ProbeArgs
+
+from infra.settings import Resources
+
+FLEET_USER = 10001
+"""User and group of our containers, and of vLLM's: not root, and in no image's /etc/passwd."""
+
+
+class Role(StrEnum):
+    """What a pod is to the others: the network's flows are between roles."""
+
+    BROKER = "broker"
+    ORCHESTRATOR = "orchestrator"
+    AGENT = "agent"
+    SCORER = "scorer"
+    TRAINER = "trainer"
+    JUDGE = "judge"
+    MODELS = "models"
+
+
+class Kind(StrEnum):
+    SERVICE = "Deployment"
+    CLUSTER = "StatefulSet"
+    JOB_PER_MESSAGE = "ScaledJob"
+    ONCE = "Job"
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    name: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim the site made."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class OwnDisk:
+    """A disk for each replica of a cluster, kept when the replica goes."""
+
+    name: str
+    size: str
+    storage_class: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The process's `files`, or its `secret_files`."""
+
+    secret: bool = False
+
+    @property
+    def name(self) -> str:
+        return "secret-files" if self.secret else "files"
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """An empty folder that goes with the pod; in memory it counts against the container's limit."""
+
+    name: str
+    size: str
+    in_memory: bool = False
+
+
+Source = Claim | OwnDisk | Files | Scratch
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    source: Source
+    path: str
+    file: str | None = None
+    """Only this file or folder of the source."""
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A container. `environment` is for a sidecar; that of the process itself goes into its ConfigMap."""
+
+    name: str
+    image: str
+    resources: Resources
+    ports: tuple[Port, ...] = ()
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    startup: ProbeArgs | None = None
+    liveness: ProbeArgs | None = None
+    readiness: ProbeArgs | None = None
+    before_stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Messages in these queues, for each of which so many one more replica is started."""
+
+    queues: tuple[str, ...]
+    per_replica: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """From `least` to `most` replicas: with KEDA by the backlog, if there is one; without, by CPU if `by_cpu`."""
+
+    least: int
+    most: int
+    backlog: Backlog | None = None
+    by_cpu: bool = False
+
+    @property
+    def fixed(self) -> bool:
+        return self.least == self.most
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """`drain_s` is how long it needs after SIGTERM; the pod gets more. `metrics` is the port Prometheus reads."""
+
+    name: str
+    role: Role
+    main: Program
+    drain_s: int
+    scale: Scale
+    kind: Kind = Kind.SERVICE
+    beside: Program | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, pulumi.Output[str]] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    secret_files: Mapping[str, pulumi.Output[str]] = field(default_factory=dict)
+    metrics: str | None = "http"
+    surge: bool = True
+    """False: at an update an old replica goes before a new one comes."""
+    spread_strictly: bool = False
+    user: int = FLEET_USER
+    deadline_s: int | None = None
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        return (self.main, self.beside) if self.beside else (self.main,)
+
+    @property
+    def ports(self) -> tuple[Port, ...]:
+        return tuple(port for program in self.programs for port in program.ports)
+
+    @property
+    def gpus(self) -> int:
+        return sum(program.resources.gpus for program in self.programs)

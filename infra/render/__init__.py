@@ -1,0 +1,1 @@
+"""Renders a stack without a cluster, a cloud, or Pulumi's command line."""

@@ -1,0 +1,71 @@
+"""What Kubernetes would be given, out of a recording: manifests, and the files they are written to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infra.render.recording import Recording, Resource
+
+ORDER = ("apiVersion", "kind", "metadata")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object, with what is known of how it is registered."""
+
+    content: dict[str, Any]
+    resource: Resource
+
+    @property
+    def kind(self) -> str:
+        return str(self.content["kind"])
+
+    @property
+    def name(self) -> str:
+        return str(self.content["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        """Empty for what is in none."""
+        return str(self.content["metadata"].get("namespace", ""))
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+def manifests(recording: Recording) -> list[Manifest]:
+    """Sorted by kind and name."""
+    found = [
+        Manifest(_ordered(resource.properties), resource)
+        for resource in recording.resources
+        if resource.type.startswith("kubernetes:")
+    ]
+    return sorted(found, key=lambda manifest: (manifest.kind, manifest.name))
+
+
+def _ordered(properties: Mapping[str, Any]) -> dict[str, Any]:
+    rest = sorted(key for key in properties if key not in ORDER)
+    return {key: properties[key] for key in (*ORDER, *rest) if key in properties}
+
+
+def write(found: list[Manifest], folder: Path) -> Iterator[Path]:
+    """A file for each manifest; YAML files that were there and are not of this stack are removed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {file_name(manifest): yaml.safe_dump(manifest.content, sort_keys=False, width=120) for manifest in found}
+    for path in folder.glob("*.yaml"):
+        if path.name not in texts:
+            path.unlink()
+    for name, text in texts.items():
+        path = folder / name
+        path.write_text(text, "utf-8")
+        yield path
+
+
+def file_name(manifest: Manifest) -> str:
+    return re.sub(r"[^a-z0-9.-]", "-", f"{manifest.kind}-{manifest.name}".lower()) + ".yaml"

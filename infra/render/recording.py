@@ -1,0 +1,120 @@
+"""Runs the Pulumi program under mocks and keeps what it registers: properties, and which resource waits for which.
+
+Random passwords get values that can be told from real ones. Nothing is created anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import yaml
+from pulumi.runtime import mocks, set_all_config
+from pulumi.runtime import settings as runtime
+from pulumi.runtime.rpc import is_rpc_secret, unwrap_rpc_secret
+from pulumi.runtime.stack import Stack, run_pulumi_func
+from pulumi.runtime.sync_await import _ensure_event_loop, _sync_await
+
+INFRA = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """`waits_for` are URNs, `secret` tells which top-level properties are encrypted in the stack's state."""
+
+    urn: str
+    type: str
+    name: str
+    properties: Mapping[str, Any]
+    secret: frozenset[str]
+    waits_for: frozenset[str]
+
+
+@dataclass(slots=True)
+class Recording:
+    resources: list[Resource] = field(default_factory=list)
+    outputs: dict[str, Any] = field(default_factory=dict)
+
+
+class _Answers(mocks.Mocks):
+    def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
+        state = dict(args.inputs)
+        if args.typ == "random:index/randomPassword:RandomPassword":
+            state["result"] = f"rendered-{args.name}"
+        return f"{args.name}-id", state
+
+    def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]] | None]:
+        return {}, None
+
+
+class _Monitor(mocks.MockMonitor):
+    """Keeps the dependencies, which mocks are not told."""
+
+    def __init__(self, recording: Recording) -> None:
+        super().__init__(_Answers())
+        self._recording = recording
+
+    def RegisterResource(self, request: Any) -> Any:  # noqa: N802
+        answer = super().RegisterResource(request)  # type: ignore[no-untyped-call]
+        if request.custom:
+            given = self.resources[answer.urn].state
+            self._recording.resources.append(
+                Resource(
+                    answer.urn,
+                    request.type,
+                    request.name,
+                    plain(given),
+                    frozenset(key for key, value in given.items() if is_rpc_secret(value)),
+                    frozenset(request.dependencies),
+                )
+            )
+        return answer
+
+
+def plain(value: Any) -> Any:
+    """Without the wrapping of secrets, and with whole numbers as integers again."""
+    if is_rpc_secret(value):
+        return plain(unwrap_rpc_secret(value))
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items() if key != "__provider"}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def stack_configuration(stack: str) -> dict[str, Any]:
+    """As in `Pulumi.<stack>.yaml`. Raises FileNotFoundError."""
+    document = yaml.safe_load((INFRA / f"Pulumi.{stack}.yaml").read_text("utf-8"))
+    return dict(document["config"])
+
+
+def record(stack: str, configuration: Mapping[str, Any]) -> Recording:
+    """Raises what the program raises. Resources come sorted by URN: the order of registration varies."""
+    recording = Recording()
+    _ensure_event_loop()  # type: ignore[no-untyped-call]
+    runtime.set_root_resource(None)  # type: ignore[arg-type]
+    mocks.set_mocks(_Answers(), project="ratchet", stack=stack, preview=False, monitor=_Monitor(recording))
+    set_all_config(
+        {key: value if isinstance(value, str) else json.dumps(value) for key, value in configuration.items()}
+    )
+    _sync_await(_run(recording))
+    recording.resources.sort(key=lambda resource: resource.urn)
+    return recording
+
+
+def _program() -> None:
+    runpy.run_path(str(INFRA / "__main__.py"), run_name="__main__")
+
+
+async def _run(recording: Recording) -> None:
+    await run_pulumi_func(_program)
+    root = runtime.get_root_resource()
+    assert isinstance(root, Stack)
+    for name, output in root.outputs.items():
+        secret = await pulumi.Output.from_input(output).is_secret()
+        recording.outputs[name] = "[secret]" if secret else await pulumi.Output.from_input(output).future()

@@ -1,0 +1,172 @@
+"""What a stack can be told: one typed object under `ratchet:fleet` in `Pulumi.<stack>.yaml`.
+
+Unknown keys and wrong types are refused before anything is changed. Passwords are not settings: they are made by the
+stack and kept, encrypted, in its state.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal, Self
+
+import pulumi
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+
+
+class Autoscaling(StrEnum):
+    KEDA = "keda"
+    """By the depth of the queues; the trainer is a job for each request. KEDA must be installed."""
+    HPA = "hpa"
+    """By CPU, and not what runs on a GPU; the trainer is always there."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+
+
+class Images(_Model):
+    registry: str = Field(description="Where the fleet's images are: <registry>/ratchet-<service>:<tag>.")
+    tag: str = Field(description="The release; never `latest`, or a rollback would roll back nothing.")
+    rabbitmq: str = "docker.io/library/rabbitmq:4.1.4-management"
+    vllm: str = "docker.io/vllm/vllm-openai:v0.11.0"
+    pull_secret: str | None = Field(None, description="Name of a Secret for a private registry, made beforehand.")
+
+
+class Resources(_Model):
+    """Requests; memory is also the limit. CPU has no limit: throttling helps nobody."""
+
+    cpu: str = "500m"
+    memory: str = "512Mi"
+    gpus: int = Field(0, ge=0)
+
+
+class Toleration(_Model):
+    key: str
+    operator: Literal["Exists", "Equal"] = "Exists"
+    value: str | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
+
+
+class GpuNodes(_Model):
+    """Where pods that ask for GPUs go."""
+
+    resource: str = "nvidia.com/gpu"
+    node_selector: dict[str, str] = Field(default_factory=lambda: {"nvidia.com/gpu.present": "true"})
+    tolerations: tuple[Toleration, ...] = (Toleration(key="nvidia.com/gpu"),)
+
+
+class Storage(_Model):
+    class_name: str | None = Field(
+        None, description="Storage class of the shared claims; the cluster's default if not."
+    )
+    access_mode: Literal["ReadWriteMany", "ReadWriteOnce"] = Field(
+        "ReadWriteMany", description="ReadWriteOnce only on a cluster of one node. flock must hold: NFS 4, CephFS, EFS."
+    )
+    logs: str = "50Gi"
+    adapters: str = "20Gi"
+    models: str = "100Gi"
+
+
+class Broker(_Model):
+    nodes: Literal[1, 3, 5] = Field(3, description="Quorum queues survive the loss of fewer than half of them.")
+    storage: str = "20Gi"
+    storage_class: str | None = None
+    rotation: str = Field("1", description="Change it, and every user of the broker gets a new password.")
+    resources: Resources = Resources(cpu="1", memory="2Gi")
+
+
+class Agent(_Model):
+    """An agent of the fleet. A replica with the engine `vllm` has a vLLM server of its own beside it."""
+
+    id: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?$")
+    engine: Literal["transformers", "vllm", "echo"] = "transformers"
+    model: str = Field("/models/small", description="A folder of the models claim, or a hub name.")
+    min_replicas: int = Field(
+        1, ge=1, description="Never 0: a candidate is validated by the replicas there are; with none it is rejected."
+    )
+    max_replicas: int = Field(1, ge=1)
+    tasks_per_replica: int = Field(32, ge=1, description="Waiting and running tasks for which one more replica starts.")
+    generation_timeout_s: int = Field(120, ge=1, description="Seconds one task may take; a drain waits longer.")
+    max_adapters: int = Field(4, ge=1)
+    resources: Resources = Resources(cpu="1", memory="2Gi")
+    server: Resources = Field(Resources(cpu="4", memory="32Gi", gpus=1), description="The vLLM server beside it.")
+    server_args: tuple[str, ...] = Field((), description="More arguments of the vLLM server.")
+
+
+class Scorer(_Model):
+    strategy: str = "verifier:normalised"
+    min_replicas: int = Field(0, ge=0, description="0: none runs while nothing waits to be scored (KEDA only).")
+    max_replicas: int = Field(4, ge=1)
+    responses_per_replica: int = Field(256, ge=1)
+    resources: Resources = Resources(cpu="500m", memory="512Mi")
+
+
+class Judge(_Model):
+    """A big model on a vLLM server, for a scorer with the strategy `judge`. Never 0: it takes minutes to load."""
+
+    model: str
+    replicas: int = Field(1, ge=1)
+    resources: Resources = Resources(cpu="8", memory="96Gi", gpus=2)
+    server_args: tuple[str, ...] = ()
+
+
+class Trainer(_Model):
+    device: Literal["cpu", "cuda"] = "cpu"
+    model: str = Field("/models/small", description="The agents' base model, or one by agent: small=…,coder=….")
+    resources: Resources = Resources(cpu="2", memory="8Gi")
+    deadline_s: int = Field(12 * 3600, ge=60, description="Seconds after which a training job is ended.")
+
+
+class Orchestrator(_Model):
+    train_after_groups: int = Field(0, ge=0, description="Train after so many new groups; 0: only when asked.")
+    resources: Resources = Resources(cpu="1", memory="1Gi")
+
+
+class Monitoring(_Model):
+    """ServiceMonitors, alert rules and dashboards; the Prometheus operator must be installed."""
+
+    namespace: str = "monitoring"
+    release_label: str = Field("kube-prometheus-stack", description="Value of the label `release` it selects by.")
+
+
+class StackSettings(_Model):
+    namespace: str = "ratchet"
+    images: Images
+    autoscaling: Autoscaling = Autoscaling.KEDA
+    keda_namespace: str = "keda"
+    client_namespaces: tuple[str, ...] = Field((), description="Namespaces whose pods may publish tasks.")
+    hub_access: bool = Field(False, description="Models come from a hub: port 443 outside the cluster is opened.")
+    make_small_models: bool = Field(False, description="A job makes the small demonstration models first.")
+    log_level: str = "INFO"
+    adapter_max_rank: int = Field(64, ge=1)
+    gpu_nodes: GpuNodes = GpuNodes()
+    storage: Storage = Storage()
+    broker: Broker = Broker()
+    agents: tuple[Agent, ...] = Field(min_length=1)
+    scorer: Scorer = Scorer()
+    judge: Judge | None = None
+    trainer: Trainer = Trainer()
+    orchestrator: Orchestrator = Orchestrator()
+    monitoring: Monitoring | None = None
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> Self:
+        if "judge" in self.scorer.strategy and self.judge is None:
+            raise ValueError(f"the scorer's strategy is {self.scorer.strategy!r}, but no judge is configured: add one")
+        if self.images.tag == "latest":
+            raise ValueError("images.tag is `latest`: name a release, or a rollback would roll back nothing")
+        names = [agent.id for agent in self.agents]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two agents have one id: {names}")
+        return self
+
+    @classmethod
+    def read(cls) -> Self:
+        """From the stack's configuration. Raises RunError that names each key at fault."""
+        try:
+            return cls.model_validate(pulumi.Config("ratchet").require_object("fleet"))
+        except ValidationError as error:
+            faults = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'fleet'}: {e['msg']}" for e in error.errors())
+            stack = pulumi.get_stack()
+            raise pulumi.RunError(f"ratchet:fleet in Pulumi.{stack}.yaml can't be used: {faults}") from None

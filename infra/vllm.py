@@ -1,0 +1,81 @@
+"""vLLM servers: beside an agent with LoRA adapters, and as the judge behind a Service.
+
+Distribution is vLLM's own affair: a server with several GPUs splits its model over them (tensor parallel); more, such
+as Ray over nodes, is `serverArgs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from infra import probes
+from infra.foundation import MODELS
+from infra.network import VLLM
+from infra.process import Claim, Mount, Port, Process, Program, Role, Scale, Scratch
+from infra.settings import Judge, Resources, StackSettings
+
+JUDGE = "judge"
+URL_BESIDE = f"http://127.0.0.1:{VLLM}"
+LOADING_S = 30 * 60
+DRAIN_S = 180
+
+
+def judge_url() -> str:
+    return f"http://{JUDGE}:{VLLM}/v1"
+
+
+def server(
+    image: str,
+    model: str,
+    resources: Resources,
+    args: tuple[str, ...],
+    *,
+    mounts: tuple[Mount, ...],
+    environment: Mapping[str, str],
+) -> Program:
+    """The log-probabilities logged must be those sampled from: processed ones, and no model's sampling defaults."""
+    options = {
+        "--model": model,
+        "--served-model-name": model,
+        "--port": str(VLLM),
+        "--tensor-parallel-size": str(max(1, resources.gpus)),
+        "--logprobs-mode": "processed_logprobs",
+        "--generation-config": "vllm",
+    }
+    caches = {
+        "HF_HOME": "/models/hub",
+        "XDG_CACHE_HOME": "/tmp/cache",
+        "VLLM_CACHE_ROOT": "/tmp/cache/vllm",
+        "TORCHINDUCTOR_CACHE_DIR": "/tmp/cache/inductor",
+        "TRITON_CACHE_DIR": "/tmp/cache/triton",
+        "USER": "vllm",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+    return Program(
+        name="vllm",
+        image=image,
+        resources=resources,
+        ports=(Port("vllm", VLLM),),
+        command=("python3", "-m", "vllm.entrypoints.openai.api_server"),
+        args=(*(word for option in options.items() for word in option), *args),
+        environment=caches | dict(environment),
+        mounts=(*mounts, Mount(Scratch("shared-memory", "8Gi", in_memory=True), "/dev/shm")),
+        startup=probes.http("/health", "vllm", every_s=10, failures=LOADING_S // 10),
+        liveness=probes.http("/health", "vllm", every_s=30, failures=6),
+        readiness=probes.http("/health", "vllm"),
+    )
+
+
+def judge(wanted: Judge, settings: StackSettings) -> Process:
+    mounts = (Mount(Claim(MODELS), "/models"),)
+    return Process(
+        name=JUDGE,
+        role=Role.JUDGE,
+        main=server(
+            settings.images.vllm, wanted.model, wanted.resources, wanted.server_args, mounts=mounts, environment={}
+        ),
+        drain_s=DRAIN_S,
+        scale=Scale(wanted.replicas, wanted.replicas),
+        metrics="vllm",
+        surge=False,
+    )

@@ -1,0 +1,153 @@
+"""The one component of the inventory: a process with all that Kubernetes must know about it.
+
+Its controller and pods, service account, configuration, secrets, Service, disruption budget, network policy, autoscaler
+and ServiceMonitor. All wait for the namespace, and carry the same labels, which every selector is made of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import pulumi
+from pulumi_kubernetes.apiextensions import CustomResource
+from pulumi_kubernetes.core.v1 import ConfigMap, Secret, Service, ServiceAccount, ServicePortArgs, ServiceSpecArgs
+from pulumi_kubernetes.meta.v1 import LabelSelectorArgs
+from pulumi_kubernetes.networking.v1 import NetworkPolicy, NetworkPolicySpecArgs
+from pulumi_kubernetes.policy.v1 import PodDisruptionBudget, PodDisruptionBudgetSpecArgs
+
+from infra import autoscaling, network
+from infra.controllers import control
+from infra.foundation import FLEET, NO_WAIT, PART_OF, Foundation
+from infra.pods import pod
+from infra.process import Kind, Process
+
+INSTANCE = "app.kubernetes.io/instance"
+
+
+class Workload(pulumi.ComponentResource):
+    """`after`: resources that must be there before its pods are of use."""
+
+    def __init__(self, process: Process, foundation: Foundation, *, after: Sequence[pulumi.Resource] = ()) -> None:
+        super().__init__("ratchet:kubernetes:Workload", process.name)
+        self._process = process
+        self._foundation = foundation
+        self._opts = pulumi.ResourceOptions(parent=self)
+        self.labels = {PART_OF: FLEET, INSTANCE: process.name, network.ROLE_LABEL: process.role.value}
+        self.address = pulumi.Output.concat(process.name, ".", foundation.namespace, ".svc.cluster.local")
+        content_hash = self._configure()
+        self._identify()
+        self._connect()
+        template = pod(process, foundation.settings, self.labels, content_hash)
+        self.controller = control(
+            process, foundation, template, self.labels, pulumi.ResourceOptions(parent=self, depends_on=list(after))
+        )
+        if process.kind in (Kind.SERVICE, Kind.CLUSTER):
+            self._protect_from_drains()
+        autoscaling.scale(process, foundation, self._opts)
+        self._monitor()
+        self.register_outputs({})
+
+    def _configure(self) -> pulumi.Output[str]:
+        """Returns a hash of all the process is configured with."""
+        process = self._process
+        self._config_map(process.name, process.environment)
+        self._config_map(f"{process.name}-files", process.files)
+        self._secret(process.name, process.secrets)
+        self._secret(f"{process.name}-files", process.secret_files)
+        secret = pulumi.Output.all(**process.secrets, **process.secret_files)
+        plain = repr(sorted({**process.environment, **process.files}.items()))
+        digest = secret.apply(
+            lambda values: hashlib.sha256((plain + repr(sorted(dict(values).items()))).encode()).hexdigest()
+        )
+        # A digest of long random passwords gives none of them away.
+        return pulumi.Output.unsecret(digest)
+
+    def _config_map(self, name: str, data: Mapping[str, str]) -> None:
+        if data:
+            metadata = self._foundation.metadata(name, labels=self.labels)
+            ConfigMap(f"{name}-config", metadata=metadata, data=dict(data), opts=self._opts)
+
+    def _secret(self, name: str, data: Mapping[str, pulumi.Output[str]]) -> None:
+        if data:
+            metadata = self._foundation.metadata(name, labels=self.labels)
+            Secret(f"{name}-secret", metadata=metadata, string_data=dict(data), opts=self._opts)
+
+    def _identify(self) -> None:
+        """An account without a token: nothing in the fleet talks to the Kubernetes API."""
+        ServiceAccount(
+            f"{self._process.name}-account",
+            metadata=self._foundation.metadata(self._process.name, labels=self.labels),
+            automount_service_account_token=False,
+            opts=self._opts,
+        )
+
+    def _connect(self) -> None:
+        """A Service for what has ports; it is not waited for, since none may run behind it just now."""
+        process, foundation = self._process, self._foundation
+        if process.ports:
+            self._service(process.name, headless=False)
+        if process.kind is Kind.CLUSTER:
+            self._service(f"{process.name}-nodes", headless=True)
+        NetworkPolicy(
+            f"{process.name}-flows",
+            metadata=foundation.metadata(process.name, labels=self.labels),
+            spec=NetworkPolicySpecArgs(
+                pod_selector=LabelSelectorArgs(match_labels=self.labels),
+                policy_types=["Ingress", "Egress"],
+                ingress=network.ingress(process, foundation.settings),
+                egress=network.egress(process, foundation.settings),
+            ),
+            opts=self._opts,
+        )
+
+    def _service(self, name: str, *, headless: bool) -> None:
+        """The headless one is how nodes of a cluster find each other, also before they are ready."""
+        labels = self.labels | {"ratchet/headless": "true"} if headless else self.labels
+        Service(
+            f"{name}-service",
+            metadata=self._foundation.metadata(name, labels=labels, annotations=NO_WAIT),
+            spec=ServiceSpecArgs(
+                selector=self.labels,
+                cluster_ip="None" if headless else None,
+                publish_not_ready_addresses=headless or None,
+                ports=[
+                    ServicePortArgs(name=port.name, port=port.number, target_port=port.name)
+                    for port in self._process.ports
+                ],
+            ),
+            opts=self._opts,
+        )
+
+    def _protect_from_drains(self) -> None:
+        """One replica at a time, and a broken one any time: a node can always be emptied."""
+        PodDisruptionBudget(
+            f"{self._process.name}-budget",
+            metadata=self._foundation.metadata(self._process.name, labels=self.labels),
+            spec=PodDisruptionBudgetSpecArgs(
+                max_unavailable=1,
+                selector=LabelSelectorArgs(match_labels=self.labels),
+                unhealthy_pod_eviction_policy="AlwaysAllow",
+            ),
+            opts=self._opts,
+        )
+
+    def _monitor(self) -> None:
+        monitoring, port = self._foundation.settings.monitoring, self._process.metrics
+        if monitoring is None or port is None:
+            return
+        release = {"release": monitoring.release_label}
+        CustomResource(
+            f"{self._process.name}-monitor",
+            api_version="monitoring.coreos.com/v1",
+            kind="ServiceMonitor",
+            metadata=self._foundation.metadata(self._process.name, labels=self.labels | release),
+            spec={
+                "selector": {
+                    "matchLabels": self.labels,
+                    "matchExpressions": [{"key": "ratchet/headless", "operator": "DoesNotExist"}],
+                },
+                "endpoints": [{"port": port, "path": "/metrics", "interval": "15s"}],
+            },
+            opts=self._opts,
+        )
