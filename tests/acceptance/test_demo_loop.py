@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -24,6 +26,7 @@ from services.storage.journal_reader import read_json
 from services.topology import fleet_topology
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
 from tests.acceptance.foreign_trainer import foreign_trainer
+from tests.acceptance.ratchet_command import Ratchet
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 
@@ -104,6 +107,21 @@ def test_a_trainer_that_refuses_ends_the_turn_with_a_sentence(fleet: Fleet) -> N
         pytest.raises(CommandError, match=r"made no adapter of demo-refused-1.*trainer\.log"),
     ):
         loop.turn(1)
+
+
+def test_train_queue_leaves_the_run_to_the_fleet_s_trainer(fleet: Fleet, tmp_path: Path) -> None:
+    ratchet = Ratchet(tmp_path, {"RATCHET_AMQP_URL": fleet.amqp_url, "RATCHET_NAMESPACE": fleet.namespace})
+
+    with foreign_trainer(fleet, refuses="not today") as requests:
+        ran = ratchet("train", "--queue", "--loss", "gspo")
+        deadline = time.monotonic() + 10
+        while not requests and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    assert ran.code == 0, ran.err
+    assert [(r.request_id, r.agent_id, r.hyperparameters) for r in requests] == [
+        (ran.out.strip(), "small", {"loss": "gspo"})
+    ]
 
 
 def groups_in(fleet: Fleet, since: int, until: int) -> int:

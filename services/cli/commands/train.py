@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from services.cli.fleet_access import FleetAccess
+    from services.cli.train_run import TrainOptions
 
 
 def train(
@@ -19,6 +23,9 @@ def train(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Any other hyperparameter, as name=value; repeatable.")
     ] = None,
+    queue: Annotated[
+        bool, typer.Option("--queue", help="Leave it to the running fleet's trainer; print the request's id.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count and check the data; train nothing.")] = False,
     json: Annotated[bool, typer.Option("--json", help="How it ended, as JSON.")] = False,
 ) -> None:
@@ -44,6 +51,9 @@ def train(
         assignments=tuple(set_ or ()),
         dry_run=dry_run,
     )
+    if queue:
+        _leave_to_the_fleet(access, options)
+        return
     with TrainView(err) as view:
         outcome = run_training(options, access, view.show)
     if json:
@@ -52,3 +62,16 @@ def train(
         out.print(render_outcome(outcome, dry_run=dry_run))
     if not ended_well(outcome, dry_run=dry_run):
         raise typer.Exit(1)
+
+
+def _leave_to_the_fleet(access: FleetAccess, options: TrainOptions) -> None:
+    from services.cli.console import print_raw, say
+    from services.cli.exit_codes import UsageError
+    from services.cli.train_request import publish_train_request, request_of
+
+    if options.dry_run:
+        raise UsageError("--dry-run looks at the data here, --queue trains elsewhere: choose one")
+    request = request_of(options)
+    publish_train_request(access, request)
+    print_raw(request.request_id)
+    say("The trainer has it. What becomes of it:  ratchet adapters list    ratchet experiment list")
