@@ -34,12 +34,23 @@ _log = Log(__name__)
 
 
 class RabbitBus:
-    """Implements `services.bus.Bus`. `namespace` is a prefix of every queue and exchange name on the wire."""
+    """Implements `services.bus.Bus`. `namespace` is a prefix of every queue and exchange name on the wire.
+
+    Without `declare` it waits until the topology is there: for a user of the broker that may not declare it.
+    """
 
     def __init__(
-        self, amqp_url: str, topology: Topology, *, name: str, namespace: str = "", publish_timeout_s: float = 30.0
+        self,
+        amqp_url: str,
+        topology: Topology,
+        *,
+        name: str,
+        namespace: str = "",
+        publish_timeout_s: float = 30.0,
+        declare: bool = True,
     ) -> None:
         self._declaration = Declaration(topology, namespace)
+        self._prepare = self._declaration.declare if declare else self._declaration.require
         self._names = topology.names
         self._amqp_url = amqp_url
         self._name = name
@@ -60,6 +71,7 @@ class RabbitBus:
             name=name,
             namespace=settings.namespace,
             publish_timeout_s=settings.publish_timeout_s,
+            declare=settings.declare_topology,
         )
 
     async def start(self) -> None:
@@ -68,7 +80,7 @@ class RabbitBus:
         self._listeners = []
         self._publisher = Publisher(self._publish_timeout_s)
         self._failures = Failures(self._publisher, self._declaration, self._name)
-        consuming = Link(self._parameters("consumes"), "consuming", self._declaration.declare)
+        consuming = Link(self._parameters("consumes"), "consuming", self._prepare)
         publishing = Link(self._parameters("publishes"), "publishing", self._attach, self._note_blocked)
         self._links = (consuming, publishing)
         self._state = "starting"
@@ -221,7 +233,7 @@ class RabbitBus:
     async def _attach(self, connection: AmqpConnection) -> None:
         assert self._publisher is not None
         if self._state == "started":  # while starting, the consuming connection has just declared it
-            await self._declaration.declare(connection)
+            await self._prepare(connection)
         await self._publisher.attach(connection)
 
     def _note_blocked(self) -> None:

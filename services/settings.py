@@ -5,6 +5,7 @@ A service adds its own fields in `services/<name>/settings.py`, under its own pr
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -30,6 +31,11 @@ class FleetSettings(BaseSettings):
     )
     namespace: str = Field(
         "", max_length=60, description="Prefix of every queue and exchange, for several fleets on one broker."
+    )
+    declare_topology: bool = Field(
+        True,
+        description="Declare the queues at each connection; false for a user of the broker that may not: the service "
+        "then waits until `ratchet broker setup` was run.",
     )
     agents: Annotated[tuple[AgentId, ...], NoDecode, BeforeValidator(_names)] = Field(
         ("small",), min_length=1, description="The fleet's agents, by comma; the first answers tasks that name none."
@@ -59,9 +65,16 @@ class FleetSettings(BaseSettings):
 
     @classmethod
     def read(cls, **given: Any) -> Self:
-        """From the environment; what is `given` goes first. Raises SettingsError naming the variables at fault."""
+        """What is `given`, then the environment, then files of secrets. Raises SettingsError naming what is at fault.
+
+        A file of RATCHET_SECRETS_DIR (or /run/secrets) with a variable's name in small letters, such as
+        `ratchet_amqp_url`, is that variable's value.
+        """
+        secrets = Path(os.environ.get("RATCHET_SECRETS_DIR", "/run/secrets"))
         try:
-            return cls(**given)
+            return cls(_secrets_dir=secrets if secrets.is_dir() else None, **given)
+        except OSError as error:
+            raise SettingsError(f"a secret can't be read: {error}") from None
         except ValidationError as error:
             prefix = str(cls.model_config.get("env_prefix", ""))
             faults = "; ".join(

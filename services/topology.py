@@ -13,6 +13,8 @@ DEAD_EXCHANGE = "ratchet.dead"
 UNROUTABLE_EXCHANGE = "ratchet.unroutable"
 BROADCAST_EXCHANGE = "ratchet.broadcast"
 """For whoever listens just now, each its own copy: events to agents, and copies of the rewards."""
+LISTENER = "ratchet.listener."
+"""The names of listeners' own queues begin so: each lives as long as its listener's connection."""
 
 DELIVERY_LIMIT = 20
 LOOKS_LIMIT = 1_000_000
@@ -62,10 +64,10 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A step of the retry ladder: a fanout exchange and a queue of one name, whose messages return after `delay_ms`.
+    """A step of the retry ladder: a topic exchange and a queue of one name, whose messages return after `delay_ms`.
 
     A message enters with the failing queue's name as its routing key and leaves through the default exchange, so only
-    that queue sees it again.
+    that queue sees it again. A topic exchange, because there the broker can tell a user which routing keys it may use.
     """
 
     name: str

@@ -21,6 +21,7 @@ from services.topology import (
     UNROUTABLE,
     UNROUTABLE_EXCHANGE,
     Queue,
+    Rung,
     Topology,
 )
 
@@ -53,9 +54,19 @@ class Declaration:
                 await self._declare_queue(channel, queue)
             await self._declare_broadcast(channel)
             for rung in self.topology.rungs:
-                await self._fanout(channel, rung.name, rung.name, rung.arguments)
+                await self._declare_rung(channel, rung)
         except ChannelLost as error:
             raise _conflict(error) if error.code == PRECONDITION_FAILED else error from None
+        channel.close()
+
+    async def require(self, connection: AmqpConnection) -> None:
+        """Only look whether it was declared: for users that may not. Raises BusError, TimeoutError."""
+        channel = await open_channel(connection)
+        try:
+            for name in (EXCHANGE, BROADCAST_EXCHANGE, *(rung.name for rung in self.topology.rungs)):
+                await channel.call(channel.raw.exchange_declare, exchange=self.wire(name), passive=True)
+        except ChannelLost as error:
+            raise _missing(error) if error.code == NOT_FOUND else error from None
         channel.close()
 
     async def _declare_exchanges(self, channel: AmqpChannel) -> None:
@@ -87,17 +98,23 @@ class Declaration:
             if queue.name == target:
                 await channel.call(channel.raw.queue_bind, queue=name, exchange=self.wire(fanout))
 
-    async def _fanout(self, channel: AmqpChannel, exchange: str, queue: str, arguments: dict[str, Any]) -> None:
-        await channel.call(
-            channel.raw.exchange_declare, exchange=self.wire(exchange), exchange_type="fanout", durable=True
-        )
-        await channel.call(channel.raw.queue_declare, queue=self.wire(queue), durable=True, arguments=arguments)
-        await channel.call(channel.raw.queue_bind, queue=self.wire(queue), exchange=self.wire(exchange))
+    async def _declare_rung(self, channel: AmqpChannel, rung: Rung) -> None:
+        name = self.wire(rung.name)
+        await channel.call(channel.raw.exchange_declare, exchange=name, exchange_type="topic", durable=True)
+        await channel.call(channel.raw.queue_declare, queue=name, durable=True, arguments=rung.arguments)
+        await channel.call(channel.raw.queue_bind, queue=name, exchange=name, routing_key="#")
 
     def _named(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The dead-letter exchange an argument names has the namespace too; the default one (empty) has no name."""
         target = arguments.get("x-dead-letter-exchange")
         return arguments | {"x-dead-letter-exchange": self.wire(target)} if target else arguments
+
+
+def _missing(error: ChannelLost) -> BusError:
+    return BusError(
+        f"the queues were not declared yet ({error}), and with RATCHET_DECLARE_TOPOLOGY=false a service waits for "
+        "them: `ratchet broker setup` declares them"
+    )
 
 
 def _conflict(error: ChannelLost) -> TopologyConflict:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import uuid
 
 from pika.exceptions import AMQPError
 
@@ -19,7 +20,7 @@ from services.bus import Delivery, Hear
 from services.errors import BusError
 from services.retry_policy import pause_s
 from services.telemetry import Log
-from services.topology import BROADCAST_EXCHANGE
+from services.topology import BROADCAST_EXCHANGE, LISTENER
 
 MOST_WAITING = 10_000
 """Messages kept for a listener that is slow; the oldest go first."""
@@ -69,10 +70,8 @@ class Listener:
         """Returns when the channel is gone."""
         channel = await open_channel(connection)
         bounds = {"x-max-length": MOST_WAITING}
-        declared = await channel.call(
-            channel.raw.queue_declare, queue="", exclusive=True, auto_delete=True, arguments=bounds
-        )
-        name = declared.method.queue
+        name = self._declaration.wire(f"{LISTENER}{uuid.uuid4().hex}")
+        await channel.call(channel.raw.queue_declare, queue=name, exclusive=True, auto_delete=True, arguments=bounds)
         exchange, topic = self._declaration.wire(BROADCAST_EXCHANGE), self._declaration.wire(self._topic)
         await channel.call(channel.raw.queue_bind, queue=name, exchange=exchange, routing_key=topic)
         connection.receivers[channel.number] = self._receiver()

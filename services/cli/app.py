@@ -8,6 +8,7 @@ import typer
 
 from services.cli.commands import (
     adapters,
+    broker,
     dead_letters,
     demo,
     doctor,
@@ -62,4 +63,5 @@ app.add_typer(log.log, name="log")
 app.add_typer(dead_letters.dead_letters, name="dead-letters")
 app.add_typer(models.models, name="models")
 app.add_typer(adapters.adapters, name="adapters")
+app.add_typer(broker.broker, name="broker")
 app.add_typer(experiment.experiment, name="experiment")

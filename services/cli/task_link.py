@@ -14,6 +14,7 @@ from typing import Any
 import pika
 from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.channel import Channel
+from pika.exceptions import ChannelClosedByBroker
 from pika.spec import Basic, BasicProperties
 
 from schemas.message import DecodeError
@@ -22,8 +23,10 @@ from schemas.task import Task
 from services.cli.amqp import parameters, unreachable
 from services.cli.exit_codes import CommandError
 from services.errors import RatchetError
-from services.topology import TASKS
+from services.topology import EXCHANGE, TASKS
 
+ACCESS_REFUSED = 403
+NOT_FOUND = 404
 REPLY_EXPIRES_MS = 3_600_000
 PATIENCE_S = 60.0
 """How long a lost broker is waited for. One that is not there at first is not waited for."""
@@ -42,6 +45,7 @@ class TaskLink:
         self.unconfirmed: dict[str, Task] = {}
         self._url = url
         self._loop = loop
+        self._exchange = namespace + EXCHANGE
         self._queue = namespace + TASKS
         self._reply_queue = f"{namespace}reply.{uuid.uuid4().hex}" if replies else None
         self._connection: AsyncioConnection | None = None
@@ -81,7 +85,6 @@ class TaskLink:
         self._channel = channel
         self._tags.clear()
         self._next_tag = 1
-        channel.add_on_return_callback(self._on_returned)
         channel.add_on_close_callback(self._on_channel_closed)
         channel.confirm_delivery(self._on_confirm, callback=lambda _: self._declare(channel))
 
@@ -108,7 +111,7 @@ class TaskLink:
         self._signal()
 
     def _send(self, task: Task) -> None:
-        """Through the default exchange, mandatory: a broker with no queue of tasks says so."""
+        """Through the fleet's exchange, the only one a user of the fleet needs to be allowed to write to."""
         assert self._channel is not None
         self._tags[self._next_tag] = task.task_id
         self._next_tag += 1
@@ -120,7 +123,7 @@ class TaskLink:
             correlation_id=task.task_id,
             reply_to=self._reply_queue,
         )
-        self._channel.basic_publish("", self._queue, task.encode(), properties, mandatory=True)
+        self._channel.basic_publish(self._exchange, self._queue, task.encode(), properties)
 
     def _on_confirm(self, frame: Any) -> None:
         tag = frame.method.delivery_tag
@@ -151,14 +154,16 @@ class TaskLink:
         channel.basic_ack(method.delivery_tag)
         self._signal()
 
-    def _on_returned(self, _: Channel, method: Basic.Return, __: BasicProperties, ___: bytes) -> None:
-        self._end(
-            CommandError(
-                f"the broker has no queue {method.routing_key!r}: the fleet was never up here. Type: ratchet up"
-            )
-        )
-
     def _on_channel_closed(self, _: Channel, reason: BaseException) -> None:
+        code = reason.reply_code if isinstance(reason, ChannelClosedByBroker) else None
+        if code == NOT_FOUND:
+            self._end(
+                CommandError(
+                    f"the broker has no exchange {self._exchange!r}: the fleet was never up here. Type: ratchet up"
+                )
+            )
+        elif code == ACCESS_REFUSED:
+            self._end(CommandError(f"the broker does not let this user ask tasks: {reason}"))
         if self._connection and self._connection.is_open and not self._closing:
             self._connection.close()
 

@@ -27,5 +27,7 @@ def _build(part: Part, settings: ScorerSettings) -> Strategy:
     try:
         strategy: StrategyClass = found[part.name].load()
     except (ImportError, AttributeError) as error:
-        raise ScorerError(f"scorer {part.name!r} can't be loaded ({error}): pip install 'ratchet[scorer,likelihood]'") from error
+        raise ScorerError(
+            f"scorer {part.name!r} can't be loaded ({error}): pip install 'ratchet[scorer,likelihood]'"
+        ) from error
     return strategy.build(part.argument, settings)

@@ -18,7 +18,7 @@ from schemas.task import Task
 from services.cli.amqp import BrokerUnreachable
 from services.cli.client import FleetClient
 from services.cli.exit_codes import CommandError, TimedOut
-from services.topology import TASKS, fleet_topology
+from services.topology import EXCHANGE, TASKS, UNROUTABLE_EXCHANGE, fleet_topology
 from tests.services.cli.tcp_proxy import proxy_to
 
 pytestmark = pytest.mark.broker
@@ -41,6 +41,11 @@ def fleet(url: str, namespace: str, reply: Reply = echo) -> Iterator[None]:
     channel.queue_declare(queue, durable=True, arguments=fleet_topology(("small",)).queue(TASKS).arguments | {
         "x-dead-letter-exchange": namespace + "ratchet.dead"
     })  # fmt: skip
+
+    channel.exchange_declare(
+        namespace + EXCHANGE, "topic", durable=True, arguments={"alternate-exchange": namespace + UNROUTABLE_EXCHANGE}
+    )
+    channel.queue_bind(queue, namespace + EXCHANGE, queue)
 
     def handle(channel: BlockingChannel, method: Basic.Deliver, properties: BasicProperties, body: bytes) -> None:
         reply(channel, properties, Task.decode(body))
