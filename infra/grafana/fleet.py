@@ -119,6 +119,8 @@ def _work(dashboard: Dashboard) -> None:
         "rate(ratchet_agent_batch_samples_sum[$__rate_interval])"
         " / rate(ratchet_agent_batch_samples_count[$__rate_interval])"
     )
+    agent_queue = "sum by (le) (rate(ratchet_agent_queue_seconds_bucket[$__rate_interval]))"
+    scorer_queue = "sum by (le) (rate(ratchet_scorer_queue_seconds_bucket[$__rate_interval]))"
     score = "sum by (le) (rate(ratchet_scorer_score_seconds_bucket[$__rate_interval]))"
     panels = (
         lines(
@@ -151,6 +153,25 @@ def _work(dashboard: Dashboard) -> None:
             stacked=True,
             span=QUARTER,
         ),
+        lines(
+            "Waiting to be generated and scored",
+            "Seconds a task has waited when it comes to the agent, and its answer when it comes to the scorer.",
+            Query(f"histogram_quantile(0.95, {agent_queue})", "for the agent, 95 %"),
+            Query(f"histogram_quantile(0.95, {scorer_queue})", "for the scorer, 95 %"),
+            unit="s",
+        ),
+        lines(
+            "Samples scored",
+            "By how scoring ended.",
+            Query("sum by (status) (rate(ratchet_scorer_samples_total[$__rate_interval]))", "{{status}}"),
+            unit="ops",
+        ),
+        lines(
+            "Adapters loaded",
+            "By agent replica; at most RATCHET_AGENT_MAX_ADAPTERS.",
+            Query("ratchet_agent_adapters_loaded", "{{instance}}"),
+            steps=True,
+        ),
     )
     dashboard.with_row(Row("Agents and scorers"))
     for panel in panels:
@@ -171,10 +192,10 @@ def _processes(dashboard: Dashboard) -> None:
             unit="bytes",
         ),
         lines(
-            "Free on the disks",
-            "Where the logs and the adapters lie. The fleet stops, and loses nothing, when it is 0.",
-            Query("ratchet_disk_free_bytes", "{{folder}}"),
-            unit="bytes",
+            "Disk space left",
+            "Where the logs and the adapters lie. The fleet stops, and loses nothing, when there is none.",
+            Query("ratchet_disk_free_bytes / ratchet_disk_size_bytes", "{{folder}}"),
+            unit="percentunit",
         ),
         lines(
             "Connected to the broker",

@@ -12,6 +12,10 @@ MEAN_SCORE = (
     'sum by (agent, adapter_version) (rate(ratchet_sample_score_sum{agent=~"$agent"}[$__rate_interval]))'
     ' / sum by (agent, adapter_version) (rate(ratchet_sample_score_count{agent=~"$agent"}[$__rate_interval]))'
 )
+SCORER_MEAN = (
+    'sum by (agent_id, adapter_version) (rate(ratchet_scorer_score_sum{agent_id=~"$agent"}[$__rate_interval]))'
+    ' / sum by (agent_id, adapter_version) (rate(ratchet_scorer_score_count{agent_id=~"$agent"}[$__rate_interval]))'
+)
 
 
 def learning() -> Dashboard:
@@ -54,6 +58,18 @@ def _scores(dashboard: Dashboard) -> None:
             "Running mean heard by the agents",
             "Since each replica started, by adapter version.",
             Query("avg by (adapter_version) (ratchet_agent_running_score)", "{{adapter_version}}"),
+        ),
+        lines(
+            "Scores heard by the agents",
+            "How many that mean is over.",
+            Query("max by (adapter_version) (ratchet_agent_rewards)", "{{adapter_version}}"),
+            span=HALF,
+        ),
+        lines(
+            "Mean score at the scorer",
+            "As given, before the orchestrator logged it.",
+            Query(SCORER_MEAN, "{{agent_id}} {{adapter_version}}"),
+            span=HALF,
         ),
     )
     dashboard.with_row(Row("Scores"))

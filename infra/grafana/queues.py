@@ -98,7 +98,7 @@ def _deliveries(dashboard: Dashboard) -> None:
 def _broker(dashboard: Dashboard) -> None:
     alarm = (
         "max(rabbitmq_alarms_memory_used_watermark) + max(rabbitmq_alarms_free_disk_space_watermark)"
-        " + max(rabbitmq_alarms_file_descriptor_limit)"
+        " + (max(rabbitmq_alarms_file_descriptor_limit) or vector(0))"
     )
     panels = (
         number(
@@ -109,7 +109,7 @@ def _broker(dashboard: Dashboard) -> None:
             limits=((None, "green"), (1.0, "red")),
         ),
         number("Connections", "To the broker; two for each service.", Query("sum(rabbitmq_connections)"), span=QUARTER),
-        number("Consumers", "On the broker as a whole.", Query("sum(rabbitmq_consumers)"), span=QUARTER),
+        number("Consumers in all", "On the broker as a whole.", Query("sum(rabbitmq_consumers)"), span=QUARTER),
         number("Queues", "Those of agents' listeners come and go.", Query("sum(rabbitmq_queues)"), span=QUARTER),
         lines(
             "Messages in the broker",

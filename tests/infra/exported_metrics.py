@@ -1,0 +1,35 @@
+"""Every metric that is really exported, with its labels: by our services, RabbitMQ, the log shipper and Prometheus."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from functools import cache
+from pathlib import Path
+
+from prometheus_client import REGISTRY
+from prometheus_client.metrics import MetricWrapperBase
+
+ROOT = Path(__file__).parents[2]
+TARGET_LABELS = frozenset({"job", "instance", "fleet"})
+"""What Prometheus adds to every series: see infra/prometheus/prometheus.yml."""
+FOREIGN = {
+    name: frozenset(labels)
+    for line in (Path(__file__).parent / "foreign_metrics.txt").read_text().splitlines()
+    if line and not line.startswith("#")
+    for name, *labels in [line.split()]
+}
+DEFINES = re.compile(r"^from prometheus_client import .*\b(?:Counter|Gauge|Histogram)\b", re.MULTILINE)
+
+
+@cache
+def exported() -> dict[str, frozenset[str]]:
+    """Name of a series as Prometheus sees it, and the labels it can have."""
+    for path in sorted((ROOT / "services").rglob("*.py")):
+        if DEFINES.search(path.read_text()):
+            importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    ours: dict[str, frozenset[str]] = {}
+    for collector, names in REGISTRY._collector_to_names.items():
+        labels = frozenset(collector._labelnames if isinstance(collector, MetricWrapperBase) else ())
+        ours |= {name: labels | ({"le"} if name.endswith("_bucket") else frozenset()) for name in names}
+    return ours | FOREIGN
