@@ -25,7 +25,7 @@ from services.topology import ADAPTERS, TRAINING
 from services.trainer import metrics
 from services.trainer.jobs import Job, Jobs
 from services.trainer.settings import TrainerSettings
-from services.trainer.training_process import ProcessDied, TrainingProcess
+from services.trainer.training_process import SERVE, ProcessDied, TrainingProcess
 
 log = Log("trainer")
 
@@ -38,11 +38,18 @@ FIGURES = ("loss", "reward", "gap", "effective_share", "mean_weight", "clip_frac
 class TrainerWorker:
     name = "trainer"
 
-    def __init__(self, settings: TrainerSettings, bus: Bus, *, look_every_s: float = LOOK_EVERY_S) -> None:
+    def __init__(
+        self,
+        settings: TrainerSettings,
+        bus: Bus,
+        *,
+        command: Sequence[str] = SERVE,
+        look_every_s: float = LOOK_EVERY_S,
+    ) -> None:
         self._settings = settings
         self._bus = bus
         self._jobs = Jobs(settings.adapters_dir)
-        self._process = TrainingProcess(self._hear)
+        self._process = TrainingProcess(self._hear, command)
         self._look_every_s = look_every_s
         self._come = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None

@@ -1,0 +1,38 @@
+"""One tiny base model for all tests of the trainer, and a log that it wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from services.trainer.settings import TrainerSettings
+from tests.services.agent.tiny_model import save_tiny_model
+from tests.services.trainer.making_logs import write_log
+from tests.services.trainer.tiny_policy import logged_groups
+
+
+@pytest.fixture(scope="session")
+def base_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return save_tiny_model(tmp_path_factory.mktemp("base") / "model")
+
+
+@pytest.fixture(scope="session")
+def logs(base_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve groups of six, by the base model."""
+    lines = logged_groups(base_model, None, count=12, each=6, seed=1)
+    return write_log(tmp_path_factory.mktemp("logs"), lines)
+
+
+@pytest.fixture
+def settings(base_model: Path, logs: Path, tmp_path: Path) -> TrainerSettings:
+    return TrainerSettings.read(
+        logs_dir=logs,
+        adapters_dir=tmp_path / "adapters",
+        trainer_model=str(base_model),
+        trainer_device="cpu",
+        trainer_hyperparameters={"batch": 24, "lora_rank": 4, "learning_rate": 0.003},
+        trainer_checkpoint_every_s=1000.0,
+    )
