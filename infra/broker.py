@@ -85,12 +85,13 @@ class Accounts:
         return pulumi.Output.all(**secrets).apply(definitions)
 
 
-def password_hash(user: str, password: str) -> str:
-    """RabbitMQ's rabbit_password_hashing_sha256: base64 of a salt of 4 bytes and sha256(salt + password).
+def salt_of(user: str, password: str) -> bytes:
+    """Made of the password, so that an unchanged one does not look like a change."""
+    return hashlib.sha256(f"{user}/{password}".encode()).digest()[:4]
 
-    The salt comes of the password, so that an unchanged one does not look like a change.
-    """
-    salt = hashlib.sha256(f"{user}/{password}".encode()).digest()[:4]
+
+def password_hash(password: str, salt: bytes) -> str:
+    """RabbitMQ's rabbit_password_hashing_sha256: base64 of a salt of 4 bytes and sha256(salt + password)."""
     return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
 
 
@@ -100,7 +101,7 @@ def definitions(passwords: Mapping[str, str]) -> str:
         "users": [
             {
                 "name": user.name,
-                "password_hash": password_hash(user.name, passwords[user.name]),
+                "password_hash": password_hash(passwords[user.name], salt_of(user.name, passwords[user.name])),
                 "hashing_algorithm": "rabbit_password_hashing_sha256",
                 "tags": list(user.tags),
             }

@@ -169,7 +169,9 @@ def _process(
     spread_strictly: bool = False,
     deadline_s: int | None = None,
 ) -> Process:
+    (port,) = main.ports
     shared = {
+        f"RATCHET_{main.name.upper()}_HTTP_PORT": str(port.number),
         "RATCHET_AGENTS": ",".join(agent.id for agent in settings.agents),
         "RATCHET_HTTP_HOST": "0.0.0.0",
         "RATCHET_LOGS_DIR": LOGS_AT,

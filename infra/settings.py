@@ -29,7 +29,7 @@ class Images(_Model):
     registry: str = Field(description="Where the fleet's images are: <registry>/ratchet-<service>:<tag>.")
     tag: str = Field(description="The release; never `latest`, or a rollback would roll back nothing.")
     rabbitmq: str = "docker.io/library/rabbitmq:4.1.4-management"
-    vllm: str = "docker.io/vllm/vllm-openai:v0.11.0"
+    vllm: str = "docker.io/vllm/vllm-openai:v0.32.0"
     pull_secret: str | None = Field(None, description="Name of a Secret for a private registry, made beforehand.")
 
 

@@ -24,6 +24,7 @@ CHECKS: tuple[Check, ...] = (
     pods.quantities_parse_and_fit,
     pods.images_are_pinned,
     pods.probes_find_their_port,
+    pods.services_listen_where_they_are_asked,
     pods.environment_comes_from_somewhere,
     pods.accounts_exist,
     pods.drain_is_given_time,

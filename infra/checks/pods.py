@@ -94,6 +94,20 @@ def probes_find_their_port(cluster: Cluster) -> Iterator[str]:
                     yield f"{pods}, container {box['name']}: its {probe} asks port {action['port']!r}, which it lacks"
 
 
+def services_listen_where_they_are_asked(cluster: Cluster) -> Iterator[str]:
+    """a service listens on its container's port, on all addresses"""
+    for pods in cluster.pods:
+        for box in pods.containers:
+            told = dict(cluster.environment(pods, box))
+            numbers = {str(port["containerPort"]) for port in box.get("ports", [])}
+            ports = {name: value for name, value in told.items() if re.fullmatch(r"RATCHET_[A-Z]+_HTTP_PORT", name)}
+            yield from (
+                f"{pods}: {name} is {value}, not {numbers}" for name, value in ports.items() if {value} != numbers
+            )
+            if "RATCHET_AMQP_URL" in told and (len(ports) != 1 or told.get("RATCHET_HTTP_HOST") != "0.0.0.0"):
+                yield f"{pods}, container {box['name']} is not told where to listen"
+
+
 def environment_comes_from_somewhere(cluster: Cluster) -> Iterator[str]:
     """each ConfigMap and Secret a container reads is there, with the key it reads"""
     for pods in cluster.pods:

@@ -31,7 +31,7 @@ def scaled_within_reason(cluster: Cluster) -> Iterator[str]:
     """from fewer to more, none only where that is right, the broker in odd numbers, and the orchestrator never"""
     for scaler in cluster.all("ScaledObject", "HorizontalPodAutoscaler"):
         least, most = _bounds(scaler)
-        role = scaler.content["metadata"]["labels"].get(ROLE)
+        role = _role(cluster, scaler)
         if least > most:
             yield f"{scaler} scales from {least} to {most}"
         if role in NEVER_NONE and least < 1:
@@ -80,6 +80,12 @@ def jobs_end(cluster: Cluster) -> Iterator[str]:
 def _target(scaler: Manifest) -> tuple[str, str]:
     reference = scaler.content["spec"]["scaleTargetRef"]
     return reference.get("kind", "Deployment"), reference["name"]
+
+
+def _role(cluster: Cluster, scaler: Manifest) -> str | None:
+    """Of the pods it scales."""
+    owners = ((pods.owner.kind, pods.owner.name, pods.labels.get(ROLE)) for pods in cluster.pods)
+    return next((role for kind, name, role in owners if (kind, name) == _target(scaler)), None)
 
 
 def _bounds(scaler: Manifest) -> tuple[int, int]:

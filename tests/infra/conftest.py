@@ -1,0 +1,28 @@
+"""Both stacks, recorded once."""
+
+from __future__ import annotations
+
+import pytest
+
+from infra.render.manifests import Manifest, manifests
+from infra.render.recording import Recording, record, stack_configuration
+
+
+@pytest.fixture(scope="session")
+def prod_recording() -> Recording:
+    return record("prod", stack_configuration("prod"))
+
+
+@pytest.fixture(scope="session")
+def dev_recording() -> Recording:
+    return record("dev", stack_configuration("dev"))
+
+
+@pytest.fixture(scope="session")
+def prod(prod_recording: Recording) -> list[Manifest]:
+    return manifests(prod_recording)
+
+
+@pytest.fixture(scope="session")
+def dev(dev_recording: Recording) -> list[Manifest]:
+    return manifests(dev_recording)

@@ -1,0 +1,453 @@
+"""Mistakes people make in manifests, made on purpose in good ones, and which checks find each.
+
+`python -m tests.infra.seeded_mistakes` prints the table and brings docs/infra.md up to date; a test checks that it is.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from infra.checks import findings
+from infra.render.manifests import Manifest, manifests
+from infra.render.recording import record, stack_configuration
+
+PAGE = Path(__file__).parents[2] / "docs" / "infra.md"
+BLOCK = re.compile(r"(<!-- mistakes -->\n).*?(<!-- /mistakes -->)", re.DOTALL)
+VALID_ALONE = "valid_alone"
+"""The check each manifest goes through by itself: what a schema validator finds."""
+
+
+class Stack:
+    """A copy of a stack's manifests, to make mistakes in."""
+
+    def __init__(self, found: Sequence[Manifest]) -> None:
+        self.manifests = [replace(one, content=copy.deepcopy(one.content)) for one in found]
+
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        return next(one.content for one in self.manifests if (one.kind, one.name) == (kind, name))
+
+    def spec(self, kind: str, name: str) -> dict[str, Any]:
+        return dict.__getitem__(self.get(kind, name), "spec")
+
+    def pod(self, kind: str, name: str) -> dict[str, Any]:
+        spec = self.spec(kind, name)
+        return spec.get("jobTargetRef", spec)["template"]["spec"]
+
+    def box(self, kind: str, name: str) -> dict[str, Any]:
+        return self.pod(kind, name)["containers"][0]
+
+    def remove(self, kind: str, name: str) -> None:
+        self.manifests = [one for one in self.manifests if (one.kind, one.name) != (kind, name)]
+
+    def copy(self, kind: str, name: str, /, **changes: Any) -> dict[str, Any]:
+        """A second object like that one, under the name `name` unless changed."""
+        original = next(one for one in self.manifests if (one.kind, one.name) == (kind, name))
+        twin = replace(original, content=copy.deepcopy(original.content) | changes)
+        self.manifests.append(twin)
+        return twin.content
+
+    def register(self, kind: str, name: str, **changes: Any) -> None:
+        """Change how an object is registered with Pulumi."""
+        self.manifests = [
+            replace(one, resource=replace(one.resource, **changes)) if (one.kind, one.name) == (kind, name) else one
+            for one in self.manifests
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    text: str
+    make: Callable[[Stack], Any]
+    found_by: str
+    """The check that must find it; others may, too."""
+    stack: str = "prod"
+
+
+DEPLOYMENT, AGENT = "Deployment", "agent-small"
+
+MISTAKES = (
+    Mistake(
+        "a field spelled wrong: `replica`",
+        lambda s: s.spec(DEPLOYMENT, "judge").update(replica=3),
+        VALID_ALONE,
+    ),
+    Mistake(
+        "a field at the wrong depth: `containers` beside `template`",
+        lambda s: s.spec(DEPLOYMENT, "judge").update(containers=[]),
+        VALID_ALONE,
+    ),
+    Mistake(
+        'a number given as text: `containerPort: "8710"`',
+        lambda s: s.box(DEPLOYMENT, AGENT)["ports"][0].update(containerPort="8710"),
+        VALID_ALONE,
+    ),
+    Mistake(
+        "KEDA: `minReplicas` where it is `minReplicaCount`",
+        lambda s: s.spec("ScaledObject", AGENT).update(minReplicas=1),
+        VALID_ALONE,
+    ),
+    Mistake(
+        "KEDA: a queue depth given as a number; it must be text",
+        lambda s: s.spec("ScaledObject", AGENT)["triggers"][0]["metadata"].update(value=64),
+        VALID_ALONE,
+    ),
+    Mistake(
+        "the job of a ScaledJob has a field that no Job has",
+        lambda s: s.spec("ScaledJob", "trainer")["jobTargetRef"].update(retries=3),
+        VALID_ALONE,
+    ),
+    Mistake(
+        "memory of `4GB`",
+        lambda s: s.box(DEPLOYMENT, AGENT)["resources"]["requests"].update(memory="4GB"),
+        "quantities_parse_and_fit",
+    ),
+    Mistake(
+        "memory of `512`: bytes, the unit is missing",
+        lambda s: s.box(DEPLOYMENT, "scorer")["resources"]["limits"].update(memory="512"),
+        "quantities_parse_and_fit",
+    ),
+    Mistake(
+        "more memory asked for than the limit",
+        lambda s: s.box(DEPLOYMENT, "scorer")["resources"]["requests"].update(memory="64Gi"),
+        "quantities_parse_and_fit",
+    ),
+    Mistake(
+        "one GPU asked for, a limit of two",
+        lambda s: s.box(DEPLOYMENT, "judge")["resources"]["requests"].update({"nvidia.com/gpu": "1"}),
+        "quantities_parse_and_fit",
+    ),
+    Mistake(
+        "no limit of memory",
+        lambda s: s.box("StatefulSet", "rabbitmq")["resources"].pop("limits"),
+        "quantities_parse_and_fit",
+    ),
+    Mistake(
+        "a Deployment's selector does not match its pods",
+        lambda s: s.spec(DEPLOYMENT, "scorer")["selector"]["matchLabels"].update({"app.kubernetes.io/instance": "x"}),
+        "controllers_select_their_pods",
+    ),
+    Mistake(
+        "a Deployment selects the pods of all others, too",
+        lambda s: s.spec(DEPLOYMENT, "scorer")["selector"].update(matchLabels={"app.kubernetes.io/part-of": "ratchet"}),
+        "controllers_select_their_pods",
+    ),
+    Mistake(
+        "a Service selects no pods",
+        lambda s: s.spec("Service", "judge").update(selector={"app": "judge"}),
+        "services_reach_pods",
+    ),
+    Mistake(
+        "a Service's port leads to a port name the pods do not have",
+        lambda s: s.spec("Service", "judge")["ports"][0].update(targetPort="https"),
+        "services_reach_pods",
+    ),
+    Mistake(
+        "a container mounts a volume the pod does not have",
+        lambda s: s.box(DEPLOYMENT, "orchestrator")["volumeMounts"][0].update(name="log"),
+        "mounts_and_volumes_agree",
+    ),
+    Mistake(
+        "a volume of a claim that is not there",
+        lambda s: s.pod(DEPLOYMENT, "orchestrator")["volumes"][0]["persistentVolumeClaim"].update(claimName="log"),
+        "mounts_and_volumes_agree",
+    ),
+    Mistake(
+        "a file mounted that the ConfigMap does not have",
+        lambda s: s.get("ConfigMap", "rabbitmq-files")["data"].pop("enabled_plugins"),
+        "mounts_and_volumes_agree",
+    ),
+    Mistake(
+        "two mounts at one path",
+        lambda s: s.box(DEPLOYMENT, "orchestrator")["volumeMounts"][1].update(mountPath="/data/logs"),
+        "mounts_and_volumes_agree",
+    ),
+    Mistake(
+        "a claim of several pods is ReadWriteOnce",
+        lambda s: s.spec("PersistentVolumeClaim", "logs").update(accessModes=["ReadWriteOnce"]),
+        "shared_claims_can_be_shared",
+    ),
+    Mistake(
+        "a Secret that is read is not there",
+        lambda s: s.remove("Secret", AGENT),
+        "environment_comes_from_somewhere",
+    ),
+    Mistake(
+        "a key of a Secret that is not there",
+        lambda s: s.box(DEPLOYMENT, "scorer")["env"].append(
+            {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "scorer", "key": "RATCHET_SCORER_JUDGE_API_KEY"}}}
+        ),
+        "environment_comes_from_somewhere",
+    ),
+    Mistake(
+        "a ConfigMap's name spelled wrong",
+        lambda s: s.box(DEPLOYMENT, "scorer")["envFrom"][0]["configMapRef"].update(name="score"),
+        "environment_comes_from_somewhere",
+    ),
+    Mistake(
+        "a probe asks a port by a name the container does not have",
+        lambda s: s.box(DEPLOYMENT, "scorer")["readinessProbe"]["httpGet"].update(port="web"),
+        "probes_find_their_port",
+    ),
+    Mistake(
+        "a container without a readiness probe",
+        lambda s: s.box(DEPLOYMENT, "scorer").pop("readinessProbe"),
+        "probes_find_their_port",
+    ),
+    Mistake(
+        "a service is told another port than its container's",
+        lambda s: s.get("ConfigMap", "scorer")["data"].update(RATCHET_SCORER_HTTP_PORT="8080"),
+        "services_listen_where_they_are_asked",
+    ),
+    Mistake(
+        "a service account that is not there",
+        lambda s: s.pod(DEPLOYMENT, "scorer").update(serviceAccountName="default-scorer"),
+        "accounts_exist",
+    ),
+    Mistake(
+        "an HPA and a ScaledObject on one Deployment",
+        lambda s: s.copy(
+            "ScaledObject",
+            AGENT,
+            apiVersion="autoscaling/v2",
+            kind="HorizontalPodAutoscaler",
+            spec={
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": DEPLOYMENT, "name": AGENT},
+                "minReplicas": 1,
+                "maxReplicas": 4,
+            },
+        ),
+        "one_autoscaler_for_each",
+    ),
+    Mistake(
+        "an autoscaled Deployment says how many replicas it has",
+        lambda s: s.spec(DEPLOYMENT, AGENT).update(replicas=2),
+        "one_autoscaler_for_each",
+    ),
+    Mistake(
+        "a ScaledObject's target is not there",
+        lambda s: s.spec("ScaledObject", AGENT)["scaleTargetRef"].update(name="agent"),
+        "one_autoscaler_for_each",
+    ),
+    Mistake(
+        "agents scale to none: no candidate could be validated",
+        lambda s: s.spec("ScaledObject", AGENT).update(minReplicaCount=0),
+        "scaled_within_reason",
+    ),
+    Mistake(
+        "the orchestrator has one replica: no standby",
+        lambda s: s.spec(DEPLOYMENT, "orchestrator").update(replicas=1),
+        "scaled_within_reason",
+    ),
+    Mistake(
+        "a broker of two nodes",
+        lambda s: s.spec("StatefulSet", "rabbitmq").update(replicas=2),
+        "scaled_within_reason",
+    ),
+    Mistake(
+        "an HPA from 3 to 2",
+        lambda s: s.spec("HorizontalPodAutoscaler", AGENT).update(minReplicas=3),
+        "scaled_within_reason",
+        "dev",
+    ),
+    Mistake(
+        "a trigger logs in by a TriggerAuthentication that is not there",
+        lambda s: s.remove("TriggerAuthentication", "broker-depths"),
+        "triggers_can_log_in",
+    ),
+    Mistake(
+        "a TriggerAuthentication names a key its Secret does not have",
+        lambda s: s.spec("TriggerAuthentication", "broker-depths")["secretTargetRef"][0].update(key="url"),
+        "triggers_can_log_in",
+    ),
+    Mistake(
+        "the trainer runs for ever: it is not told to end after one request",
+        lambda s: s.get("ConfigMap", "trainer")["data"].pop("RATCHET_TRAINER_ONCE"),
+        "jobs_end",
+    ),
+    Mistake(
+        "a job without a deadline",
+        lambda s: s.spec("ScaledJob", "trainer")["jobTargetRef"].pop("activeDeadlineSeconds"),
+        "jobs_end",
+    ),
+    Mistake(
+        "the namespace given as text: nothing waits for it",
+        lambda s: s.register("ConfigMap", "scorer", waits_for=frozenset()),
+        "in_the_namespace_and_after_it",
+    ),
+    Mistake(
+        "an object in another namespace",
+        lambda s: s.get("ConfigMap", "scorer")["metadata"].update(namespace="default"),
+        "in_the_namespace_and_after_it",
+    ),
+    Mistake(
+        "two objects of one kind and name",
+        lambda s: s.copy("ConfigMap", "scorer"),
+        "unique_and_valid",
+    ),
+    Mistake(
+        "a name with a capital letter and an underscore",
+        lambda s: s.get("ConfigMap", "dashboard-fleet")["metadata"].update(name="Fleet_dashboard"),
+        "unique_and_valid",
+    ),
+    Mistake(
+        "a port's name longer than 15 letters",
+        lambda s: s.box("StatefulSet", "rabbitmq")["ports"][0].update(name="advanced-message-queue"),
+        "unique_and_valid",
+    ),
+    Mistake(
+        "a StatefulSet's Service is not headless",
+        lambda s: s.spec("Service", "rabbitmq-nodes").pop("clusterIP"),
+        "names_resolve",
+    ),
+    Mistake(
+        "a disruption budget selects no pods",
+        lambda s: s.spec("PodDisruptionBudget", "scorer")["selector"].update(matchLabels={"app": "scorer"}),
+        "budgets_protect_and_let_drain",
+    ),
+    Mistake(
+        "a disruption budget that never lets a node be emptied",
+        lambda s: s.spec("PodDisruptionBudget", "judge").update(maxUnavailable=0),
+        "budgets_protect_and_let_drain",
+    ),
+    Mistake(
+        "a ServiceMonitor reads a port its Service does not have",
+        lambda s: s.spec("ServiceMonitor", "scorer")["endpoints"][0].update(port="metrics"),
+        "monitors_find_a_port",
+    ),
+    Mistake(
+        "pods are spread by the labels of others",
+        lambda s: s.pod(DEPLOYMENT, AGENT)["topologySpreadConstraints"][0]["labelSelector"].update(
+            matchLabels={"app": "agent"}
+        ),
+        "spread_counts_its_own_pods",
+    ),
+    Mistake(
+        "a pod is killed before its drain ends",
+        lambda s: s.pod(DEPLOYMENT, AGENT).update(terminationGracePeriodSeconds=30),
+        "drain_is_given_time",
+    ),
+    Mistake(
+        "one generation may take longer than the drain waits",
+        lambda s: s.get("ConfigMap", AGENT)["data"].update(RATCHET_AGENT_GENERATION_TIMEOUT_S="600"),
+        "drain_is_given_time",
+    ),
+    Mistake(
+        "an update replaces all replicas at once",
+        lambda s: s.spec(DEPLOYMENT, "orchestrator").update(strategy={"type": "Recreate"}),
+        "updates_drain",
+    ),
+    Mistake(
+        "an image named `latest`",
+        lambda s: s.box(DEPLOYMENT, "scorer").update(image="registry.example.com/ratchet/ratchet-scorer:latest"),
+        "images_are_pinned",
+    ),
+    Mistake(
+        "a GPU asked for, but GPU nodes not tolerated",
+        lambda s: s.pod(DEPLOYMENT, "judge").pop("tolerations"),
+        "gpus_are_on_gpu_nodes",
+    ),
+    Mistake(
+        "a pod that may run as root",
+        lambda s: s.pod(DEPLOYMENT, "judge")["securityContext"].pop("runAsNonRoot"),
+        "pods_are_restricted",
+    ),
+    Mistake(
+        "a container that may gain privileges",
+        lambda s: s.box(DEPLOYMENT, "judge")["securityContext"].pop("allowPrivilegeEscalation"),
+        "pods_are_restricted",
+    ),
+    Mistake(
+        "a password in a ConfigMap",
+        lambda s: s.get("ConfigMap", "scorer")["data"].update(RATCHET_AMQP_URL="amqp://scorer:hunter2@rabbitmq:5672/"),
+        "secrets_stay_secret",
+    ),
+    Mistake(
+        "a Secret stands unencrypted in the stack's state",
+        lambda s: s.register("Secret", "scorer", secret=frozenset()),
+        "secrets_stay_secret",
+    ),
+    Mistake(
+        "nothing is denied by default",
+        lambda s: s.remove("NetworkPolicy", "default-deny"),
+        "nothing_is_allowed_by_default",
+    ),
+    Mistake(
+        "a NetworkPolicy for pods that do not exist",
+        lambda s: s.spec("NetworkPolicy", "scorer")["podSelector"].update(matchLabels={"app": "scorer"}),
+        "nothing_is_allowed_by_default",
+    ),
+    Mistake(
+        "a rule without a peer: anybody may come in",
+        lambda s: s.spec("NetworkPolicy", "judge")["ingress"][0].pop("from"),
+        "nothing_is_allowed_by_default",
+    ),
+    Mistake(
+        "the scorer may ask the judge, but the judge may not hear it",
+        lambda s: s.spec("NetworkPolicy", "judge")["ingress"].pop(0),
+        "flows_are_open_at_both_ends",
+    ),
+    Mistake(
+        "a flow at a port where nothing listens",
+        lambda s: s.spec("NetworkPolicy", "rabbitmq")["ingress"][0]["ports"][0].update(port=5673),
+        "flows_are_open_at_both_ends",
+    ),
+    Mistake(
+        "the judge's address has a port its Service does not have",
+        lambda s: s.get("ConfigMap", "scorer")["data"].update(RATCHET_SCORER_JUDGE_URL="http://judge:8080/v1"),
+        "addresses_can_be_reached",
+    ),
+    Mistake(
+        "the judge's address names a Service that is not there",
+        lambda s: s.get("ConfigMap", "scorer")["data"].update(RATCHET_SCORER_JUDGE_URL="http://vllm:8000/v1"),
+        "addresses_can_be_reached",
+    ),
+    Mistake(
+        "an agent is told another port than its vLLM's",
+        lambda s: s.get("ConfigMap", AGENT)["data"].update(RATCHET_AGENT_VLLM_URL="http://127.0.0.1:8001"),
+        "addresses_can_be_reached",
+    ),
+)
+
+
+def found_by(good: Mapping[str, Sequence[Manifest]]) -> dict[str, set[str]]:
+    """The checks that find each mistake, made alone in good manifests of its stack."""
+    verdicts = {}
+    for mistake in MISTAKES:
+        stack = Stack(good[mistake.stack])
+        mistake.make(stack)
+        verdicts[mistake.text] = {finding.check for finding in findings(stack.manifests)}
+    return verdicts
+
+
+def table(verdicts: Mapping[str, set[str]]) -> str:
+    """Markdown: a row for each mistake, with every check that finds it."""
+    lines = ["| # | mistake | found by |", "| --- | --- | --- |"]
+    lines += [
+        f"| {number} | {text} | {', '.join(f'`{check}`' for check in sorted(checks)) or 'nothing'} |"
+        for number, (text, checks) in enumerate(verdicts.items(), start=1)
+    ]
+    known = sum(bool(checks) for checks in verdicts.values())
+    alone = sum(VALID_ALONE in checks for checks in verdicts.values())
+    lines += ["", f"{len(verdicts)} mistakes, {known} of them found; a schema validator alone finds {alone}."]
+    return "\n".join(lines) + "\n"
+
+
+def stacks() -> Iterator[tuple[str, list[Manifest]]]:
+    for name in ("dev", "prod"):
+        yield name, manifests(record(name, stack_configuration(name)))
+
+
+def page_with_current_table(text: str, current: str) -> str:
+    return BLOCK.sub(lambda block: block[1] + current + block[2], text)
+
+
+if __name__ == "__main__":
+    current = table(found_by(dict(stacks())))
+    sys.stdout.write(current)
+    PAGE.write_text(page_with_current_table(PAGE.read_text("utf-8"), current), "utf-8")

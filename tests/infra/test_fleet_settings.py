@@ -1,0 +1,87 @@
+"""What the stacks tell the services is what the services can be told: variables, values, ports, queues, time-outs."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from infra.broker import CONSUMER_TIMEOUT_MS as BROKER_TIMEOUT_MS
+from infra.render.manifests import Manifest
+from services.agent.settings import AgentSettings
+from services.orchestrator.settings import OrchestratorSettings
+from services.scorer.settings import ScorerSettings
+from services.settings import FleetSettings
+from services.topology import CONSUMER_TIMEOUT_MS, fleet_topology
+from services.trainer.settings import TrainerSettings
+
+SETTINGS: dict[str, type[FleetSettings]] = {
+    "orchestrator": OrchestratorSettings,
+    "agent-small": AgentSettings,
+    "scorer": ScorerSettings,
+    "trainer": TrainerSettings,
+}
+TOLD_AHEAD = {"RATCHET_TRAINER_ONCE"}
+"""The trainer ends after one request where it is told so; told also to one that does not know the setting yet."""
+
+
+@pytest.fixture(params=["dev", "prod"])
+def stack(request: pytest.FixtureRequest) -> list[Manifest]:
+    found: list[Manifest] = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(params=SETTINGS)
+def service(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def told(stack: list[Manifest], service: str) -> dict[str, str]:
+    found = [manifest.content for manifest in stack if manifest.name == service]
+    data = [content.get("data", {}) | content.get("stringData", {}) for content in found]
+    return {name: value for part in data for name, value in part.items() if name.startswith("RATCHET_")}
+
+
+def test_every_variable_is_a_setting(stack: list[Manifest], service: str) -> None:
+    known = {f"RATCHET_{name.upper()}" for name in SETTINGS[service].model_fields}
+
+    variables = told(stack, service)
+
+    assert "RATCHET_AMQP_URL" in variables
+    assert variables.keys() - known - TOLD_AHEAD == set()
+
+
+def test_the_service_accepts_its_values(stack: list[Manifest], service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in told(stack, service).items():
+        monkeypatch.setenv(name, value)
+
+    settings = SETTINGS[service].read()
+
+    assert str(settings.logs_dir) == "/data/logs"
+    assert settings.amqp_url.get_secret_value().startswith(f"amqp://{service.partition('-')[0]}:")
+
+
+def test_every_queue_that_scales_something_is_one_of_the_fleet(prod: list[Manifest]) -> None:
+    triggers = [
+        trigger["metadata"]["queueName"]
+        for manifest in prod
+        if manifest.kind in ("ScaledObject", "ScaledJob")
+        for trigger in manifest.content["spec"]["triggers"]
+    ]
+
+    assert len(triggers) == 4
+    assert set(triggers) <= fleet_topology(("small",)).names
+
+
+def test_the_broker_waits_for_consumers_as_long_as_the_queues_say() -> None:
+    assert BROKER_TIMEOUT_MS == CONSUMER_TIMEOUT_MS
+
+
+def test_every_client_right_is_on_something_that_exists() -> None:
+    from infra.broker import CLIENT, USERS
+
+    topology = fleet_topology(("small",))
+    (client,) = (user for user in USERS if user.name == CLIENT)
+
+    assert [name for name in topology.names if re.search(client.read, name)] == ["results"]
+    assert [name for name in topology.names if re.search(client.write, name)] == []

@@ -1,0 +1,33 @@
+"""The checks bite: each mistake is found by the check that is for it, and every check has its mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from infra.checks import CHECKS
+from infra.render.manifests import Manifest
+from tests.infra.seeded_mistakes import MISTAKES, PAGE, Mistake, found_by, page_with_current_table, table
+
+
+@pytest.fixture(scope="module")
+def verdicts(prod: list[Manifest], dev: list[Manifest]) -> Mapping[str, set[str]]:
+    return found_by({"prod": prod, "dev": dev})
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.text)
+def test_a_mistake_is_found(mistake: Mistake, verdicts: Mapping[str, set[str]]) -> None:
+    assert mistake.found_by in verdicts[mistake.text]
+
+
+def test_every_check_has_its_mistake() -> None:
+    assert {check.__name__ for check in CHECKS} == {mistake.found_by for mistake in MISTAKES}
+
+
+def test_the_table_in_the_docs_is_current(verdicts: Mapping[str, set[str]]) -> None:
+    text = PAGE.read_text("utf-8")
+
+    current = page_with_current_table(text, table(verdicts))
+
+    assert current == text, "type `python -m tests.infra.seeded_mistakes`"

@@ -1,0 +1,35 @@
+"""A stack's configuration is refused as a whole, with the key at fault named, before anything is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pulumi
+import pytest
+
+from infra.render.recording import record, stack_configuration
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda fleet: fleet.update(autoscaler="keda"), "autoscaler: Extra inputs"),
+        (lambda fleet: fleet.update(autoscaling="cron"), "autoscaling: Input should be 'keda' or 'hpa'"),
+        (lambda fleet: fleet["images"].update(tag="latest"), "images.tag is `latest`"),
+        (lambda fleet: fleet.pop("judge"), "no judge is configured"),
+        (lambda fleet: fleet["agents"][0].update(minReplicas=0), "agents.0.minReplicas"),
+        (lambda fleet: fleet["agents"][0].update(maxReplicas=0), "agents.0.maxReplicas"),
+        (lambda fleet: fleet["agents"].append(dict(fleet["agents"][0])), "two agents have one id"),
+        (lambda fleet: fleet["broker"].update(nodes=2), "broker.nodes"),
+        (lambda fleet: fleet["agents"][0].update(id="Small Agent"), "agents.0.id"),
+    ],
+)
+def test_a_bad_configuration_is_refused_with_its_key(change: Callable[[dict[str, Any]], None], said: str) -> None:
+    configuration = stack_configuration("prod")
+    change(configuration["ratchet:fleet"])
+
+    with pytest.raises(pulumi.RunError, match=r"Pulumi\.prod\.yaml") as refused:
+        record("prod", configuration)
+
+    assert said in str(refused.value)

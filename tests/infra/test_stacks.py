@@ -1,0 +1,157 @@
+"""Both stacks as they would be deployed: no check finds anything, and what was promised is there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes_validate import SchemaNotFoundError, validate
+
+from infra.checks import findings
+from infra.checks.schema import CUSTOM, KUBERNETES
+from infra.render.manifests import Manifest, manifests
+from infra.render.recording import Recording, record, stack_configuration
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(params=["dev", "prod"])
+def stack(request: pytest.FixtureRequest) -> list[Manifest]:
+    found: list[Manifest] = request.getfixturevalue(request.param)
+    return found
+
+
+def one(found: list[Manifest], kind: str, name: str) -> dict[str, Any]:
+    return next(manifest.content for manifest in found if (manifest.kind, manifest.name) == (kind, name))
+
+
+def names(found: list[Manifest], kind: str) -> set[str]:
+    return {manifest.name for manifest in found if manifest.kind == kind}
+
+
+def test_no_check_finds_anything(stack: list[Manifest]) -> None:
+    assert [str(finding) for finding in findings(stack)] == []
+
+
+def test_kubernetes_validate_itself_accepts_one_of_each_kind(dev: list[Manifest], prod: list[Manifest]) -> None:
+    """The check `valid_alone` uses its schemas, on every manifest, but not its slow reading of them."""
+    kinds = {manifest.kind: manifest for manifest in (*dev, *prod)}
+    unknown = []
+    for manifest in kinds.values():
+        try:
+            validate(manifest.content, KUBERNETES, strict=True)
+        except SchemaNotFoundError:
+            unknown.append(manifest)
+
+    assert len(unknown) < len(kinds) / 2
+    assert all(manifest.content["apiVersion"].startswith(CUSTOM) for manifest in unknown)
+
+
+def test_the_command_writes_what_was_recorded(prod: list[Manifest], tmp_path: Path) -> None:
+    (tmp_path / "left-over.yaml").write_text("of: an earlier time")
+
+    run = subprocess.run(
+        [sys.executable, "-m", "infra.render", "--stack", "prod", "--out", tmp_path],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert run.returncode == 0, run.stdout + run.stderr
+    written = [yaml.safe_load(path.read_text()) for path in tmp_path.glob("*.yaml")]
+    key = lambda content: (content["kind"], content["metadata"]["name"])  # noqa: E731
+    assert sorted(written, key=key) == sorted((manifest.content for manifest in prod), key=key)
+    assert "client_amqp_url: [secret]" in run.stdout
+
+
+def test_a_person_is_told_the_addresses(prod_recording: Recording) -> None:
+    assert prod_recording.outputs["amqp"] == "amqp://rabbitmq.ratchet.svc.cluster.local:5672/"
+    assert prod_recording.outputs["judge"] == "http://judge.ratchet.svc.cluster.local:8000/v1"
+    assert "port-forward service/rabbitmq 15672" in prod_recording.outputs["management"]
+    assert prod_recording.outputs["client_amqp_url"] == "[secret]"
+
+
+def test_with_keda_queues_scale_and_a_gpu_is_held_only_while_one_trains(prod: list[Manifest]) -> None:
+    assert names(prod, "ScaledObject") == {"agent-small", "scorer"}
+    assert names(prod, "HorizontalPodAutoscaler") == set()
+    assert "trainer" not in names(prod, "Deployment")
+    job = one(prod, "ScaledJob", "trainer")["spec"]
+    assert job["minReplicaCount"] == 0
+    assert job["jobTargetRef"]["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert one(prod, "ScaledObject", "scorer")["spec"]["minReplicaCount"] == 0
+
+
+def test_without_keda_cpu_scales_and_the_trainer_stays(dev: list[Manifest]) -> None:
+    assert names(dev, "HorizontalPodAutoscaler") == {"agent-small", "scorer"}
+    assert names(dev, "ScaledObject") | names(dev, "ScaledJob") | names(dev, "TriggerAuthentication") == set()
+    assert "trainer" in names(dev, "Deployment")
+    assert "RATCHET_TRAINER_ONCE" not in one(dev, "ConfigMap", "trainer")["data"]
+
+
+def test_an_agent_with_vllm_has_a_server_of_its_own_that_outlives_it(prod: list[Manifest]) -> None:
+    pod = one(prod, "Deployment", "agent-small")["spec"]["template"]["spec"]
+
+    (server,) = pod["initContainers"]
+
+    assert server["restartPolicy"] == "Always"
+    assert "--enable-lora" in server["args"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in server["volumeMounts"]}
+    assert mounts["adapters"] == one(prod, "ConfigMap", "agent-small")["data"]["RATCHET_ADAPTERS_DIR"]
+
+
+def test_three_brokers_find_each_other_and_one_alone_does_not_look(prod: list[Manifest], dev: list[Manifest]) -> None:
+    assert "k8s" in one(prod, "ConfigMap", "rabbitmq-files")["data"]["20-fleet.conf"]
+    assert "cluster_formation" not in one(dev, "ConfigMap", "rabbitmq-files")["data"]["20-fleet.conf"]
+    assert one(prod, "StatefulSet", "rabbitmq")["spec"]["replicas"] == 3
+
+
+def test_who_only_reads_a_claim_cannot_write_it(prod: list[Manifest]) -> None:
+    def writable(pod: Mapping[str, Any]) -> set[str]:
+        mounts = pod["containers"][0]["volumeMounts"]
+        return {mount["name"] for mount in mounts if not mount.get("readOnly")} - {"temporary"}
+
+    pods = {
+        "orchestrator": one(prod, "Deployment", "orchestrator")["spec"]["template"]["spec"],
+        "agent": one(prod, "Deployment", "agent-small")["spec"]["template"]["spec"],
+        "trainer": one(prod, "ScaledJob", "trainer")["spec"]["jobTargetRef"]["template"]["spec"],
+    }
+
+    assert {name: writable(pod) for name, pod in pods.items()} == {
+        "orchestrator": {"logs", "adapters"},
+        "agent": {"models"},
+        "trainer": {"adapters", "models"},
+    }
+
+
+def test_a_change_of_configuration_replaces_the_pods_and_nothing_else_does(dev: list[Manifest]) -> None:
+    configuration = stack_configuration("dev")
+    configuration["ratchet:fleet"]["scorer"]["strategy"] = "verifier:exact"
+
+    changed = manifests(record("dev", configuration))
+
+    def hashes(found: list[Manifest]) -> dict[str, str]:
+        return {
+            manifest.name: manifest.content["spec"]["template"]["metadata"]["annotations"]["ratchet/configuration"]
+            for manifest in found
+            if manifest.kind in ("Deployment", "StatefulSet")
+        }
+
+    assert {name for name, value in hashes(changed).items() if hashes(dev)[name] != value} == {"scorer"}
+
+
+def test_a_second_agent_is_one_more_entry() -> None:
+    configuration = stack_configuration("prod")
+    configuration["ratchet:fleet"]["agents"].append({"id": "coder", "engine": "echo", "maxReplicas": 3})
+
+    found = manifests(record("prod", configuration))
+
+    assert [str(finding) for finding in findings(found)] == []
+    triggers = one(found, "ScaledObject", "agent-coder")["spec"]["triggers"]
+    assert [trigger["metadata"]["queueName"] for trigger in triggers] == ["work.coder", "work.coder.high"]
+    assert one(found, "ConfigMap", "orchestrator")["data"]["RATCHET_AGENTS"] == "small,coder"
