@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,6 +49,7 @@ def demo(
     from services.cli.exit_codes import ExitCode
     from services.cli.fleet_options import FleetOptions
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its fleet is stopped then, as with Ctrl-C
     options = FleetOptions(agents=(AGENT,), port_base=port_base, amqp_port=amqp_port)
     held_out = HeldOutPlan(tasks, samples, seed, timeout)
     plan = LoopPlan(turns, groups, no_turn_after, patience_s=timeout, seed=seed)
