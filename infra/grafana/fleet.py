@@ -17,7 +17,7 @@ def fleet() -> Dashboard:
     _work(dashboard)
     _processes(dashboard)
     return dashboard.with_row(Row("Logs")).with_panel(
-        log_lines("Warnings and errors", "Of all services.", '{fleet="ratchet"} | json | level=~"WARNING|ERROR"')
+        log_lines("Warnings and errors", "Of all services.", '{fleet="ratchet", level=~"WARNING|ERROR"}')
     )
 
 
