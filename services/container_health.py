@@ -1,7 +1,7 @@
 """The health check of an image: `python -m services.container_health [healthz|readyz]`, exit code 0 where all is well.
 
-`healthz`, the default: the process turns. `readyz`: it can do its work. A container of the command line has no server
-and is well. Imports nothing of ours: it runs every few seconds.
+`healthz`, the default: the process turns. `readyz`: it can do its work. A container of the command line
+has no server and is well. Imports nothing of ours: it runs every few seconds.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import urllib.request
 from urllib.error import URLError
 
 TIMEOUT_S = 4.0
+PORTS = {"orchestrator": 8700, "agent": 8710, "scorer": 8750, "trainer": 8760}
+"""Of the services' HTTP servers where no setting names another."""
 
 
 def complaint(url: str) -> str | None:
@@ -25,9 +27,9 @@ def complaint(url: str) -> str | None:
 
 def main(page: str = "healthz") -> str | None:
     service = os.environ.get("SERVICE", "")
-    if service == "cli":
+    if service not in PORTS:
         return None
-    port = os.environ.get(f"RATCHET_{service.upper()}_HTTP_PORT", "8080")
+    port = os.environ.get(f"RATCHET_{service.upper()}_HTTP_PORT", PORTS[service])
     return complaint(f"http://127.0.0.1:{port}/{page}")
 
 
