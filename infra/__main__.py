@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import pulumi
 
 from infra import broker, fleet, network, vllm
+from infra.broker_users import CLIENT, OPERATOR
 from infra.foundation import Foundation
 from infra.monitoring import monitoring
 from infra.scaler_access import scaler_access
@@ -22,22 +23,23 @@ foundation = Foundation(settings)
 accounts = broker.Accounts(settings, foundation.namespace)
 
 rabbitmq = Workload(broker.rabbitmq(settings, accounts), foundation)
+queues = Workload(fleet.queues(settings, accounts), foundation, after=[rabbitmq])
 models = [Workload(fleet.small_models(settings), foundation)] if settings.make_small_models else []
 judge = [Workload(vllm.judge(settings.judge, settings), foundation)] if settings.judge else []
-orchestrator = Workload(fleet.orchestrator(settings, accounts), foundation, after=[rabbitmq])
-scorer = Workload(fleet.scorer(settings, accounts), foundation, after=[rabbitmq])
+orchestrator = Workload(fleet.orchestrator(settings, accounts), foundation, after=[queues])
+scorer = Workload(fleet.scorer(settings, accounts), foundation, after=[queues])
 agents = [
-    Workload(fleet.agent(agent, settings, accounts), foundation, after=[rabbitmq, *models]) for agent in settings.agents
+    Workload(fleet.agent(agent, settings, accounts), foundation, after=[queues, *models]) for agent in settings.agents
 ]
-trainer = Workload(fleet.trainer(settings, accounts), foundation, after=[rabbitmq, *models])
+trainer = Workload(fleet.trainer(settings, accounts), foundation, after=[queues, *models])
 
 scaler_access(foundation, accounts)
 monitoring(foundation)
 
 pulumi.export("namespace", foundation.namespace)
 pulumi.export("amqp", pulumi.Output.concat("amqp://", rabbitmq.address, ":5672/"))
-pulumi.export("client_amqp_url", accounts.amqp_url(broker.CLIENT))
-pulumi.export("operator_password", accounts.password(broker.OPERATOR))
+pulumi.export("client_amqp_url", accounts.amqp_url(CLIENT))
+pulumi.export("operator_password", accounts.password(OPERATOR))
 pulumi.export(
     "management",
     pulumi.Output.concat(

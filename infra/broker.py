@@ -1,7 +1,7 @@
 """RabbitMQ: a StatefulSet whose nodes find each other by their ordinals, and whose users are made with it.
 
-Each process has a user of its own. Passwords are random, kept in the stack's encrypted state, and known to the broker
-as salted hashes only. The queues are not declared here: the fleet declares them from its own table.
+Passwords are random, kept in the stack's encrypted state, and known to the broker as salted hashes only. The queues are
+not declared here: a job of the fleet's own does that, from its table.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pulumi
 from pulumi_random import RandomPassword
 
 from infra import probes
+from infra.broker_users import User, users
 from infra.network import AMQP, BROKER_METRICS, CLUSTERING, EPMD, MANAGEMENT
 from infra.process import Files, Kind, Mount, OwnDisk, Port, Process, Program, Role, Scale, Scratch
 from infra.settings import StackSettings
 
 NAME = "rabbitmq"
+VHOST = "/"
 RABBITMQ_USER = 999
 """Of the official image."""
 HOME = "/var/lib/rabbitmq"
@@ -31,38 +32,15 @@ CONSUMER_TIMEOUT_MS = 6 * 3600 * 1000
 """As long as a training may take to acknowledge."""
 
 
-@dataclass(frozen=True, slots=True)
-class User:
-    """What it may configure, write and read: regular expressions over names of queues and exchanges."""
-
-    name: str
-    configure: str
-    write: str
-    read: str
-    tags: tuple[str, ...] = ()
-
-
-SERVICES = ("orchestrator", "agent", "scorer", "trainer")
-CLIENT, OPERATOR, SCALER = "client", "operator", "keda"
-OWN_QUEUES = r"amq\.gen.*"
-USERS = (
-    # A service declares the fleet's topology when it connects, and binds what it declares.
-    *(User(name, ".*", ".*", ".*") for name in SERVICES),
-    # Whoever brings tasks: they publish to `ratchet` and read `results`, or a queue of their own.
-    User(CLIENT, f"^{OWN_QUEUES}$", f"^(ratchet|{OWN_QUEUES})$", f"^(results|{OWN_QUEUES})$"),
-    User(OPERATOR, ".*", ".*", ".*", ("administrator",)),
-    User(SCALER, "^$", "^$", "^$", ("monitoring",)),
-)
-
-
 class Accounts:
     """A password for each user, and the URLs made of them."""
 
     def __init__(self, settings: StackSettings, namespace: pulumi.Output[str]) -> None:
+        self._users = users(agent.id for agent in settings.agents)
         keepers = {"rotation": settings.broker.rotation}
         self._passwords = {
             user.name: RandomPassword(f"broker-{user.name}", length=32, special=False, keepers=keepers).result
-            for user in USERS
+            for user in self._users
         }
         self._host = pulumi.Output.concat(NAME, ".", namespace, ".svc.cluster.local")
         self.cookie = RandomPassword("broker-cookie", length=48, special=False).result
@@ -81,8 +59,9 @@ class Accounts:
 
     def definitions(self) -> pulumi.Output[str]:
         """What the broker imports at each start: users and permissions. A new password takes a restart."""
-        secrets = {name: pulumi.Output.secret(password) for name, password in self._passwords.items()}
-        return pulumi.Output.all(**secrets).apply(definitions)
+        everybody = self._users
+        passwords = pulumi.Output.all(*(self.password(user.name) for user in everybody))
+        return passwords.apply(lambda given: definitions(dict(zip(everybody, given, strict=True))))
 
 
 def salt_of(user: str, password: str) -> bytes:
@@ -95,21 +74,26 @@ def password_hash(password: str, salt: bytes) -> str:
     return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
 
 
-def definitions(passwords: Mapping[str, str]) -> str:
+def definitions(passwords: Mapping[User, str]) -> str:
     document: dict[str, Any] = {
-        "vhosts": [{"name": "/"}],
+        "vhosts": [{"name": VHOST}],
         "users": [
             {
                 "name": user.name,
-                "password_hash": password_hash(passwords[user.name], salt_of(user.name, passwords[user.name])),
+                "password_hash": password_hash(password, salt_of(user.name, password)),
                 "hashing_algorithm": "rabbit_password_hashing_sha256",
                 "tags": list(user.tags),
             }
-            for user in USERS
+            for user, password in passwords.items()
         ],
         "permissions": [
-            {"user": user.name, "vhost": "/", "configure": user.configure, "write": user.write, "read": user.read}
-            for user in USERS
+            {"user": user.name, "vhost": VHOST, "configure": user.configure, "write": user.write, "read": user.read}
+            for user in passwords
+        ],
+        "topic_permissions": [
+            {"user": user.name, "vhost": VHOST, "exchange": topic.exchange, "write": topic.write, "read": topic.read}
+            for user in passwords
+            for topic in user.topics
         ],
     }
     return json.dumps(document, indent=1)

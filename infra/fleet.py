@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from infra import probes
 from infra.broker import Accounts
+from infra.broker_users import SETUP, work_queues
 from infra.foundation import ADAPTERS, LOGS, MODELS
 from infra.process import Backlog, Claim, Kind, Mount, Port, Process, Program, Role, Scale
 from infra.settings import Agent, Autoscaling, Resources, StackSettings
@@ -60,7 +61,7 @@ def agent(wanted: Agent, settings: StackSettings, accounts: Accounts) -> Process
             scale=Scale(
                 wanted.min_replicas,
                 wanted.max_replicas,
-                Backlog((f"work.{wanted.id}", f"work.{wanted.id}.high"), wanted.tasks_per_replica),
+                Backlog(work_queues(wanted.id), wanted.tasks_per_replica),
                 by_cpu=not on_gpu,
             ),
             drain_s=wanted.generation_timeout_s + DRAIN_S,
@@ -133,6 +134,27 @@ def trainer(settings: StackSettings, accounts: Accounts) -> Process:
     )
 
 
+def queues(settings: StackSettings, accounts: Accounts) -> Process:
+    """Declares the queues, before anybody needs them; no other user may. Runs again when the agents change."""
+    return Process(
+        name="queues",
+        role=Role.SETUP,
+        kind=Kind.ONCE,
+        main=Program(
+            name="setup",
+            image=_image("cli", settings),
+            resources=Resources(cpu="100m", memory="256Mi"),
+            args=("broker", "setup", "--timeout", "300"),
+        ),
+        environment={"RATCHET_AGENTS": _agents(settings)},
+        secrets={"RATCHET_AMQP_URL": accounts.amqp_url(SETUP)},
+        drain_s=1,
+        scale=Scale(1, 1),
+        metrics=None,
+        deadline_s=600,
+    )
+
+
 def small_models(settings: StackSettings) -> Process:
     """Makes the demonstration's models, once, into the models claim."""
     return Process(
@@ -154,6 +176,10 @@ def small_models(settings: StackSettings) -> Process:
     )
 
 
+def _agents(settings: StackSettings) -> str:
+    return ",".join(agent.id for agent in settings.agents)
+
+
 def _process(
     name: str,
     role: Role,
@@ -172,7 +198,8 @@ def _process(
     (port,) = main.ports
     shared = {
         f"RATCHET_{main.name.upper()}_HTTP_PORT": str(port.number),
-        "RATCHET_AGENTS": ",".join(agent.id for agent in settings.agents),
+        "RATCHET_AGENTS": _agents(settings),
+        "RATCHET_DECLARE_TOPOLOGY": "false",
         "RATCHET_HTTP_HOST": "0.0.0.0",
         "RATCHET_LOGS_DIR": LOGS_AT,
         "RATCHET_ADAPTERS_DIR": ADAPTERS_AT,
@@ -188,7 +215,7 @@ def _process(
         main=main,
         kind=kind,
         environment=shared | environment,
-        secrets={"RATCHET_AMQP_URL": accounts.amqp_url(role.value)},
+        secrets={"RATCHET_AMQP_URL": accounts.amqp_url(name)},
         scale=scale,
         drain_s=drain_s,
         surge=surge,

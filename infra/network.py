@@ -42,6 +42,7 @@ FLOWS = (
     Flow(Role.AGENT, Role.BROKER, AMQP),
     Flow(Role.SCORER, Role.BROKER, AMQP),
     Flow(Role.TRAINER, Role.BROKER, AMQP),
+    Flow(Role.SETUP, Role.BROKER, AMQP),
     Flow(Role.SCORER, Role.JUDGE, VLLM),
     Flow(Role.BROKER, Role.BROKER, EPMD),
     Flow(Role.BROKER, Role.BROKER, CLUSTERING),

@@ -28,6 +28,7 @@ class Role(StrEnum):
     TRAINER = "trainer"
     JUDGE = "judge"
     MODELS = "models"
+    SETUP = "setup"
 
 
 class Kind(StrEnum):

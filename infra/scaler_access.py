@@ -6,7 +6,8 @@ from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.core.v1 import Secret
 
 from infra.autoscaling import BROKER_ACCESS, KEDA
-from infra.broker import SCALER, Accounts
+from infra.broker import Accounts
+from infra.broker_users import SCALER
 from infra.foundation import Foundation
 from infra.settings import Autoscaling
 

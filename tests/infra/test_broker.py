@@ -1,19 +1,74 @@
-"""The broker's users: made from the definitions, and able to do what they are for and nothing else."""
+"""The broker's users: those of the fleet's own table, made from definitions that a real node takes."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pika
 import pytest
 from pika.exceptions import ChannelClosedByBroker, ProbableAccessDeniedError, ProbableAuthenticationError
 
-from infra.broker import CLIENT, SCALER, USERS, definitions, password_hash
+from infra.broker import definitions, password_hash
+from infra.broker_users import CLIENT, SCALER, User, users
 from services.cli.broker import LocalBroker
+from services.cli.broker_accounts import Account, accounts
+from services.topology import (
+    BROADCAST_EXCHANGE,
+    DEAD_EXCHANGE,
+    EXCHANGE,
+    LISTENER,
+    UNROUTABLE_EXCHANGE,
+    fleet_topology,
+)
 
-PASSWORDS = {user.name: f"password-of-{user.name}" for user in USERS}
+AGENTS = ("small", "coder-2")
+PASSWORDS = {user: f"password-of-{user.name}" for user in users(AGENTS)}
+TOPOLOGY = fleet_topology(AGENTS)
+RUNGS = tuple(rung.name for rung in TOPOLOGY.rungs)
+EXCHANGES = (EXCHANGE, BROADCAST_EXCHANGE, DEAD_EXCHANGE, UNROUTABLE_EXCHANGE, *RUNGS, "amq.default", "amq.topic")
+NAMES = (*TOPOLOGY.names, *EXCHANGES, f"{LISTENER}1", "reply.1", "amq.gen-1", "tasks2", "other", "events.small")
+
+
+def rights(user: User | Account) -> set[tuple[str, ...]]:
+    """All that a user may do to whatever has a name, and with every routing key."""
+    names = {
+        (right, name)
+        for right, name in itertools.product(("configure", "write", "read"), NAMES)
+        if re.search(getattr(user, right), name)
+    }
+    keys = {
+        (topic.exchange, right, key)
+        for topic in user.topics
+        for right, key in itertools.product(("write", "read"), (*NAMES, "events.coder-2"))
+        if re.search(getattr(topic, right), key)
+    }
+    return names | keys
+
+
+def test_each_user_may_what_the_fleet_says_and_only_the_scaler_is_more() -> None:
+    ours = {user.name: user for user in users(AGENTS)}
+    fleet = {account.name: account for account in accounts(TOPOLOGY, AGENTS)}
+
+    assert ours.keys() - fleet.keys() == {SCALER}
+    assert {name: rights(ours[name]) for name in fleet} == {name: rights(account) for name, account in fleet.items()}
+    assert {name: ours[name].tags for name in fleet} == {name: account.tags for name, account in fleet.items()}
+    assert rights(ours[SCALER]) == set()
+
+
+def test_every_topic_exchange_a_user_writes_to_has_its_keys_said() -> None:
+    """RabbitMQ takes a missing pattern for leave to use any key."""
+    silent = [
+        (user.name, exchange)
+        for user in users(AGENTS)
+        if user.name != "setup"
+        for exchange in (EXCHANGE, BROADCAST_EXCHANGE, *RUNGS)
+        if re.search(user.write, exchange) and exchange not in {topic.exchange for topic in user.topics}
+    ]
+
+    assert silent == []
 
 
 def test_a_password_is_hashed_as_the_broker_hashes_it() -> None:
@@ -25,17 +80,15 @@ def test_no_password_stands_in_the_definitions() -> None:
     document = definitions(PASSWORDS)
 
     assert [password for password in PASSWORDS.values() if password in document] == []
-    assert {user["name"] for user in json.loads(document)["users"]} == set(PASSWORDS)
+    assert {user["name"] for user in json.loads(document)["users"]} == {user.name for user in PASSWORDS}
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
     """A node that has imported the definitions."""
-    folder = tmp_path_factory.mktemp("definitions")
-    path = folder / "definitions.json"
+    path = tmp_path_factory.mktemp("definitions") / "definitions.json"
     path.write_text(definitions(PASSWORDS))
-    node_folder: Path = tmp_path_factory.mktemp("node")
-    broker = LocalBroker.on_free_ports(node_folder)
+    broker = LocalBroker.on_free_ports(tmp_path_factory.mktemp("node"))
     node = broker.start()
     try:
         broker.wait_until_ready(node)
@@ -45,58 +98,45 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
         broker.stop(node)
 
 
-def connect(broker: LocalBroker, user: str, password: str | None = None) -> pika.BlockingConnection:
+def connect(broker: LocalBroker, name: str, password: str) -> pika.BlockingConnection:
     parameters = pika.URLParameters(broker.url)
-    parameters.credentials = pika.PlainCredentials(user, password or PASSWORDS[user])
+    parameters.credentials = pika.PlainCredentials(name, password)
     return pika.BlockingConnection(parameters)
 
 
 @pytest.mark.broker
-def test_every_user_gets_in_with_its_password_only(broker: LocalBroker) -> None:
-    for user in USERS:
-        connect(broker, user.name).close()
+def test_a_node_takes_the_definitions(broker: LocalBroker) -> None:
+    for user, password in PASSWORDS.items():
+        connect(broker, user.name, password).close()
 
     with pytest.raises((ProbableAuthenticationError, ProbableAccessDeniedError)):
         connect(broker, CLIENT, "guessed")
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("user", [CLIENT, SCALER])
-def test_who_is_not_a_service_can_neither_read_tasks_nor_make_queues(broker: LocalBroker, user: str) -> None:
-    owner = connect(broker, "orchestrator")
-    owner.channel().queue_declare("tasks", durable=True)
-
-    for attempt in (
-        lambda channel: channel.basic_get("tasks"),
-        lambda channel: channel.queue_purge("tasks"),
-        lambda channel: channel.queue_declare("mine", durable=True),
-    ):
-        connection = connect(broker, user)
-        with pytest.raises(ChannelClosedByBroker, match=r"403|ACCESS_REFUSED"):
-            attempt(connection.channel())
-        connection.close()
-    owner.close()
-
-
-@pytest.mark.broker
-def test_a_client_publishes_tasks_and_reads_the_answers(broker: LocalBroker) -> None:
-    owner = connect(broker, "orchestrator")
-    channel = owner.channel()
-    channel.exchange_declare("ratchet", "topic", durable=True)
-    for queue in ("tasks", "results"):
-        channel.queue_declare(queue, durable=True)
-        channel.queue_bind(queue, "ratchet", queue)
-    client = connect(broker, CLIENT)
+def test_and_keeps_to_them(broker: LocalBroker) -> None:
+    (setup, client, scorer) = (
+        connect(broker, user.name, PASSWORDS[user])
+        for name in ("setup", CLIENT, "scorer")
+        for user in PASSWORDS
+        if user.name == name
+    )
+    declaring = setup.channel()
+    declaring.exchange_declare(EXCHANGE, "topic", durable=True)
+    declaring.queue_declare("tasks", durable=True)
+    declaring.queue_bind("tasks", EXCHANGE, "tasks")
     asking = client.channel()
     asking.confirm_delivery()
 
-    own = asking.queue_declare("", exclusive=True).method.queue
-    asking.basic_publish("ratchet", "tasks", b"a task", mandatory=True)
-    channel.basic_publish("ratchet", "results", b"an answer")
-    channel.basic_publish("", own, b"a reply")
+    asking.basic_publish(EXCHANGE, "tasks", b"a task", mandatory=True)
 
-    assert next(asking.consume("results", inactivity_timeout=5))[2] == b"an answer"
-    asking.cancel()
-    assert next(asking.consume(own, inactivity_timeout=5))[2] == b"a reply"
-    client.close()
-    owner.close()
+    assert declaring.basic_get("tasks")[2] == b"a task"
+    for attempt in (
+        lambda: client.channel().basic_get("tasks"),
+        lambda: client.channel().queue_declare("mine", durable=True),
+        lambda: scorer.channel().queue_purge("tasks"),
+    ):
+        with pytest.raises(ChannelClosedByBroker, match="ACCESS_REFUSED"):
+            attempt()
+    for connection in (setup, client, scorer):
+        connection.close()

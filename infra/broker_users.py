@@ -1,0 +1,106 @@
+"""The broker's users and what each may do: the least it needs. Pure.
+
+RabbitMQ asks twice: for patterns over the names of what a user configures, writes to and reads from, and, on a topic
+exchange, for patterns over routing keys. A test holds this table to the fleet's own, which compose uses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+EXCHANGE, BROADCAST, BY_NAME = "ratchet", "ratchet.broadcast", "amq.default"
+"""Where services publish; where they speak to whoever listens; and, for answers, any queue by its name."""
+RUNGS = ("retry.5s", "retry.30s", "retry.5m")
+LISTENERS = r"^ratchet\.listener\."
+OWN_QUEUES = r"^(reply\.|amq\.gen)"
+NOTHING, EVERYTHING = "^$", ".*"
+SETUP, CLIENT, OPERATOR, SCALER = "setup", "client", "operator", "keda"
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """Routing keys a user may publish with, and bind with, on a topic exchange."""
+
+    exchange: str
+    write: str
+    read: str = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Patterns of the names of queues and exchanges. `tags` open the management interface."""
+
+    name: str
+    configure: str = NOTHING
+    write: str = NOTHING
+    read: str = NOTHING
+    topics: tuple[Topic, ...] = ()
+    tags: tuple[str, ...] = ()
+
+
+def users(agents: Iterable[str]) -> tuple[User, ...]:
+    """`setup` declares the queues; then a user for each process, for clients, for people, and for KEDA, which looks."""
+    agents = tuple(agents)
+    return (
+        User(SETUP, EVERYTHING, EVERYTHING, EVERYTHING),
+        _orchestrator(agents),
+        *(_agent(agent) for agent in agents),
+        _worker("scorer", reads=("responses",), publishes=("responses.draft", "rewards")),
+        _worker("trainer", reads=("training",), publishes=("adapters",)),
+        User(CLIENT, OWN_QUEUES, exactly(EXCHANGE), f"{OWN_QUEUES}|{exactly('results')}", (_to("tasks"),)),
+        User(
+            OPERATOR,
+            write=exactly(EXCHANGE, BY_NAME),
+            read=exactly("dead-letters", "unroutable"),
+            topics=(_to("training"),),
+            tags=("monitoring",),
+        ),
+        User(SCALER, tags=("monitoring",)),
+    )
+
+
+def exactly(*names: str) -> str:
+    return f"^({'|'.join(map(re.escape, names))})$"
+
+
+def work_queues(agent: str) -> tuple[str, str]:
+    return f"work.{agent}", f"work.{agent}.high"
+
+
+def _to(*queues: str) -> Topic:
+    return Topic(EXCHANGE, exactly(*queues))
+
+
+def _worker(name: str, *, reads: tuple[str, ...], publishes: tuple[str, ...]) -> User:
+    """What failed goes up the retry ladder under the name of the queue it came from, and at last to `dead-letters`."""
+    ladder = tuple(Topic(rung, exactly(*reads)) for rung in RUNGS)
+    topics = (_to(*publishes, "dead-letters"), *ladder)
+    return User(name, write=exactly(EXCHANGE, *RUNGS), read=exactly(*reads), topics=topics)
+
+
+def _orchestrator(agents: tuple[str, ...]) -> User:
+    work = tuple(queue for agent in agents for queue in work_queues(agent))
+    own = _worker(
+        "orchestrator",
+        reads=("tasks", "responses.draft", "rewards", "adapters", "adapters.reports"),
+        publishes=(*work, "responses", "results", "training"),
+    )
+    events = Topic(BROADCAST, r"^events\.")
+    return User(
+        own.name, write=f"{own.write}|{exactly(BROADCAST, BY_NAME)}", read=own.read, topics=(*own.topics, events)
+    )
+
+
+def _agent(agent: str) -> User:
+    """It hears its events, and copies of the rewards, through queues of its own."""
+    own = _worker(f"agent-{agent}", reads=work_queues(agent), publishes=("responses", "adapters.reports"))
+    heard = Topic(BROADCAST, NOTHING, exactly(f"events.{agent}", "rewards"))
+    return User(
+        own.name,
+        configure=LISTENERS,
+        write=f"{own.write}|{LISTENERS}",
+        read=f"{own.read}|{exactly(BROADCAST)}|{LISTENERS}",
+        topics=(*own.topics, heard),
+    )
