@@ -122,6 +122,6 @@ def _say_next(place: DemoPlace, *, stays: bool) -> None:
     say(f"\nThe report page: {place.report}")
     say(f"To look closer:  . {place.settings_file}    then  ratchet adapters list    ratchet experiment show")
     if stays:
-        say('The fleet is still up:  ratchet submit "sort: gbaec"    ratchet watch    ratchet down')
+        say('The fleet is still up; there:  ratchet submit "sort: gbaec"    ratchet watch    ratchet down')
     else:
         say('The fleet is down again. A fleet of your own:  ratchet up    ratchet submit "sort: gbaec"')
