@@ -26,17 +26,11 @@ class Answers:
         """To `results`, to the origin, and to those who waited. Returns when all are confirmed. Raises BusError."""
         message_id = derived_id(task_id, "result")
         origins = {origin, *(Origin(*waiter) for waiter in self._ledger.index.waiters(task_id))}
-        replies = (self._reply(result, message_id, other) for other in origins)
-        await asyncio.gather(
-            self._bus.publish(
-                RESULTS,
-                result,
-                type=Result.TYPE,
-                message_id=message_id,
-                correlation_id=origin.correlation_id,
-            ),
-            *replies,
+        replies = [self._reply(result, message_id, other) for other in origins if other.reply_to is not None]
+        publish = self._bus.publish(
+            RESULTS, result, type=Result.TYPE, message_id=message_id, correlation_id=origin.correlation_id
         )
+        await (asyncio.gather(publish, *replies) if replies else publish)
         if len(origins) > 1:
             self._ledger.index.forget_waiters(task_id)
 
@@ -47,10 +41,8 @@ class Answers:
             await self._reply(result, derived_id(task_id[:200], "refused"), origin)
 
     async def _reply(self, result: bytes, message_id: str, origin: Origin) -> None:
-        if origin.reply_to is None:
-            return
         arrived = await self._bus.reply(
-            origin.reply_to,
+            origin.reply_to or "",
             result,
             type=Result.TYPE,
             message_id=message_id,
