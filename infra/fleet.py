@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import StrEnum
 
 from infra import probes
 from infra.broker import Accounts
@@ -16,13 +17,22 @@ DRAIN_S = 60
 """For what handles a message in seconds."""
 LOGS_AT, ADAPTERS_AT, MODELS_AT = "/data/logs", "/data/adapters", "/models"
 HUB_CACHE = "/models/hub"
+CUDA = "-cuda"
+"""Of an image's name, where torch is built for GPUs."""
+
+
+class Access(StrEnum):
+    READ = "read"
+    WRITE = "write"
 
 
 def orchestrator(settings: StackSettings, accounts: Accounts) -> Process:
     """One leads and one stands by. A standby counts as ready (its /readyz is false): it is what an update replaces
     first, and what a drained node leaves the work to. Never scaled: the lock on the logs lets one work.
     """
-    main = _service("orchestrator", 8700, settings, settings.orchestrator.resources, logs=True, adapters=True)
+    main = _service(
+        "orchestrator", 8700, settings, settings.orchestrator.resources, logs=Access.WRITE, adapters=Access.WRITE
+    )
     return _process(
         "orchestrator",
         Role.ORCHESTRATOR,
@@ -38,7 +48,8 @@ def orchestrator(settings: StackSettings, accounts: Accounts) -> Process:
 
 def agent(wanted: Agent, settings: StackSettings, accounts: Accounts) -> Process:
     """With vLLM: a server for each replica, since the list of loaded adapters is a server's own."""
-    on_gpu = wanted.engine == "vllm"
+    with_vllm = wanted.engine == "vllm"
+    on_gpu = with_vllm or wanted.resources.gpus > 0
     environment = {
         "RATCHET_AGENT_ID": wanted.id,
         "RATCHET_AGENT_ENGINE": wanted.engine,
@@ -47,9 +58,17 @@ def agent(wanted: Agent, settings: StackSettings, accounts: Accounts) -> Process
         "RATCHET_AGENT_PREFETCH": str(wanted.tasks_per_replica),
         "RATCHET_AGENT_GENERATION_TIMEOUT_S": str(wanted.generation_timeout_s),
     }
-    if on_gpu:
+    if with_vllm:
         environment |= {"RATCHET_AGENT_VLLM_URL": URL_BESIDE, "RATCHET_AGENT_TOKENIZER": wanted.model}
-    main = _service("agent", 8710, settings, wanted.resources, adapters="read", models="write" if on_gpu else "read")
+    main = _service(
+        "agent",
+        8710,
+        settings,
+        wanted.resources,
+        variant=CUDA if wanted.resources.gpus else "",
+        adapters=Access.READ,
+        models=_models_access(settings),
+    )
     return replace(
         _process(
             f"agent-{wanted.id}",
@@ -67,7 +86,7 @@ def agent(wanted: Agent, settings: StackSettings, accounts: Accounts) -> Process
             drain_s=wanted.generation_timeout_s + DRAIN_S,
             surge=not on_gpu,
         ),
-        beside=_lora_server(wanted, settings, main) if on_gpu else None,
+        beside=_lora_server(wanted, settings, main) if with_vllm else None,
     )
 
 
@@ -86,13 +105,18 @@ def _lora_server(wanted: Agent, settings: StackSettings, main: Program) -> Progr
 
 def scorer(settings: StackSettings, accounts: Accounts) -> Process:
     wanted = settings.scorer
+    scores_locally = "likelihood" in wanted.strategy
     environment = {"RATCHET_SCORER": wanted.strategy}
+    if scores_locally:
+        environment["RATCHET_SCORER_LIKELIHOOD_MODEL"] = wanted.model
     if settings.judge:
         environment |= {"RATCHET_SCORER_JUDGE_URL": judge_url(), "RATCHET_SCORER_JUDGE_MODEL": settings.judge.model}
     return _process(
         "scorer",
         Role.SCORER,
-        _service("scorer", 8750, settings, wanted.resources, models="read" if _scores_locally(settings) else None),
+        _service(
+            "scorer", 8750, settings, wanted.resources, models=_models_access(settings) if scores_locally else None
+        ),
         settings,
         accounts,
         environment,
@@ -106,8 +130,9 @@ def scorer(settings: StackSettings, accounts: Accounts) -> Process:
     )
 
 
-def _scores_locally(settings: StackSettings) -> bool:
-    return "likelihood" in settings.scorer.strategy
+def _models_access(settings: StackSettings) -> Access:
+    """Models of a hub are written to the claim, once; others are there already."""
+    return Access.WRITE if settings.hub_access else Access.READ
 
 
 def trainer(settings: StackSettings, accounts: Accounts) -> Process:
@@ -115,9 +140,16 @@ def trainer(settings: StackSettings, accounts: Accounts) -> Process:
     wanted = settings.trainer
     by_request = settings.autoscaling is Autoscaling.KEDA
     environment = {"RATCHET_TRAINER_MODEL": wanted.model, "RATCHET_TRAINER_DEVICE": wanted.device}
-    variant = "-cuda" if wanted.device == "cuda" else ""
+    variant = CUDA if wanted.device == "cuda" else ""
     main = _service(
-        "trainer", 8760, settings, wanted.resources, variant=variant, logs="read", adapters=True, models="write"
+        "trainer",
+        8760,
+        settings,
+        wanted.resources,
+        variant=variant,
+        logs=Access.READ,
+        adapters=Access.WRITE,
+        models=_models_access(settings),
     )
     return _process(
         "trainer",
@@ -231,9 +263,9 @@ def _service(
     resources: Resources,
     *,
     variant: str = "",
-    logs: bool | str = False,
-    adapters: bool | str = False,
-    models: str | None = None,
+    logs: Access | None = None,
+    adapters: Access | None = None,
+    models: Access | None = None,
 ) -> Program:
     wanted = ((LOGS, LOGS_AT, logs), (ADAPTERS, ADAPTERS_AT, adapters), (MODELS, MODELS_AT, models))
     return Program(
@@ -241,7 +273,9 @@ def _service(
         image=_image(service, settings, variant),
         resources=resources,
         ports=(Port("http", port),),
-        mounts=tuple(Mount(Claim(name), path, read_only=how == "read") for name, path, how in wanted if how),
+        mounts=tuple(
+            Mount(Claim(name), path, read_only=access is Access.READ) for name, path, access in wanted if access
+        ),
         startup=probes.starting(),
         liveness=probes.turning(),
         readiness=probes.working(),
@@ -249,4 +283,6 @@ def _service(
 
 
 def _image(service: str, settings: StackSettings, variant: str = "") -> str:
-    return f"{settings.images.registry}/ratchet-{service}:{settings.images.tag}{variant}"
+    images = settings.images
+    digest = images.digests.get(service + variant)
+    return f"{images.registry}/ratchet-{service}{variant}:{images.tag}" + (f"@{digest}" if digest else "")

@@ -28,6 +28,9 @@ class _Model(BaseModel):
 class Images(_Model):
     registry: str = Field(description="Where the fleet's images are: <registry>/ratchet-<service>:<tag>.")
     tag: str = Field(description="The release; never `latest`, or a rollback would roll back nothing.")
+    digests: dict[str, str] = Field(
+        default_factory=dict, description="sha256:… by image, such as `agent` or `trainer-cuda`: exactly that build."
+    )
     rabbitmq: str = "docker.io/library/rabbitmq:4.1.4-management"
     vllm: str = "docker.io/vllm/vllm-openai:v0.32.0"
     pull_secret: str | None = Field(None, description="Name of a Secret for a private registry, made beforehand.")
@@ -95,7 +98,10 @@ class Agent(_Model):
 
 
 class Scorer(_Model):
-    strategy: str = "verifier:normalised"
+    strategy: str = Field(
+        "verifier:normalised", description="`likelihood` takes an image built with the extra of that name."
+    )
+    model: str = Field("/models/judge", description="For the strategy likelihood: the bigger model.")
     min_replicas: int = Field(0, ge=0, description="0: none runs while nothing waits to be scored (KEDA only).")
     max_replicas: int = Field(4, ge=1)
     responses_per_replica: int = Field(256, ge=1)
