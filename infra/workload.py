@@ -147,7 +147,14 @@ class Workload(pulumi.ComponentResource):
                     "matchLabels": self.labels,
                     "matchExpressions": [{"key": "ratchet/headless", "operator": "DoesNotExist"}],
                 },
-                "endpoints": [{"port": port, "path": "/metrics", "interval": "15s"}],
+                "endpoints": [
+                    {
+                        "port": port,
+                        "path": "/metrics",
+                        "interval": "15s",
+                        "relabelings": [{"targetLabel": "fleet", "replacement": "ratchet"}],
+                    }
+                ],
             },
             opts=self._opts,
         )
