@@ -9,6 +9,7 @@ private matter: the version is pinned, and tests hold its losses against formula
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from trl.trainer.utils import use_adapter
 
 from services.errors import TrainingError
 from services.trainer.plan import MicroBatch, Plan
+from services.trainer.policy import save_adapter
 from services.trainer.samples import TrainingSample
 from services.trainer.support import SampleRatio
 
@@ -173,9 +175,8 @@ class LoggedTrainer(GRPOTrainer):  # type: ignore[misc]
         return self.accelerator.unwrap_model(self.model)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """The adapter alone: PEFT would save the frozen reference beside it."""
         if self.args.should_save:
-            self.trained_policy.save_pretrained(output_dir or self.args.output_dir, selected_adapters=["default"])
+            save_adapter(self.trained_policy, Path(output_dir or self.args.output_dir))
 
     def create_model_card(self, *given: Any, **options: Any) -> None:
         """The adapter card says more."""

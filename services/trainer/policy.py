@@ -64,12 +64,17 @@ def _continued(language_model: LanguageModel, parent: Path) -> Any:
 
 def save_policy(policy: Any, base: BaseModelIdentity, folder: Path) -> dict[str, Path | bytes]:
     """Write the adapter into the folder; the files of an adapter, by name. Equal weights give equal bytes."""
-    policy.save_pretrained(str(folder), selected_adapters=[ADAPTER], safe_serialization=True)
+    save_adapter(policy, folder)
     config = json.loads((folder / "adapter_config.json").read_text())
     return {
         "adapter_config.json": settled_config(config, base),
         "adapter_model.safetensors": folder / "adapter_model.safetensors",
     }
+
+
+def save_adapter(policy: Any, folder: Path) -> None:
+    """The trained adapter alone: no frozen reference, no embeddings (PEFT would look for the base model on the hub)."""
+    policy.save_pretrained(str(folder), selected_adapters=[ADAPTER], save_embedding_layers=False)
 
 
 def settled_config(config: dict[str, Any], base: BaseModelIdentity) -> bytes:

@@ -1,0 +1,41 @@
+"""The knobs: whose word counts, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.errors import TrainingRefused
+from services.trainer.best_of_group_sft import SftHyperparameters
+from services.trainer.hyperparameters import GrpoHyperparameters, default_learning_rate
+
+
+def test_a_request_goes_before_the_services_defaults_and_those_before_ours() -> None:
+    knobs = GrpoHyperparameters.read({"epochs": 5, "beta": 0.1}, {"epochs": 7})
+
+    assert (knobs.epochs, knobs.beta, knobs.clip_low) == (7, 0.1, 0.2)
+
+
+def test_a_default_that_an_algorithm_does_not_know_is_another_algorithms() -> None:
+    assert SftHyperparameters.read({"loss": "gspo", "epochs": 3}, {}).epochs == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [({"epoch": 3}, "epoch: Extra inputs"), ({"epochs": 0}, "epochs: Input should"), ({"loss": "ppo"}, "loss: Input")],
+)
+def test_what_a_request_gives_must_be_known_and_in_range(given: dict[str, object], complaint: str) -> None:
+    with pytest.raises(TrainingRefused, match=complaint):
+        GrpoHyperparameters.read({}, given)  # type: ignore[arg-type]
+
+
+def test_only_dr_grpo_does_not_scale_by_the_deviation_unless_told() -> None:
+    assert GrpoHyperparameters().advantage_scale == "group"
+    assert GrpoHyperparameters(loss="dr_grpo").advantage_scale == "none"
+    assert GrpoHyperparameters(loss="dr_grpo", scale="group").advantage_scale == "group"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "rate"), [(100_000, 1e-3), (200_000, 1e-3), (500_000_000, 2e-5), (70_000_000_000, 1e-5)]
+)
+def test_the_learning_rate_falls_with_the_size_of_the_model(parameters: int, rate: float) -> None:
+    assert default_learning_rate(parameters) == pytest.approx(rate, rel=0.01)

@@ -1,0 +1,211 @@
+"""The trainer's worker over runs on disk: nothing trained twice, nothing forgotten, whatever dies."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from prometheus_client import REGISTRY
+
+from schemas.adapter_trained import AdapterTrained
+from schemas.train_request import TrainRequest
+from services.bus import Delivery
+from services.errors import Reject
+from services.memory_bus import MemoryBus
+from services.topology import ADAPTERS, TRAINING, fleet_topology
+from services.trainer.jobs import Job, Jobs
+from services.trainer.settings import TrainerSettings
+from services.trainer.worker import TrainerWorker
+
+REQUEST = TrainRequest(request_id="small-7", agent_id="small")
+
+
+@dataclass
+class House:
+    """The worker's settings, bus and jobs, and a training process that follows a script."""
+
+    settings: TrainerSettings
+    bus: MemoryBus
+    folder: Path
+    jobs: Jobs
+
+    def script(self, words: str) -> None:
+        (self.folder / "script").write_text(words)
+
+    @property
+    def ledger(self) -> list[str]:
+        """What the training process was seen to do."""
+        path = self.folder / "ledger"
+        return path.read_text().splitlines() if path.exists() else []
+
+    @property
+    def told(self) -> list[AdapterTrained]:
+        return [AdapterTrained.decode(delivery.body) for delivery in self.bus.published(ADAPTERS)]
+
+    @property
+    def job(self) -> Job:
+        return self.jobs.job("small", REQUEST.request_id)
+
+    def worker(self) -> TrainerWorker:
+        double = str(Path(__file__).with_name("scripted_process.py"))
+        command = (sys.executable, double, str(self.folder / "script"), str(self.folder / "ledger"))
+        return TrainerWorker(self.settings, self.bus, command=command, look_every_s=0.05)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[TrainerWorker]:
+        worker = self.worker()
+        await worker.start()
+        try:
+            yield worker
+        finally:
+            await worker.stop()
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> House:
+    bus = MemoryBus(fleet_topology(("small",)))
+    await bus.start()
+    settings = TrainerSettings.read(adapters_dir=tmp_path / "adapters", trainer_keep_jobs=2)
+    house = House(settings, bus, tmp_path, Jobs(settings.adapters_dir))
+    house.script("train")
+    return house
+
+
+def delivery(request: TrainRequest = REQUEST) -> Delivery:
+    return Delivery(TRAINING, request.encode(), type=TrainRequest.TYPE)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110  (what it waits for happens on disk)
+            await asyncio.sleep(0.02)
+
+
+async def test_a_request_becomes_an_adapter_that_is_told_of(house: House) -> None:
+    async with house.running() as worker:
+        await worker.handle(delivery())
+        await until(lambda: house.job.announced)
+
+    (told,) = house.told
+    assert (told.status, told.request_id, told.adapter_version) == ("trained", "small-7", "v1.0.1")
+    assert house.bus.published(ADAPTERS)[0].message_id == "small-7/trained"
+
+
+async def test_it_is_on_disk_before_it_is_acked_and_taken_up_by_the_next_trainer(house: House) -> None:
+    await house.worker().handle(delivery())
+
+    async with house.running():
+        await until(lambda: house.job.announced)
+
+    assert house.ledger == ["train small-7"]
+
+
+async def test_a_request_that_comes_again_is_told_again_and_not_trained_again(house: House) -> None:
+    async with house.running() as worker:
+        await worker.handle(delivery())
+        await until(lambda: len(house.told) == 1)
+        await worker.handle(delivery())
+        await until(lambda: len(house.told) == 2)
+
+    assert house.ledger == ["train small-7"]
+    assert house.told[0] == house.told[1]
+
+
+async def test_a_run_whose_process_dies_is_taken_up_again(house: House) -> None:
+    house.script("die die train")
+
+    async with house.running() as worker:
+        await worker.handle(delivery())
+        await until(lambda: house.job.announced)
+
+    assert house.ledger == ["die small-7", "die small-7", "train small-7"]
+    assert [told.status for told in house.told] == ["trained"]
+
+
+async def test_a_run_that_kills_its_process_each_time_is_given_up_with_its_last_words(house: House) -> None:
+    house.script("die")
+
+    async with house.running() as worker:
+        await worker.handle(delivery())
+        await until(lambda: house.job.announced)
+
+    (told,) = house.told
+    assert told.status == "failed"
+    assert told.reason is not None
+    assert "given up after 3 attempts" in told.reason
+    assert "SIGKILL" in told.reason and "it is going dark" in told.reason
+
+
+async def test_a_run_that_comes_further_each_time_is_not_given_up(house: House) -> None:
+    house.script("further further further further further train")
+
+    async with house.running() as worker:
+        await worker.handle(delivery())
+        await until(lambda: house.job.announced)
+
+    assert [told.status for told in house.told] == ["trained"]
+
+
+async def test_a_stop_in_the_middle_is_no_attempt_and_ends_the_process(house: House) -> None:
+    house.script("hang train")
+    async with house.running() as worker:
+        await worker.handle(delivery())
+        await until(lambda: house.job.attempts == 1)
+
+    assert house.job.attempts == 0
+    async with house.running():
+        await until(lambda: house.job.announced)
+    assert house.ledger == ["hang small-7", "train small-7"]
+
+
+async def test_a_run_another_trainer_is_at_is_left_to_it_and_looked_at_again(house: House) -> None:
+    house.script("busy busy train")
+
+    async with house.running() as worker:
+        await worker.handle(delivery())
+        await until(lambda: house.job.announced)
+
+    assert house.ledger == ["busy small-7", "busy small-7", "train small-7"]
+
+
+async def test_what_could_not_be_told_is_told_later(house: House) -> None:
+    house.bus.fail_publishes(2)
+
+    async with house.running() as worker:
+        await worker.handle(delivery())
+        await until(lambda: house.job.announced)
+        await until(lambda: worker.trouble() is None)
+
+    assert len(house.told) == 1
+
+
+async def test_an_agent_that_is_not_of_the_fleet_is_rejected(house: House) -> None:
+    with pytest.raises(Reject, match="agent 'nobody' is not of this fleet"):
+        await house.worker().handle(delivery(TrainRequest(request_id="x", agent_id="nobody")))
+
+
+async def test_old_records_are_forgotten_and_unfinished_ones_never(house: House) -> None:
+    async with house.running() as worker:
+        for number in range(5):
+            await worker.handle(delivery(TrainRequest(request_id=f"run/{number}", agent_id="small")))
+        await until(lambda: len(house.told) == 5)
+        await until(lambda: len(list((house.settings.adapters_dir / "small/.jobs").iterdir())) == 2)
+
+    assert [told.request_id for told in house.told] == [f"run/{number}" for number in range(5)]
+
+
+async def test_what_the_process_tells_is_shown(house: House) -> None:
+    async with house.running() as worker:
+        await worker.handle(delivery())
+        await until(lambda: house.job.announced)
+
+    labels = {"agent_id": "small"}
+    assert REGISTRY.get_sample_value("ratchet_trainer_step", labels) == 1
+    assert REGISTRY.get_sample_value("ratchet_trainer_steps", labels) == 2
+    assert REGISTRY.get_sample_value("ratchet_trainer_figure", labels | {"figure": "loss"}) == 0.5
+    assert REGISTRY.get_sample_value("ratchet_trainer_groups", labels | {"part": "groups"}) == 3
