@@ -28,6 +28,8 @@ RABBITMQ_USER = 999
 HOME = "/var/lib/rabbitmq"
 DRAIN_S = 600
 """A node waits until the others could do without it: quorum queues that lag behind catch up first."""
+DISK_RESERVE = "1GB"
+"""With less free, a node takes no messages until there is room again."""
 CONSUMER_TIMEOUT_MS = 6 * 3600 * 1000
 """As long as a training may take to acknowledge."""
 
@@ -149,10 +151,13 @@ def configuration(nodes: int) -> str:
     lines = [
         "load_definitions = /etc/rabbitmq/definitions/definitions.json",
         f"consumer_timeout = {CONSUMER_TIMEOUT_MS}",
+        f"disk_free_limit.absolute = {DISK_RESERVE}",
         "vm_memory_high_watermark.relative = 0.6",
-        "disk_free_limit.absolute = 2GB",
+        "raft.wal_max_size_bytes = 67108864",
         "queue_leader_locator = balanced",
         "default_queue_type = quorum",
+        "log.file = false",
+        "log.console = true",
     ]
     if nodes > 1:
         lines += ["cluster_formation.peer_discovery_backend = k8s", "cluster_partition_handling = pause_minority"]

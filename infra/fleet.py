@@ -11,7 +11,7 @@ from infra.broker_users import SETUP, work_queues
 from infra.foundation import ADAPTERS, LOGS, MODELS
 from infra.process import Backlog, Claim, Kind, Mount, Port, Process, Program, Role, Scale
 from infra.settings import Agent, Autoscaling, Resources, StackSettings
-from infra.vllm import URL_BESIDE, judge_url, server
+from infra.vllm import SHARED_MEMORY, URL_BESIDE, judge_url, server
 
 DRAIN_S = 60
 """For what handles a message in seconds."""
@@ -140,6 +140,7 @@ def trainer(settings: StackSettings, accounts: Accounts) -> Process:
     wanted = settings.trainer
     by_request = settings.autoscaling is Autoscaling.KEDA
     environment = {"RATCHET_TRAINER_MODEL": wanted.model, "RATCHET_TRAINER_DEVICE": wanted.device}
+    environment["RATCHET_TRAINER_PROCESSES"] = str(max(1, wanted.resources.gpus))
     variant = CUDA if wanted.device == "cuda" else ""
     main = _service(
         "trainer",
@@ -151,6 +152,8 @@ def trainer(settings: StackSettings, accounts: Accounts) -> Process:
         adapters=Access.WRITE,
         models=_models_access(settings),
     )
+    if wanted.resources.gpus > 1:
+        main = replace(main, mounts=(*main.mounts, SHARED_MEMORY))
     return _process(
         "trainer",
         Role.TRAINER,

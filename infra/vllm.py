@@ -16,6 +16,8 @@ from infra.settings import Judge, Resources, StackSettings
 
 JUDGE = "judge"
 URL_BESIDE = f"http://127.0.0.1:{VLLM}"
+SHARED_MEMORY = Mount(Scratch("shared-memory", "8Gi", in_memory=True), "/dev/shm")
+"""For processes that share a model over several GPUs."""
 LOADING_S = 30 * 60
 DRAIN_S = 180
 
@@ -59,7 +61,7 @@ def server(
         command=("python3", "-m", "vllm.entrypoints.openai.api_server"),
         args=(*(word for option in options.items() for word in option), *args),
         environment=caches | dict(environment),
-        mounts=(*mounts, Mount(Scratch("shared-memory", "8Gi", in_memory=True), "/dev/shm")),
+        mounts=(*mounts, SHARED_MEMORY),
         startup=probes.http("/health", "vllm", every_s=10, failures=LOADING_S // 10),
         liveness=probes.http("/health", "vllm", every_s=30, failures=6),
         readiness=probes.http("/health", "vllm"),

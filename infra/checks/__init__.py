@@ -34,6 +34,7 @@ CHECKS: tuple[Check, ...] = (
     security.secrets_stay_secret,
     storage.mounts_and_volumes_agree,
     storage.shared_claims_can_be_shared,
+    storage.the_broker_has_room,
     scaling.one_autoscaler_for_each,
     scaling.scaled_within_reason,
     scaling.triggers_can_log_in,

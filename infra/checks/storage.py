@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 from infra.checks.cluster import Cluster, Pods
+from infra.checks.pods import quantity
 
 ONE_NODE = "ratchet/one-node"
+
+
+RESERVE = re.compile(r"disk_free_limit\.absolute = (\d+)GB")
+
+
+def the_broker_has_room(cluster: Cluster) -> Iterator[str]:
+    """a broker's disk is more than twice what it must keep free to take messages"""
+    for pods in cluster.pods:
+        for disk in pods.owner.content["spec"].get("volumeClaimTemplates", []):
+            size = quantity(disk["spec"]["resources"]["requests"]["storage"]) or 0
+            files = (cluster.get("ConfigMap", f"{pods.owner.name}-files") or pods.owner).content.get("data", {})
+            reserves = [int(found) * 10**9 for text in files.values() for found in RESERVE.findall(text)]
+            if len(reserves) != 1 or size < 2 * reserves[0]:
+                yield f"{pods} has disks of {size} bytes and must keep {reserves} free: it would take no messages"
 
 
 def mounts_and_volumes_agree(cluster: Cluster) -> Iterator[str]:

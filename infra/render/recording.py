@@ -108,7 +108,8 @@ def record(stack: str, configuration: Mapping[str, Any]) -> Recording:
 
 
 def _program() -> None:
-    runpy.run_path(str(INFRA / "__main__.py"), run_name="__main__")
+    """As Pulumi does it: the folder is the program."""
+    runpy.run_path(str(INFRA), run_name="__main__")
 
 
 async def _run(recording: Recording) -> None:

@@ -33,14 +33,17 @@ class Stack:
         return next(one.content for one in self.manifests if (one.kind, one.name) == (kind, name))
 
     def spec(self, kind: str, name: str) -> dict[str, Any]:
-        return dict.__getitem__(self.get(kind, name), "spec")
+        spec: dict[str, Any] = self.get(kind, name)["spec"]
+        return spec
 
     def pod(self, kind: str, name: str) -> dict[str, Any]:
         spec = self.spec(kind, name)
-        return spec.get("jobTargetRef", spec)["template"]["spec"]
+        pod: dict[str, Any] = spec.get("jobTargetRef", spec)["template"]["spec"]
+        return pod
 
     def box(self, kind: str, name: str) -> dict[str, Any]:
-        return self.pod(kind, name)["containers"][0]
+        box: dict[str, Any] = self.pod(kind, name)["containers"][0]
+        return box
 
     def remove(self, kind: str, name: str) -> None:
         self.manifests = [one for one in self.manifests if (one.kind, one.name) != (kind, name)]
@@ -171,6 +174,13 @@ MISTAKES = (
         "a claim of several pods is ReadWriteOnce",
         lambda s: s.spec("PersistentVolumeClaim", "logs").update(accessModes=["ReadWriteOnce"]),
         "shared_claims_can_be_shared",
+    ),
+    Mistake(
+        "a broker's disk no larger than what it must keep free",
+        lambda s: s.spec("StatefulSet", "rabbitmq")["volumeClaimTemplates"][0]["spec"]["resources"].update(
+            requests={"storage": "1Gi"}
+        ),
+        "the_broker_has_room",
     ),
     Mistake(
         "a Secret that is read is not there",
