@@ -34,6 +34,9 @@ class TrainerSettings(FleetSettings):
         3, ge=1, description="How often a run whose process died is taken up again before it is given up as failed."
     )
     trainer_keep_jobs: int = Field(20, ge=1, description="Records of finished runs kept for each agent.")
+    trainer_once: bool = Field(
+        False, description="Exit when there is nothing left to train: for a trainer that is started for each request."
+    )
 
     def model_of(self, agent_id: str) -> str:
         """Raises TrainingRefused for an agent that none is given for."""

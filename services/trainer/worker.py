@@ -7,7 +7,8 @@ it; the runs on disk are the queue. Nothing is trained twice: a run that ended i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +18,7 @@ from schemas.message import DecodeError, Metadata
 from schemas.train_request import TrainRequest
 from services import failpoint
 from services.bus import Bus, Delivery, opened
-from services.errors import RatchetError, Reject
+from services.errors import BusError, RatchetError, Reject
 from services.message_id import derived_id
 from services.service import Subscription
 from services.telemetry import Log
@@ -35,6 +36,11 @@ LOOK_EVERY_S = 30.0
 FIGURES = ("loss", "reward", "gap", "effective_share", "mean_weight", "clip_fraction", "entropy", "kl")
 
 
+def end_this_process() -> None:
+    """As if it had been told from outside: it drains, and exits with 0."""
+    signal.raise_signal(signal.SIGTERM)
+
+
 class TrainerWorker:
     name = "trainer"
 
@@ -45,13 +51,18 @@ class TrainerWorker:
         *,
         command: Sequence[str] = SERVE,
         look_every_s: float = LOOK_EVERY_S,
+        leave: Callable[[], None] = end_this_process,
     ) -> None:
         self._settings = settings
         self._bus = bus
         self._jobs = Jobs(settings.adapters_dir)
         self._process = TrainingProcess(self._hear, command)
         self._look_every_s = look_every_s
+        self._leave = leave
+        self._leaving = False
         self._come = asyncio.Event()
+        self._coming = 0
+        """Requests that are being recorded."""
         self._loop: asyncio.Task[None] | None = None
         self._in_hand: Job | None = None
         self._agent: str | None = None
@@ -81,11 +92,20 @@ class TrainerWorker:
             self._in_hand.withdraw()
 
     async def handle(self, delivery: Delivery) -> None:
-        """Returns when the request is on disk. Raises Reject for no TrainRequest, or one for an unknown agent."""
+        """Returns when the request is on disk.
+
+        Raises Reject for no TrainRequest, or one for an unknown agent; BusError where this trainer is about to leave.
+        """
+        if self._leaving:
+            raise BusError("this trainer is leaving: the request stays in its queue, for the next one")
         request = opened(TrainRequest, delivery)
         if request.agent_id not in self._settings.agents:
             raise Reject(f"agent {request.agent_id!r} is not of this fleet ({', '.join(self._settings.agents)})")
-        await asyncio.to_thread(self._jobs.record, request)
+        self._coming += 1
+        try:
+            await asyncio.to_thread(self._jobs.record, request)
+        finally:
+            self._coming -= 1
         failpoint.reach("job-recorded")
         log.info("recorded", f"run {request.request_id} is to be done", agent_id=request.agent_id)
         self._come.set()
@@ -98,10 +118,20 @@ class TrainerWorker:
             except (RatchetError, OSError) as error:
                 self._trouble = str(error)
                 log.error("turn-failed", f"{error}; it is tried again", exc_info=error)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._look_every_s):
-                    await self._come.wait()
-            self._come.clear()
+            if not await self._something_comes() and self._settings.trainer_once and self._trouble is None:
+                self._leaving = True
+                log.info("leaving", "there is nothing left to train")
+                self._leave()
+                await asyncio.Event().wait()
+
+    async def _something_comes(self) -> bool:
+        """False where no request came until the next look."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._look_every_s):
+                await self._come.wait()
+        came = self._come.is_set() or self._coming > 0
+        self._come.clear()
+        return came
 
     async def _turn(self) -> None:
         """Do all there is to do. Raises BusError, JournalError, DiskFull."""

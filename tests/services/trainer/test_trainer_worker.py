@@ -15,7 +15,7 @@ from prometheus_client import REGISTRY
 from schemas.adapter_trained import AdapterTrained
 from schemas.train_request import TrainRequest
 from services.bus import Delivery
-from services.errors import Reject
+from services.errors import BusError, Reject
 from services.memory_bus import MemoryBus
 from services.topology import ADAPTERS, TRAINING, fleet_topology
 from services.trainer.jobs import Job, Jobs
@@ -51,10 +51,10 @@ class House:
     def job(self) -> Job:
         return self.jobs.job("small", REQUEST.request_id)
 
-    def worker(self) -> TrainerWorker:
+    def worker(self, leave: Callable[[], None] = lambda: None) -> TrainerWorker:
         double = str(Path(__file__).with_name("scripted_process.py"))
         command = (sys.executable, double, str(self.folder / "script"), str(self.folder / "ledger"))
-        return TrainerWorker(self.settings, self.bus, command=command, look_every_s=0.05)
+        return TrainerWorker(self.settings, self.bus, command=command, look_every_s=0.05, leave=leave)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[TrainerWorker]:
@@ -209,3 +209,31 @@ async def test_what_the_process_tells_is_shown(house: House) -> None:
     assert REGISTRY.get_sample_value("ratchet_trainer_steps", labels) == 2
     assert REGISTRY.get_sample_value("ratchet_trainer_figure", labels | {"figure": "loss"}) == 0.5
     assert REGISTRY.get_sample_value("ratchet_trainer_groups", labels | {"part": "groups"}) == 3
+
+
+async def test_a_trainer_for_one_request_leaves_when_nothing_is_left_and_takes_no_more(house: House) -> None:
+    house.settings = TrainerSettings.read(adapters_dir=house.settings.adapters_dir, trainer_once=True)
+    left = asyncio.Event()
+    worker = house.worker(left.set)
+    await worker.handle(delivery())
+
+    await worker.start()
+    async with asyncio.timeout(20):
+        await left.wait()
+
+    assert house.job.announced
+    with pytest.raises(BusError, match="stays in its queue"):
+        await worker.handle(delivery(TrainRequest(request_id="small-8", agent_id="small")))
+    await worker.stop()
+    assert house.ledger == ["train small-7"]
+
+
+async def test_a_trainer_that_stays_does_not_leave(house: House) -> None:
+    left = asyncio.Event()
+    worker = house.worker(left.set)
+    await worker.start()
+
+    await asyncio.sleep(0.3)
+
+    await worker.stop()
+    assert not left.is_set()
