@@ -261,3 +261,17 @@ async def test_the_running_experiment_is_on_the_metrics_and_gone_after_it(tmp_pa
         await house.traffic(stop_when=lambda: house.adapters.primary == version)
         await until(lambda: shown("ratchet_experiment_share") is None)
         assert shown("ratchet_decisions_total", move="promote") == promotions + 1
+
+
+async def test_agents_learn_independently(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.4, "v1.0.1": 0.8}, **QUICK) as house:
+        version = await house.trained()
+        await house.reach(version, "canary")
+        for number in range(40):
+            await house.submit(Task(task_id=f"other-{number}", input="x", agent_id="other"))
+
+        works = await house.work(40, agent="other")
+
+        assert {(work.arm.adapter_version, work.arm.experiment_id) for work in works} == {("v1.0.0", None)}
+        assert house.store.read().agent("other").experiment is None
+        assert house.state(version) == "canary"
