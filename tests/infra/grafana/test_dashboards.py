@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from infra.grafana.generate import FOLDER, documents
+from infra.grafana.probe import questions
 from tests.infra.exported_metrics import TARGET_LABELS, exported
 from tests.infra.promql import named
 from tests.infra.promtool import run_promtool
@@ -27,12 +28,7 @@ def _panels() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 PANELS = dict(_panels())
-QUERIES = [
-    (title, target["expr"].replace("$__rate_interval", "1m").replace("$agent", ".+"))
-    for title, panel in PANELS.items()
-    for target in panel["targets"]
-    if panel["datasource"]["uid"] == "prometheus"
-]
+QUERIES = list(questions())
 
 
 def test_the_files_are_current() -> None:
