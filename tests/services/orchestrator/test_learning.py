@@ -275,3 +275,18 @@ async def test_agents_learn_independently(tmp_path: Path) -> None:
         assert {(work.arm.adapter_version, work.arm.experiment_id) for work in works} == {("v1.0.0", None)}
         assert house.store.read().agent("other").experiment is None
         assert house.state(version) == "canary"
+
+
+async def test_an_older_registry_that_was_read_late_does_not_set_the_arms_back(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.5, "v1.0.1": 0.5}, **QUICK) as house:
+        promoter = house.orchestrator._promoters[AGENT]
+        before = house.store.read()
+        version = await house.trained()
+        await house.reach(version, "canary")
+        await until(lambda: promoter.arms.experiment is not None)
+        running = promoter.arms.experiment
+
+        promoter._follow(before, None)
+
+        assert promoter.arms.experiment is running
+        assert promoter.arms.adapters.candidate == version
