@@ -1,0 +1,210 @@
+"""docker-compose.yml: what holds for each container, read from the file; and `docker compose` itself, where it is."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from services.agent.settings import AgentSettings
+from services.cli.broker_accounts import accounts
+from services.cli.commands.broker import broker
+from services.container_health import PORTS
+from services.orchestrator.settings import OrchestratorSettings
+from services.scorer.settings import ScorerSettings
+from services.settings import FleetSettings
+from services.topology import CONSUMER_TIMEOUT_MS, fleet_topology
+from services.trainer.settings import TrainerSettings
+
+ROOT = Path(__file__).parent.parent.parent
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+OURS = sorted(name for name, service in SERVICES.items() if str(service["image"]).startswith("ratchet-"))
+ONCE = {"credentials", "topology", "models"}
+STAY = sorted(
+    name for name, service in SERVICES.items() if name not in ONCE and "tools" not in service.get("profiles", ())
+)
+CONF = (ROOT / "infra/rabbitmq/ratchet.conf").read_text()
+
+
+def mounts(service: str) -> dict[str, str]:
+    """Target → source of the volumes of a container, and whether it may write there."""
+    return {target: source for source, target, *_ in (mount.split(":") for mount in SERVICES[service]["volumes"])}
+
+
+def variables(text: str) -> set[str]:
+    return set(re.findall(r"\$\{(\w+)", text))
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_our_containers_can_do_little(name: str) -> None:
+    service = SERVICES[name]
+
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["init"] is True
+    assert "privileged" not in service
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_every_container_has_a_memory_limit_and_bounded_logs(name: str) -> None:
+    service = SERVICES[name]
+
+    assert service["deploy"]["resources"]["limits"]["memory"]
+    assert service["logging"]["options"] == {"max-size": "10m", "max-file": "3"}
+
+
+def test_only_the_job_that_makes_the_credentials_is_root_and_it_sees_no_network() -> None:
+    assert [name for name in OURS if SERVICES[name].get("user")] == ["credentials"]
+    assert SERVICES["credentials"]["network_mode"] == "none"
+    assert SERVICES["credentials"]["cap_add"] == ["CHOWN"]
+
+
+def test_only_the_brokers_port_is_published_and_only_on_loopback() -> None:
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+
+    assert published == {"rabbitmq": ["127.0.0.1:${RATCHET_AMQP_PORT:-5672}:5672"]}
+
+
+@pytest.mark.parametrize("name", STAY)
+def test_what_stays_comes_back_by_itself(name: str) -> None:
+    assert SERVICES[name]["restart"] == "unless-stopped"
+
+
+@pytest.mark.parametrize("name", sorted(set(OURS) - ONCE - {"demo", "ratchet", "operator"}))
+def test_a_service_has_time_to_drain(name: str) -> None:
+    grace_s = FleetSettings.model_fields["drain_grace_s"].default
+
+    assert int(SERVICES[name]["stop_grace_period"].removesuffix("s")) > grace_s
+
+
+@pytest.mark.parametrize("name", ["orchestrator", "orchestrator-standby", "agent", "scorer", "trainer", "trainer-gpu"])
+def test_a_service_waits_for_the_queues_and_the_models_and_declares_none(name: str) -> None:
+    service = SERVICES[name]
+
+    assert service["environment"]["RATCHET_DECLARE_TOPOLOGY"] == "false"
+    assert service["depends_on"]["topology"] == {"condition": "service_completed_successfully"}
+    assert service["depends_on"]["models"] == {"condition": "service_completed_successfully"}
+    assert SERVICES["topology"]["depends_on"]["rabbitmq"] == {"condition": "service_healthy"}
+    assert SERVICES["rabbitmq"]["depends_on"]["credentials"] == {"condition": "service_completed_successfully"}
+
+
+def test_the_job_makes_the_credentials_of_every_user() -> None:
+    users = {account.name for account in accounts(fleet_topology(("small",)), ("small",))}
+
+    assert set(mounts("credentials")) == {f"/credentials/{name}" for name in {"broker", *users}}
+
+
+@pytest.mark.parametrize(
+    ("service", "user"),
+    [
+        ("topology", "setup"),
+        ("orchestrator", "orchestrator"),
+        ("orchestrator-standby", "orchestrator"),
+        ("agent", "agent-small"),
+        ("scorer", "scorer"),
+        ("trainer", "trainer"),
+        ("trainer-gpu", "trainer"),
+        ("demo", "client"),
+        ("ratchet", "client"),
+        ("operator", "operator"),
+    ],
+)
+def test_each_container_has_its_own_users_password_and_no_other(service: str, user: str) -> None:
+    made = mounts("credentials")
+    seen = [source for source in mounts(service).values() if source.startswith("credentials-")]
+
+    assert seen == [made[f"/credentials/{user}"]]
+    assert f"{seen[0]}:/run/secrets:ro" in SERVICES[service]["volumes"]
+
+
+def test_passwords_are_in_no_environment() -> None:
+    named = [f"{name} {key}" for name, service in SERVICES.items() for key in service.get("environment", ())]
+
+    assert [entry for entry in named if re.search(r"PASS|SECRET|TOKEN|KEY|AMQP_URL", entry)] == []
+
+
+def test_the_commands_of_the_jobs_are_there() -> None:
+    commands = {command.callback.__name__ for command in broker.registered_commands if command.callback}
+
+    assert {SERVICES["credentials"]["command"][1], SERVICES["topology"]["command"][1]} == commands
+
+
+def test_the_broker_loads_its_users_and_waits_as_long_as_the_queues_do() -> None:
+    folder = mounts("rabbitmq")
+
+    assert (
+        f"load_definitions = {next(t for t, s in folder.items() if s == 'credentials-broker')}/definitions.json" in CONF
+    )
+    assert f"consumer_timeout = {CONSUMER_TIMEOUT_MS}" in CONF
+    assert (ROOT / "infra/rabbitmq/enabled_plugins").read_text() == "[rabbitmq_management,rabbitmq_prometheus].\n"
+
+
+def test_every_variable_is_in_the_example_with_a_sentence() -> None:
+    lines = (ROOT / ".env.example").read_text().splitlines()
+    explained = {
+        line[1:].partition("=")[0] for before, line in itertools.pairwise(lines)
+        if re.match(r"#[A-Z_]+=", line) and (before.startswith("# ") or re.match(r"#[A-Z_]+=", before))
+    }  # fmt: skip
+    files = (ROOT / "docker-compose.yml", ROOT / "infra/observability.compose.yml")
+    used = {name for file in files for name in variables(file.read_text())}
+
+    assert used <= explained
+    fields = {f"RATCHET_{name.upper()}" for kind in SETTINGS for name in kind.model_fields}
+    assert explained - used - {"COMPOSE_PROFILES"} <= fields
+
+
+SETTINGS = (FleetSettings, OrchestratorSettings, AgentSettings, ScorerSettings, TrainerSettings)
+
+
+def test_the_defaults_in_the_example_are_the_defaults() -> None:
+    text = (ROOT / ".env.example").read_text().partition("# --- GPU")[0]
+    compose = (ROOT / "docker-compose.yml").read_text()
+
+    for name, value in re.findall(r"^#([A-Z_]+)=(.*)$", text, re.MULTILINE):
+        inline = set(re.findall(rf"\$\{{{name}:?-([^}}]*)\}}", compose))
+        fields = {str(kind.model_fields[field].default) for kind in SETTINGS
+                  if (field := name.removeprefix("RATCHET_").lower()) in kind.model_fields}  # fmt: skip
+        assert (inline or fields) == {value}, name
+
+
+def test_the_health_check_asks_where_the_services_listen() -> None:
+    ports = {
+        "orchestrator": OrchestratorSettings.model_fields["orchestrator_http_port"].default,
+        "agent": AgentSettings.model_fields["agent_http_port"].default,
+        "scorer": ScorerSettings.model_fields["scorer_http_port"].default,
+        "trainer": TrainerSettings.model_fields["trainer_http_port"].default,
+    }
+
+    assert ports == PORTS
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_what_a_container_names_is_there(name: str) -> None:
+    service = SERVICES[name]
+    named = {mount.partition(":")[0] for mount in service.get("volumes", ())}
+
+    assert set(service.get("depends_on", ())) <= set(SERVICES)
+    assert {volume for volume in named if not volume.startswith("./")} <= set(COMPOSE["volumes"])
+    assert [path for path in named if path.startswith("./") and not (ROOT / path).exists()] == []
+
+
+def test_docker_compose_takes_the_file_with_every_profile() -> None:
+    compose = ["docker", "compose"]
+    try:
+        subprocess.run([*compose, "version"], capture_output=True, check=True)
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        pytest.skip("no docker compose here; the other tests of this file read it as YAML")
+    profiles = [word for name in ("gpu", "demo", "tools", "observability") for word in ("--profile", name)]
+
+    run = subprocess.run(
+        [*compose, *profiles, "config", "--quiet"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert run.returncode == 0, run.stderr

@@ -1,0 +1,111 @@
+"""services/Dockerfile: clean by hadolint, and what it makes an image of. The images themselves need an engine."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from services.container_health import complaint
+from services.image_requirements import requirements
+
+ROOT = Path(__file__).parent.parent.parent
+DOCKERFILE = ROOT / "services/Dockerfile"
+TEXT = DOCKERFILE.read_text()
+PYPROJECT = (ROOT / "pyproject.toml").read_text()
+IMAGES = ("orchestrator", "agent", "scorer", "trainer", "cli")
+HEAVY = ("torch", "transformers", "trl", "peft")
+
+
+def names(lines: list[str]) -> set[str]:
+    return {re.split(r"[<>=\[;! ]", line)[0] for line in lines}
+
+
+def test_hadolint_has_nothing_to_say() -> None:
+    run = subprocess.run(
+        [Path(sys.executable).parent / "hadolint", DOCKERFILE], capture_output=True, text=True, check=False
+    )
+
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_it_needs_no_syntax_image_and_no_heredoc() -> None:
+    assert "# syntax" not in TEXT
+    assert "<<" not in TEXT
+
+
+@pytest.mark.parametrize("image", ["orchestrator", "scorer", "cli"])
+def test_a_light_image_has_nothing_heavy(image: str) -> None:
+    assert names(requirements(PYPROJECT, [image])) & set(HEAVY) == set()
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_every_requirement_of_an_image_is_pinned(image: str) -> None:
+    pinned = {
+        line.partition("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().split()
+    }
+
+    assert {name.lower().replace("_", "-") for name in names(requirements(PYPROJECT, [image, ""]))} <= pinned
+
+
+def test_an_unknown_extra_is_refused() -> None:
+    with pytest.raises(KeyError):
+        requirements(PYPROJECT, ["orchestrator", "nonsense"])
+
+
+def test_the_containers_are_the_folders_with_a_front_door() -> None:
+    folders = {path.parent.name for path in (ROOT / "services").glob("*/__main__.py")}
+
+    assert folders == set(IMAGES)
+    assert "services/*/__main__.py" in TEXT
+
+
+def test_the_context_holds_only_what_an_image_is_made_of() -> None:
+    copied = set(re.findall(r"^COPY (?!--from)(.*) \S+$", TEXT, re.MULTILINE))
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+
+    assert {word.split("/")[0] for words in copied for word in words.split()} == allowed
+
+
+def test_the_last_user_is_not_root_and_has_a_health_check() -> None:
+    last = TEXT.rpartition("\nFROM ")[2]
+
+    assert "\nUSER 10001:10001\n" in last
+    assert "\nHEALTHCHECK " in last
+    assert "apt-get" not in last
+    assert "pip" not in last
+
+
+class AliveAndNotReady(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/healthz" else 503)
+        self.end_headers()
+
+
+def test_the_health_check_tells_well_from_not_ready_from_gone() -> None:
+    with HTTPServer(("127.0.0.1", 0), AliveAndNotReady) as server:
+        Thread(target=server.serve_forever).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        well, not_ready = complaint(f"{url}/healthz"), complaint(f"{url}/readyz")
+        server.shutdown()
+
+    assert well is None
+    assert not_ready is not None and "503" in not_ready
+    assert complaint(f"{url}/healthz") is not None
+
+
+def test_a_container_of_the_command_line_has_no_server_and_is_well() -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "services.container_health"],
+        cwd=ROOT,
+        env={"SERVICE": "cli"},
+        capture_output=True,
+        check=False,
+    )
+
+    assert run.returncode == 0, run.stderr
