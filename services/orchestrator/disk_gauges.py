@@ -1,4 +1,4 @@
-"""Room on the disks the fleet writes to, on /metrics. A full disk stops the fleet: what is not on disk is not acked."""
+"""Room on the disks the fleet writes to, on /metrics. On a full disk it stops: nothing is acked that is not on disk."""
 
 from __future__ import annotations
 
