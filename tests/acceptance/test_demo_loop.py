@@ -19,9 +19,9 @@ from services.cli.demo.standing import Look
 from services.cli.demo.tasks import users_tasks
 from services.cli.demo.users import Users
 from services.cli.exit_codes import CommandError
-from services.cli.fleet_access import FleetAccess
-from services.cli.fleet_folder import FleetRecord, StartedProgram
-from services.cli.fleet_options import FleetOptions
+from services.cli.fleet.fleet_access import FleetAccess
+from services.cli.fleet.fleet_folder import FleetRecord, StartedProgram
+from services.cli.fleet.fleet_options import FleetOptions
 from services.storage.journal_reader import read_json
 from services.topology import fleet_topology
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet

@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from services.cli.broker import free_port, server_folder
-from services.cli.fleet_plan import DISTRIBUTION_OFFSET, FIRST_AGENT, MAPPER_OFFSET, SCORER
-from services.cli.ports import is_taken
+from services.cli.fleet.fleet_plan import DISTRIBUTION_OFFSET, FIRST_AGENT, MAPPER_OFFSET, SCORER
+from services.cli.fleet.ports import is_taken
 from tests.acceptance.ratchet_command import Ratchet
 
 pytestmark = [

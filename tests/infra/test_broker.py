@@ -13,8 +13,8 @@ from pika.exceptions import ChannelClosedByBroker, ProbableAccessDeniedError, Pr
 
 from infra.broker import definitions, password_hash
 from infra.broker_users import CLIENT, SCALER, User, users
+from services.cli.accounts.broker_accounts import Account, accounts
 from services.cli.broker import LocalBroker
-from services.cli.broker_accounts import Account, accounts
 from services.topology import (
     BROADCAST_EXCHANGE,
     DEAD_EXCHANGE,

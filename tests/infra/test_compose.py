@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from services.agent.settings import AgentSettings
-from services.cli.broker_accounts import accounts
+from services.cli.accounts.broker_accounts import accounts
 from services.cli.commands.broker import broker
 from services.container_health import PORTS
 from services.orchestrator.settings import OrchestratorSettings

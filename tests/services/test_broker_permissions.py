@@ -1,6 +1,6 @@
 """Every user of the broker tries everything on a real node: what it needs works, all else is refused.
 
-What each may do is written out by hand here, apart from the rules in services/cli/broker_accounts.py.
+What each may do is written out by hand here, apart from the rules in services/cli/accounts/broker_accounts.py.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pika.adapters.blocking_connection import BlockingChannel, BlockingConnectio
 from pika.exceptions import ChannelClosedByBroker, ProbableAuthenticationError
 
 from services.bus import Delivery
+from services.cli.accounts.broker_accounts import accounts
+from services.cli.accounts.broker_setup import declare
+from services.cli.accounts.credentials import DEFINITIONS, SECRET, write_credentials
 from services.cli.broker import LocalBroker
-from services.cli.broker_accounts import accounts
-from services.cli.broker_setup import declare
-from services.cli.credentials import DEFINITIONS, SECRET, write_credentials
 from services.errors import Retry
 from services.rabbitmq import RabbitBus
 from services.settings import FleetSettings

@@ -8,7 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from schemas.registry import Registry
-    from services.cli.adapter_desk import AdapterDesk
+    from services.cli.adapters.adapter_desk import AdapterDesk
 
 adapters = typer.Typer(
     help="Versions of the adapters: list, show, diff; promote, rollback, freeze; verify, rebuild.", no_args_is_help=True
@@ -24,8 +24,8 @@ Reason = Annotated[str, typer.Option(help="Why: it is recorded with the decision
 def list_(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None, json: AsJson = False) -> None:
     """List each agent's versions, where they stand, and which one answers."""
     from services.adapters.registry import RegistryStore
-    from services.cli.adapter_desk import chosen_agents
-    from services.cli.adapters_view import render_agent
+    from services.cli.adapters.adapter_desk import chosen_agents
+    from services.cli.adapters.adapters_view import render_agent
     from services.cli.console import out, print_json
     from services.settings import FleetSettings
 
@@ -43,8 +43,8 @@ def list_(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] 
 def show(version: Version, agent: Agent = None, json: AsJson = False) -> None:
     """Show one version: state, lineage, what it was trained on, how its experiments ended, what was decided on it."""
     from services.adapters.manifest import read_card
-    from services.cli.adapter_desk import AdapterDesk
-    from services.cli.adapters_view import render_decisions, render_entry, version_of
+    from services.cli.adapters.adapter_desk import AdapterDesk
+    from services.cli.adapters.adapters_view import render_decisions, render_entry, version_of
     from services.cli.console import out, print_json
     from services.cli.exit_codes import UsageError
 
@@ -66,8 +66,8 @@ def show(version: Version, agent: Agent = None, json: AsJson = False) -> None:
 def diff(before: Version, after: Version, agent: Agent = None, json: AsJson = False) -> None:
     """Compare two versions: card, data, hyperparameters, metrics, and how much each module's update changed."""
     from services.adapters.diff import diff_adapters
-    from services.cli.adapter_desk import AdapterDesk
-    from services.cli.adapters_view import render_diff
+    from services.cli.adapters.adapter_desk import AdapterDesk
+    from services.cli.adapters.adapters_view import render_diff
     from services.cli.console import out, print_json
 
     desk = AdapterDesk.here(agent)
@@ -85,7 +85,7 @@ def history(
     from collections import deque
 
     from services.adapters.decisions import DecisionLedger
-    from services.cli.adapters_view import render_decisions
+    from services.cli.adapters.adapters_view import render_decisions
     from services.cli.console import out, print_json
     from services.settings import FleetSettings
 
@@ -100,7 +100,7 @@ def history(
 @adapters.command()
 def promote(version: Version, reason: Reason, agent: Agent = None, json: AsJson = False) -> None:
     """Make a version the primary at once, without an experiment; it starts on probation."""
-    from services.cli.adapter_desk import AdapterDesk
+    from services.cli.adapters.adapter_desk import AdapterDesk
 
     desk = AdapterDesk.here(agent)
     _say_after(desk, desk.promote(version, reason), json)
@@ -115,7 +115,7 @@ def rollback(
     json: AsJson = False,
 ) -> None:
     """Take a version out of traffic at once. Works while frozen, too."""
-    from services.cli.adapter_desk import AdapterDesk
+    from services.cli.adapters.adapter_desk import AdapterDesk
 
     desk = AdapterDesk.here(agent)
     _say_after(desk, desk.roll_back(version, to, reason), json)
@@ -124,7 +124,7 @@ def rollback(
 @adapters.command()
 def freeze(reason: Reason = "frozen by hand", agent: Agent = None, json: AsJson = False) -> None:
     """Stop all promotion and new experiments of an agent; what does harm is still rolled back."""
-    from services.cli.adapter_desk import AdapterDesk
+    from services.cli.adapters.adapter_desk import AdapterDesk
 
     desk = AdapterDesk.here(agent)
     _say_after(desk, desk.freeze(reason), json)
@@ -133,7 +133,7 @@ def freeze(reason: Reason = "frozen by hand", agent: Agent = None, json: AsJson 
 @adapters.command()
 def unfreeze(reason: Reason = "unfrozen by hand", agent: Agent = None, json: AsJson = False) -> None:
     """Let the agent learn again."""
-    from services.cli.adapter_desk import AdapterDesk
+    from services.cli.adapters.adapter_desk import AdapterDesk
 
     desk = AdapterDesk.here(agent)
     _say_after(desk, desk.unfreeze(reason), json)
@@ -164,7 +164,7 @@ def verify(json: AsJson = False) -> None:
 def rebuild(json: AsJson = False) -> None:
     """Make adapter_registry.json anew from the decisions; the file it replaces is kept beside it."""
     from services.adapters.registry import RegistryStore
-    from services.cli.adapter_desk import rebuild
+    from services.cli.adapters.adapter_desk import rebuild
     from services.cli.console import out, print_json
     from services.settings import FleetSettings
 
@@ -178,7 +178,7 @@ def rebuild(json: AsJson = False) -> None:
 
 
 def _say_after(desk: AdapterDesk, registry: Registry, as_json: bool) -> None:
-    from services.cli.adapters_view import render_agent
+    from services.cli.adapters.adapters_view import render_agent
     from services.cli.console import out, print_json
 
     agent = registry.agent(desk.agent_id)

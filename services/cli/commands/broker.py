@@ -18,9 +18,9 @@ def credentials(
     group: Annotated[int | None, typer.Option(help="Id of a group that may read the secrets.")] = None,
 ) -> None:
     """Make the users' passwords, where they are not there yet, and the definitions that the broker loads."""
-    from services.cli.broker_accounts import accounts
+    from services.cli.accounts.broker_accounts import accounts
+    from services.cli.accounts.credentials import write_credentials
     from services.cli.console import say
-    from services.cli.credentials import write_credentials
     from services.settings import FleetSettings
 
     settings = FleetSettings.read()
@@ -34,7 +34,7 @@ def setup(timeout: Annotated[float, typer.Option(help="Seconds to wait for the b
     """Declare the fleet's queues and exchanges; what is there already stays as it is."""
     import asyncio
 
-    from services.cli.broker_setup import declare
+    from services.cli.accounts.broker_setup import declare
     from services.cli.console import say
     from services.settings import FleetSettings
 

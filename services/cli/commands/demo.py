@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from services.cli.demo.narrator import Narrator
     from services.cli.demo.place import DemoPlace
     from services.cli.demo.story import Story
-    from services.cli.fleet_options import FleetOptions
+    from services.cli.fleet.fleet_options import FleetOptions
 
 AGENT = "small"
 
@@ -47,7 +47,7 @@ def demo(
     from services.cli.demo.loop import LoopPlan
     from services.cli.demo.narrator import Narrator
     from services.cli.exit_codes import ExitCode
-    from services.cli.fleet_options import FleetOptions
+    from services.cli.fleet.fleet_options import FleetOptions
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # its fleet is stopped then, as with Ctrl-C
     options = FleetOptions(agents=(AGENT,), port_base=port_base, amqp_port=amqp_port)
@@ -69,7 +69,7 @@ def _fleet_of_its_own(
     """Up within the block; an earlier demo's fleet is stopped first. Down after it, unless it is kept."""
     from services.cli.demo.performance import write_golden_set
     from services.cli.demo.place import QUICK, DemoPlace, only
-    from services.cli.launch import land, launch
+    from services.cli.fleet.launch import land, launch
 
     place = DemoPlace.here()
     amqp_url = os.environ.get("RATCHET_AMQP_URL")
@@ -99,7 +99,7 @@ def _leave_nothing_on(amqp_url: str | None, namespace: str) -> None:
 def _perform(place: DemoPlace, held_out: HeldOutPlan, plan: LoopPlan, narrator: Narrator, *, as_json: bool) -> Story:
     from services.cli.console import err, out
     from services.cli.demo.performance import Performance
-    from services.cli.fleet_access import FleetAccess
+    from services.cli.fleet.fleet_access import FleetAccess
 
     tables = err if as_json else out
     show = lambda table: tables.print(table, soft_wrap=False)  # noqa: E731

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from services.cli.doctor_check import Check
+    from services.cli.doctor.doctor_check import Check
 
 MARKS = {"ok": ("✔", "green"), "warn": ("!", "yellow"), "fail": ("✘", "red")}
 
@@ -16,7 +16,7 @@ MARKS = {"ok": ("✔", "green"), "warn": ("!", "yellow"), "fail": ("✘", "red")
 def doctor(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     """Check this machine and the broker; each line says ok, warn or fail, and what to type. Exit code 1 on a fail."""
     from services.cli.console import print_json
-    from services.cli.doctor_check import sound
+    from services.cli.doctor.doctor_check import sound
     from services.cli.exit_codes import ExitCode
 
     checks = _examine()
@@ -29,13 +29,13 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = Fals
 
 
 def _examine() -> list[Check]:
-    from services.cli.broker_checks import broker_checks
-    from services.cli.fleet_access import FleetAccess
-    from services.cli.fleet_folder import FleetFolder
-    from services.cli.fleet_options import FleetOptions
-    from services.cli.fleet_plan import plan_fleet
-    from services.cli.fleet_processes import supervisor_process
-    from services.cli.machine_checks import machine_checks
+    from services.cli.doctor.broker_checks import broker_checks
+    from services.cli.doctor.machine_checks import machine_checks
+    from services.cli.fleet.fleet_access import FleetAccess
+    from services.cli.fleet.fleet_folder import FleetFolder
+    from services.cli.fleet.fleet_options import FleetOptions
+    from services.cli.fleet.fleet_plan import plan_fleet
+    from services.cli.fleet.fleet_processes import supervisor_process
 
     access = FleetAccess.here()
     named = os.environ.get("RATCHET_AMQP_URL")

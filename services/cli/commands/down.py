@@ -6,7 +6,7 @@ from __future__ import annotations
 def down() -> None:
     """Stop the fleet that was started here: services finish what they have in hand, then the broker stops."""
     from services.cli.console import out, say
-    from services.cli.launch import land
+    from services.cli.fleet.launch import land
 
     say("stopping the fleet …")
     remarks = land()

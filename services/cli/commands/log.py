@@ -18,8 +18,8 @@ def tail(
 ) -> None:
     """Show the newest samples in the log: when, score, adapter version, question and answer."""
     from services.cli.console import out, print_raw
-    from services.cli.fleet_access import FleetAccess
-    from services.cli.log_tail import follow_rows, last_rows, render_row
+    from services.cli.fleet.fleet_access import FleetAccess
+    from services.cli.log.log_tail import follow_rows, last_rows, render_row
 
     folder = FleetAccess.here().logs_dir
     rows, end = last_rows(folder, count, agent)

@@ -14,7 +14,7 @@ models = typer.Typer(help="The small models that are made here, with no download
 def make(out: Annotated[Path, typer.Option(help="Folder to put them in.")] = Path("models")) -> None:
     """Make the small base model and the bigger scoring model; at once where they are there already."""
     from services.cli.console import print_raw, say
-    from services.cli.models_make import make_models
+    from services.cli.fleet.models_make import make_models
 
     print_raw(make_models(out, say))
 
@@ -26,7 +26,7 @@ def list_(
 ) -> None:
     """List the model folders: name, size and what they hold."""
     from services.cli.console import out, print_json
-    from services.cli.model_folders import model_folders
+    from services.cli.fleet.model_folders import model_folders
 
     found = model_folders(folder)
     if json:

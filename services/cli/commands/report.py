@@ -17,7 +17,7 @@ def report(
     from services.cli.console import out as console
     from services.cli.console import print_json
     from services.cli.exit_codes import CommandError
-    from services.cli.fleet_access import FleetAccess
+    from services.cli.fleet.fleet_access import FleetAccess
     from services.cli.report.gathered import gather
     from services.cli.report.page import page
     from services.settings import FleetSettings

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from services.cli.logged_task import LoggedTask
+    from services.cli.log.logged_task import LoggedTask
 
 
 def result(
@@ -16,8 +16,8 @@ def result(
 ) -> None:
     """Print the answer to a task submitted earlier. Exit code 1 if the task failed or is not known, 4 if still open."""
     from services.cli.exit_codes import CommandError
-    from services.cli.fleet_access import FleetAccess
-    from services.cli.logged_task import find_task
+    from services.cli.fleet.fleet_access import FleetAccess
+    from services.cli.log.logged_task import find_task
 
     access = FleetAccess.here()
     task = find_task(access.logs_dir, task_id)

@@ -11,10 +11,10 @@ def status(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = Fals
     """Show each service, the broker and the queues. Exit code 0 if all is healthy, 1 if not, 3 without a broker."""
     from services.cli.console import out, print_json
     from services.cli.exit_codes import ExitCode
-    from services.cli.fleet_access import FleetAccess
-    from services.cli.fleet_folder import FleetFolder
-    from services.cli.status_report import ask_status
-    from services.cli.status_view import render_status
+    from services.cli.fleet.fleet_access import FleetAccess
+    from services.cli.fleet.fleet_folder import FleetFolder
+    from services.cli.watch.status_report import ask_status
+    from services.cli.watch.status_view import render_status
 
     report = ask_status(FleetAccess.here(), FleetFolder.here())
     if json:

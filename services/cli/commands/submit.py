@@ -24,7 +24,7 @@ def submit(
     json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
 ) -> None:
     """Submit a task and print the best answer, or a file of tasks and print a result a line."""
-    from services.cli.submission import Submission, submit_file, submit_one
+    from services.cli.submit.submission import Submission, submit_file, submit_one
 
     if (text is None) == (file is None):
         raise typer.BadParameter('give either a text or --file: ratchet submit "sort: gbaec"')

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from services.cli.fleet_access import FleetAccess
-    from services.cli.train_run import TrainOptions
+    from services.cli.fleet.fleet_access import FleetAccess
+    from services.cli.train.train_run import TrainOptions
 
 
 def train(
@@ -34,9 +34,9 @@ def train(
     Exit code 1 where the data can't support it, with the reason and the numbers.
     """
     from services.cli.console import err, out, print_json
-    from services.cli.fleet_access import FleetAccess
-    from services.cli.train_run import TrainOptions, run_training
-    from services.cli.train_view import TrainView, ended_well, render_outcome
+    from services.cli.fleet.fleet_access import FleetAccess
+    from services.cli.train.train_run import TrainOptions, run_training
+    from services.cli.train.train_view import TrainView, ended_well, render_outcome
 
     access = FleetAccess.here()
     options = TrainOptions(
@@ -67,7 +67,7 @@ def train(
 def _leave_to_the_fleet(access: FleetAccess, options: TrainOptions) -> None:
     from services.cli.console import print_raw, say
     from services.cli.exit_codes import UsageError
-    from services.cli.train_request import publish_train_request, request_of
+    from services.cli.train.train_request import publish_train_request, request_of
 
     if options.dry_run:
         raise UsageError("--dry-run looks at the data here, --queue trains elsewhere: choose one")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from services.cli.fleet_folder import FleetRecord
-    from services.cli.fleet_options import FleetOptions
+    from services.cli.fleet.fleet_folder import FleetRecord
+    from services.cli.fleet.fleet_options import FleetOptions
 
 
 def up(
@@ -39,8 +39,8 @@ def up(
 
     With RATCHET_AMQP_URL set that broker is used; else a private RabbitMQ is started in .ratchet/rabbitmq.
     """
-    from services.cli.fleet_options import FleetOptions
-    from services.cli.launch import launch
+    from services.cli.fleet.fleet_options import FleetOptions
+    from services.cli.fleet.launch import launch
 
     names = tuple(name.strip() for name in agents.split(",") if name.strip())
     options = FleetOptions(names, replicas, engine, scorer, model, judge_model, port_base, amqp_port, trainer)
@@ -55,8 +55,8 @@ def _any_typed(ctx: typer.Context) -> bool:
 
 
 def _say_where(record: FleetRecord, options: FleetOptions) -> None:
-    from services.cli.amqp import without_password
     from services.cli.console import out
+    from services.cli.submit.amqp import without_password
 
     out.print("[bold green]The fleet is up.[/bold green]")
     lines = [("broker", f"{without_password(record.amqp_url)}  (queue of tasks: tasks, of results: results)")]

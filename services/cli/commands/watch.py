@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from services.cli.watch_figures import WatchFigures
+    from services.cli.watch.watch_figures import WatchFigures
 
     Look = tuple[WatchFigures, tuple[str, ...]]
 
@@ -19,8 +19,8 @@ def watch(
     json: Annotated[bool, typer.Option("--json", help="One JSON object a look.")] = False,
 ) -> None:
     """Queues, rates, scores by adapter version and latencies by stage; live on a terminal, a line a look elsewhere."""
-    from services.cli.fleet_access import FleetAccess
-    from services.cli.watch_source import WatchSource
+    from services.cli.fleet.fleet_access import FleetAccess
+    from services.cli.watch.watch_source import WatchSource
 
     source = WatchSource(FleetAccess.here())
     looks = _looks(source.look, interval, once=once)
@@ -47,7 +47,7 @@ def _looks(look: Callable[[], Look], interval: float, *, once: bool) -> Iterator
 
 def _show(looks: Iterator[Look], *, json: bool, once: bool) -> None:
     from services.cli.console import out, print_json
-    from services.cli.watch_view import plain_line, render_watch
+    from services.cli.watch.watch_view import plain_line, render_watch
 
     if json:
         for figures, trouble in looks:
@@ -66,7 +66,7 @@ def _show_live(looks: Iterator[Look]) -> None:
     from rich.live import Live
 
     from services.cli.console import out
-    from services.cli.watch_view import render_watch
+    from services.cli.watch.watch_view import render_watch
 
     with Live(console=out, screen=False, auto_refresh=False) as live:
         for figures, trouble in looks:

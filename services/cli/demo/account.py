@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from services.cli.demo.users import Books
-from services.cli.logged_task import INTERACTIONS
+from services.cli.log.logged_task import INTERACTIONS
 from services.storage.journal_reader import read_json
 
 

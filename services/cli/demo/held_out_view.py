@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from services.cli.demo.held_out_report import Choice, HeldOutReport
-from services.cli.watch_view import seconds
+from services.cli.watch.watch_view import seconds
 
 BAR = 40
 STAGE_NAMES = {

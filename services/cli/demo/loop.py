@@ -21,7 +21,7 @@ from services.cli.demo.standing_line import experiment_line
 from services.cli.demo.story import Sabotage, Training, Turn
 from services.cli.demo.users import Users
 from services.cli.exit_codes import CommandError, TimedOut
-from services.cli.train_request import publish_train_request
+from services.cli.train.train_request import publish_train_request
 
 POLL_S = 0.25
 WAITING_FOR_GATE = ("trained", "validated")

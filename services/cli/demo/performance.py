@@ -22,7 +22,7 @@ from services.cli.demo.standing import Look
 from services.cli.demo.story import Sabotage, Story, Turn
 from services.cli.demo.tasks import golden_tasks, users_tasks
 from services.cli.demo.users import Users
-from services.cli.fleet_access import FleetAccess
+from services.cli.fleet.fleet_access import FleetAccess
 from services.cli.report.gathered import gather
 from services.cli.report.page import page
 from services.storage.atomic_file import replace_file

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from services.adapters.publish import remove_tree
-from services.cli.fleet_folder import FleetFolder
+from services.cli.fleet.fleet_folder import FleetFolder
 
 PREFIX = "RATCHET_"
 FROM_OUTSIDE = ("RATCHET_AMQP_URL", "RATCHET_LOG_LEVEL")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.cli.amqp import connected
+from services.cli.submit.amqp import connected
 from services.topology import BROADCAST_EXCHANGE, DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from schemas.registry import AgentAdapters
 from services.adapters.registry import RegistryStore
-from services.cli.fleet_access import FleetAccess
-from services.cli.service_http import metrics_text
-from services.cli.watch_figures import Series, parse_series
+from services.cli.fleet.fleet_access import FleetAccess
+from services.cli.fleet.service_http import metrics_text
+from services.cli.watch.watch_figures import Series, parse_series
 
 E_VALUES = ("gain", "success_kept", "harm")
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from schemas.decision import Decision
 from services.cli.demo.gain import Estimate, Gain
 from services.cli.demo.story import Story, Turn
-from services.cli.watch_view import seconds
+from services.cli.watch.watch_view import seconds
 
 
 def render_story(story: Story) -> Group:

@@ -12,11 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from schemas.result import Result
-from services.cli.client import FleetClient
 from services.cli.console import print_raw
 from services.cli.demo.held_out import MOST_OPEN
 from services.cli.demo.tasks import users_tasks
-from services.cli.fleet_access import FleetAccess
+from services.cli.fleet.fleet_access import FleetAccess
+from services.cli.submit.client import FleetClient
 
 SEED = 1
 SAMPLES = 8

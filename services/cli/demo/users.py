@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from schemas.task import Task
-from services.cli.client import FleetClient
 from services.cli.demo.held_out import MOST_OPEN
-from services.cli.fleet_access import FleetAccess
+from services.cli.fleet.fleet_access import FleetAccess
+from services.cli.submit.client import FleetClient
 
 LOOK_EVERY_S = 0.25
 

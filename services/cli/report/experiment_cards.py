@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from schemas.evidence import ArmSummary, Decision
-from services.cli.experiment_book import RUNNING
-from services.cli.experiment_look import ExperimentLook
+from services.cli.experiments.experiment_book import RUNNING
+from services.cli.experiments.experiment_look import ExperimentLook
 from services.cli.report.experiment_charts import effect_chart, evidence_chart
 from services.cli.report.gathered import AgentReport
 from services.cli.report.markup import Markup, joined, tag

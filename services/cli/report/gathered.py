@@ -12,8 +12,8 @@ from schemas.decision import Decision
 from schemas.registry import AdapterEntry, AgentAdapters, Registry
 from services.adapters.manifest import version_key
 from services.adapters.registry import RegistryStore
-from services.cli.experiment_book import ExperimentRecord, experiments
-from services.cli.experiment_look import ExperimentLook, looks_at
+from services.cli.experiments.experiment_book import ExperimentRecord, experiments
+from services.cli.experiments.experiment_look import ExperimentLook, looks_at
 from services.cli.report.score_stats import AgentScores, LogScores, read_scores
 from services.cli.report.training_runs import TrainingRun, training_runs
 from services.errors import JournalError, RegistryError

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.broker_checks import broker_checks, dead_letters_check
-from services.cli.doctor_check import Check, sound
-from services.cli.machine_checks import disk_space, machine_checks, memory, open_files
-from services.cli.queue_depths import QueueDepth
+from services.cli.doctor.broker_checks import broker_checks, dead_letters_check
+from services.cli.doctor.doctor_check import Check, sound
+from services.cli.doctor.machine_checks import disk_space, machine_checks, memory, open_files
+from services.cli.watch.queue_depths import QueueDepth
 from services.topology import fleet_topology
 
 

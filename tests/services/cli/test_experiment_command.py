@@ -13,10 +13,10 @@ from rich.console import Console
 from services.adapters.decisions import DecisionLedger
 from services.adapters.registry import RegistryStore
 from services.cli.exit_codes import CommandError, UsageError
-from services.cli.experiment_book import ExperimentRecord, chosen, experiments
-from services.cli.experiment_check import check
-from services.cli.experiment_look import looked_at
-from services.cli.experiment_view import render_look
+from services.cli.experiments.experiment_book import ExperimentRecord, chosen, experiments
+from services.cli.experiments.experiment_check import check
+from services.cli.experiments.experiment_look import looked_at
+from services.cli.experiments.experiment_view import render_look
 from tests.acceptance.ratchet_command import Ratchet
 from tests.services.adapters.making_decisions import decided, to_primary
 from tests.services.cli.whole_loop import WholeLoop

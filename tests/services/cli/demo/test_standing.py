@@ -11,7 +11,7 @@ from schemas.registry import AdapterEntry, AgentAdapters
 from services.cli.demo.narrator import Narrator
 from services.cli.demo.standing import standing
 from services.cli.demo.standing_line import e_text, experiment_line
-from services.cli.watch_figures import parse_series
+from services.cli.watch.watch_figures import parse_series
 from tests.services.adapters.making_adapters import NOON
 
 METRICS = """

@@ -1,0 +1,1 @@
+"""What `ratchet adapters` decides and shows."""

@@ -1,0 +1,1 @@
+"""Dead letters: read without losing one, shown, sent back."""

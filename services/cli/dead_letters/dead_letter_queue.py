@@ -1,0 +1,145 @@
+"""Look into the queue of dead letters without taking anything out, and send letters back to where they failed.
+
+A letter leaves the queue only after the broker has confirmed its copy in the queue it goes back to: a crash in between
+leaves both, and every handler of the fleet is idempotent.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
+from pika.exceptions import ChannelClosedByBroker, NackError, UnroutableError
+from pika.spec import BasicProperties
+
+from services.cli.dead_letters.dead_letter import DeadLetter, dead_letter, headers_to_go_again
+from services.cli.exit_codes import CommandError
+from services.topology import DEAD_LETTERS
+
+TAKEN_TIMEOUT_S = 60.0
+SETTLE_S = 2.0
+LOOK_EVERY_S = 0.1
+
+
+class Held(NamedTuple):
+    """A letter and what is needed to publish it again; it is ours until its channel is closed."""
+
+    letter: DeadLetter
+    tag: int
+    properties: BasicProperties
+    body: bytes
+
+
+class DeadLetterQueue:
+    def __init__(self, connection: BlockingConnection, namespace: str) -> None:
+        self._connection = connection
+        self._namespace = namespace
+
+    def letters(self, limit: int | None = None) -> list[tuple[DeadLetter, bytes]]:
+        """The oldest `limit` letters with their bodies; they stay in the queue."""
+        channel = self._connection.channel()
+        try:
+            return [(held.letter, held.body) for held in self._hold(channel, limit)]
+        finally:
+            _close(channel)
+
+    def requeue(
+        self, wanted: Callable[[DeadLetter], bool], *, one_at_a_time: bool, say: Callable[[str], None]
+    ) -> tuple[int, list[str]]:
+        """Send back every letter that is wanted. Returns how many, and a sentence for each that stayed.
+
+        With `one_at_a_time` the next goes only when the last was taken and no consumer is gone since: raises
+        CommandError as soon as one is.
+        """
+        channel = self._connection.channel()
+        channel.confirm_delivery()
+        sent, stayed = 0, list[str]()
+        try:
+            for held in self._hold(channel, None):
+                if not wanted(held.letter):
+                    continue
+                consumers = self._consumers(held.letter) if one_at_a_time else 0
+                if (fault := self._send_back(channel, held)) is not None:
+                    stayed.append(f"{held.letter.id}: {fault}")
+                    continue
+                sent += 1
+                if one_at_a_time:
+                    self._await_taken(held.letter, consumers)
+                    say(f"{held.letter.id} taken from {held.letter.queue}")
+        finally:
+            _close(channel)
+        return sent, stayed
+
+    def _hold(self, channel: BlockingChannel, limit: int | None) -> Iterator[Held]:
+        """What is in the queue now; what arrives meanwhile is left for the next look."""
+        count = self._depth(channel)
+        for _ in range(count if limit is None else min(count, limit)):
+            method, properties, body = channel.basic_get(self._namespace + DEAD_LETTERS)
+            if method is None or properties is None or body is None:
+                return
+            yield Held(dead_letter(properties, body, self._namespace), method.delivery_tag, properties, body)
+
+    def _depth(self, channel: BlockingChannel) -> int:
+        try:
+            return int(channel.queue_declare(self._namespace + DEAD_LETTERS, passive=True).method.message_count)
+        except ChannelClosedByBroker:
+            raise CommandError("the broker has no queue of dead letters: the fleet was never up here") from None
+
+    def _send_back(self, channel: BlockingChannel, held: Held) -> str | None:
+        """Why it stays, or None when it is back in its queue and gone from here."""
+        if held.letter.queue is None:
+            return "it does not say which queue it was in"
+        properties = copy.copy(held.properties)
+        properties.headers = headers_to_go_again(held.properties.headers)
+        properties.delivery_mode = 2
+        try:
+            channel.basic_publish("", held.letter.queue, held.body, properties, mandatory=True)
+        except UnroutableError:
+            return f"there is no queue {held.letter.queue} any more"
+        except NackError:
+            return f"the queue {held.letter.queue} does not take it (full): try later"
+        channel.basic_ack(held.tag)
+        return None
+
+    def _consumers(self, letter: DeadLetter) -> int:
+        """Raises CommandError where nobody would take it."""
+        if letter.queue is None:
+            return 0
+        _, consumers = self._state(letter.queue)
+        if not consumers:
+            raise CommandError(
+                f"nobody consumes {letter.queue}: start what does, `ratchet status` names it; stopped here"
+            )
+        return consumers
+
+    def _await_taken(self, letter: DeadLetter, consumers: int) -> None:
+        """Until its queue is empty and no consumer went for a moment: a poisonous letter takes its consumer along."""
+        queue, began = str(letter.queue), time.monotonic()
+        empty_since: float | None = None
+        while empty_since is None or time.monotonic() - empty_since < SETTLE_S:
+            waiting, left = self._state(queue)
+            if left < consumers:
+                raise CommandError(f"a consumer of {queue} is gone since it took {letter.id}: stopped here")
+            if waiting and time.monotonic() - began > TAKEN_TIMEOUT_S:
+                raise CommandError(f"nobody took {letter.id} from {queue} in {TAKEN_TIMEOUT_S:.0f} s: stopped here")
+            empty_since = None if waiting else empty_since or time.monotonic()
+            self._connection.sleep(LOOK_EVERY_S)
+
+    def _state(self, queue: str) -> tuple[int, int]:
+        """Waiting messages and consumers; neither where there is no such queue."""
+        channel = self._connection.channel()
+        try:
+            said = channel.queue_declare(queue, passive=True).method
+        except ChannelClosedByBroker:
+            return 0, 0
+        channel.close()
+        return said.message_count, said.consumer_count
+
+
+def _close(channel: BlockingChannel) -> None:
+    """What was held and not acked is back in the queue by that."""
+    if channel.is_open:
+        channel.close()

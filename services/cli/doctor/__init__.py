@@ -1,0 +1,1 @@
+"""What `ratchet doctor` looks at, each check with its fix."""

@@ -1,0 +1,73 @@
+"""The checks of `ratchet doctor` that look at the broker: is one installed, does it answer, can it do what we need."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+
+from pika.adapters.blocking_connection import BlockingConnection
+from pika.exceptions import AMQPError
+
+from services.cli.broker import INSTALL_SENTENCE, server_folder
+from services.cli.doctor.doctor_check import Check
+from services.cli.submit.amqp import BrokerUnreachable, connected, without_password
+from services.cli.watch.queue_depths import QueueDepth, queue_depths
+from services.errors import BusError
+from services.topology import DEAD_LETTERS, Topology
+
+TRIED_ARGUMENTS = {
+    "x-queue-type": "quorum",
+    "x-overflow": "reject-publish",
+    "x-message-ttl": 60_000,
+    "x-delivery-limit": 20,
+    "x-dead-letter-exchange": "",
+    "x-dead-letter-strategy": "at-least-once",
+    "x-expires": 60_000,
+}
+"""All that the fleet's queues ask for; RabbitMQ from 3.10 on has it."""
+
+
+def broker_checks(url: str, namespace: str, topology: Topology, *, expected: bool) -> Iterator[Check]:
+    """`expected`: a broker should answer at the URL now, because a fleet is up or the environment names it."""
+    yield _installed()
+    try:
+        with connected(url) as connection:
+            yield Check("broker", "ok", f"answers at {without_password(url)}")
+            yield _tried_out(connection)
+            yield dead_letters_check(queue_depths(connection, topology, namespace))
+    except BrokerUnreachable as error:
+        none = Check("broker", "ok", "none is running yet; `ratchet up` starts one")
+        yield Check("broker", "fail", str(error), "ratchet up") if expected else none
+    except BusError as error:
+        yield Check("broker", "fail", str(error), "look into the broker's log")
+
+
+def dead_letters_check(depths: Sequence[QueueDepth]) -> Check:
+    count = sum(depth.messages or 0 for depth in depths if depth.name == DEAD_LETTERS)
+    if count:
+        return Check("dead letters", "warn", f"{count:,} could not be handled", "ratchet dead-letters list")
+    return Check("dead letters", "ok", "none")
+
+
+def _installed() -> Check:
+    folder = server_folder()
+    if folder is None:
+        return Check("rabbitmq", "warn", "not installed here", INSTALL_SENTENCE)
+    return Check("rabbitmq", "ok", f"installed in {folder.parent}")
+
+
+def _tried_out(connection: BlockingConnection) -> Check:
+    """A message into a queue such as the fleet's and out again: an open port is no proof."""
+    name = f"ratchet.doctor.{uuid.uuid4().hex}"
+    try:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare(name, durable=True, arguments=TRIED_ARGUMENTS)
+        channel.basic_publish("", name, b"well?", mandatory=True)
+        _, _, body = channel.basic_get(name, auto_ack=True)
+        channel.queue_delete(name)
+    except AMQPError as error:
+        return Check("queues", "fail", f"a quorum queue can't be used ({error!r})", "use RabbitMQ 3.10 or newer")
+    if body != b"well?":
+        return Check("queues", "fail", "a confirmed message did not come out again", "look into the broker's log")
+    return Check("queues", "ok", "a quorum queue took a message and gave it back")

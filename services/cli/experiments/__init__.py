@@ -1,0 +1,1 @@
+"""What `ratchet experiment` reads, draws and replays."""

@@ -1,0 +1,1 @@
+"""The log of answers, for people and for `ratchet result`."""

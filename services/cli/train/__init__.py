@@ -1,0 +1,1 @@
+"""What `ratchet train` asks for, runs and shows."""

@@ -1,0 +1,1 @@
+"""What `ratchet watch` and `ratchet status` ask for and show."""
