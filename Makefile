@@ -4,7 +4,7 @@
 PYTHON ?= python3
 TORCH_INDEX ?=
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test setup bench vllm-test clean
 
@@ -20,6 +20,7 @@ setup: .venv/ready  ## Debian packages and the Python environment, once.
 	sh infra/setup-debian.sh
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Ratchet needs Python 3.11 or newer: make PYTHON=python3.12")'
+	@echo 'installing the Python packages: one to three minutes, more where torch brings CUDA along' >&2
 	$(PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch
 	$(PIP) --editable '.[all,test]'
 	touch $@
