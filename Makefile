@@ -26,7 +26,7 @@ setup: .venv/ready  ## Debian packages and the Python environment, once.
 	touch $@
 
 bench: setup  ## The benchmarks the README quotes; each prints ratios.
-	$(PIP) '.[bench]'
+	$(PIP) --editable '.[all,test,bench]'
 	$(BIN)/python -m bench.pipeline
 	$(BIN)/python -m bench.generation
 	$(BIN)/python -m bench.journal
