@@ -25,7 +25,7 @@ def training_arguments(course: Course, hyperparameters: Hyperparameters, **loss:
         max_completion_length=max(len(sample.completion) for sample in course.samples),
         temperature=course.temperature,
         learning_rate=course.learning_rate,
-        lr_scheduler_type="constant_with_warmup",
+        lr_scheduler_type="linear",
         warmup_steps=hyperparameters.warm_up_steps,
         weight_decay=hyperparameters.weight_decay,
         max_grad_norm=hyperparameters.max_grad_norm,

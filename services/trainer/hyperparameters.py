@@ -37,7 +37,9 @@ class Hyperparameters(BaseModel):
 
     epochs: int = Field(2, ge=1, le=100, description="Passes over the samples.")
     learning_rate: float | None = Field(
-        None, gt=0, description="AdamW's, constant; if not set, by the size of the model."
+        None,
+        gt=0,
+        description="AdamW's, at the start: it falls to 0 in a straight line; if not set, by the model's size.",
     )
     batch: int = Field(128, ge=1, description="Samples per step, about.")
     micro_batch_tokens: int = Field(

@@ -1,8 +1,8 @@
 """Which samples go into which step, laid down before the first one. Pure: the same seed gives the same plan.
 
-A step's samples are cut into micro-batches of similar length, to pad little. A sample without an advantage costs no
-forward pass: it is left out, and counted in the step's normaliser, so that the gradient stays the same. No sample is
-left over: the last step of an epoch takes what remains, and steps differ in size by one sample at most.
+A step's samples are cut into micro-batches, groups of similar length together, to pad little and to share prompts. A
+sample without an advantage costs no forward pass: it is left out, and counted in the step's normaliser, so that the
+gradient stays the same. No sample is left over: steps of an epoch differ in size by one sample at most.
 """
 
 from __future__ import annotations
@@ -65,7 +65,12 @@ def plan_steps(groups: Sequence[Sequence[int]], tokens: Sequence[int], live: Seq
     """
     rng = random.Random(how.seed)
     steps = [step for _ in range(how.epochs) for step in _epoch(groups, how.batch, rng)]
-    kept = [sorted((n for n in step if live[n]), key=lambda n: (tokens[n], n)) for step in steps]
+    group_of = {number: index for index, group in enumerate(groups) for number in group}
+    longest = [max(tokens[number] for number in group) for group in groups]
+    kept = [
+        sorted((n for n in step if live[n]), key=lambda n: (longest[group_of[n]], group_of[n], tokens[n], n))
+        for step in steps
+    ]
     per_process = math.ceil(max(map(len, kept)) / (how.micro_batch * how.processes))
     per_step = max(1, per_process) * how.processes
     micro_batches = [

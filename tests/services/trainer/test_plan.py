@@ -83,12 +83,14 @@ def test_no_step_is_much_smaller_than_the_others() -> None:
     assert [micro_batch.step_samples for micro_batch in plan.micro_batches] == [130] * 3
 
 
-def test_samples_of_one_length_go_together() -> None:
-    lengths = [1, 30] * 8
+def test_groups_stay_together_beside_others_of_their_length() -> None:
+    groups = [[4 * number + one for one in range(4)] for number in range(4)]
+    lengths = [length for group in (30, 2, 28, 3) for length in (group, 1, 1, group)]
 
-    plan = plan_steps([list(range(16))], lengths, [True] * 16, Batching(epochs=1, batch=16, micro_batch=8, seed=0))
+    plan = plan_steps(groups, lengths, [True] * 16, Batching(epochs=1, batch=16, micro_batch=8, seed=0))
 
-    assert [{lengths[n] for n in micro_batch.samples} for micro_batch in plan.micro_batches] == [{1}, {30}]
+    found = [{number // 4 for number in micro_batch.samples} for micro_batch in plan.micro_batches]
+    assert found == [{1, 3}, {0, 2}]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -1,0 +1,176 @@
+"""The ways to learn that are compared: each takes a policy's adapter one round further and says where the next one is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PrinterCallback
+from trl import GRPOConfig, GRPOTrainer
+
+from bench.learning.world import GROUP, MAX_TOKENS, Experience, World
+from schemas.adapter_card import AdapterCard, BaseModelIdentity
+from schemas.response import Sample
+from services.local_model import LanguageModel, load_language_model
+from services.sort_task import SortTask
+from services.trainer.algorithm import Algorithm, Course
+from services.trainer.best_of_group_sft import BestOfGroupSft
+from services.trainer.grpo import Grpo
+from services.trainer.hyperparameters import GrpoHyperparameters, Hyperparameters, default_learning_rate
+from services.trainer.logged_trainer import LoggedTrainer, Tensors
+from services.trainer.plan import Batching, plan_steps
+from services.trainer.policy import make_policy, save_policy
+
+BASE = BaseModelIdentity(name="small")
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What a learner is given: as many samples for each of them."""
+
+    world: World
+    parent: Path | None
+    tasks: Sequence[SortTask]
+    seed: int
+    folder: Path
+
+
+class Offline:
+    """The product's way: samples are taken first, then an algorithm of the trainer learns from them."""
+
+    def __init__(self, algorithm: Algorithm, knobs: Mapping[str, Any]) -> None:
+        self._algorithm = algorithm
+        self._knobs = algorithm.hyperparameters.read({}, knobs)
+
+    def learn(self, given: Round) -> Path:
+        experience = given.world.experience(given.parent, given.tasks, given.seed)
+        model = load_language_model(str(given.world.small))
+        trainer = self._algorithm.trainer(self._course(given, experience, model), self._knobs)
+        trainer.train()
+        return _saved(trainer.trained_policy, given)
+
+    def _course(self, given: Round, experience: Experience, model: LanguageModel) -> Course:
+        knobs = self._knobs
+        lessons = self._algorithm.lessons(experience.groups, knobs)
+        how = Batching(epochs=knobs.epochs, batch=knobs.batch, micro_batch=knobs.batch, seed=given.seed)
+        tokens = [len(sample.completion) for sample in experience.samples]
+        return Course(
+            policy=make_policy(model, given.parent, knobs, seed=given.seed, max_rank=64),
+            tokenizer=model.tokenizer,
+            samples=experience.samples,
+            lessons=lessons,
+            plan=plan_steps(lessons.used, tokens, lessons.live, how),
+            folder=given.folder / "trainer",
+            seed=given.seed,
+            temperature=1.0,
+            learning_rate=rate_of(knobs, model),
+            on_gpu=False,
+        )
+
+
+class RatioOne(Grpo):
+    """GRPO that takes the present policy for the one that wrote the log: nothing is clipped, nothing holds it back."""
+
+    def trainer(self, course: Course, hyperparameters: GrpoHyperparameters) -> LoggedTrainer:
+        trainer = super().trainer(course, hyperparameters)
+        trainer.__class__ = _RatioOneTrainer
+        return trainer
+
+
+class _RatioOneTrainer(LoggedTrainer):
+    def _compute_loss(self, model: Any, inputs: Tensors) -> torch.Tensor:
+        present = {name: tensor for name, tensor in inputs.items() if name != "old_per_token_logps"}
+        return torch.as_tensor(GRPOTrainer._compute_loss(self, model, present) * inputs["loss_share"])
+
+
+class Online:
+    """TRL's own GRPO: generates from the policy as it is, as many samples, as many passes over each."""
+
+    def __init__(self, knobs: Mapping[str, Any]) -> None:
+        self._knobs = GrpoHyperparameters.read({}, knobs)
+
+    def learn(self, given: Round) -> Path:
+        from datasets import Dataset
+
+        model = load_language_model(str(given.world.small))
+        policy = make_policy(model, given.parent, self._knobs, seed=given.seed, max_rank=64)
+        by_input = {task.input: task for task in given.tasks}
+
+        def reward(prompts: list[Any], completions: list[Any], **_: Any) -> list[float]:
+            scores: list[float] = []
+            for prompt, completion in zip(prompts, completions, strict=True):
+                answer = Sample(text=completion[0]["content"], finish_reason="stop")
+                scores += given.world.scores(by_input[prompt[0]["content"]], [answer])
+            return scores
+
+        rows = [{"prompt": [{"role": "user", "content": task.input}]} for task in given.tasks]
+        trainer = GRPOTrainer(
+            policy,
+            reward,
+            args=self._arguments(given, rate_of(self._knobs, model)),
+            train_dataset=Dataset.from_list(rows),
+            processing_class=model.tokenizer,
+        )
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
+        return _saved(trainer.accelerator.unwrap_model(trainer.model), given)
+
+    def _arguments(self, given: Round, learning_rate: float) -> GRPOConfig:
+        knobs = self._knobs
+        return GRPOConfig(
+            output_dir=str(given.folder / "trl"),
+            per_device_train_batch_size=knobs.batch,
+            num_generations=GROUP,
+            num_iterations=knobs.epochs,
+            num_train_epochs=1,
+            max_completion_length=MAX_TOKENS,
+            temperature=1.0,
+            top_p=1.0,
+            top_k=0,
+            loss_type=knobs.loss,
+            epsilon=knobs.clip_low,
+            epsilon_high=knobs.clip_high,
+            beta=knobs.beta,
+            learning_rate=learning_rate,
+            lr_scheduler_type="linear",
+            max_grad_norm=knobs.max_grad_norm,
+            seed=given.seed,
+            use_cpu=True,
+            bf16=False,
+            activation_checkpointing=False,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+        )
+
+
+def rate_of(knobs: Hyperparameters, model: LanguageModel) -> float:
+    return knobs.learning_rate or default_learning_rate(model.model.num_parameters())
+
+
+def learners(knobs: Mapping[str, Any]) -> dict[str, Offline | Online]:
+    """By name; `knobs` are those of GRPO, of which the control takes what it knows, at its own batch size."""
+    shared = {name: value for name, value in knobs.items() if name in ("epochs", "learning_rate")}
+    return {
+        "offline GRPO": Offline(Grpo(), knobs),
+        "ratio = 1": Offline(RatioOne(), knobs),
+        "best-of-group SFT": Offline(BestOfGroupSft(), shared),
+        "online GRPO (TRL)": Online(knobs),
+    }
+
+
+def _saved(policy: Any, given: Round) -> Path:
+    """A folder that the next round, and the agent's engine, can load."""
+    from datetime import UTC, datetime
+
+    folder = given.folder / "adapter"
+    files = save_policy(policy, BASE, folder)
+    config = files["adapter_config.json"]
+    assert isinstance(config, bytes)
+    (folder / "adapter_config.json").write_bytes(config)
+    card = AdapterCard(base=BASE, algorithm="bench", created=datetime.now(UTC))
+    (folder / "adapter_card.json").write_bytes(card.encode())
+    return folder

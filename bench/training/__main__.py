@@ -1,0 +1,72 @@
+"""python -m bench.training [--runs 3]: the trainer beside stock TRL GRPOTrainer on the same completions, on the CPU.
+
+Each run is a process of its own; medians. A sample counts for both, also where it has no advantage and is left out:
+that is part of the work saved. Figures go to bench/out/training.json. Exits 1 if the trainer is slower anywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from bench.machine import machine
+
+OUT = Path(__file__).parents[1] / "out" / "training.json"
+NAMES = ("ratchet", "TRL")
+
+
+def main() -> None:
+    from bench.training.workloads import WORKLOADS
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=3)
+    options = parser.parse_args()
+    print(f"{machine()}; medians of {options.runs}, one thread\n")
+    print(f"{'':42}{'samples/s':>22}{'ratio':>8}{'per CPU-s':>11}{'peak MB':>18}")
+    figures = {}
+    for number, workload in enumerate(WORKLOADS):
+        runs = {name: [in_a_process(name, number) for _ in range(options.runs)] for name in NAMES}
+        figures[workload.name] = medians = {name: median(found) for name, found in runs.items()}
+        us, them = medians["ratchet"], medians["TRL"]
+        print(
+            f"{workload.name:42}{us['samples_per_s']:>10.0f} : {them['samples_per_s']:>9.0f}"
+            f"{us['samples_per_s'] / them['samples_per_s']:>7.2f}x"
+            f"{us['samples_per_cpu_s'] / them['samples_per_cpu_s']:>10.2f}x"
+            f"{us['peak_mb']:>9.0f} : {them['peak_mb']:>6.0f}",
+            flush=True,
+        )
+    OUT.parent.mkdir(exist_ok=True)
+    OUT.write_text(json.dumps({"machine": machine(), "figures": figures}, indent=2))
+    slower = [name for name, one in figures.items() if ratio(one) < 1.0]
+    print(f"\nslower than TRL: {', '.join(slower) or 'nowhere'}")
+    sys.exit(bool(slower))
+
+
+def ratio(medians: dict[str, dict[str, float]]) -> float:
+    return medians["ratchet"]["samples_per_cpu_s"] / medians["TRL"]["samples_per_cpu_s"]
+
+
+def median(runs: list[dict[str, float]]) -> dict[str, float]:
+    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+
+
+def in_a_process(name: str, workload: int) -> dict[str, float]:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as process:
+        return process.submit(measure, name, workload).result()
+
+
+def measure(name: str, workload: int) -> dict[str, float]:
+    from bench.training.contestants import measured
+    from bench.training.workloads import WORKLOADS
+
+    return measured(name, WORKLOADS[workload])
+
+
+if __name__ == "__main__":
+    main()

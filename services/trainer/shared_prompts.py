@@ -1,0 +1,114 @@
+"""Several answers to one prompt in one sequence: the prompt goes through the model once, not once for each answer.
+
+    prompt (all but its last token) · last token, answer 1 · last token, answer 2 · …
+
+Each answer sees the prompt and itself, at the positions it was sampled at; its first token is predicted from its own
+copy of the prompt's last. Exact for models whose tokens meet only in attention, by the mask and positions they are
+given; whether a model is one is found out by trying (logged_trainer.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+IGNORED = -100
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPrompts:
+    """`ids`, `positions`, `labels` (already shifted): (sequences, tokens); `segments` likewise: 0 is the prompt, k its
+    kth answer, -1 padding. `sequence` and `place`, (rows, completion): where each token of the rows is predicted."""
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    labels: torch.Tensor
+    segments: torch.Tensor
+    sequence: torch.Tensor
+    place: torch.Tensor
+
+    def mask(self, dtype: torch.dtype) -> torch.Tensor:
+        """Additive, (sequences, 1, tokens, tokens). Padding sees itself, so that no row is empty."""
+        length = self.ids.size(1)
+        earlier = torch.ones(length, length, dtype=torch.bool, device=self.ids.device).tril()
+        sees, seen = self.segments[:, :, None], self.segments[:, None, :]
+        allowed = earlier & ((seen == sees) | ((seen == 0) & (sees > 0)))
+        return torch.zeros(allowed.shape, dtype=dtype, device=self.ids.device).masked_fill(
+            ~allowed, torch.finfo(dtype).min
+        )[:, None]
+
+    def gather(self, values: torch.Tensor) -> torch.Tensor:
+        """Values at (sequences, tokens), back as (rows, completion); 0 where a row is masked."""
+        return values[self.sequence, self.place.clamp(min=0)].masked_fill(self.place == NOBODY, 0.0)
+
+
+def share_prompts(ids: torch.Tensor, mask: torch.Tensor, completion: int, padding: int) -> SharedPrompts:
+    """Rows (prompts padded left, completions right, the last `completion` columns) with equal prompts put together."""
+    prompts = [_unpadded(row, seen) for row, seen in zip(ids[:, :-completion], mask[:, :-completion], strict=True)]
+    answers = [_unpadded(row, seen) for row, seen in zip(ids[:, -completion:], mask[:, -completion:], strict=True)]
+    number_of: dict[tuple[int, ...], int] = {}
+    sequences: list[_Sequence] = []
+    sequence, place = torch.zeros(len(ids), completion, dtype=torch.long), torch.full((len(ids), completion), NOBODY)
+    for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
+        number = number_of.setdefault(tuple(prompt), len(sequences))
+        if number == len(sequences):
+            sequences.append(_Sequence(prompt))
+        start = sequences[number].add(answer)
+        sequence[row] = number
+        place[row, : len(answer)] = torch.arange(start, start + len(answer))
+    return SharedPrompts(
+        ids=_stacked([one.ids for one in sequences], padding, ids.device),
+        positions=_stacked([one.positions for one in sequences], 0, ids.device),
+        labels=_stacked([one.labels for one in sequences], IGNORED, ids.device),
+        segments=_stacked([one.segments for one in sequences], NOBODY, ids.device),
+        sequence=sequence.to(ids.device),
+        place=place.to(ids.device),
+    )
+
+
+def is_cheaper(plain: torch.Size, shared: torch.Size, parameters: int, width: int) -> bool:
+    """Whether the shared sequences take fewer operations; shapes are (sequences, tokens).
+
+    A token costs about 2 · parameters, a pair of tokens that may meet 4 · width (hidden size · layers): putting long
+    answers together makes more pairs, most of them masked but computed.
+    """
+
+    def cost(shape: torch.Size) -> int:
+        rows, length = shape
+        return rows * length * 2 * parameters + rows * length * length * 4 * width
+
+    return cost(shared) < cost(plain)
+
+
+class _Sequence:
+    """A prompt, and the answers that were put behind it."""
+
+    def __init__(self, prompt: list[int]) -> None:
+        *self._before, self._last = prompt
+        self._answers = 0
+        self.ids = list(self._before)
+        self.positions = list(range(len(self._before)))
+        self.labels = [IGNORED] * len(self._before)
+        self.segments = [0] * len(self._before)
+
+    def add(self, answer: list[int]) -> int:
+        """Where the answer's first token is predicted."""
+        start = len(self.ids)
+        if answer:
+            self._answers += 1
+            self.ids += [self._last, *answer[:-1]]
+            self.positions += range(len(self._before), len(self._before) + len(answer))
+            self.labels += answer
+            self.segments += [self._answers] * len(answer)
+        return start
+
+
+def _unpadded(row: torch.Tensor, seen: torch.Tensor) -> list[int]:
+    return [int(token) for token in row[seen.bool()].tolist()]
+
+
+def _stacked(rows: list[list[int]], value: int, device: torch.device) -> torch.Tensor:
+    longest = max(1, *map(len, rows))
+    return torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows], device=device)
