@@ -23,6 +23,8 @@ from services.storage.journal import Journal
 from services.telemetry import Log
 
 INDEX = "index.sqlite"
+GATHER_S = 0.004
+"""How long a line waits for others to be synced with it: a sync costs more than writing a hundred lines."""
 
 log = Log("ledger")
 
@@ -139,8 +141,12 @@ class Ledger:
 
     def _open(self) -> list[str]:
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._assignments = Journal.open(self._folder, ASSIGNMENTS, max_segment_bytes=self._segment_bytes)
-        self._interactions = Journal.open(self._folder, INTERACTIONS, max_segment_bytes=self._segment_bytes)
+        self._assignments = Journal.open(
+            self._folder, ASSIGNMENTS, max_segment_bytes=self._segment_bytes, gather_s=GATHER_S
+        )
+        self._interactions = Journal.open(
+            self._folder, INTERACTIONS, max_segment_bytes=self._segment_bytes, gather_s=GATHER_S
+        )
         try:
             return self._open_index()
         except (JournalError, sqlite3.DatabaseError) as error:
