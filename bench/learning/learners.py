@@ -1,4 +1,4 @@
-"""The ways to learn that are compared: each takes a policy's adapter one round further and says where the next one is."""
+"""The ways to learn that are compared: each takes the adapter of a policy one round further."""
 
 from __future__ import annotations
 
