@@ -1,0 +1,79 @@
+"""Adapters over the API: each agent's versions and aliases, one version whole, and what an operator asks for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from schemas.adapter_card import AdapterCard, AdapterVersion
+from schemas.adapter_state import AdapterState
+from schemas.decision import Decision, RunningExperiment
+from schemas.message import AgentId, Record, Timestamp
+from schemas.registry import ExperimentOutcome, FrozenBy
+
+Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)]
+CurvePoint = tuple[float, float]
+
+
+class VersionView(Record):
+    """One version and where it stands."""
+
+    version: AdapterVersion
+    state: AdapterState
+    sentence: str = Field(description="What the state means.")
+    aliases: list[str] = Field(description="Of: primary, candidate, previous.")
+    since: Timestamp | None
+    decision: int = Field(ge=0, description="The decision that brought it into its state; 0: there from the start.")
+    parent: AdapterVersion | None
+    replaced: AdapterVersion | None = Field(description="The primary it took over from.")
+    sha256: str | None
+    can_serve: bool = Field(description="False once its folder was removed.")
+    outcomes: list[ExperimentOutcome]
+
+
+class AgentView(Record):
+    """One agent's versions, the oldest first; following `parent` gives the lineage."""
+
+    agent_id: AgentId
+    revision: int = Field(ge=0, description="Of the registry: how many decisions are in it.")
+    primary: AdapterVersion
+    candidate: AdapterVersion | None
+    previous: AdapterVersion | None
+    frozen: FrozenBy | None
+    cool_down_until: Timestamp | None
+    experiment: RunningExperiment | None
+    versions: list[VersionView]
+
+
+class TrainingView(Record):
+    """What the trainer left beside an adapter: groups used and dropped by reason, and the curves by training step."""
+
+    counts: dict[str, float]
+    curves: dict[str, list[CurvePoint]] = Field(description="Name → [step, value]; those that are zero are left out.")
+
+
+class VersionDetail(VersionView):
+    """With its card, its training, and every decision on it, the oldest first."""
+
+    agent_id: AgentId
+    card: AdapterCard | None
+    training: TrainingView | None
+    decisions: list[Decision]
+
+
+class PromoteRequest(Record):
+    version: AdapterVersion
+    reason: Reason = Field(description="Why: recorded with the decision, under the caller's name.")
+
+
+class RollBackRequest(Record):
+    version: AdapterVersion | None = Field(
+        None, description="What leaves traffic; the primary if absent and there is no candidate."
+    )
+    to: AdapterVersion | None = Field(None, description="What takes a primary's place; the previous one if absent.")
+    reason: Reason = Field(description="Why: recorded with the decision, under the caller's name.")
+
+
+class FreezeRequest(Record):
+    reason: Reason = Field(description="Why: recorded with the decision, under the caller's name.")

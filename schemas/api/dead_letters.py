@@ -1,0 +1,64 @@
+"""Dead letters over the API."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, JsonValue, model_validator
+
+from schemas.message import Record
+
+
+class DeadLetterView(Record):
+    """`id` is the same at every look. `queue` is where it failed, as named on the wire; null if it does not say."""
+
+    id: str
+    queue: str | None
+    reason: str
+    attempts: int | None
+    at: str | None = Field(description="When it failed: ISO 8601.")
+    by: str | None
+    type: str | None
+    message_id: str | None
+    size: int = Field(ge=0, description="Bytes.")
+    beginning: str
+
+
+class DeadLetters(Record):
+    """The oldest first. `total`: how many there are in all; the rest is not listed."""
+
+    items: list[DeadLetterView]
+    total: int = Field(ge=0)
+    next: None = None
+
+
+class DeadLetterDetail(DeadLetterView):
+    """Whole: `body` is text, or base64 where it is not UTF-8."""
+
+    body: str
+    encoding: Literal["utf-8", "base64"]
+    headers: dict[str, JsonValue]
+    advice: str = Field(description="What to do about it.")
+
+
+class RequeueRequest(Record):
+    """Which go back to the queue they failed in: these, or all that failed in that queue."""
+
+    ids: list[str] = Field(default_factory=list, max_length=1000)
+    queue: str | None = Field(None, description="As in the letter's field `queue`.")
+
+    @model_validator(mode="after")
+    def _names_some(self) -> Self:
+        if bool(self.ids) == (self.queue is not None):
+            raise ValueError("name either ids or a queue")
+        return self
+
+
+class Stayed(Record):
+    id: str
+    reason: str
+
+
+class Requeued(Record):
+    sent: int = Field(ge=0, description="Letters that are back in their queue.")
+    stayed: list[Stayed] = Field(description="Letters that were asked for and stay, with the reason.")

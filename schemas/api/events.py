@@ -1,0 +1,92 @@
+"""What the stream of events carries: the `data` of each kind."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from schemas.adapter_event import AdapterMove
+from schemas.message import Record, Score, Timestamp
+
+EventKind = Literal["task.settled", "decision", "experiment", "queues", "adapter", "training", "gap"]
+
+
+class TaskSettled(Record):
+    """`task.settled`: a task was closed."""
+
+    task_id: str
+    sequence: int
+    agent_id: str
+    status: Literal["ok", "failed", "expired"]
+    score: Score | None
+    adapter_version: str
+    is_candidate: bool
+    experiment_id: str | None
+    seconds: float
+    at: Timestamp
+
+
+class DecisionMade(Record):
+    """`decision`: a line was added to the ledger of decisions, by whomever."""
+
+    sequence: int
+    agent_id: str
+    kind: str
+    version: str | None
+    who: str
+    reason: str
+    at: Timestamp
+
+
+class ExperimentMoved(Record):
+    """`experiment`: more units finished; the picture is at /v1/experiments/{experiment_id}."""
+
+    experiment_id: str
+    agent_id: str
+    units: int
+    candidate_units: int
+    share: float
+    gain: float
+    harm: float
+    verdict: str
+
+
+class QueueDepth(Record):
+    name: str
+    messages: int
+    consumers: int
+
+
+class QueuesLooked(Record):
+    """`queues`: depth and consumers of each, every few seconds where one of them has changed."""
+
+    items: list[QueueDepth]
+
+
+class AdapterMoved(Record):
+    """`adapter`: which adapters answer has changed."""
+
+    agent_id: str
+    event: AdapterMove
+    version: str | None
+    reason: str | None
+    primary: str
+    candidate: str | None
+    revision: int
+
+
+class TrainingMoved(Record):
+    """`training`: a training was asked for, or has ended."""
+
+    agent_id: str
+    request_id: str
+    state: Literal["requested", "trained", "refused", "failed"]
+    version: str | None
+    reason: str | None
+
+
+class Gap(Record):
+    """`gap`: the client was too slow, or came back too late: so many events are lost to it. Read the lists again."""
+
+    missed: int = Field(ge=0)

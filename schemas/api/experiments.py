@@ -1,0 +1,42 @@
+"""Experiments over the API: one line of the list, and one with its plan, its evidence and the points of its picture."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from schemas.decision import RunningExperiment
+from schemas.evidence import Decision, ExperimentPlan, HistoryPoint
+from schemas.message import Record, Timestamp
+
+
+class Ending(Record):
+    decision: int = Field(ge=1, description="Its number in the ledger of decisions.")
+    at: Timestamp
+    by: str
+    reason: str
+
+
+class ExperimentSummary(Record):
+    """`outcome`: running, promoted, settled, rolled_back, inconclusive, aborted or replaced."""
+
+    experiment_id: str
+    agent_id: str
+    kind: Literal["canary", "probation"]
+    treatment: str
+    control: str
+    outcome: str
+    began_at: Timestamp
+    began_by_decision: int = Field(ge=1)
+    ended: Ending | None
+
+
+class ExperimentDetail(ExperimentSummary):
+    """`decision` has the verdict so far, the e-values and both arms; `history` is the picture, at most 400 points."""
+
+    running: RunningExperiment = Field(description="As it began.")
+    plan: ExperimentPlan | None
+    decision: Decision | None
+    history: list[HistoryPoint]
+    trouble: str | None = Field(description="Why there is no picture, where the logs do not give one.")

@@ -1,0 +1,80 @@
+"""The fleet at a glance, over the API."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from schemas.adapter_card import AdapterVersion
+from schemas.message import Record, Timestamp
+
+
+class TaskFigures(Record):
+    """`known` and `open` are of all time; the counts and rates are since this orchestrator started."""
+
+    known: int = Field(ge=0)
+    open: int = Field(ge=0)
+    oldest_open_s: float = Field(ge=0)
+    answered: int = Field(ge=0)
+    failed: int = Field(ge=0)
+    expired: int = Field(ge=0)
+    repeated: int = Field(ge=0, description="Tasks that were known already.")
+    refused: int = Field(ge=0, description="Tasks that went to the dead letters.")
+    per_s: float | None = Field(description="Closed a second, over the last minute.")
+
+
+class StageFigure(Record):
+    """Seconds, over the last minute; null where no task went through it."""
+
+    stage: str = Field(description="queue, generate, score_queue, score or total.")
+    count: int = Field(ge=0)
+    p50: float | None
+    p95: float | None
+
+
+class ScoreFigure(Record):
+    agent_id: str
+    adapter_version: str
+    samples: int = Field(ge=0, description="Scored samples since this orchestrator started.")
+    mean: float
+
+
+class ReplicaView(Record):
+    """A process of an agent that reported within the last half minute."""
+
+    replica: str
+    loaded: list[AdapterVersion]
+    refused: dict[AdapterVersion, str]
+
+
+class LearningFigures(Record):
+    """How far the next training is."""
+
+    groups: int = Field(ge=0, description="Groups with something to learn from, since the last training.")
+    wanted: int = Field(ge=0, description="So many bring a training; 0: it is not asked for by count.")
+    pending: str | None = Field(description="Id of the training that was asked for and has not ended.")
+
+
+class AgentFigures(Record):
+    agent_id: str
+    primary: AdapterVersion
+    candidate: AdapterVersion | None
+    frozen: bool
+    experiment_id: str | None
+    units: int | None = Field(description="Finished units of the running experiment.")
+    gain: float | None = Field(description="E-value for better in score; 20 promotes.")
+    harm: float | None = Field(description="E-value for harm; 20 rolls back.")
+    replicas: list[ReplicaView]
+    learning: LearningFigures
+
+
+class Status(Record):
+    at: Timestamp
+    started_at: Timestamp
+    ready: bool
+    trouble: str | None
+    tasks: TaskFigures
+    stages: list[StageFigure]
+    scores: list[ScoreFigure]
+    agents: list[AgentFigures]
+    dead_letters: int | None = Field(description="Null while the broker can't say.")
+    unroutable: int | None

@@ -1,0 +1,101 @@
+"""Tasks over the API: what is asked, where it is to be seen, one line of the list, and one task's whole history."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from schemas.message import Identifier, Metadata, Record, Score, Seconds, Timestamp
+from schemas.response import FinishReason
+from schemas.result import Result
+from schemas.reward import ScorerIdentity, ScoreStatus
+from schemas.task import Prompt, Task
+from schemas.work import Arm, Sampling
+
+TaskState = Literal["open", "ok", "failed", "expired"]
+HopName = Literal["queued", "generated", "awaiting_score", "scored", "settled"]
+
+
+class TaskSubmission(Task):
+    """A Task as it is published to the queue, but `task_id` may be left out."""
+
+    task_id: Identifier | None = Field(  # type: ignore[assignment]
+        None, description="Unique per task; also the idempotency key. Made up if absent."
+    )
+
+
+class TaskAccepted(Record):
+    """The task is in the log and on its way; `location` is where to look for it."""
+
+    task_id: str
+    state: Literal["open"] = "open"
+    location: str
+
+
+class TaskSummary(Record):
+    """One line of the list. What only the log has is null where its segment is already sealed and compressed."""
+
+    task_id: str
+    sequence: int = Field(ge=0, description="Assignment order over all tasks of the fleet.")
+    state: TaskState
+    agent_id: str | None
+    adapter_version: str | None
+    score: Score | None = Field(description="Of the answer the user got.")
+    samples: int = Field(ge=0, description="Samples of it in the log.")
+    reason: str | None = Field(description="Of a failed or expired task.")
+    admitted_at: Timestamp | None
+    closed_at: Timestamp | None
+    input: str | None = Field(description="The beginning of what was asked, on one line.")
+    response: str | None = Field(description="The beginning of the answer, on one line.")
+
+
+class Hop(Record):
+    """A stretch of the task's way. `at` is its beginning, as far as the log tells: it keeps durations, not moments."""
+
+    name: HopName
+    service: str = Field(description="Who had the task in hand, or whose queue it waited in.")
+    at: Timestamp
+    seconds: Seconds | None = Field(description="Null while it lasts.")
+    attempts: int | None = Field(description="Times it was tried; null where it is not over.")
+
+
+class LoggedSample(Record):
+    """One sampled answer with its score."""
+
+    index: int = Field(ge=0)
+    text: str
+    score: Score | None
+    status: ScoreStatus | None
+    reason: str | None = Field(description="What the scorer says about the score.")
+    finish_reason: FinishReason | None
+    tokens: int | None = Field(description="Null where the agent gave no token ids.")
+    chosen: bool = Field(description="The one the user got.")
+
+
+class TaskHistory(Record):
+    """All the logs know of one task."""
+
+    task_id: str
+    sequence: int = Field(ge=0)
+    state: TaskState
+    agent_id: str
+    input: Prompt
+    metadata: Metadata
+    reference: str | None
+    criteria: str | None
+    task_type: str | None
+    session_id: str | None
+    priority: int
+    admitted_at: Timestamp
+    deadline: Timestamp
+    closed_at: Timestamp | None
+    arm: Arm
+    sampling: Sampling
+    hops: list[Hop]
+    samples: list[LoggedSample]
+    engine: str | None
+    adapter_sha256: str | None
+    scoring_agent_id: str | None
+    scorer: ScorerIdentity | None
+    result: Result | None
