@@ -49,7 +49,7 @@ def users(agents: Iterable[str]) -> tuple[User, ...]:
         *(_agent(agent) for agent in agents),
         _worker("scorer", reads=("responses",), publishes=("responses.draft", "rewards")),
         _worker("trainer", reads=("training",), publishes=("adapters",)),
-        User(CLIENT, OWN_QUEUES, exactly(EXCHANGE), f"{OWN_QUEUES}|{exactly('results')}", (_to("tasks"),)),
+        User(CLIENT, OWN_QUEUES, exactly(EXCHANGE), f"{OWN_QUEUES}|{exactly('results')}", (_to("tasks", "feedback"),)),
         User(
             OPERATOR,
             write=exactly(EXCHANGE, BY_NAME),
@@ -84,7 +84,7 @@ def _orchestrator(agents: tuple[str, ...]) -> User:
     work = tuple(queue for agent in agents for queue in work_queues(agent))
     own = _worker(
         "orchestrator",
-        reads=("tasks", "responses.draft", "rewards", "adapters", "adapters.reports"),
+        reads=("tasks", "responses.draft", "rewards", "feedback", "adapters", "adapters.reports"),
         publishes=(*work, "responses", "results", "training"),
     )
     events = Topic(BROADCAST, r"^events\.")

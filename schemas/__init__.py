@@ -5,6 +5,7 @@ from schemas.adapter_event import AdapterEvent
 from schemas.adapter_report import AdapterReport
 from schemas.adapter_trained import AdapterTrained
 from schemas.decision import Decision
+from schemas.feedback import Feedback, LoggedFeedback
 from schemas.interaction import Interaction
 from schemas.message import DecodeError, Message
 from schemas.registry import Registry
@@ -25,8 +26,9 @@ MESSAGES: tuple[type[Message], ...] = (
     AdapterTrained,
     AdapterEvent,
     AdapterReport,
+    Feedback,
 )
-RECORDS: tuple[type[Message], ...] = (Interaction, AdapterCard, AdapterManifest, Decision, Registry)
+RECORDS: tuple[type[Message], ...] = (Interaction, LoggedFeedback, AdapterCard, AdapterManifest, Decision, Registry)
 
 __all__ = [
     "MESSAGES",

@@ -107,6 +107,7 @@ DRAFT_RESPONSES = "responses.draft"
 KEPT_RESPONSES = "responses.kept"
 REWARDS = "rewards"
 RESULTS = "results"
+FEEDBACK = "feedback"
 TRAINING = "training"
 ADAPTERS = "adapters"
 ADAPTER_REPORTS = "adapters.reports"
@@ -175,6 +176,14 @@ def fleet_topology(agents: tuple[str, ...], *, external_scorer: bool = False) ->
             ttl_ms=7 * DAY_MS,
             drop_oldest=True,
             dead_letters=False,
+        ),
+        Queue(
+            FEEDBACK,
+            "feedback.v1",
+            ("users",),
+            ("orchestrator",),
+            "What applications think of their answers.",
+            single_active_consumer=True,
         ),
         Queue(TRAINING, "train_request.v1", ("orchestrator", "operator"), ("trainer",), "What is to be trained."),
         Queue(

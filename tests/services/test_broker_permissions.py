@@ -41,11 +41,11 @@ PUBLISHES = {
     "agent-other": {"responses", "adapters.reports", "dead-letters"},
     "scorer": {"responses.draft", "rewards", "dead-letters"},
     "trainer": {"adapters", "dead-letters"},
-    "client": {"tasks"},
+    "client": {"tasks", "feedback"},
     "operator": {"training"},
 }  # fmt: skip
 READS = {
-    "orchestrator": {"tasks", "responses.draft", "rewards", "adapters", "adapters.reports"},
+    "orchestrator": {"tasks", "responses.draft", "rewards", "feedback", "adapters", "adapters.reports"},
     "agent-small": {"work.small", "work.small.high"},
     "agent-other": {"work.other", "work.other.high"},
     "scorer": {"responses"},

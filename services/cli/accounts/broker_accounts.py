@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from services.topology import (
     BROADCAST_EXCHANGE,
     EXCHANGE,
+    FEEDBACK,
     LISTENER,
     RESULTS,
     REWARDS,
@@ -99,7 +100,7 @@ class _Rules:
 
     def client(self) -> Account:
         own = f"^{self._prefix}{OWN_QUEUES}"
-        topics = (TopicPermission(self._wire(EXCHANGE), self._one_of((TASKS,)), NOTHING),)
+        topics = (TopicPermission(self._wire(EXCHANGE), self._one_of((TASKS, FEEDBACK)), NOTHING),)
         return Account("client", own, self._one_of((EXCHANGE,)), f"{own}|{self._one_of((RESULTS,))}", topics)
 
     def operator(self) -> Account:
