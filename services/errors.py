@@ -15,6 +15,14 @@ class SettingsError(RatchetError):
     """A setting is missing or contradicts another; the service does not start."""
 
 
+class NotFound(RatchetError):
+    """What was named does not exist."""
+
+
+class Ambiguous(RatchetError):
+    """What was named may be more than one thing: name it whole."""
+
+
 class Retry(RatchetError):
     """The message is fine but can't be handled now: it comes back after the next rung of the retry ladder."""
 
@@ -31,12 +39,20 @@ class PublishTimeout(BusError):
     """No confirm came within the publish time-out; the message may or may not have arrived."""
 
 
+class DeadLetterError(RatchetError):
+    """Dead letters can't be looked at, or not safely sent back."""
+
+
 class JournalError(RatchetError):
     """A log can't be written or read."""
 
 
 class DiskFull(JournalError):
     """The log was cut back to its last whole record; nothing that was acknowledged is lost."""
+
+
+class LogRemoved(JournalError):
+    """That part of a log was removed on purpose, to keep the disk within its bound."""
 
 
 class EngineError(RatchetError):

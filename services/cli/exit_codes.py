@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from services.errors import BusError, RatchetError, SettingsError
+from services.errors import Ambiguous, BusError, NotFound, RatchetError, SettingsError
 
 
 class ExitCode(IntEnum):
@@ -33,6 +33,6 @@ def exit_code(error: RatchetError) -> ExitCode:
         return ExitCode.BROKER_UNREACHABLE
     if isinstance(error, TimedOut):
         return ExitCode.TIMED_OUT
-    if isinstance(error, UsageError | SettingsError):
+    if isinstance(error, UsageError | SettingsError | NotFound | Ambiguous):
         return ExitCode.USAGE
     return ExitCode.FAILED

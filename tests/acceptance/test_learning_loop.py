@@ -15,8 +15,8 @@ from schemas.decision import Decision, Promote
 from schemas.registry import AgentAdapters
 from services.adapters.folder import adapter_sha256
 from services.adapters.registry import RegistryStore
-from services.cli.experiments.experiment_book import experiments
 from services.cli.experiments.experiment_check import check
+from services.experiments.book import experiments
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
 from tests.acceptance.ledger import Ledger
 from tests.acceptance.traffic import Traffic, traffic

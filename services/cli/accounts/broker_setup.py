@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from services.cli.submit.amqp import BrokerUnreachable, without_password
+from services.amqp.short_connection import BrokerUnreachable, without_password
 from services.rabbitmq import RabbitBus
 from services.settings import FleetSettings
 

@@ -8,7 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from schemas.registry import Registry
-    from services.cli.adapters.adapter_desk import AdapterDesk
+    from services.adapters.desk import AdapterDesk
 
 adapters = typer.Typer(
     help="Versions of the adapters: list, show, diff; promote, rollback, freeze; verify, rebuild.", no_args_is_help=True
@@ -23,15 +23,15 @@ Reason = Annotated[str, typer.Option(help="Why: it is recorded with the decision
 @adapters.command("list")
 def list_(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None, json: AsJson = False) -> None:
     """List each agent's versions, where they stand, and which one answers."""
+    from services.adapters.desk import chosen_agents
     from services.adapters.registry import RegistryStore
-    from services.cli.adapters.adapter_desk import chosen_agents
     from services.cli.adapters.adapters_view import render_agent
     from services.cli.console import out, print_json
     from services.settings import FleetSettings
 
     settings = FleetSettings.read()
     registry = RegistryStore(settings.adapters_dir).read()
-    names = chosen_agents(settings, registry, agent)
+    names = chosen_agents(settings.agents, registry, agent)
     if json:
         print_json({name: registry.agent(name).model_dump(mode="json") for name in names})
         return
@@ -43,14 +43,14 @@ def list_(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] 
 def show(version: Version, agent: Agent = None, json: AsJson = False) -> None:
     """Show one version: state, lineage, what it was trained on, how its experiments ended, what was decided on it."""
     from services.adapters.manifest import read_card
-    from services.cli.adapters.adapter_desk import AdapterDesk
+    from services.cli.adapters.adapter_desk import desk_here
     from services.cli.adapters.adapters_view import render_decisions, render_entry, version_of
     from services.cli.console import out, print_json
-    from services.cli.exit_codes import UsageError
+    from services.errors import NotFound
 
-    desk = AdapterDesk.here(agent)
+    desk = desk_here(agent)
     if (entry := desk.agent.versions.get(version)) is None:
-        raise UsageError(f"agent {desk.agent_id} has no version {version!r}: ratchet adapters list")
+        raise NotFound(f"agent {desk.agent_id} has no version {version!r}: ratchet adapters list")
     card = read_card(desk.store.folder / entry.folder) if entry.folder else None
     about = [d for d, _ in desk.store.ledger.read() if d.agent_id == desk.agent_id and version_of(d) == version]
     if json:
@@ -66,11 +66,11 @@ def show(version: Version, agent: Agent = None, json: AsJson = False) -> None:
 def diff(before: Version, after: Version, agent: Agent = None, json: AsJson = False) -> None:
     """Compare two versions: card, data, hyperparameters, metrics, and how much each module's update changed."""
     from services.adapters.diff import diff_adapters
-    from services.cli.adapters.adapter_desk import AdapterDesk
+    from services.cli.adapters.adapter_desk import desk_here
     from services.cli.adapters.adapters_view import render_diff
     from services.cli.console import out, print_json
 
-    desk = AdapterDesk.here(agent)
+    desk = desk_here(agent)
     changes = diff_adapters(desk.folder(before), desk.folder(after))
     print_json(changes.as_dict()) if json else out.print(render_diff(changes, before, after))
 
@@ -100,9 +100,9 @@ def history(
 @adapters.command()
 def promote(version: Version, reason: Reason, agent: Agent = None, json: AsJson = False) -> None:
     """Make a version the primary at once, without an experiment; it starts on probation."""
-    from services.cli.adapters.adapter_desk import AdapterDesk
+    from services.cli.adapters.adapter_desk import desk_here
 
-    desk = AdapterDesk.here(agent)
+    desk = desk_here(agent)
     _say_after(desk, desk.promote(version, reason), json)
 
 
@@ -115,27 +115,27 @@ def rollback(
     json: AsJson = False,
 ) -> None:
     """Take a version out of traffic at once. Works while frozen, too."""
-    from services.cli.adapters.adapter_desk import AdapterDesk
+    from services.cli.adapters.adapter_desk import desk_here
 
-    desk = AdapterDesk.here(agent)
+    desk = desk_here(agent)
     _say_after(desk, desk.roll_back(version, to, reason), json)
 
 
 @adapters.command()
 def freeze(reason: Reason = "frozen by hand", agent: Agent = None, json: AsJson = False) -> None:
     """Stop all promotion and new experiments of an agent; what does harm is still rolled back."""
-    from services.cli.adapters.adapter_desk import AdapterDesk
+    from services.cli.adapters.adapter_desk import desk_here
 
-    desk = AdapterDesk.here(agent)
+    desk = desk_here(agent)
     _say_after(desk, desk.freeze(reason), json)
 
 
 @adapters.command()
 def unfreeze(reason: Reason = "unfrozen by hand", agent: Agent = None, json: AsJson = False) -> None:
     """Let the agent learn again."""
-    from services.cli.adapters.adapter_desk import AdapterDesk
+    from services.cli.adapters.adapter_desk import desk_here
 
-    desk = AdapterDesk.here(agent)
+    desk = desk_here(agent)
     _say_after(desk, desk.unfreeze(reason), json)
 
 

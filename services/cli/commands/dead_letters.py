@@ -9,7 +9,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from services.cli.dead_letters.dead_letter import DeadLetter
+    from services.dead_letters.dead_letter import DeadLetter
 
 dead_letters = typer.Typer(help="What could not be handled: list, show, send back.", no_args_is_help=True)
 
@@ -20,10 +20,10 @@ def list_(
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """List the dead letters, the oldest first; nothing is taken out."""
+    from services.amqp.short_connection import connected
     from services.cli.console import out, print_json
-    from services.cli.dead_letters.dead_letter_queue import DeadLetterQueue
     from services.cli.fleet.fleet_access import FleetAccess
-    from services.cli.submit.amqp import connected
+    from services.dead_letters.dead_letter_queue import DeadLetterQueue
 
     access = FleetAccess.here()
     with connected(access.amqp_url) as connection:
@@ -42,11 +42,11 @@ def show(
     json: Annotated[bool, typer.Option("--json", help="As JSON, with the body.")] = False,
 ) -> None:
     """Show one dead letter whole: why it failed, and its body."""
+    from services.amqp.short_connection import connected
     from services.cli.console import out, print_json, print_raw
-    from services.cli.dead_letters.dead_letter_queue import DeadLetterQueue
     from services.cli.exit_codes import CommandError
     from services.cli.fleet.fleet_access import FleetAccess
-    from services.cli.submit.amqp import connected
+    from services.dead_letters.dead_letter_queue import DeadLetterQueue
 
     access = FleetAccess.here()
     with connected(access.amqp_url) as connection:
@@ -73,11 +73,11 @@ def requeue(
     ] = False,
 ) -> None:
     """Send dead letters back to the queue they failed in. Each leaves here only when the broker has it there."""
+    from services.amqp.short_connection import connected
     from services.cli.console import out, say, say_error
-    from services.cli.dead_letters.dead_letter_queue import DeadLetterQueue
     from services.cli.exit_codes import CommandError, ExitCode
     from services.cli.fleet.fleet_access import FleetAccess
-    from services.cli.submit.amqp import connected
+    from services.dead_letters.dead_letter_queue import DeadLetterQueue
 
     if (letter_id is None) == (not (all_ or one_at_a_time)):
         raise typer.BadParameter("give either an id, or --all, or --one-at-a-time")

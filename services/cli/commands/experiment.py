@@ -9,8 +9,8 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from services.cli.experiments.experiment_book import ExperimentRecord
-    from services.cli.experiments.experiment_look import ExperimentLook
+    from services.experiments.book import ExperimentRecord
+    from services.experiments.look import ExperimentLook
 
 experiment = typer.Typer(
     help="Adapters tried on live traffic: list, show the evidence as a picture, replay a verdict.",
@@ -46,9 +46,9 @@ def show(
 ) -> None:
     """Draw the effect with its anytime-valid band and the e-values; say the verdict, or what is missing for one."""
     from services.cli.console import print_json
-    from services.cli.experiments.experiment_book import chosen
-    from services.cli.experiments.experiment_look import looked_at
     from services.cli.fleet.fleet_access import FleetAccess
+    from services.experiments.book import chosen
+    from services.experiments.look import looked_at
 
     logs_dir = FleetAccess.here().logs_dir
     shown = chosen(_records(), experiment_id, agent).experiment_id
@@ -71,10 +71,10 @@ def replay(
     """Decide an ended experiment again from the logs alone, and compare with the ledger. Exit code 1 if it differs."""
     from services.cli.console import out, print_json
     from services.cli.exit_codes import ExitCode
-    from services.cli.experiments.experiment_book import chosen
     from services.cli.experiments.experiment_check import check
     from services.cli.experiments.experiment_view import render_check
     from services.cli.fleet.fleet_access import FleetAccess
+    from services.experiments.book import chosen
 
     found = check(chosen(_records(), experiment_id, None), FleetAccess.here().logs_dir)
     print_json(found.as_dict()) if json else out.print(render_check(found))
@@ -84,7 +84,7 @@ def replay(
 
 def _records() -> list[ExperimentRecord]:
     from services.adapters.decisions import DecisionLedger
-    from services.cli.experiments.experiment_book import experiments
+    from services.experiments.book import experiments
     from services.settings import FleetSettings
 
     ledger = DecisionLedger(FleetSettings.read().adapters_dir)

@@ -55,8 +55,8 @@ def _any_typed(ctx: typer.Context) -> bool:
 
 
 def _say_where(record: FleetRecord, options: FleetOptions) -> None:
+    from services.amqp.short_connection import without_password
     from services.cli.console import out
-    from services.cli.submit.amqp import without_password
 
     out.print("[bold green]The fleet is up.[/bold green]")
     lines = [("broker", f"{without_password(record.amqp_url)}  (queue of tasks: tasks, of results: results)")]

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from schemas.message import Metadata
 from schemas.task import Task
+from services.amqp.short_connection import connected
 from services.cli.demo.held_out_report import HeldOutReport, Row, is_right, report_held_out
 from services.cli.fleet.fleet_access import FleetAccess
 from services.cli.log.logged_task import INTERACTIONS
-from services.cli.submit.amqp import connected
 from services.cli.submit.client import FleetClient
 from services.cli.watch.queue_depths import queue_depths
 from services.sort_task import SortTask, sort_task

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.cli.submit.amqp import connected
+from services.amqp.short_connection import connected
 from services.topology import BROADCAST_EXCHANGE, DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
 
 

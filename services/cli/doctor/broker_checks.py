@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from pika.adapters.blocking_connection import BlockingConnection
 from pika.exceptions import AMQPError
 
+from services.amqp.short_connection import BrokerUnreachable, connected, without_password
 from services.cli.broker import INSTALL_SENTENCE, server_folder
 from services.cli.doctor.doctor_check import Check
-from services.cli.submit.amqp import BrokerUnreachable, connected, without_password
 from services.cli.watch.queue_depths import QueueDepth, queue_depths
 from services.errors import BusError
 from services.topology import DEAD_LETTERS, Topology

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from schemas.message import explain
 from services.cli.exit_codes import CommandError
-from services.cli.experiments.experiment_book import ExperimentRecord
+from services.experiments.book import ExperimentRecord
 from services.experiments.replay import replayed
 
 NOTHING = "nothing"

@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from schemas.evidence import ArmSummary, Decision, Evidence, ExperimentPlan
-from services.cli.experiments.experiment_book import RUNNING, ExperimentRecord
 from services.cli.experiments.experiment_check import ReplayCheck
-from services.cli.experiments.experiment_look import ExperimentLook
+from services.experiments.book import RUNNING, ExperimentRecord
 from services.experiments.chart import effect_chart, evidence_chart
+from services.experiments.look import ExperimentLook
 
 STYLES = {
     RUNNING: "yellow",

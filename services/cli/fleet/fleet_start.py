@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from services.amqp.short_connection import connected
 from services.cli.exit_codes import CommandError
 from services.cli.fleet.fleet_folder import FleetFolder, FleetRecord, StartedProgram, write_private
 from services.cli.fleet.fleet_options import FleetOptions
@@ -18,7 +19,6 @@ from services.cli.fleet.ports import require_free
 from services.cli.fleet.readiness_wait import Standing, Waiting
 from services.cli.fleet.supervisor_config import render
 from services.cli.fleet.supervisord import Supervisor, start_supervisord
-from services.cli.submit.amqp import connected
 from services.settings import FleetSettings
 
 SUPERVISOR_TIMEOUT_S = 15.0

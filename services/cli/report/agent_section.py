@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from schemas.work import BASE_VERSION
+from services.adapters.training_runs import TrainingRun
 from services.cli.report.decision_table import decision_table
 from services.cli.report.experiment_cards import experiment_cards
 from services.cli.report.gathered import AgentReport
@@ -15,7 +16,6 @@ from services.cli.report.markup import Markup, joined, tag
 from services.cli.report.notices import empty, older
 from services.cli.report.score_charts import colour, timeline_chart, versions_chart
 from services.cli.report.score_stats import Z95
-from services.cli.report.training_runs import TrainingRun
 
 CURVE_NAMES = {
     "loss": "loss",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from schemas.evidence import ArmSummary, Decision
-from services.cli.experiments.experiment_book import RUNNING
-from services.cli.experiments.experiment_look import ExperimentLook
 from services.cli.report.experiment_charts import effect_chart, evidence_chart
 from services.cli.report.gathered import AgentReport
 from services.cli.report.markup import Markup, joined, tag
 from services.cli.report.notices import empty, older
+from services.experiments.book import RUNNING
+from services.experiments.look import ExperimentLook
 
 TONES = {RUNNING: "warn", "promoted": "good", "settled": "good", "rolled_back": "bad", "aborted": "bad"}
 

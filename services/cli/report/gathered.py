@@ -12,11 +12,11 @@ from schemas.decision import Decision
 from schemas.registry import AdapterEntry, AgentAdapters, Registry
 from services.adapters.manifest import version_key
 from services.adapters.registry import RegistryStore
-from services.cli.experiments.experiment_book import ExperimentRecord, experiments
-from services.cli.experiments.experiment_look import ExperimentLook, looks_at
+from services.adapters.training_runs import TrainingRun, training_runs
 from services.cli.report.score_stats import AgentScores, LogScores, read_scores
-from services.cli.report.training_runs import TrainingRun, training_runs
 from services.errors import JournalError, RegistryError
+from services.experiments.book import ExperimentRecord, experiments
+from services.experiments.look import ExperimentLook, looks_at
 
 OfAgent = TypeVar("OfAgent", Decision, ExperimentRecord)
 

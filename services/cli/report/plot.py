@@ -120,10 +120,3 @@ class Frame:
 
 def path(points: Sequence[Point]) -> str:
     return "M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in points)
-
-
-def thinned(points: Sequence[Point], most: int = 300) -> list[Point]:
-    """At most so many, evenly, the last one always among them."""
-    if len(points) <= most:
-        return list(points)
-    return [points[round(index * (len(points) - 1) / (most - 1))] for index in range(most)]

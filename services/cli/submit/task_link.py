@@ -20,8 +20,8 @@ from pika.spec import Basic, BasicProperties
 from schemas.message import DecodeError
 from schemas.result import Result
 from schemas.task import Task
+from services.amqp.short_connection import parameters, unreachable
 from services.cli.exit_codes import CommandError
-from services.cli.submit.amqp import parameters, unreachable
 from services.errors import RatchetError
 from services.topology import EXCHANGE, TASKS
 

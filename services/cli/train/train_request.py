@@ -14,9 +14,9 @@ from pydantic import ValidationError
 
 from schemas.message import Metadata, explain
 from schemas.train_request import TrainRequest
+from services.amqp.short_connection import connected
 from services.cli.exit_codes import CommandError, UsageError
 from services.cli.fleet.fleet_access import FleetAccess
-from services.cli.submit.amqp import connected
 from services.cli.train.train_run import TrainOptions
 from services.message_id import derived_id
 from services.topology import TRAINING

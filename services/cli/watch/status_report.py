@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from services.amqp.short_connection import connected, without_password
 from services.cli.exit_codes import CommandError
 from services.cli.fleet.fleet_access import FleetAccess
 from services.cli.fleet.fleet_folder import FleetFolder, FleetRecord
 from services.cli.fleet.fleet_processes import supervisor_process
 from services.cli.fleet.service_http import readiness
 from services.cli.fleet.supervisord import ProcessState, Supervisor
-from services.cli.submit.amqp import connected, without_password
 from services.cli.watch.queue_depths import QueueDepth, queue_depths
 from services.errors import BusError
 from services.topology import DEAD_LETTERS, RESULTS, UNROUTABLE, Topology

@@ -9,9 +9,9 @@ from contextlib import suppress
 from pika.adapters.blocking_connection import BlockingConnection
 from pika.exceptions import AMQPError
 
+from services.amqp.short_connection import parameters, unreachable
 from services.cli.fleet.fleet_access import FleetAccess
 from services.cli.fleet.service_http import metrics_text
-from services.cli.submit.amqp import parameters, unreachable
 from services.cli.watch.queue_depths import QueueDepth, queue_depths
 from services.cli.watch.watch_figures import Snapshot, WatchFigures, figures, parse_series
 

@@ -12,11 +12,12 @@ from rich.console import Console
 
 from services.adapters.decisions import DecisionLedger
 from services.adapters.registry import RegistryStore
-from services.cli.exit_codes import CommandError, UsageError
-from services.cli.experiments.experiment_book import ExperimentRecord, chosen, experiments
+from services.cli.exit_codes import CommandError
 from services.cli.experiments.experiment_check import check
-from services.cli.experiments.experiment_look import looked_at
 from services.cli.experiments.experiment_view import render_look
+from services.errors import NotFound
+from services.experiments.book import ExperimentRecord, chosen, experiments
+from services.experiments.look import looked_at
 from tests.acceptance.ratchet_command import Ratchet
 from tests.services.adapters.making_decisions import decided, to_primary
 from tests.services.cli.whole_loop import WholeLoop
@@ -202,5 +203,5 @@ def test_the_running_one_is_chosen_else_the_newest_of_the_agent(loop: WholeLoop)
 
     assert chosen(listed, None, None) is listed[3]
     assert chosen(listed[:3], None, "small") is listed[2]
-    with pytest.raises(UsageError, match="agent other has no experiment yet"):
+    with pytest.raises(NotFound, match="agent other has no experiment yet"):
         chosen(listed, None, "other")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from services.amqp.short_connection import connected
 from services.cli.demo.queues import delete_queues
-from services.cli.submit.amqp import connected
 from services.cli.watch.queue_depths import queue_depths
 from services.rabbitmq import RabbitBus
 from services.topology import fleet_topology

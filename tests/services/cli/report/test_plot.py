@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cli.report.plot import Frame, Scale, thinned, ticks
+from services.cli.report.plot import Frame, Scale, ticks
 from tests.services.cli.report.reading_html import ReadPage
 
 NUMBERS = st.floats(-1e6, 1e6, allow_nan=False)
@@ -47,14 +47,3 @@ def test_a_line_is_left_out_where_it_leaves_the_plot() -> None:
 
     assert shape.count("M") == 2
     assert shape.count("L") == 1
-
-
-@given(st.integers(1, 2000))
-def test_thinning_keeps_the_ends_and_the_order(count: int) -> None:
-    points = [(float(n), 0.0) for n in range(count)]
-
-    kept = thinned(points)
-
-    assert len(kept) == min(count, 300)
-    assert (kept[0], kept[-1]) == (points[0], points[-1])
-    assert kept == sorted(kept)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from services.adapters.training_runs import TRAINING_REPORT, training_run
 from services.cli.report.gathered import gather
 from services.cli.report.page import page
-from services.cli.report.training_runs import TRAINING_REPORT, training_run
 from tests.acceptance.ratchet_command import Ratchet
 from tests.services.cli.report.reading_html import ReadPage
 from tests.services.cli.whole_loop import WholeLoop

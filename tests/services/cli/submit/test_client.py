@@ -15,8 +15,8 @@ from pika.spec import Basic, BasicProperties
 
 from schemas.result import Result
 from schemas.task import Task
+from services.amqp.short_connection import BrokerUnreachable
 from services.cli.exit_codes import CommandError, TimedOut
-from services.cli.submit.amqp import BrokerUnreachable
 from services.cli.submit.client import FleetClient
 from services.topology import EXCHANGE, TASKS, UNROUTABLE_EXCHANGE, fleet_topology
 from tests.services.cli.tcp_proxy import proxy_to

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from schemas.evidence import Decision, ExperimentPlan, HistoryPoint
 from schemas.message import explain
-from services.cli.experiments.experiment_book import ExperimentRecord
 from services.errors import JournalError
+from services.experiments.book import ExperimentRecord
 from services.experiments.experiment import Experiment
 from services.experiments.replay import plan_of, replayed_together
 

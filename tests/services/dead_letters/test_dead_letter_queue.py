@@ -12,11 +12,11 @@ from pika.adapters.blocking_connection import BlockingChannel, BlockingConnectio
 from pika.exceptions import AMQPError
 from pika.spec import BasicProperties
 
-from services.cli.dead_letters.dead_letter import DeadLetter
-from services.cli.dead_letters.dead_letter_queue import DeadLetterQueue
-from services.cli.exit_codes import CommandError
-from services.cli.submit.amqp import connected
+from services.amqp.short_connection import connected
 from services.cli.watch.queue_depths import queue_depths
+from services.dead_letters.dead_letter import DeadLetter
+from services.dead_letters.dead_letter_queue import DeadLetterQueue
+from services.errors import DeadLetterError
 from services.retry_policy import QUEUE, REASON
 from services.topology import DEAD_LETTERS, RESPONSES, fleet_topology
 
@@ -140,7 +140,7 @@ def test_one_at_a_time_stops_at_the_letter_that_takes_its_consumer_along(
     dying = Thread(target=until_dead, args=(channel,))
     dying.start()
 
-    with pytest.raises(CommandError, match=r"a consumer of .* is gone"):
+    with pytest.raises(DeadLetterError, match=r"a consumer of .* is gone"):
         DeadLetterQueue(connection, namespace).requeue(anything, one_at_a_time=True, say=ignore)
 
     dying.join()
@@ -150,7 +150,7 @@ def test_one_at_a_time_stops_at_the_letter_that_takes_its_consumer_along(
 def test_one_at_a_time_sends_nothing_where_nobody_would_take_it(connection: BlockingConnection, namespace: str) -> None:
     bury(connection, namespace, b"one")
 
-    with pytest.raises(CommandError, match="nobody consumes"):
+    with pytest.raises(DeadLetterError, match="nobody consumes"):
         DeadLetterQueue(connection, namespace).requeue(anything, one_at_a_time=True, say=ignore)
 
     assert settled_depth(connection, namespace, 1) == 1
@@ -162,5 +162,5 @@ def until_dead(channel: BlockingChannel) -> None:
 
 
 def test_without_the_queue_it_says_the_fleet_was_never_up(amqp_url: str) -> None:
-    with connected(amqp_url) as connection, pytest.raises(CommandError, match="never up"):
+    with connected(amqp_url) as connection, pytest.raises(DeadLetterError, match="never up"):
         DeadLetterQueue(connection, "nowhere.").letters()

@@ -15,8 +15,8 @@ from pika.adapters.blocking_connection import BlockingChannel, BlockingConnectio
 from pika.exceptions import ChannelClosedByBroker, NackError, UnroutableError
 from pika.spec import BasicProperties
 
-from services.cli.dead_letters.dead_letter import DeadLetter, dead_letter, headers_to_go_again
-from services.cli.exit_codes import CommandError
+from services.dead_letters.dead_letter import DeadLetter, dead_letter, headers_to_go_again
+from services.errors import DeadLetterError
 from services.topology import DEAD_LETTERS
 
 TAKEN_TIMEOUT_S = 60.0
@@ -52,7 +52,7 @@ class DeadLetterQueue:
         """Send back every letter that is wanted. Returns how many, and a sentence for each that stayed.
 
         With `one_at_a_time` the next goes only when the last was taken and no consumer is gone since: raises
-        CommandError as soon as one is.
+        DeadLetterError as soon as one is.
         """
         channel = self._connection.channel()
         channel.confirm_delivery()
@@ -86,7 +86,7 @@ class DeadLetterQueue:
         try:
             return int(channel.queue_declare(self._namespace + DEAD_LETTERS, passive=True).method.message_count)
         except ChannelClosedByBroker:
-            raise CommandError("the broker has no queue of dead letters: the fleet was never up here") from None
+            raise DeadLetterError("the broker has no queue of dead letters: the fleet was never up here") from None
 
     def _send_back(self, channel: BlockingChannel, held: Held) -> str | None:
         """Why it stays, or None when it is back in its queue and gone from here."""
@@ -105,12 +105,12 @@ class DeadLetterQueue:
         return None
 
     def _consumers(self, letter: DeadLetter) -> int:
-        """Raises CommandError where nobody would take it."""
+        """Raises DeadLetterError where nobody would take it."""
         if letter.queue is None:
             return 0
         _, consumers = self._state(letter.queue)
         if not consumers:
-            raise CommandError(
+            raise DeadLetterError(
                 f"nobody consumes {letter.queue}: start what does, `ratchet status` names it; stopped here"
             )
         return consumers
@@ -122,9 +122,9 @@ class DeadLetterQueue:
         while empty_since is None or time.monotonic() - empty_since < SETTLE_S:
             waiting, left = self._state(queue)
             if left < consumers:
-                raise CommandError(f"a consumer of {queue} is gone since it took {letter.id}: stopped here")
+                raise DeadLetterError(f"a consumer of {queue} is gone since it took {letter.id}: stopped here")
             if waiting and time.monotonic() - began > TAKEN_TIMEOUT_S:
-                raise CommandError(f"nobody took {letter.id} from {queue} in {TAKEN_TIMEOUT_S:.0f} s: stopped here")
+                raise DeadLetterError(f"nobody took {letter.id} from {queue} in {TAKEN_TIMEOUT_S:.0f} s: stopped here")
             empty_since = None if waiting else empty_since or time.monotonic()
             self._connection.sleep(LOOK_EVERY_S)
 

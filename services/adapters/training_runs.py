@@ -6,7 +6,7 @@ Read with patience: a file or a field that is missing, or of another shape, leav
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,11 @@ from typing import Any
 from schemas.adapter_card import AdapterCard
 from schemas.registry import AdapterEntry
 from services.adapters.manifest import read_card
-from services.cli.report.plot import Point, thinned
 from services.errors import AdapterError
 
 TRAINING_REPORT = "training_report.json"
 LARGEST_BYTES = 64 * 1024 * 1024
+Point = tuple[float, float]
 LARGEST = 1e300
 """Above it, infinity included, is nothing that can be drawn."""
 CURVES = ("loss", "entropy", "effective_share", "clip_fraction", "kl", "reward")
@@ -79,6 +79,13 @@ def _card(folder: Path) -> AdapterCard | None:
 def _curve(rows: list[dict[str, Any]], name: str) -> list[Point]:
     numbered: Iterable[tuple[Any, Any]] = ((row.get("step", index), row.get(name)) for index, row in enumerate(rows, 1))
     return [(float(step), float(value)) for step, value in numbered if _is_number(step) and _is_number(value)]
+
+
+def thinned(points: Sequence[Point], most: int = 300) -> list[Point]:
+    """At most so many, evenly, the last one always among them."""
+    if len(points) <= most:
+        return list(points)
+    return [points[round(index * (len(points) - 1) / (most - 1))] for index in range(most)]
 
 
 def _is_number(value: Any) -> bool:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pika.spec import BasicProperties
 
-from services.cli.dead_letters.dead_letter import dead_letter, headers_to_go_again
+from services.dead_letters.dead_letter import dead_letter, headers_to_go_again
 
 OURS = {
     "x-ratchet-reason": "not JSON",

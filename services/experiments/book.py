@@ -13,7 +13,7 @@ from schemas.decision import Decision, RunningExperiment
 from schemas.evidence import Decision as Verdict
 from schemas.registry import Registry
 from services.adapters.registry_moves import apply
-from services.cli.exit_codes import UsageError
+from services.errors import NotFound
 
 RUNNING = "running"
 REPLACED = "replaced"
@@ -79,16 +79,16 @@ def experiments(decisions: Iterable[Decision]) -> list[ExperimentRecord]:
 
 
 def chosen(records: Sequence[ExperimentRecord], experiment_id: str | None, agent_id: str | None) -> ExperimentRecord:
-    """The one of this id; else the agent's (or anyone's) running one, else its newest. Raises UsageError."""
+    """The one of this id; else the agent's (or anyone's) running one, else its newest. Raises NotFound."""
     theirs = [record for record in records if agent_id in (None, record.agent_id)]
     if experiment_id is not None:
         named = [record for record in theirs if record.experiment_id == experiment_id]
         if not named:
-            raise UsageError(f"no experiment {experiment_id!r}: ratchet experiment list")
+            raise NotFound(f"no experiment {experiment_id!r}: ratchet experiment list")
         return named[0]
     if not theirs:
         whose = f"agent {agent_id} has" if agent_id else "there is"
-        raise UsageError(f"{whose} no experiment yet: one begins by itself after `ratchet train` made a new adapter")
+        raise NotFound(f"{whose} no experiment yet: one begins by itself after `ratchet train` made a new adapter")
     return next((record for record in reversed(theirs) if record.ended is None), theirs[-1])
 
 
