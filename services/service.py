@@ -14,12 +14,9 @@ from typing import Any, Protocol
 
 import uvicorn
 import uvloop
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from fastapi import APIRouter
 
+from services.api.application import application
 from services.bus import Bus, Handler
 from services.errors import RatchetError, SettingsError
 from services.settings import FleetSettings
@@ -40,6 +37,9 @@ class Subscription:
 class Service(Protocol):
     name: str
 
+    def routers(self) -> Sequence[APIRouter]:
+        """Its HTTP routes, asked once before `start`; they are called only after it, and may be none."""
+
     async def start(self) -> None:
         """Get ready to handle messages; may take long (load a model, wait as a standby)."""
 
@@ -53,6 +53,8 @@ class Service(Protocol):
         """Release what `start` took; called when no handler runs any more."""
 
 
+CLOSE_AFTER_S = 2
+"""Seconds that open streams get at the end; requests had the time to drain before."""
 COLLECT_AFTER = 50_000
 """Allocations between two looks for garbage cycles."""
 
@@ -85,27 +87,6 @@ def _listen(host: str, port: int, service: str) -> socket.socket:
     return listener
 
 
-class _Front:
-    """/healthz: the process turns. /readyz: it can do its work, or why not. /metrics: for Prometheus."""
-
-    def __init__(self, name: str, trouble: Callable[[], str | None]) -> None:
-        self._name = name
-        self._trouble = trouble
-        routes = [Route("/healthz", self._health), Route("/readyz", self._ready), Route("/metrics", self._metrics)]
-        self.application = Starlette(routes=routes)
-
-    async def _health(self, _: Request) -> Response:
-        return JSONResponse({"service": self._name, "status": "ok"})
-
-    async def _ready(self, _: Request) -> Response:
-        trouble = self._trouble()
-        body = {"service": self._name, "ready": trouble is None, "reason": trouble}
-        return JSONResponse(body, status_code=200 if trouble is None else 503)
-
-    async def _metrics(self, _: Request) -> Response:
-        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
-
-
 class Runner:
     """One service from its start to its orderly end."""
 
@@ -122,8 +103,7 @@ class Runner:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         listener = _listen(self._settings.http_host, self._port, self._service.name)
-        front = _Front(self._service.name, self._trouble)
-        server = _Server(uvicorn.Config(front.application, log_config=None, access_log=False, lifespan="off"))
+        server = _Server(self._http())
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             if await self._unless_stopped(self._begin()):
@@ -132,6 +112,22 @@ class Runner:
         finally:
             server.should_exit = True
             await serving
+
+    def _http(self) -> uvicorn.Config:
+        service = self._service
+        front = application(service.name, service.routers(), self._settings, self._trouble, self._not_at_work)
+        return uvicorn.Config(
+            front,
+            http="h11",  # it bounds the size of the headers
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=CLOSE_AFTER_S,
+        )
+
+    def _not_at_work(self) -> str | None:
+        return self._phase and (self._service.trouble() or self._phase)
 
     def _trouble(self) -> str | None:
         return self._bus.trouble() or self._service.trouble() or self._phase

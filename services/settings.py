@@ -48,7 +48,17 @@ class FleetSettings(BaseSettings):
     adapter_max_rank: int = Field(
         64, ge=1, description="Largest LoRA rank that is taken: at most the max-lora-rank of a vllm server."
     )
-    http_host: str = Field("127.0.0.1", description="Address the service's HTTP server listens on.")
+    http_host: str = Field(
+        "127.0.0.1",
+        description="Address the HTTP server listens on; beyond loopback it needs the public keys.",
+    )
+    api_public_keys: Path | None = Field(
+        None, description="File of the public keys (JWKS) that API tokens are checked with; without it only loopback."
+    )
+    api_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)] = Field(
+        (),
+        description="Host names, by comma, that pages may call the API by, besides loopback and their own.",
+    )
     publish_timeout_s: float = Field(30.0, gt=0, description="Seconds a publish may wait for its confirm.")
     drain_grace_s: float = Field(30.0, ge=0, description="Seconds a service may finish its work in after SIGTERM.")
     max_message_bytes: int = Field(

@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from fastapi import APIRouter
+
 from schemas.message import Metadata
 from schemas.response import GenerationLatencies, Response
 from schemas.work import Work
@@ -51,6 +53,9 @@ class AgentWorker:
         self._recent = RecentAnswers()
         self._rewards = RewardListener(self._agent_id, bus)
         self._keeper: AdapterKeeper | None = None
+
+    def routers(self) -> Sequence[APIRouter]:
+        return []
 
     async def start(self) -> None:
         await self._engine.start()

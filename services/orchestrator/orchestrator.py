@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TypeVar
 
+from fastapi import APIRouter
+
 from schemas.adapter_report import AdapterReport
 from schemas.adapter_trained import AdapterTrained
 from schemas.interaction import Interaction
@@ -135,6 +137,9 @@ class Orchestrator:
             promoter.abort,
             tolerance=self._settings.anchor_tolerance,
         )
+
+    def routers(self) -> Sequence[APIRouter]:
+        return []
 
     async def start(self) -> None:
         """Wait for the lock, then repair, catch up, and take up the experiments that were running."""

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from fastapi import APIRouter
+
 from schemas.message import Metadata
 from schemas.response import Response
 from schemas.reward import Reward, SampleScore, ScoringLatencies
@@ -42,6 +44,9 @@ class ScorerWorker:
         self._bus = bus
         self._strategy = strategy
         self._now = now
+
+    def routers(self) -> Sequence[APIRouter]:
+        return []
 
     async def start(self) -> None:
         await self._strategy.start()

@@ -13,6 +13,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from fastapi import APIRouter
+
 from schemas.adapter_trained import AdapterTrained
 from schemas.message import DecodeError, Metadata
 from schemas.train_request import TrainRequest
@@ -67,6 +69,9 @@ class TrainerWorker:
         self._in_hand: Job | None = None
         self._agent: str | None = None
         self._trouble: str | None = None
+
+    def routers(self) -> Sequence[APIRouter]:
+        return []
 
     async def start(self) -> None:
         """Takes up what was left unfinished."""

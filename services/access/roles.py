@@ -1,0 +1,28 @@
+"""The three roles, and who calls. Which role may call which route is in `matrix.toml`; roles are sets, no hierarchy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    VIEWER = "viewer"
+    """Reads everything."""
+    SUBMITTER = "submitter"
+    """Uses the fleet: tasks, chat, feedback, answers, scores; reads what came of them."""
+    OPERATOR = "operator"
+    """Does everything, also what changes which adapter answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whose request it is: the token's `sub` and role; `token_id` is its `jti`, None without tokens."""
+
+    name: str
+    role: Role
+    token_id: str | None = None
+
+
+LOCAL = Caller("local", Role.OPERATOR)
+"""Everyone on this machine, where the service listens on loopback only and asks for no tokens."""

@@ -1,0 +1,1 @@
+"""What makes a service an HTTP API: one application with limits, access, problems and documents."""

@@ -1,0 +1,112 @@
+"""The HTTP application of a service: its routes, those every service has, and what stands before all of them.
+
+From outside to inside: problems (every error becomes a document), the guard (who may), readiness (503 while the
+service is starting, draining or a standby), the routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from services.access.guard import Guard
+from services.access.matrix import matrix_of
+from services.api.operations import operations_router
+from services.api.problem import RETRY_AFTER_S, Problem, problem_of, problem_of_http, problem_of_validation
+from services.errors import RatchetError
+from services.settings import FleetSettings
+from services.telemetry import Log
+
+log = Log("api")
+
+Trouble = Callable[[], str | None]
+
+VERSION = "1"
+API_PREFIX = "/v1/"
+
+
+def application(
+    name: str, routers: Sequence[APIRouter], settings: FleetSettings, trouble: Trouble, phase: Trouble = lambda: None
+) -> FastAPI:
+    """`trouble`: why the service can't do its work; `phase`: why it takes no calls at all, such as while it starts.
+
+    Raises SettingsError for a route that the matrix of access says nothing about.
+    """
+    app = FastAPI(title=f"Ratchet {name}", version=VERSION, docs_url=None, redoc_url=None, redirect_slashes=False)
+    for router in (operations_router(name, trouble), *routers):
+        app.include_router(router)
+    app.add_exception_handler(HTTPException, _http_problem)
+    app.add_exception_handler(RequestValidationError, _validation_problem)
+    matrix = matrix_of(name)
+    matrix.check(routes_of(app))
+    app.add_middleware(Readiness, phase=phase)
+    app.add_middleware(Guard, matrix=matrix, settings=settings)
+    app.add_middleware(Problems)
+    return app
+
+
+def routes_of(app: FastAPI) -> Iterator[str]:
+    """`METHOD /path` of every route, mounted applications left out: the guard knows them by their paths."""
+    for route in iter_route_contexts(app.routes):
+        for method in sorted(set(route.methods or ()) - {"HEAD"}):
+            yield f"{method} {route.path}"
+
+
+class Problems:
+    """Outermost: whatever is raised before an answer began becomes one. A fault of ours is logged, not told."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:
+            if begun:
+                raise
+            await self._problem(error, scope).response(scope["path"])(scope, receive, send)
+
+    def _problem(self, error: Exception, scope: Scope) -> Problem:
+        if isinstance(error, RatchetError):
+            return problem_of(error)
+        log.error("fault", f"{scope['method']} failed: {type(error).__name__}", exc_info=error)
+        return Problem(500, "A fault of ours", "it was logged; trying again may help", "fault")
+
+
+class Readiness:
+    """No call of the API while the service is not at work."""
+
+    def __init__(self, app: ASGIApp, phase: Trouble) -> None:
+        self._app = app
+        self._phase = phase
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(API_PREFIX) and (phase := self._phase()):
+            raise Problem(503, "Not at work", phase, "not-at-work", {"Retry-After": str(RETRY_AFTER_S)})
+        await self._app(scope, receive, send)
+
+
+async def _http_problem(request: Request, error: Any) -> Response:
+    return problem_of_http(error).response(request.url.path)
+
+
+async def _validation_problem(request: Request, error: Any) -> Response:
+    return problem_of_validation(error).response(request.url.path)
