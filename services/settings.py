@@ -53,8 +53,12 @@ class FleetSettings(BaseSettings):
         description="Address the HTTP server listens on; beyond loopback it needs the public keys.",
     )
     api_public_keys: Path | None = Field(
-        None, description="File of the public keys (JWKS) that API tokens are checked with; without it only loopback."
+        None,
+        description="The public keys (JWKS) that API tokens are checked with: a file, or the folder that "
+        "`ratchet token keys` made; without them the service listens on loopback only.",
     )
+    api_issuer: str = Field("ratchet", min_length=1, description="Who must have issued an API token (`iss`).")
+    api_audience: str = Field("ratchet", min_length=1, description="Whom an API token must be for (`aud`).")
     api_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)] = Field(
         (),
         description="Host names, by comma, that pages may call the API by, besides loopback and their own.",

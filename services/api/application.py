@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from services.access.guard import Guard
+from services.access.guard import Guard, token_check
 from services.access.matrix import matrix_of
 from services.api.operations import operations_router
 from services.api.problem import RETRY_AFTER_S, Problem, problem_of, problem_of_http, problem_of_validation
@@ -38,7 +38,8 @@ def application(
 ) -> FastAPI:
     """`trouble`: why the service can't do its work; `phase`: why it takes no calls at all, such as while it starts.
 
-    Raises SettingsError for a route that the matrix of access says nothing about.
+    Raises SettingsError for a route that the matrix of access says nothing about, and for a service that would listen
+    beyond loopback without keys to check tokens with.
     """
     app = FastAPI(title=f"Ratchet {name}", version=VERSION, docs_url=None, redoc_url=None, redirect_slashes=False)
     for router in (operations_router(name, trouble), *routers):
@@ -48,7 +49,7 @@ def application(
     matrix = matrix_of(name)
     matrix.check(routes_of(app))
     app.add_middleware(Readiness, phase=phase)
-    app.add_middleware(Guard, matrix=matrix, settings=settings)
+    app.add_middleware(Guard, matrix=matrix, tokens=token_check(settings), hosts=settings.api_hosts)
     app.add_middleware(Problems)
     return app
 
