@@ -22,5 +22,8 @@ class TrainRequest(Message):
     parent_version: AdapterVersion | None = Field(None, description="Start from it; from the primary if absent.")
     since: int = Field(0, ge=0, description="Read the log of interactions from this byte on.")
     until: int | None = Field(None, ge=0, description="Read it to before this byte; to its end if absent.")
+    feedback_until: int | None = Field(
+        None, ge=0, description="Read the log of feedback to before this byte; to its end if absent."
+    )
     hyperparameters: dict[str, JsonValue] = Field(default_factory=dict)
     seed: int = Field(0, ge=0)

@@ -8,6 +8,7 @@ from functools import cache
 from prometheus_client import Counter, Gauge, Histogram
 
 from schemas.evidence import Evidence
+from schemas.feedback import LoggedFeedback
 from schemas.interaction import Interaction
 from schemas.registry import AgentAdapters
 
@@ -21,6 +22,9 @@ tasks_closed = Counter("ratchet_tasks_closed_total", "Tasks with a Result.", ["a
 samples_logged = Counter("ratchet_samples_logged_total", "Lines in the log.", ["agent", "adapter_version"])
 samples_unscored = Counter("ratchet_samples_unscored_total", "Samples without a score.", ["agent", "status"])
 sample_score = Histogram("ratchet_sample_score", "Scores.", ["agent", "adapter_version"], buckets=SCORE_BUCKETS)
+feedback_score = Histogram(
+    "ratchet_feedback_score", "Scores by applications.", ["agent", "adapter_version"], buckets=SCORE_BUCKETS
+)
 stage_seconds = Histogram(
     "ratchet_stage_seconds", "Seconds a task spent in a stage.", ["stage"], buckets=LATENCY_BUCKETS
 )
@@ -67,6 +71,10 @@ def count_samples(lines: Sequence[Interaction]) -> None:
             scores.observe(line.score)
     for stage, seconds in _stages.items():
         seconds.observe(getattr(first.latencies, f"{stage}_s"))
+
+
+def count_feedback(line: LoggedFeedback) -> None:
+    feedback_score.labels(line.agent_id, line.adapter_version).observe(line.score)
 
 
 def show_primary(agent_id: str, adapters: AgentAdapters) -> None:

@@ -30,6 +30,8 @@ from services.orchestrator.answers import Answers
 from services.orchestrator.arms import Arms
 from services.orchestrator.completion import Completion
 from services.orchestrator.disk_gauges import DiskGauges
+from services.orchestrator.feedback import FeedbackDesk
+from services.orchestrator.feedback_log import FeedbackLog
 from services.orchestrator.gate import Gate
 from services.orchestrator.intake import Intake
 from services.orchestrator.ledger import Ledger
@@ -43,7 +45,7 @@ from services.orchestrator.training import Training
 from services.service import Subscription
 from services.storage.folder_lock import FolderLock
 from services.telemetry import Log
-from services.topology import ADAPTER_REPORTS, ADAPTERS, DRAFT_RESPONSES, KEPT_RESPONSES, REWARDS, TASKS
+from services.topology import ADAPTER_REPORTS, ADAPTERS, DRAFT_RESPONSES, FEEDBACK, KEPT_RESPONSES, REWARDS, TASKS
 
 log = Log("orchestrator")
 
@@ -80,6 +82,8 @@ class Orchestrator:
         )
         self._settler = Settler(self._ledger, answers, self._closed, clock=now)
         self._completion = Completion(bus, self._ledger)
+        self._feedback_log = FeedbackLog(settings.logs_dir, segment_bytes=settings.segment_bytes)
+        self._feedback = FeedbackDesk(self._ledger, self._feedback_log, now)
         self._store = RegistryStore(settings.adapters_dir)
         self._replicas = {agent: Replicas() for agent in settings.agents}
         self._promoters = {agent: self._promoter(one) for agent, one in arms.items()}
@@ -146,6 +150,7 @@ class Orchestrator:
         await self._become_leader()
         for task_id in await self._ledger.open():
             self._settler.owe(task_id)
+        await self._feedback_log.open()
         await asyncio.to_thread(self._take_up_registry)
         for promoter in self._promoters.values():
             await promoter.start()
@@ -173,6 +178,7 @@ class Orchestrator:
             Subscription(REWARDS, self._settler.handle, prefetch),
             Subscription(TASKS, self._intake.handle, prefetch),
             Subscription(DRAFT_RESPONSES, self._completion.complete, prefetch),
+            Subscription(FEEDBACK, self._feedback.handle, prefetch),
             Subscription(ADAPTERS, self._trained, 1),
             Subscription(ADAPTER_REPORTS, self._reported, prefetch),
             *kept,
@@ -190,6 +196,7 @@ class Orchestrator:
             await asyncio.gather(*self._clocks, return_exceptions=True)
             for promoter in self._promoters.values():
                 await promoter.stop()
+            await self._feedback_log.close()
             await self._ledger.close()
         self._lock.release()
 

@@ -81,6 +81,11 @@ def sealed_end(segments: list[Segment]) -> Position:
     return segments[-1].end if segments else 0
 
 
+def oldest_position(folder: Path, name: str) -> Position:
+    """Where what is left of the log begins: its oldest segments may have been put away."""
+    return min((segment.start for segment in sealed_segments(folder, name)), default=0)
+
+
 def refuse_overlap(segments: list[Segment]) -> None:
     """Raises JournalError: two segments that hold the same bytes are the work of a second writer or of a copy."""
     for before, after in pairwise(segments):

@@ -67,10 +67,18 @@ class LoggedSampleFacts:
 
     position: int
     score: float | None
+    """The scorer's."""
     truncated: bool
     has_tokens: bool
     text: int
     """A hash of the answer: equal answers with unequal scores show the scorer's noise."""
+    feedback: float | None = None
+    """The application's score."""
+
+    @property
+    def taught(self) -> float | None:
+        """The score to learn from: the application's where there is one."""
+        return self.score if self.feedback is None else self.feedback
 
 
 @dataclass(slots=True)
@@ -94,7 +102,7 @@ class LoggedGroup:
 
 def sample_reason(sample: LoggedSampleFacts, policy: DataPolicy) -> Reason | None:
     """Why this sample of a group is left out; the rest of its group may stay."""
-    if sample.score is None:
+    if sample.taught is None:
         return Reason.NULL_SCORE
     if sample.truncated and policy.truncated == "drop":
         return Reason.TRUNCATED

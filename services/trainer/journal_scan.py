@@ -1,12 +1,13 @@
 """Reads a window of the log of interactions once and sorts its samples into groups, counting all it leaves out.
 
+A sample an application gave feedback on has its score instead of the scorer's (feedback_scores.py).
+
 Memory: the groups that are still open, those kept so far as positions and scores, and eight bytes for every group seen
 (so that nothing is used twice). Token ids are not read here.
 """
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +19,9 @@ import msgspec
 
 from schemas.adapter_card import DataRange
 from services.storage.journal_reader import BadLine, Line, LogReader, decode
+from services.trainer.feedback_scores import NO_FEEDBACK, FeedbackScores
 from services.trainer.filters import DataPolicy, LoggedGroup, LoggedSampleFacts, Reason, group_reason, sample_reason
+from services.trainer.range_sums import RangeSums
 from services.trainer.score_noise import ScoreNoise
 
 LOG_NAME = "agent_interactions"
@@ -70,7 +73,10 @@ class LoggedLine(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class KeptGroup:
-    """A group that may teach: where its usable samples are, and their scores, in the order of the samples."""
+    """A group that may teach: where its usable samples are, and their scores, in the order of the samples.
+
+    `feedback`: how many of the scores are an application's.
+    """
 
     version: str
     scorer: int
@@ -78,6 +84,7 @@ class KeptGroup:
     at: datetime
     positions: array[int]
     scores: array[float]
+    feedback: int = 0
 
 
 @dataclass(slots=True)
@@ -103,9 +110,10 @@ class Scan:
 class JournalScan:
     """One pass over the bytes `since` to before `until` of the log in a folder."""
 
-    def __init__(self, logs_dir: Path, policy: DataPolicy) -> None:
+    def __init__(self, logs_dir: Path, policy: DataPolicy, feedback: FeedbackScores = NO_FEEDBACK) -> None:
         self._logs_dir = logs_dir
         self._policy = policy
+        self._feedback = feedback
         self._decoder = msgspec.json.Decoder(LoggedLine)
         self._open: dict[int, LoggedGroup] = {}
         self._closed: set[int] = set()
@@ -120,7 +128,7 @@ class JournalScan:
             self._take(line)
         for group in self._open.values():
             self._close(group)
-        self._found.ranges = ranges.closed()
+        self._found.ranges = (*ranges.closed(), *self._feedback.ranges)
         self._found.scorers = list(self._scorers)
         return self._found
 
@@ -163,7 +171,7 @@ class JournalScan:
             return
         if group is None:
             group = self._open[key] = self._begin(logged)
-        group.samples[sample] = _facts(position, logged)
+        group.samples[sample] = _facts(position, logged, self._feedback.score_of(logged.task_id, sample))
         if group.whole:
             del self._open[key]
             self._closed.add(key)
@@ -188,7 +196,7 @@ class JournalScan:
         self._note_scorer(group, samples)
         reasons = [sample_reason(sample, policy) for sample in samples]
         usable = [sample for sample, reason in zip(samples, reasons, strict=True) if reason is None]
-        scores = [sample.score for sample in usable if sample.score is not None]
+        scores = [sample.taught for sample in usable if sample.taught is not None]
         if (why := group_reason(group, scores, policy)) is not None:
             found.drop("groups", why)
             found.drop("samples", why, len(samples))
@@ -196,53 +204,26 @@ class JournalScan:
         for reason in filter(None, reasons):
             found.drop("samples", reason)
         positions = array("q", (sample.position for sample in usable))
+        feedback = sum(sample.feedback is not None for sample in usable)
         found.groups.append(
-            KeptGroup(group.version, group.scorer, group.temperature, group.at, positions, array("d", scores))
+            KeptGroup(group.version, group.scorer, group.temperature, group.at, positions, array("d", scores), feedback)
         )
 
     def _note_scorer(self, group: LoggedGroup, samples: list[LoggedSampleFacts]) -> None:
+        """By what the scorer said itself: that an application disagrees is no noise of the scorer's."""
         scored = [(sample.text, sample.score) for sample in samples if sample.score is not None]
         if scored:
             self._found.newest_scorer = group.scorer
             self._found.noise.add(group.scorer, scored)
 
 
-def _facts(position: int, logged: LoggedLine) -> LoggedSampleFacts:
+def _facts(position: int, logged: LoggedLine, feedback: float | None) -> LoggedSampleFacts:
     tokens = (logged.prompt_ids, logged.completion_ids, logged.logprobs)
     return LoggedSampleFacts(
         position=position,
         score=logged.score,
+        feedback=feedback,
         truncated=logged.finish_reason == "length",
         has_tokens=not any(bytes(raw) in NOTHING for raw in tokens),
         text=hash(bytes(logged.response)),
     )
-
-
-class RangeSums:
-    """The bytes that were read, as contiguous ranges with their sums. What could not be read is a hole."""
-
-    def __init__(self, log: str) -> None:
-        self._log = log
-        self._ranges: list[DataRange] = []
-        self._sum = hashlib.sha256()
-        self._start = self._end = -1
-
-    def add(self, line: Line) -> None:
-        if line.position != self._end:
-            self._seal()
-            self._start = line.position
-        self._sum.update(line.data)
-        self._sum.update(b"\n")
-        self._end = line.end
-
-    def closed(self) -> tuple[DataRange, ...]:
-        self._seal()
-        return tuple(self._ranges)
-
-    def _seal(self) -> None:
-        if self._end > self._start:
-            self._ranges.append(
-                DataRange(log=self._log, start=self._start, end=self._end, sha256=self._sum.hexdigest())
-            )
-        self._sum = hashlib.sha256()
-        self._start = self._end = -1

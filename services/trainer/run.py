@@ -29,9 +29,10 @@ from services.tokenization import model_folder
 from services.trainer.algorithm import Course, Lessons
 from services.trainer.checkpoints import Checkpoints, newest_checkpoint, remove_broken
 from services.trainer.choices import Choices, choices_of, resolved
+from services.trainer.feedback_scores import read_feedback
 from services.trainer.hyperparameters import default_learning_rate
 from services.trainer.jobs import Job
-from services.trainer.journal_scan import JournalScan
+from services.trainer.journal_scan import LOG_NAME, JournalScan
 from services.trainer.logged_trainer import LoggedTrainer
 from services.trainer.plan import Batching, Plan, plan_steps
 from services.trainer.policy import make_policy, parent_folder
@@ -128,10 +129,12 @@ class TrainingRun:
     def _selection(self, choices: Choices) -> Selection:
         """Reads the log, and fixes how far: whoever takes the run up reads the same."""
         request = choices.request
-        scan = JournalScan(self._settings.logs_dir, choices.data).read(request.since, request.until)
-        end = max((part.end for part in scan.ranges), default=request.since)
+        logs_dir = self._settings.logs_dir
+        feedback = read_feedback(logs_dir, request.agent_id, request.feedback_until)
+        scan = JournalScan(logs_dir, choices.data, feedback).read(request.since, request.until)
+        end = max((part.end for part in scan.ranges if part.log == LOG_NAME), default=request.since)
         if self.writes:
-            self._job.resolved = request.model_copy(update={"until": end})
+            self._job.resolved = request.model_copy(update={"until": end, "feedback_until": feedback.end})
             failpoint.reach("window-fixed")
         self._process.wait_for_everyone()
         return select(scan, choices.data)

@@ -95,4 +95,6 @@ def _drop(scan: Scan, groups: Iterable[KeptGroup], reason: Reason) -> None:
 
 def _counts(scan: Scan, kept: list[KeptGroup]) -> dict[str, int]:
     used = {"lines": scan.lines, "groups": len(kept), "samples": sum(len(group.scores) for group in kept)}
+    if feedback := sum(group.feedback for group in kept):
+        used["feedback"] = feedback
     return used | {name: count for name, count in sorted(scan.dropped.items()) if count}

@@ -1,0 +1,137 @@
+"""`logs/feedback.jsonl`, one line for each feedback given, and an index over it: which ids are known, what a task got.
+
+The log is the truth; `feedback.sqlite` is a cache over it, caught up at `open` and after any trouble, built again from
+the beginning where it is broken or gone. What feedback may be given is decided in feedback.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+
+from schemas.feedback import LoggedFeedback
+from schemas.message import DecodeError
+from services.errors import DiskFull, JournalError
+from services.storage.journal import Journal
+from services.storage.journal_reader import read
+from services.storage.quarantine import BadLine, Quarantine
+from services.storage.segments import oldest_position
+from services.telemetry import Log
+
+NAME = "feedback"
+INDEX = "feedback.sqlite"
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS feedback (
+    position INTEGER PRIMARY KEY, feedback_id TEXT NOT NULL UNIQUE, task_id TEXT NOT NULL, line BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS of_task ON feedback (task_id);
+"""
+
+log = Log("feedback")
+
+
+class FeedbackLog:
+    """The only writer of a folder's feedback: whoever opens one holds the folder's lock. Use it from one event loop."""
+
+    def __init__(self, folder: Path, *, segment_bytes: int) -> None:
+        self._folder = folder
+        self._segment_bytes = segment_bytes
+        self._journal: Journal
+        self._db: sqlite3.Connection
+        self._broken = False
+        self._adding: dict[str, asyncio.Event] = {}
+
+    async def open(self) -> None:
+        """Repair the log's tail and bring the index up to it. Raises JournalError, DiskFull."""
+        await asyncio.to_thread(self._open)
+
+    async def close(self) -> None:
+        await self._journal.close()
+        self._db.close()
+
+    async def add(self, line: LoggedFeedback) -> LoggedFeedback:
+        """The line, once it is on disk; or the one logged before under the same id. Raises DiskFull, JournalError."""
+        while (other := self._adding.get(line.feedback_id)) is not None:
+            await other.wait()
+        if (known := self.find(line.feedback_id)) is not None:
+            return known
+        done = self._adding[line.feedback_id] = asyncio.Event()
+        try:
+            body = line.encode()
+            self._index(await self._journal.append([body]), line, body)
+        finally:
+            del self._adding[line.feedback_id]
+            done.set()
+        return line
+
+    def find(self, feedback_id: str) -> LoggedFeedback | None:
+        row = self._usable().execute("SELECT line FROM feedback WHERE feedback_id = ?", (feedback_id,)).fetchone()
+        return LoggedFeedback.decode(row[0]) if row else None
+
+    def of_task(self, task_id: str) -> list[LoggedFeedback]:
+        """In the order it came."""
+        rows = self._usable().execute("SELECT line FROM feedback WHERE task_id = ? ORDER BY position", (task_id,))
+        return [LoggedFeedback.decode(line) for (line,) in rows]
+
+    def _index(self, position: int, line: LoggedFeedback, body: bytes) -> None:
+        """The line is in the log, so a failing index loses nothing: it is caught up before it is used again."""
+        try:
+            self._put(position, line, body)
+        except sqlite3.Error as error:
+            self._broken = True
+            log.error("index-broken", f"{INDEX} can't be written ({error}): it is caught up from the log")
+
+    def _put(self, position: int, line: LoggedFeedback, body: bytes) -> None:
+        self._db.execute(
+            "INSERT OR IGNORE INTO feedback VALUES (?, ?, ?, ?)", (position, line.feedback_id, line.task_id, body)
+        )
+
+    def _usable(self) -> sqlite3.Connection:
+        """Raises DiskFull while the index can't be used."""
+        if self._broken:
+            with suppress(sqlite3.Error):
+                self._db.close()
+            try:
+                self._open_index()
+            except sqlite3.Error as error:
+                raise DiskFull(f"{self._folder / INDEX} can't be written ({error}): free some disk") from None
+            self._broken = False
+        return self._db
+
+    def _open(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._journal = Journal.open(self._folder, NAME, max_segment_bytes=self._segment_bytes)
+        try:
+            self._open_index()
+        except (sqlite3.DatabaseError, JournalError) as error:
+            log.warning("index-rebuilt", f"{error}: {INDEX} is built again from the log")
+            self._delete_index()
+            self._open_index()
+
+    def _open_index(self) -> None:
+        self._db = sqlite3.connect(self._folder / INDEX, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.executescript(SCHEMA)
+        end = self._db.execute("SELECT max(position + length(line) + 1) FROM feedback").fetchone()[0]
+        if end is not None and end > self._journal.end:
+            raise JournalError(f"{INDEX} knows more than {NAME}.jsonl, which ends at byte {self._journal.end}")
+        self._catch_up(oldest_position(self._folder, NAME) if end is None else end)
+
+    def _catch_up(self, start: int) -> None:
+        quarantine = Quarantine(self._folder)
+        self._db.execute("BEGIN")
+        for line in read(self._folder, NAME, start, on_bad=quarantine):
+            try:
+                self._put(line.position, LoggedFeedback.decode(line.data), line.data)
+            except DecodeError as error:
+                quarantine(BadLine(f"{NAME}.jsonl", line.position, error.reason, line.data))
+        self._db.execute("COMMIT")
+
+    def _delete_index(self) -> None:
+        with suppress(AttributeError, sqlite3.Error):
+            self._db.close()
+        for suffix in ("", "-wal", "-shm"):
+            (self._folder / f"{INDEX}{suffix}").unlink(missing_ok=True)

@@ -1,0 +1,38 @@
+"""Which bytes of a log were read, with their sums, for the manifest of what an adapter was trained on."""
+
+from __future__ import annotations
+
+import hashlib
+
+from schemas.adapter_card import DataRange
+from services.storage.journal_reader import Line
+
+
+class RangeSums:
+    """The bytes that were read, as contiguous ranges with their sums. What could not be read is a hole."""
+
+    def __init__(self, log: str) -> None:
+        self._log = log
+        self._ranges: list[DataRange] = []
+        self._sum = hashlib.sha256()
+        self._start = self._end = -1
+
+    def add(self, line: Line) -> None:
+        if line.position != self._end:
+            self._seal()
+            self._start = line.position
+        self._sum.update(line.data)
+        self._sum.update(b"\n")
+        self._end = line.end
+
+    def closed(self) -> tuple[DataRange, ...]:
+        self._seal()
+        return tuple(self._ranges)
+
+    def _seal(self) -> None:
+        if self._end > self._start:
+            self._ranges.append(
+                DataRange(log=self._log, start=self._start, end=self._end, sha256=self._sum.hexdigest())
+            )
+        self._sum = hashlib.sha256()
+        self._start = self._end = -1
