@@ -15,6 +15,7 @@ from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.access.guard import Guard, token_check
@@ -22,6 +23,7 @@ from services.access.matrix import matrix_of
 from services.api.operations import operations_router
 from services.api.problem import RETRY_AFTER_S, Problem, problem_of, problem_of_http, problem_of_validation
 from services.errors import RatchetError
+from services.mcp import endpoint as mcp
 from services.settings import FleetSettings
 from services.telemetry import Log
 
@@ -44,6 +46,7 @@ def application(
     app = FastAPI(title=f"Ratchet {name}", version=VERSION, docs_url=None, redoc_url=None, redirect_slashes=False)
     for router in (operations_router(name, trouble), *routers):
         app.include_router(router)
+    app.router.routes.append(Route(mcp.PATH, mcp.McpEndpoint(name, app, settings.max_message_bytes)))
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(RequestValidationError, _validation_problem)
     matrix = matrix_of(name)

@@ -1,0 +1,98 @@
+"""Build the MCP server of the services that can be called: of one, mounted in it, or of all (`ratchet mcp`).
+
+`tools/list` has only what the caller's role may call. That is a courtesy to the model that reads the list, no
+protection: the REST API checks each call, whatever was listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.mcpserver import MCPServer
+from mcp_types import ListToolsResult
+from starlette.requests import Request
+
+from services.access.matrix import matrix_of
+from services.access.roles import Role
+from services.mcp import agent_tools, orchestrator_tools, scorer_tools, trainer_tools
+from services.mcp.prompts import add_prompts
+from services.mcp.resources import add_resources
+from services.mcp.rest import Services, authorization
+from services.mcp.tool_runner import tool_of
+from services.mcp.tool_table import ToolSpec, ToolTable
+
+TABLES: tuple[ToolTable, ...] = (
+    orchestrator_tools.TOOLS,
+    agent_tools.TOOLS,
+    scorer_tools.TOOLS,
+    trainer_tools.TOOLS,
+)
+
+INSTRUCTIONS = (
+    "A Ratchet fleet: a small model answers tasks, a bigger one scores the answers, and adapters trained on the scored "
+    "answers take over only when live traffic has proved them better. Begin with fleet_status where you have it. Tools "
+    "that change something are marked; ask your user before promote and rollback."
+)
+
+RoleOf = Callable[[ServerRequestContext[Any, Any]], Role | None]
+"""The caller's role; None where it is not known here, so that every tool is listed."""
+
+
+def tools_of(names: frozenset[str]) -> list[ToolSpec]:
+    return [spec for table in TABLES if table.service in names for spec in table]
+
+
+def build_server(
+    name: str, services: Services, documents: Mapping[str, Mapping[str, Any]], role_of: RoleOf
+) -> MCPServer[Any]:
+    """`documents`: each service's OpenAPI document. Raises LookupError if one lacks a route of a tool."""
+    specs = tools_of(services.names)
+    tools = [tool_of(spec, services, documents[spec.route.service]) for spec in specs]
+    server: MCPServer[Any] = MCPServer(
+        name,
+        instructions=INSTRUCTIONS,
+        tools=tools,
+        log_level="WARNING",
+        subscriptions=False,
+        middleware=(_with_authorization, _Listing(specs, role_of)),
+    )
+    add_resources(server, services)
+    if "orchestrator" in services.names:
+        add_prompts(server)
+    return server
+
+
+def role_of_request(context: ServerRequestContext[Any, Any]) -> Role | None:
+    """As the guard found it, for a server that is mounted in a service."""
+    request = context.request
+    return request.scope["state"]["caller"].role if isinstance(request, Request) else None
+
+
+def may_call(role: Role, spec: ToolSpec) -> bool:
+    row = next(row for row in matrix_of(spec.route.service).rows if row.route == str(spec.route))
+    return row.allows(role)
+
+
+async def _with_authorization(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """What the caller may do is decided by the header they came with: it goes along with every call of the API."""
+    request = ctx.request
+    authorization.set(request.headers.get("authorization") if isinstance(request, Request) else None)
+    return await call_next(ctx)
+
+
+class _Listing:
+    """Leaves out of `tools/list` what the caller may not call."""
+
+    def __init__(self, specs: list[ToolSpec], role_of: RoleOf) -> None:
+        self._specs = {spec.name: spec for spec in specs}
+        self._role_of = role_of
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        result = await call_next(ctx)
+        role = self._role_of(ctx) if ctx.method == "tools/list" else None
+        if role is None or not isinstance(result, ListToolsResult):
+            return result
+        allowed = [tool for tool in result.tools if may_call(role, self._specs[tool.name])]
+        return result.model_copy(update={"tools": allowed})
