@@ -44,6 +44,15 @@ class FleetSettings(BaseSettings):
         False, description="A scorer that is not ours answers with draft-shaped Rewards: keep each Response for them."
     )
     logs_dir: Path = Field(Path("logs"), description="Folder of the two logs and of the index over them.")
+    log_keep_gb: float = Field(
+        20.0,
+        ge=0,
+        description="Room for both logs on disk, in GB: their oldest sealed segments are removed once nothing needs "
+        "them; 0: no bound.",
+    )
+    log_keep_days: float = Field(
+        0.0, ge=0, description="Days after which lines are removed from the logs, a sealed segment at a time; 0: never."
+    )
     adapters_dir: Path = Field(Path("adapters"), description="Folder of the adapters.")
     adapter_max_rank: int = Field(
         64, ge=1, description="Largest LoRA rank that is taken: at most the max-lora-rank of a vllm server."

@@ -45,7 +45,10 @@ class CatchUp:
         self._found = CaughtUp()
 
     def run(self) -> CaughtUp:
-        """Reads both logs from where the index is current to their ends."""
+        """Reads both logs from where the index is current to their ends.
+
+        Answers to tasks whose assignments were removed from the logs stand alone: they are passed over.
+        """
         for line in self._lines(ASSIGNMENTS):
             self._apply(ASSIGNMENTS, line)
         for line in self._lines(INTERACTIONS):
@@ -64,18 +67,20 @@ class CatchUp:
         self._found.lines += 1
         try:
             if name == ASSIGNMENTS:
-                self._admitted(Work.decode(line.data), line.data)
+                self._admitted(Work.decode(line.data), line)
             else:
-                self._logged(Interaction.decode(line.data), line.position)
+                interaction = Interaction.decode(line.data)
+                if interaction.arm.sequence >= self._index.forgotten_below:
+                    self._logged(interaction, line.position)
         except DecodeError as error:
             self._quarantine(BadLine(f"{name}.jsonl", line.position, error.reason, line.data))
 
-    def _admitted(self, work: Work, body: bytes) -> None:
-        self._index.open(work.arm.sequence, work.task_id, work.deadline.timestamp(), body)
+    def _admitted(self, work: Work, line: Line) -> None:
+        self._index.open(work.arm.sequence, work.task_id, work.deadline.timestamp(), line.data, line.position)
 
     def _logged(self, line: Interaction, position: int) -> None:
         if line.sample is None:
-            self._index.settle(line.task_id, logged=0, result=result_of([line]).encode())
+            self._settle([line], position, logged=0)
             self._groups.pop(line.task_id, None)
             self._found.ended[line.task_id] = position
             return
@@ -87,5 +92,9 @@ class CatchUp:
             self._found.torn[line.task_id] = position
         group.append(line)
         if len(group) == line.group_size:
-            self._index.settle(line.task_id, logged=len(group), result=result_of(group).encode())
+            self._settle(group, self._found.torn[line.task_id], logged=len(group))
             del self._groups[line.task_id]
+
+    def _settle(self, lines: list[Interaction], position: int, *, logged: int) -> None:
+        result = result_of(lines)
+        self._index.settle(result.task_id, logged=logged, result=result.encode(), lines=position, status=result.status)

@@ -12,11 +12,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from schemas.result import ResultStatus
 from services.errors import JournalError
+from services.retention import forgotten
+from services.storage.log_floor import LogFloor
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 CACHE_KIB = 8192
 """Pages SQLite keeps in memory. What it reads beyond them lies in the page cache of the kernel."""
+FORGET_AT_ONCE = 2_000
+FORGOTTEN_IDS = "forgotten.ids"
+FORGOTTEN_SEQUENCE = "forgotten.sequence"
+"""Names among the positions: how many ids of removed tasks are known here, and below which number tasks are removed."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS tasks (
     sequence INTEGER PRIMARY KEY,
@@ -24,9 +31,13 @@ CREATE TABLE IF NOT EXISTS tasks (
     deadline REAL NOT NULL,
     logged INTEGER NOT NULL DEFAULT 0,
     work BLOB,
-    result BLOB
+    result BLOB,
+    line INTEGER,
+    lines INTEGER,
+    ended INTEGER
 );
 CREATE INDEX IF NOT EXISTS open_tasks ON tasks (deadline) WHERE result IS NULL;
+CREATE INDEX IF NOT EXISTS unanswered_tasks ON tasks (ended) WHERE ended > 0;
 CREATE TABLE IF NOT EXISTS waiters (
     task_id TEXT NOT NULL, reply_to TEXT NOT NULL, correlation_id TEXT, UNIQUE (task_id, reply_to, correlation_id)
 );
@@ -48,6 +59,15 @@ class Entry:
     """The Work, while the task is open, or closed without an answer and its user not yet told."""
     result: bytes | None
     """The Result, once it is closed."""
+    line: int | None = None
+    """Where its line is in the log of assignments."""
+    lines: int | None = None
+    """Where its lines begin in the log of interactions, once it is closed."""
+
+
+ENDINGS = {"ok": 0, "failed": 1, "expired": 2}
+"""The column `ended`; null while the task is open."""
+ENTRY = "sequence, task_id, logged, work, result, line, lines"
 
 
 class TaskIndex:
@@ -73,6 +93,52 @@ class TaskIndex:
         self._db.executescript(SCHEMA)
         execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         execute("BEGIN")
+        tables = execute("SELECT name FROM sqlite_master WHERE name GLOB 'forgotten_*'").fetchall()
+        self._forgotten_below = self.position(FORGOTTEN_SEQUENCE)
+        self._forgotten = {name: int(name.removeprefix("forgotten_")) for (name,) in tables}
+
+    def follow(self, folder: Path, floor: LogFloor) -> bool:
+        """Forget, a part at each call, the tasks that were removed from the logs. True when there is no more to forget.
+
+        Until then, and after, such a task is known: as it was, or as forgotten. Raises JournalError.
+        """
+        known = max(self.position(FORGOTTEN_IDS), forgotten.oldest(floor.ids))
+        if known < floor.ids:
+            sums = forgotten.read(folder, known, min(FORGET_AT_ONCE, floor.ids - known))
+            table = self._table_of(known // forgotten.PER_FILE)
+            self._db.executemany(f"INSERT OR IGNORE INTO {table} VALUES (?)", ((one,) for one in sums))
+            self.set_position(FORGOTTEN_IDS, known + len(sums))
+            return False
+        self._drop_tables_before(forgotten.oldest(floor.ids) // forgotten.PER_FILE)
+        self.set_position(FORGOTTEN_SEQUENCE, floor.sequence)
+        self._forgotten_below = floor.sequence
+        removed = self._db.execute(
+            "DELETE FROM tasks WHERE sequence IN "
+            "(SELECT sequence FROM tasks WHERE sequence < ? AND result IS NOT NULL LIMIT ?)",
+            (floor.sequence, FORGET_AT_ONCE),
+        )
+        return removed.rowcount < FORGET_AT_ONCE
+
+    def is_forgotten(self, task_id: str) -> bool:
+        """True if the task was removed from the logs: it was closed, and its Result is no longer known."""
+        if not self._forgotten:
+            return False
+        one = forgotten.sum_of(task_id)
+        tables = " UNION ALL ".join(f"SELECT sum FROM {table} WHERE sum = ?1" for table in self._forgotten)
+        return self._db.execute(tables, (one,)).fetchone() is not None
+
+    def _table_of(self, number: int) -> str:
+        table = f"forgotten_{number}"
+        if table not in self._forgotten:
+            self._db.execute(f"CREATE TABLE IF NOT EXISTS {table} (sum INTEGER PRIMARY KEY)")
+            self._forgotten[table] = number
+        return table
+
+    def _drop_tables_before(self, number: int) -> None:
+        for table, its in list(self._forgotten.items()):
+            if its < number:
+                self._db.execute(f"DROP TABLE {table}")
+                del self._forgotten[table]
 
     def commit(self) -> None:
         """Make everything so far survive a kill."""
@@ -92,34 +158,38 @@ class TaskIndex:
         self._db.execute("INSERT OR REPLACE INTO positions VALUES (?, ?)", (log, position))
 
     def next_sequence(self) -> int:
-        return int(self._db.execute("SELECT coalesce(max(sequence), -1) + 1 FROM tasks").fetchone()[0])
+        after_known = int(self._db.execute("SELECT coalesce(max(sequence), -1) + 1 FROM tasks").fetchone()[0])
+        return max(after_known, self.forgotten_below)
+
+    @property
+    def forgotten_below(self) -> int:
+        """Tasks with a lower assignment number were removed from the logs."""
+        return self._forgotten_below
 
     def find(self, task_id: str) -> Entry | None:
-        row = self._db.execute(
-            "SELECT sequence, task_id, logged, work, result FROM tasks WHERE task_id = ?", (task_id,)
-        ).fetchone()
+        row = self._db.execute(f"SELECT {ENTRY} FROM tasks WHERE task_id = ?", (task_id,)).fetchone()
         return Entry(*row) if row else None
 
-    def open(self, sequence: int, task_id: str, deadline: float, work: bytes) -> None:
-        """A task was admitted. `deadline` in seconds since the epoch."""
+    def open(self, sequence: int, task_id: str, deadline: float, work: bytes, line: int = 0) -> None:
+        """A task was admitted. `deadline` in seconds since the epoch; `line`: where it is in the log of assignments."""
         self._db.execute(
-            "INSERT OR IGNORE INTO tasks (sequence, task_id, deadline, work) VALUES (?, ?, ?, ?)",
-            (sequence, task_id, deadline, work),
+            "INSERT OR IGNORE INTO tasks (sequence, task_id, deadline, work, line) VALUES (?, ?, ?, ?, ?)",
+            (sequence, task_id, deadline, work, line),
         )
 
     def count_logged(self, task_id: str, logged: int) -> None:
         """Some samples of an open task are in the log: what a kill in the middle of its group left."""
         self._db.execute("UPDATE tasks SET logged = max(logged, ?) WHERE task_id = ?", (logged, task_id))
 
-    def settle(self, task_id: str, *, logged: int, result: bytes) -> None:
-        """A task is closed. The first Result stays; only the count of logged samples may grow later.
+    def settle(self, task_id: str, *, logged: int, result: bytes, lines: int = 0, status: ResultStatus = "ok") -> None:
+        """A task is closed; `lines`: where its lines begin. The first Result stays, and only samples may come later.
 
         With no sample logged its Work stays too, until `forget_work`.
         """
         self._db.execute(
-            "UPDATE tasks SET logged = max(logged, ?1), result = coalesce(result, ?2), "
-            "work = CASE WHEN ?1 > 0 THEN NULL ELSE work END WHERE task_id = ?3",
-            (logged, result, task_id),
+            "UPDATE tasks SET logged = max(logged, ?1), result = coalesce(result, ?2), lines = ?4, "
+            "ended = coalesce(ended, ?5), work = CASE WHEN ?1 > 0 THEN NULL ELSE work END WHERE task_id = ?3",
+            (logged, result, task_id, lines, ENDINGS[status]),
         )
 
     def forget_work(self, task_id: str) -> None:
@@ -141,14 +211,13 @@ class TaskIndex:
     def overdue(self, now: float, limit: int) -> list[Entry]:
         """Open tasks whose deadline passed, the longest overdue first. `now` in seconds since the epoch."""
         rows = self._db.execute(
-            "SELECT sequence, task_id, logged, work, result FROM tasks "
-            "WHERE result IS NULL AND deadline < ? ORDER BY deadline LIMIT ?",
+            f"SELECT {ENTRY} FROM tasks WHERE result IS NULL AND deadline < ? ORDER BY deadline LIMIT ?",
             (now, limit),
         )
         return [Entry(*row) for row in rows]
 
     def count(self) -> tuple[int, int]:
-        """Known tasks, and open ones among them. The first is exact as long as no log was deleted."""
+        """Tasks that were ever known, and open ones among them."""
         opened = self._db.execute("SELECT count(*) FROM tasks WHERE result IS NULL").fetchone()[0]
         return self.next_sequence(), int(opened)
 

@@ -26,6 +26,11 @@ from services.orchestrator.settlement import completed_response
 from services.telemetry import task_in_hand
 from services.topology import RESPONSES, work_queue
 
+FORGOTTEN = (
+    "a task with this task_id was answered before, so it is not run again; its answer is no longer kept here "
+    "(RATCHET_LOG_KEEP_GB, RATCHET_LOG_KEEP_DAYS). To have it run, publish it under another task_id"
+)
+
 
 class Intake:
     """Handles `tasks`. A task seen before is answered from the index, or left alone while it is being worked on."""
@@ -69,7 +74,7 @@ class Intake:
                 f"(RATCHET_MAX_MESSAGE_BYTES): send a reference to the data instead"
             )
         task = opened(Task, delivery)
-        self._policy.agent_for(task)
+        self._arms[self._policy.agent_for(task)].check(task)
         return task
 
     async def _accept(self, task: Task, origin: Origin, *, seen_before: bool) -> None:
@@ -79,6 +84,10 @@ class Intake:
         if known is not None:
             metrics.tasks_repeated.inc()
             await self._repeat(known, origin, seen_before=seen_before)
+            return
+        if self._ledger.has_forgotten(task.task_id):
+            metrics.tasks_repeated.inc()
+            await self._answers.refuse(task.task_id, FORGOTTEN, origin)
             return
         done = self._admitting[task.task_id] = asyncio.Event()
         try:

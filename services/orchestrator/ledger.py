@@ -20,6 +20,7 @@ from services.orchestrator.catch_up import ASSIGNMENTS, INTERACTIONS, CatchUp
 from services.orchestrator.index import Entry, TaskIndex
 from services.orchestrator.settlement import result_of
 from services.storage.journal import Journal
+from services.storage.log_floor import read_floor
 from services.telemetry import Log
 
 INDEX = "index.sqlite"
@@ -40,6 +41,7 @@ class Ledger:
         self._index: TaskIndex
         self._broken = False
         self._sequence = 0
+        self._sealed_up_to = 0
         self._current = {ASSIGNMENTS: 0, INTERACTIONS: 0}
         self._torn: dict[str, list[Interaction]] = {}
         self._held: dict[str, int] = {}
@@ -61,6 +63,10 @@ class Ledger:
     def find(self, task_id: str) -> Entry | None:
         return self.index.find(task_id)
 
+    def has_forgotten(self, task_id: str) -> bool:
+        """True for a task that was answered, but of which the logs were removed to keep the disk within its bound."""
+        return self.index.is_forgotten(task_id)
+
     @property
     def sequence(self) -> int:
         """The number the next task will get."""
@@ -80,7 +86,7 @@ class Ledger:
         body = work.encode()
         position = await self._assignments.append([body])
         with self._mending() as index:
-            index.open(work.arm.sequence, work.task_id, work.deadline.timestamp(), body)
+            index.open(work.arm.sequence, work.task_id, work.deadline.timestamp(), body, position)
             self._advance(ASSIGNMENTS, position + len(body) + 1)
         return body
 
@@ -95,13 +101,33 @@ class Ledger:
         position = await self._interactions.append(encoded)
         samples = sum(line.sample is not None for line in lines)
         with self._mending() as index:
-            index.settle(result.task_id, logged=samples, result=result.encode())
+            begin = self._held.pop(result.task_id, position) if logged else position
+            index.settle(result.task_id, logged=samples, result=result.encode(), lines=begin, status=result.status)
             self._held.pop(result.task_id, None)
             self._torn.pop(result.task_id, None)
             if not samples:
                 self._held[result.task_id] = position
             self._advance(INTERACTIONS, position + sum(len(line) + 1 for line in encoded))
         return result
+
+    async def seal_in_step(self) -> None:
+        """Assignments are sealed when interactions were, so that one may be removed with the other.
+
+        Raises DiskFull, JournalError.
+        """
+        if self._interactions.begin != self._sealed_up_to:
+            await self._assignments.seal()
+            self._sealed_up_to = self._interactions.begin
+
+    async def forget_removed(self) -> None:
+        """The index forgets what was removed from the logs, a little at a time. Raises JournalError."""
+        floor = await asyncio.to_thread(read_floor, self._folder)
+        done = False
+        while not done:
+            done = True  # after a failure too: what is left to forget then comes with the catching up
+            with self._mending() as index:
+                done = index.follow(self._folder, floor)
+            await asyncio.sleep(0)
 
     def torn(self, task_id: str) -> list[Interaction]:
         """Those lines of an open task's group that were in the log before a kill cut off the rest."""
@@ -156,6 +182,10 @@ class Ledger:
 
     def _open_index(self) -> list[str]:
         self._index = TaskIndex(self._folder / INDEX)
+        self._sealed_up_to = self._interactions.begin
+        floor = read_floor(self._folder)
+        while not self._index.follow(self._folder, floor):
+            continue
         ends = {ASSIGNMENTS: self._assignments.end, INTERACTIONS: self._interactions.end}
         for name, end in ends.items():
             if self._index.position(name) > end:

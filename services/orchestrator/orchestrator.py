@@ -35,6 +35,7 @@ from services.orchestrator.feedback_log import FeedbackLog
 from services.orchestrator.gate import Gate
 from services.orchestrator.intake import Intake
 from services.orchestrator.ledger import Ledger
+from services.orchestrator.log_retention import LogRetention
 from services.orchestrator.own_tasks import OwnTasks
 from services.orchestrator.promoter import Promoter
 from services.orchestrator.queue_gauges import QueueGauges
@@ -42,6 +43,7 @@ from services.orchestrator.replicas import Replicas
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.settler import Settler
 from services.orchestrator.training import Training
+from services.retention.plan import Bound
 from services.service import Subscription
 from services.storage.folder_lock import FolderLock
 from services.telemetry import Log
@@ -56,6 +58,7 @@ COMMIT_EVERY_S = 0.5
 SWEEP_EVERY_S = 1.0
 TURN_EVERY_S = 0.25
 GAUGES_EVERY_S = 5.0
+RETAIN_EVERY_S = 30.0
 SWEEP_AT_ONCE = 500
 
 
@@ -89,6 +92,13 @@ class Orchestrator:
         self._promoters = {agent: self._promoter(one) for agent, one in arms.items()}
         self._anchors = {agent: self._anchors_of(promoter) for agent, promoter in self._promoters.items()}
         self._gauges = QueueGauges(bus, settings.topology.names)
+        self._retention = LogRetention(
+            self._ledger,
+            Bound.of(settings.log_keep_gb, settings.log_keep_days),
+            logs_dir=settings.logs_dir,
+            adapters_dir=settings.adapters_dir,
+            clock=now,
+        )
         self._disks = DiskGauges({"logs": settings.logs_dir, "adapters": settings.adapters_dir})
         self._standby = False
         self._troubles: dict[str, str] = {}
@@ -163,6 +173,7 @@ class Orchestrator:
             self._clock("deadline-sweep", self._sweep, SWEEP_EVERY_S),
             self._clock("queue-gauges", self._gauges.refresh, GAUGES_EVERY_S),
             self._clock("disk-gauges", self._disks.refresh, GAUGES_EVERY_S),
+            self._clock("log-retention", self._retention.turn, RETAIN_EVERY_S),
             *(self._clock(f"adapters-{name}", one.turn, TURN_EVERY_S) for name, one in self._promoters.items()),
         ]
         if self._settings.anchor_every_s:

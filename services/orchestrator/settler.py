@@ -108,6 +108,8 @@ class Settler:
 
     def _known(self, task_id: str) -> Entry:
         known = self._ledger.find(task_id)
+        if known is None and self._ledger.has_forgotten(task_id):
+            raise Reject(f"task {task_id!r} was closed so long ago that its lines are removed from the log by now")
         if known is None:
             raise Reject(
                 f"no task {task_id!r} was admitted by this fleet: a Reward names the task_id of a Task it sent"

@@ -16,6 +16,7 @@ from schemas.train_request import TrainRequest
 from services.bus import Bus
 from services.message_id import derived_id
 from services.orchestrator import metrics
+from services.orchestrator.catch_up import INTERACTIONS
 from services.orchestrator.ledger import Ledger
 from services.orchestrator.own_tasks import is_own
 from services.orchestrator.training_trigger import TrainingPolicy, TrainingState, due, teaches
@@ -77,6 +78,7 @@ class Training:
         state.pending = f"{self._agent_id}-{self._ledger.sequence}"
         state.requested_at = now
         state.groups = 0
+        state.asked_since, state.since = state.since, self._ledger.positions()[INTERACTIONS]
         self._sent = False
         self._save()
 
@@ -86,14 +88,12 @@ class Training:
             agent_id=self._agent_id,
             metadata=Metadata(timestamp=self._clock(), source="orchestrator"),
             parent_version=primary,
-            since=self._state.since,
+            since=self._state.asked_since,
         )
         await self._bus.publish(
             TRAINING, request.encode(), type=TrainRequest.TYPE, message_id=derived_id(request_id, "train")
         )
         self._sent = True
-        self._state.since = self._ledger.positions()["agent_interactions"]
-        self._save()
 
     def _save(self) -> None:
         self._ledger.index.write_note(self._note, msgspec.json.encode(self._state))

@@ -24,6 +24,8 @@ class TrainingState:
     """Useful ones since the last request."""
     since: int = 0
     """Byte of the log of interactions from which on they lie."""
+    asked_since: int = 0
+    """The same of the pending request: what it reads stays in the log until it is answered."""
     requested_at: float = 0.0
     pending: str | None = None
     """The request that is not answered yet."""

@@ -81,6 +81,17 @@ class Journal:
         """Where the next line will start; everything before it is on disk."""
         return self._file.end
 
+    @property
+    def begin(self) -> Position:
+        """Where the active file begins: what is before is sealed."""
+        return self._file.start
+
+    async def seal(self) -> None:
+        """Begin a new file now, unless the active one is empty. Raises DiskFull, JournalError: nothing has changed."""
+        await asyncio.get_running_loop().run_in_executor(self._writer, self._file.seal)
+        if self._file.take_sealed():
+            self._compressing = self._compressor.submit(self._compress)
+
     async def append(self, lines: Sequence[bytes]) -> Position:
         """Returns the position of the first line once all are on disk; the others follow it without a gap.
 

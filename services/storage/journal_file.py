@@ -61,6 +61,15 @@ class JournalFile:
         self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
         return position
 
+    def seal(self) -> None:
+        """Begin a new file, unless this one is empty. Raises DiskFull, JournalError: it goes on with the old one."""
+        try:
+            if self.start < self.end:
+                self._seal()
+        except OSError as error:
+            self._fall_back()
+            raise explain(error, self.path) from error
+
     def take_sealed(self) -> bool:
         """Whether a segment was sealed since the last call."""
         sealed, self._sealed = self._sealed, False

@@ -18,6 +18,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 import zstandard
 
+from services.storage.log_floor import read_floor
 from services.storage.log_source import Source, is_active_from, open_source
 from services.storage.quarantine import BadLine, Quarantine
 from services.storage.segments import BUFFER_BYTES, MAX_LINE_BYTES, Position, active_path, sealed_end, sealed_segments
@@ -68,7 +69,8 @@ def warn(bad: BadLine) -> None:
 def read(folder: Path, name: str, start: Position = 0, *, on_bad: OnBad = warn) -> Iterator[Line]:
     """Every good line from `start` on to the last whole line there is now. Each is one JSON object in UTF-8.
 
-    Raises JournalError if a segment is missing or damaged, or `start` is not where a line starts.
+    0 is the oldest line that is left. Raises JournalError if a segment is missing or damaged, or `start` is not where a
+    line starts; LogRemoved for another position than 0 that retention has removed.
     """
     return LogReader(folder, name, start, on_bad=on_bad).lines()
 
@@ -129,6 +131,7 @@ class LogReader:
 
     def whole_lines(self) -> Iterator[Line]:
         """All lines that end and are not too long, good or not."""
+        self.position = self.position or read_floor(self.folder).begin(self.name)
         while (source := open_source(self.folder, self.name, self.position)) is not None:
             with source.stream:
                 yield from self._split(source)

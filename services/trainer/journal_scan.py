@@ -19,6 +19,7 @@ import msgspec
 
 from schemas.adapter_card import DataRange
 from services.storage.journal_reader import BadLine, Line, LogReader, decode
+from services.storage.log_floor import read_floor
 from services.trainer.feedback_scores import NO_FEEDBACK, FeedbackScores
 from services.trainer.filters import DataPolicy, LoggedGroup, LoggedSampleFacts, Reason, group_reason, sample_reason
 from services.trainer.range_sums import RangeSums
@@ -121,8 +122,12 @@ class JournalScan:
         self._found = Scan()
 
     def read(self, since: int, until: int | None) -> Scan:
-        """Raises JournalError if a segment is missing or damaged, or no line starts at `since`."""
+        """Raises JournalError if a segment is missing or damaged, or no line starts at `since`.
+
+        What retention has removed since is left out; the ranges say what was read.
+        """
         ranges = RangeSums(LOG_NAME)
+        since = max(since, read_floor(self._logs_dir).begin(LOG_NAME))
         for line in self._lines(since, until):
             ranges.add(line)
             self._take(line)

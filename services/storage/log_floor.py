@@ -1,0 +1,50 @@
+"""`retention.json`: where each log begins now, after its oldest segments were removed on purpose.
+
+Without it a log begins at byte 0, and a missing segment is a loss that readers refuse to pass over. Written before the
+segments go, so that a crash in between leaves files that nobody reads, never a gap.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from services.errors import JournalError
+from services.storage.atomic_file import replace_file
+from services.storage.segments import Position
+
+FILE_NAME = "retention.json"
+
+
+class LogFloor(msgspec.Struct, frozen=True):
+    """What was removed from the logs of one folder."""
+
+    begins: dict[str, Position] = {}
+    """By log: its first byte that is still there."""
+    sequence: int = 0
+    """Tasks with a lower assignment number were removed: they are known by the sums of their ids only."""
+    ids: int = 0
+    """How many ids of such tasks were ever kept (`services/retention/forgotten.py`)."""
+
+    def begin(self, log: str) -> Position:
+        return self.begins.get(log, 0)
+
+
+_decoder = msgspec.json.Decoder(LogFloor)
+
+
+def read_floor(folder: Path) -> LogFloor:
+    """Raises JournalError for a file that can't be read."""
+    path = folder / FILE_NAME
+    try:
+        return _decoder.decode(path.read_bytes())
+    except FileNotFoundError:
+        return LogFloor()
+    except (OSError, msgspec.DecodeError) as error:
+        raise JournalError(f"{path} can't be read ({error}): restore it from a copy of the logs folder") from None
+
+
+def write_floor(folder: Path, floor: LogFloor) -> None:
+    """Returns once it is on disk. Raises DiskFull, JournalError."""
+    replace_file(folder / FILE_NAME, msgspec.json.format(msgspec.json.encode(floor), indent=1) + b"\n")
