@@ -6,10 +6,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
 
+from schemas.message import AdapterVersion as AdapterVersion
 from schemas.message import AgentId, Identifier, Message, Record, Sha256, Timestamp
 from schemas.work import BASE_VERSION
 
-AdapterVersion = Annotated[str, StringConstraints(pattern=r"^v\d+\.\d+\.\d+$")]
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$")]
 """A path inside the adapter's folder: plain names, `/` between folders, nothing that leads out of it."""
 

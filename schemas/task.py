@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.message import AgentId, Identifier, Message, Metadata, Record, Timestamp
+from schemas.message import AdapterVersion, AgentId, Identifier, Message, Metadata, Record, Timestamp
 
 
 class ChatMessage(Record):
@@ -31,6 +31,12 @@ class Task(Message):
     )
     criteria: str | None = Field(None, description="What a good answer is, for scorers that judge.")
     samples: int | None = Field(None, ge=1, le=64, description="Group size: answers sampled; the user gets the best.")
+    temperature: float | None = Field(None, ge=0.0, le=5.0, description="Of the sampling; the fleet's if absent.")
+    top_p: float | None = Field(None, gt=0.0, le=1.0, description="Nucleus sampling; the fleet's if absent.")
+    max_tokens: int | None = Field(None, ge=1, description="Tokens an answer may have, within the fleet's limit.")
+    adapter_version: AdapterVersion | None = Field(
+        None, description="Have this version answer: the primary, candidate, previous or base. No experiment counts it."
+    )
     task_type: Identifier | None = Field(None, description="Stratum: tasks of one type are compared with each other.")
     session_id: Identifier | None = Field(None, description="Tasks of one session are all given to the same arm.")
     priority: int = Field(0, ge=0, le=9, description="5 and above overtakes what waits below 5.")

@@ -38,16 +38,21 @@ class Origin:
 
 def admit(task: Task, policy: AdmissionPolicy, *, arm: Arm, now: datetime, origin: Origin) -> Work:
     """The Work for a task that was not seen before. Raises Reject."""
-    sampling = policy.sampling
-    if task.samples is not None:
-        sampling = sampling.model_copy(update={"n": task.samples})
     fields = task.__dict__ | {
         "agent_id": policy.agent_for(task),
         "deadline": task.deadline or now + policy.deadline,
         "arm": arm,
-        "sampling": sampling,
+        "sampling": _sampling(task, policy.sampling),
         "admitted_at": now,
         "reply_to": origin.reply_to,
         "correlation_id": origin.correlation_id,
     }
     return Work.model_construct(**fields)
+
+
+def _sampling(task: Task, usual: Sampling) -> Sampling:
+    """The fleet's, but for what the task asks; of tokens it gets no more than the fleet allows."""
+    tokens = task.max_tokens and min(task.max_tokens, usual.max_tokens)
+    asked = {"n": task.samples, "temperature": task.temperature, "top_p": task.top_p, "max_tokens": tokens}
+    changed = {name: value for name, value in asked.items() if value is not None}
+    return usual.model_copy(update=changed) if changed else usual

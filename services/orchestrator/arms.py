@@ -13,6 +13,7 @@ from schemas.interaction import Interaction
 from schemas.registry import AgentAdapters
 from schemas.task import Task
 from schemas.work import BASE_VERSION, Arm, Work
+from services.errors import Reject
 from services.experiments.experiment import Experiment
 from services.experiments.logged import enrolment_of, outcome_of, unit_of
 
@@ -39,8 +40,23 @@ class Arms:
             self.experiment = experiment
             self.verdict = experiment.final if experiment is not None else None
 
+    @property
+    def offered(self) -> frozenset[str]:
+        """Versions a task may ask for: those in traffic, which agents have loaded, and the base model."""
+        return self.adapters.in_traffic | {BASE_VERSION}
+
+    def check(self, task: Task) -> None:
+        """Raises Reject for a version that is not offered."""
+        if task.adapter_version is not None and task.adapter_version not in self.offered:
+            raise Reject(
+                f"agent {self.agent_id!r} does not answer with {task.adapter_version} now, but with "
+                f"{', '.join(sorted(self.offered))}: name one of these, or none"
+            )
+
     def arm_for(self, task: Task, sequence: int) -> Arm:
         """The arm of a new task. Call it in the order of the sequence numbers."""
+        if task.adapter_version is not None:
+            return self.arm(task.adapter_version, sequence)
         running = self.running
         if running is not None and self.experiment is not None and sequence >= running.first_sequence:
             unit_id, in_session = unit_of(task)
