@@ -15,6 +15,7 @@ from services.cli.commands import (
     down,
     experiment,
     log,
+    mcp,
     models,
     report,
     result,
@@ -59,6 +60,7 @@ app.command()(train.train)
 app.command()(doctor.doctor)
 app.command()(report.report)
 app.command()(schema.schema)
+app.command()(mcp.mcp)
 app.add_typer(log.log, name="log")
 app.add_typer(dead_letters.dead_letters, name="dead-letters")
 app.add_typer(models.models, name="models")

@@ -1,7 +1,8 @@
 """`/mcp` of a service: MCP over streamable HTTP, without sessions, on the service's own port and behind its guard.
 
-Each request stands for itself, so any replica may answer it and nothing is kept between two. A client ends a call by
-closing its connection. There is no stream that the server opens (GET) and no session to end (DELETE).
+Each request (POST) stands for itself, so any replica may answer it and nothing is kept between two. A client ends a
+call by closing its connection. There is no stream that the server opens (GET) and no session to end (DELETE): the
+matrix of access has neither.
 
 The SDK costs half a second of CPU and 25 MB to load, so it is loaded at the first request, in a thread.
 """
@@ -15,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
-
-from services.api.problem import Problem
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -37,10 +36,6 @@ class McpEndpoint:
         self._loading = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] != "POST":
-            raise Problem(
-                405, "Method not allowed", "MCP here has no sessions: POST each message", headers={"Allow": "POST"}
-            )
         server = await self._loaded()
         server.streamable_http_app(
             stateless_http=True, max_request_body_size=self._max_body_bytes, transport_security=self._security()

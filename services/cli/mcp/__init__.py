@@ -1,0 +1,1 @@
+"""`ratchet mcp`: one MCP server over stdio for all services of a fleet."""

@@ -1,0 +1,57 @@
+"""Serve MCP on stdin and stdout, with the tools of every service of a fleet. Nothing else may be written to stdout."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from importlib.resources import files
+from typing import Any
+
+import httpx
+from mcp.server.mcpserver import MCPServer
+
+from services.access.roles import Role
+from services.cli.mcp.addresses import Addresses
+from services.cli.mcp.bearer import Bearer, Token
+from services.mcp.rest import Services
+from services.mcp.server import build_server
+
+NAME = "ratchet"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Never reached through the proxy that the environment may name."""
+
+
+def serve_stdio(addresses: Addresses, token: Token) -> None:
+    """Returns when the client closes its end."""
+    asyncio.run(_serve(addresses, token))
+
+
+async def _serve(addresses: Addresses, token: Token) -> None:
+    async with AsyncExitStack() as open_clients:
+
+        async def client(url: str) -> httpx.AsyncClient:
+            proxied = httpx.URL(url).host not in LOOPBACK
+            asking = httpx.AsyncClient(base_url=url, auth=Bearer(token), trust_env=proxied)
+            return await open_clients.enter_async_context(asking)
+
+        services = Services(
+            {name: await client(url) for name, url in addresses.by_name.items()},
+            {agent: await client(url) for agent, url in addresses.agents.items()},
+        )
+        await fleet_server(services, token).run_stdio_async()
+
+
+def fleet_server(services: Services, token: Token) -> MCPServer[Any]:
+    """The server with the tools of all the `services`."""
+
+    def role(_: object) -> Role | None:
+        return token.role()
+
+    return build_server(NAME, services, {name: openapi_document(name) for name in services.names}, role)
+
+
+def openapi_document(service: str) -> dict[str, Any]:
+    """As it is checked in under `schemas/openapi/`: the service itself need not be up."""
+    found: dict[str, Any] = json.loads(files("schemas").joinpath("openapi", f"{service}.json").read_text("utf-8"))
+    return found
