@@ -74,7 +74,12 @@ class AdapterShelf:
 
     def versions(self) -> frozenset[str]:
         """The loaded ones."""
-        return frozenset(version for name, version in self._versions.items() if name in self._engine.adapters())
+        return frozenset(self.names())
+
+    def names(self) -> dict[str, str]:
+        """Of the loaded ones: version → the name it is served under."""
+        loaded = self._engine.adapters()
+        return {version: name for name, version in self._versions.items() if name in loaded}
 
     async def _sha256_on_disk(self, version: str) -> str:
         if version not in self._content:

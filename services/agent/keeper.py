@@ -16,6 +16,7 @@ from schemas.adapter_card import BaseModelIdentity
 from schemas.adapter_event import AdapterEvent
 from schemas.adapter_report import AdapterReport
 from schemas.message import DecodeError, Metadata
+from schemas.work import BASE_VERSION
 from services.agent.adapters import AdapterShelf
 from services.bus import Bus, Delivery
 from services.errors import AdapterError, BusError, EngineError
@@ -42,6 +43,11 @@ class AdapterKeeper:
         self._newest: AdapterEvent | None = None
         self._announced = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
+
+    @property
+    def primary(self) -> str:
+        """As last announced; the base model before."""
+        return self._newest.primary if self._newest is not None else BASE_VERSION
 
     async def start(self) -> None:
         self._work = asyncio.create_task(self._keep())

@@ -11,10 +11,12 @@ from fastapi import APIRouter
 
 from schemas.message import Metadata
 from schemas.response import GenerationLatencies, Response
-from schemas.work import Work
+from schemas.work import BASE_VERSION, Work
 from services import failpoint
 from services.agent import metrics
 from services.agent.adapters import AdapterShelf, LentAdapter
+from services.agent.api import agent_router
+from services.agent.direct_answers import DirectAnswers
 from services.agent.engines.engine import Engine, Generation, GenerationRequest
 from services.agent.keeper import AdapterKeeper
 from services.agent.recent import RecentAnswers
@@ -55,7 +57,7 @@ class AgentWorker:
         self._keeper: AdapterKeeper | None = None
 
     def routers(self) -> Sequence[APIRouter]:
-        return []
+        return [agent_router(DirectAnswers(self._agent_id, self._engine, self._shelf, self._generate, self._primary))]
 
     async def start(self) -> None:
         await self._engine.start()
@@ -70,6 +72,9 @@ class AgentWorker:
 
     def trouble(self) -> str | None:
         return self._engine.trouble()
+
+    def _primary(self) -> str:
+        return self._keeper.primary if self._keeper is not None else BASE_VERSION
 
     async def stop(self) -> None:
         if self._keeper is not None:
@@ -109,7 +114,8 @@ class AgentWorker:
         adapter: LentAdapter | None = None
         try:
             async with self._shelf.lend(work.arm) as adapter:
-                answer: Generation | EngineError = await self._generate(work, adapter)
+                request = GenerationRequest(work.input, work.sampling, adapter.name if adapter else None)
+                answer: Generation | EngineError = await self._generate(request, work.priority)
         except (PromptRefused, AdapterError) as error:
             answer = error
         except EngineError as error:
@@ -119,10 +125,9 @@ class AgentWorker:
         metrics.observe(work.arm.adapter_version, answer, latencies)
         return self._response(work, answer, adapter, latencies).encode()
 
-    async def _generate(self, work: Work, adapter: LentAdapter | None) -> Generation:
-        request = GenerationRequest(work.input, work.sampling, adapter.name if adapter else None)
+    async def _generate(self, request: GenerationRequest, priority: int = 0) -> Generation:
         if not self._engine.batches_itself:
-            return await self._batcher.submit(request, priority=work.priority)
+            return await self._batcher.submit(request, priority=priority)
         (answer,) = await self._generate_batch([request])
         if isinstance(answer, Exception):
             raise answer

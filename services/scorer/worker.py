@@ -10,13 +10,14 @@ from fastapi import APIRouter
 
 from schemas.message import Metadata
 from schemas.response import Response
-from schemas.reward import Reward, SampleScore, ScoringLatencies
+from schemas.reward import Reward, SampleScore, ScorerIdentity, ScoringLatencies
 from schemas.work import Work
 from services import failpoint
 from services.bus import Bus, Delivery, opened
 from services.errors import Retry, ScorerError
 from services.message_id import derived_id
 from services.scorer import metrics
+from services.scorer.api import scorer_router
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import Answer, ScoringRequest, Strategy, failure
 from services.service import Subscription
@@ -46,7 +47,11 @@ class ScorerWorker:
         self._now = now
 
     def routers(self) -> Sequence[APIRouter]:
-        return []
+        return [scorer_router(self)]
+
+    @property
+    def identity(self) -> ScorerIdentity:
+        return self._strategy.identity
 
     async def start(self) -> None:
         await self._strategy.start()
@@ -89,14 +94,19 @@ class ScorerWorker:
         await self._publish(response, work, scores, latencies)
         _count(response, scores, latencies)
 
-    async def _scores(self, request: ScoringRequest, attempt: int) -> Sequence[SampleScore]:
+    async def score(self, request: ScoringRequest) -> Sequence[SampleScore]:
+        """One score per answer. Raises nothing: where the strategy fails, they are nulls that say so."""
         try:
             scores = await self._strategy.score(request)
             if len(scores) != len(request.answers):
                 raise ScorerError(f"{len(request.answers)} answers got {len(scores)} scores: the strategy has a fault")
         except Exception as error:
-            log.error("scoring-failed", f"the scorer failed: {error!r}", exc_info=error, attempt=attempt)
+            log.error("scoring-failed", f"the scorer failed: {error!r}", exc_info=error)
             scores = failure(len(request.answers), f"the scorer failed: {error!r}")
+        return scores
+
+    async def _scores(self, request: ScoringRequest, attempt: int) -> Sequence[SampleScore]:
+        scores = await self.score(request)
         if attempt < self._retries and all(score.status == "infra_fail" for score in scores):
             metrics.tasks.labels("retried").inc()
             raise Retry(f"no answer could be scored: {scores[0].reason}")

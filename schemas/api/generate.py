@@ -1,0 +1,61 @@
+"""An agent over the API: a prompt answered directly, past the queues, and which adapters a replica has loaded."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from schemas.adapter_card import AdapterVersion
+from schemas.api.page import Page
+from schemas.message import AgentId, Record, Seconds
+from schemas.response import FinishReason
+from schemas.task import Prompt
+
+MOST_TOKENS = 1_000_000
+
+
+class SamplingGiven(Record):
+    """What is not given is as in the fleet's defaults: one sample, at temperature 1, nothing filtered."""
+
+    n: int = Field(1, ge=1, le=64, description="Answers sampled.")
+    temperature: float = Field(1.0, ge=0.0, le=5.0, description="0 is greedy.")
+    top_p: float = Field(1.0, gt=0.0, le=1.0, description="Nucleus sampling; 1 filters nothing.")
+    top_k: int = Field(0, ge=0, le=MOST_TOKENS, description="0 filters nothing.")
+    max_tokens: int = Field(256, ge=1, le=MOST_TOKENS, description="Tokens an answer may have.")
+
+
+class GenerateRequest(Record):
+    input: Prompt = Field(description="The prompt: text, or chat messages.")
+    sampling: SamplingGiven | None = Field(None, description="How answers are sampled; one at temperature 1 if absent.")
+    adapter_version: AdapterVersion | None = Field(
+        None, description="A version this replica has loaded, v1.0.0 for the base model; the primary if absent."
+    )
+
+
+class GeneratedSample(Record):
+    text: str
+    finish_reason: FinishReason | None
+    tokens: int | None = Field(description="Sampled tokens, the end token included; null where the engine has none.")
+
+
+class GenerateAnswer(Record):
+    """Not scored, not logged, not learned from."""
+
+    samples: list[GeneratedSample]
+    agent_id: AgentId
+    adapter_version: AdapterVersion
+    adapter_sha256: str | None = Field(description="Of its weights; null for the base model.")
+    engine: str = Field(description="Kind of engine, model and revision.")
+    seconds: Seconds = Field(description="Generating, batching included.")
+
+
+class LoadedAdapter(Record):
+    version: AdapterVersion
+    name: str | None = Field(description="What the engine knows it by; null for the base model.")
+    is_primary: bool = Field(description="Answers what names no version.")
+
+
+class LoadedAdapters(Page[LoadedAdapter]):
+    """Of one replica; the base model is always among them."""
+
+    agent_id: AgentId
+    engine: str

@@ -1,0 +1,66 @@
+"""Training over the API: what is asked, and a run from its request to its outcome."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from schemas.adapter_card import AdapterVersion
+from schemas.message import AgentId, Identifier, Record, Seconds, Timestamp
+
+LARGEST = 2**63 - 1
+
+RunState = Literal["queued", "running", "trained", "refused", "failed"]
+
+
+class TrainRunRequest(Record):
+    """A TrainRequest, whose id may be left out; what is not given is the trainer's own choice."""
+
+    agent_id: AgentId
+    request_id: Identifier | None = Field(None, description="Unique per run; the same one again is not trained twice.")
+    algorithm: Identifier | None = Field(None, description="grpo if absent, best-of-group-sft, or a registered one.")
+    parent_version: AdapterVersion | None = Field(None, description="Start from it; from the primary if absent.")
+    since: int | None = Field(None, ge=0, le=LARGEST, description="Read the log of interactions from this byte on.")
+    until: int | None = Field(None, ge=0, le=LARGEST, description="Read it to before this byte; to its end if absent.")
+    feedback_until: int | None = Field(
+        None, ge=0, le=LARGEST, description="Read the log of feedback to before this byte; to its end if absent."
+    )
+    hyperparameters: dict[str, JsonValue] | None = Field(None, description="Checked by the algorithm.")
+    seed: int | None = Field(None, ge=0, le=2**32 - 1, description="Equal seeds and data give equal adapters.")
+
+
+class RunProgress(Record):
+    """Of the process that has the run in hand."""
+
+    stage: str = Field(description="reading, selected, training … as the run tells it.")
+    step: int | None = Field(description="Steps done.")
+    steps: int | None = Field(description="Steps there are.")
+
+
+class RunView(Record):
+    """One run; the figures are there once the trainer has them."""
+
+    run_id: str
+    agent_id: AgentId
+    state: RunState
+    algorithm: str
+    parent_version: AdapterVersion | None = Field(description="Null until it is chosen.")
+    hyperparameters: dict[str, JsonValue]
+    seed: int
+    asked_at: Timestamp
+    ended_at: Timestamp | None
+    seconds: Seconds | None = Field(description="From the request to the end; null while it lasts.")
+    attempts: int = Field(ge=0, description="How often it was begun since it last came further.")
+    progress: RunProgress | None = Field(description="Null unless it runs here.")
+    adapter_version: AdapterVersion | None = Field(description="What it trained.")
+    adapter_sha256: str | None
+    reason: str | None = Field(description="Of a refused or failed run: why, with the numbers.")
+    counts: dict[str, int] = Field(description="Groups used, and dropped by reason.")
+    metrics: dict[str, JsonValue]
+
+
+class RunDetail(RunView):
+    curves: dict[str, list[tuple[float, float]]] = Field(
+        description="Name → [step, value], of a run that runs here or has trained; those that are zero are left out."
+    )

@@ -1,0 +1,88 @@
+"""The agent's routes. A prompt answered here shares the engine's batches with the tasks of the queue, and no more:
+it is not scored, not logged and not learned from, and it never loads or unloads an adapter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from fastapi import APIRouter, Request
+
+from schemas.api.generate import GenerateAnswer, GeneratedSample, GenerateRequest, LoadedAdapter, LoadedAdapters
+from schemas.response import Sample
+from schemas.task import Prompt
+from schemas.work import BASE_VERSION, Sampling
+from services.agent.engines.engine import Generation
+from services.api.patience import while_connected
+from services.api.problem import Problem, problems
+
+
+@dataclass(frozen=True, slots=True)
+class DirectAnswer:
+    generation: Generation
+    adapter_sha256: str | None
+    seconds: float
+
+
+class Answering(Protocol):
+    """What the routes ask of the worker."""
+
+    @property
+    def agent_id(self) -> str: ...
+
+    @property
+    def engine(self) -> str:
+        """Kind of engine, model and revision."""
+
+    def loaded(self) -> dict[str, str]:
+        """Version → the name the engine knows it by, without the base model."""
+
+    def primary(self) -> str:
+        """The version that answers what names none."""
+
+    async def answer(self, prompt: Prompt, sampling: Sampling, version: str) -> DirectAnswer:
+        """Raises EngineError."""
+
+
+def agent_router(agent: Answering) -> APIRouter:
+    router = APIRouter(prefix="/v1", tags=["agent"])
+
+    @router.post("/generate", responses=problems(408, 409))
+    async def generate(request: Request, body: GenerateRequest) -> GenerateAnswer:
+        """Answer a prompt directly. For a task to be answered well, scored and learned from, POST /v1/tasks to the
+        orchestrator.
+        """
+        version = body.adapter_version or agent.primary()
+        if version != BASE_VERSION and version not in agent.loaded():
+            raise _not_loaded(version, agent)
+        sampling = Sampling.model_validate(body.sampling.model_dump() if body.sampling else {})
+        answer = await while_connected(request, agent.answer(body.input, sampling, version))
+        return GenerateAnswer(
+            samples=[_sample(sample) for sample in answer.generation.samples],
+            agent_id=agent.agent_id,
+            adapter_version=version,
+            adapter_sha256=answer.adapter_sha256,
+            engine=agent.engine,
+            seconds=answer.seconds,
+        )
+
+    @router.get("/adapters")
+    async def adapters() -> LoadedAdapters:
+        """What this replica has loaded and can answer with now."""
+        primary = agent.primary()
+        names: dict[str, str | None] = {BASE_VERSION: None, **agent.loaded()}
+        items = [LoadedAdapter(version=one, name=name, is_primary=one == primary) for one, name in names.items()]
+        return LoadedAdapters(items=items, agent_id=agent.agent_id, engine=agent.engine)
+
+    return router
+
+
+def _sample(sample: Sample) -> GeneratedSample:
+    tokens = len(sample.completion_ids) if sample.completion_ids is not None else None
+    return GeneratedSample(text=sample.text, finish_reason=sample.finish_reason, tokens=tokens)
+
+
+def _not_loaded(version: str, agent: Answering) -> Problem:
+    has = ", ".join((BASE_VERSION, *agent.loaded()))
+    return Problem(409, "Not loaded", f"this replica has not loaded {version}: it has {has}", "not-loaded")

@@ -1,0 +1,52 @@
+"""The scorer's route: answers scored as those of the queue are, and nothing of it logged."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Protocol
+
+from fastapi import APIRouter, Request
+
+from schemas.api.score import ScoreAnswer, ScoreRequest
+from schemas.reward import SampleScore, ScorerIdentity
+from services.api.patience import while_connected
+from services.api.problem import problems
+from services.scorer.strategies.strategy import Answer, ScoringRequest
+
+
+class Scoring(Protocol):
+    """What the route asks of the worker."""
+
+    @property
+    def identity(self) -> ScorerIdentity: ...
+
+    async def score(self, request: ScoringRequest) -> Sequence[SampleScore]:
+        """One score per answer; a failure is a null with its reason."""
+
+
+def scorer_router(scorer: Scoring) -> APIRouter:
+    router = APIRouter(prefix="/v1", tags=["scorer"])
+
+    @router.post("/score", responses=problems(408))
+    async def score(request: Request, body: ScoreRequest) -> ScoreAnswer:
+        """Score given answers."""
+        began = time.perf_counter()
+        scores = await while_connected(request, _scores(scorer, body))
+        return ScoreAnswer(scorer=scorer.identity, scores=list(scores), seconds=time.perf_counter() - began)
+
+    return router
+
+
+async def _scores(scorer: Scoring, body: ScoreRequest) -> Sequence[SampleScore]:
+    return await scorer.score(
+        ScoringRequest(
+            task_id=f"api-{uuid.uuid4().hex}",
+            prompt=body.input,
+            answers=tuple(Answer(text) for text in body.responses),
+            reference=body.reference,
+            criteria=body.criteria,
+            task_type=body.task_type,
+        )
+    )
