@@ -1,0 +1,138 @@
+// Line charts on uPlot: axes with units, bands, a key, a sentence for screen readers, and the figures as a table.
+import uPlot from "../vendor/uplot.mjs";
+import { html, useEffect, useRef } from "../core/html.js";
+import { colour, shown } from "../core/theme.js";
+import { useStore } from "../core/store.js";
+
+const FONT = '11.5px system-ui, -apple-system, "Segoe UI", sans-serif';
+const TABLE_ROWS = 12;
+
+/**
+ * `lines`: {label, values, shade, dashed?, width?, key?: false} over `x`; `band`: [upper, lower] indices into them.
+ * `sentence` says what is to be seen. `y`: {log?, range?, format}; `xFormat` writes x in the table.
+ */
+export function Chart({ sentence, x, lines, band, y = {}, xTime = false, xLabel, yLabel, height = 190, xFormat = String }) {
+  const room = useRef(null);
+  const drawn = useRef(null);
+  const theme = useStore(shown);
+  const format = y.format ?? String;
+  const shape = JSON.stringify([lines.map((one) => [one.label, one.shade, one.dashed]), band, y.log, xTime, xLabel, yLabel, height, theme]);
+  const range = useRef(null);
+  range.current = y.range;
+
+  useEffect(() => {
+    const options = optionsOf({ lines, band, y: { ...y, format }, range, xTime, xLabel, yLabel, height }, room.current.clientWidth);
+    const chart = new uPlot(options, [x, ...lines.map((one) => one.values)], room.current);
+    drawn.current = chart;
+    const sizes = new ResizeObserver(([entry]) => {
+      const width = Math.floor(entry.contentRect.width);
+      if (width && width !== chart.width) chart.setSize({ width, height });
+    });
+    sizes.observe(room.current);
+    return () => {
+      sizes.disconnect();
+      chart.destroy();
+      drawn.current = null;
+    };
+  }, [shape]);
+
+  useEffect(() => {
+    drawn.current?.setData([x, ...lines.map((one) => one.values)]);
+  }, [x, lines]);
+
+  return html`<figure class="chart">
+    <${Key} lines=${lines} band=${band} />
+    <div class="room" ref=${room} role="img" aria-label=${sentence} />
+    <${Figures} x=${x} lines=${lines} xLabel=${xLabel} xFormat=${xFormat} format=${format} />
+  </figure>`;
+}
+
+function Key({ lines, band }) {
+  const named = lines.filter((one) => one.key !== false);
+  if (named.length < 2 && !band) return null;
+  return html`<ul class="key" aria-hidden="true">
+    ${named.map((one) => html`<li key=${one.label}><span class="swatch ${one.dashed ? "dashed" : one.shade}" />${one.label}</li>`)}
+    ${band && html`<li><span class="swatch band" />${band.label}</li>`}
+  </ul>`;
+}
+
+function Figures({ x, lines, xLabel, xFormat, format }) {
+  const shownAt = x.length <= TABLE_ROWS ? x.map((_, i) => i)
+    : Array.from({ length: TABLE_ROWS }, (_, i) => Math.round((i * (x.length - 1)) / (TABLE_ROWS - 1)));
+  return html`<details>
+    <summary>Figures</summary>
+    <div class="table"><table class="still">
+      <thead><tr><th scope="col">${xLabel}</th>${lines.map((one) => html`<th scope="col" class="n" key=${one.label}>${one.label}</th>`)}</tr></thead>
+      <tbody>${shownAt.map((i) => html`<tr key=${i}>
+        <td>${xFormat(x[i])}</td>
+        ${lines.map((one) => html`<td class="n" key=${one.label}>${one.values[i] === null ? "–" : format(one.values[i])}</td>`)}
+      </tr>`)}</tbody>
+    </table></div>
+  </details>`;
+}
+
+function optionsOf({ lines, band, y, range, xTime, xLabel, yLabel, height }, width) {
+  const axis = {
+    stroke: colour("muted"),
+    font: FONT,
+    labelFont: FONT,
+    labelSize: 18,
+    grid: { stroke: colour("line"), width: 1 },
+    ticks: { show: false },
+  };
+  return {
+    width: Math.max(width, 120),
+    height,
+    padding: [10, 10, 0, 0],
+    legend: { show: false },
+    cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
+    scales: {
+      x: { time: xTime },
+      y: { distr: y.log ? 3 : 1, log: 10, range: (self, low, high) => range.current?.(low, high) ?? uPlot.rangeNum(low, high, 0.1, true) },
+    },
+    axes: [
+      { ...axis, label: xLabel, size: 30, gap: 6, space: 56, values: xTime ? undefined : (self, at) => at.map(whole) },
+      { ...axis, label: yLabel, size: 54, gap: 5, space: 26, values: (self, at) => at.map((v) => (v === null ? "" : y.format(v))) },
+    ],
+    series: [
+      { label: xLabel },
+      ...lines.map((one) => ({
+        label: one.label,
+        stroke: one.dashed ? colour("warn") : one.shade === "none" ? "transparent" : colour(`line-${one.shade}`),
+        width: one.shade === "none" ? 0 : (one.width ?? 2),
+        dash: one.dashed ? [5, 4] : undefined,
+        points: { show: !one.dashed && one.shade !== "none" && one.values.length === 1, size: 6 },
+        spanGaps: true,
+      })),
+    ],
+    bands: band ? [{ series: [band.upper + 1, band.lower + 1], fill: colour("band") }] : [],
+    plugins: [pointer(y.format)],
+  };
+}
+
+const whole = (value) => (value === null || !Number.isInteger(value) ? "" : value.toLocaleString("en"));
+
+/** The figures under the pointer, in a small box that stays inside the chart. */
+function pointer(format) {
+  const box = document.createElement("div");
+  box.className = "under-pointer";
+  return {
+    hooks: {
+      init: (chart) => chart.over.append(box),
+      setCursor(chart) {
+        const at = chart.cursor.idx;
+        box.hidden = at === null || at === undefined;
+        if (box.hidden) return;
+        const rows = chart.series.slice(1).map((one, i) => [one, chart.data[i + 1][at]]);
+        const x = chart.data[0][at];
+        const head = chart.scales.x.time ? new Date(x * 1000).toLocaleTimeString() : `${whole(x)} ${chart.series[0].label}`;
+        const said = rows.filter(([one, value]) => value !== null && value !== undefined && !one.dash)
+          .map(([one, value]) => `${one.label} ${format(value)}`);
+        box.replaceChildren(...[head, ...said].map((words) => Object.assign(document.createElement("div"), { textContent: words })));
+        const left = chart.cursor.left;
+        box.style.left = left > chart.over.clientWidth / 2 ? "" : `${left + 12}px`;
+        box.style.right = left > chart.over.clientWidth / 2 ? `${chart.over.clientWidth - left + 12}px` : "";
+      },
+    },
+  };
+}

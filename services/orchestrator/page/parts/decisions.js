@@ -1,0 +1,42 @@
+// Decisions of the ledger as sentences: when, what, by whom, why.
+import { moment, words } from "../core/format.js";
+import { html } from "../core/html.js";
+import { link } from "../core/router.js";
+import { Empty } from "./states.js";
+
+const SAID = {
+  register: "registered", validate: "passed its checks", reject: "rejected", start_experiment: "goes on trial", ramp: "gets more traffic",
+  promote: "promoted", settle: "is stable", roll_back: "rolled back", conclude: "experiment ended", archive: "archived",
+  remove_folder: "folder removed", freeze: "frozen", unfreeze: "no longer frozen",
+};
+
+/** The version a move is about, or null. */
+export const versionOf = (move) => move.version ?? move.experiment?.treatment ?? null;
+
+export function Decisions({ items, agents = true }) {
+  if (!items.length) {
+    return html`<${Empty} small>Nothing was decided yet. The first decision is made when a training has made an adapter.<//>`;
+  }
+  return html`<ol class="happenings">${items.map((one) => html`<li key=${one.sequence}>
+    <time datetime=${one.at}>${moment(one.at)}</time>
+    <div>
+      ${agents && html`<span class="muted">${one.agent_id} </span>`}<${Subject} decision=${one} /> ${said(one.move)}
+      ${one.who.startsWith("operator:") && html` <b>by ${one.who.slice("operator:".length)}</b>`}
+      <div class="why">${one.reason}</div>
+    </div>
+  </li>`)}</ol>`;
+}
+
+function Subject({ decision }) {
+  const version = versionOf(decision.move);
+  if (version) return html`<a href=${link("adapters", [decision.agent_id, version])}>${version}</a>`;
+  const experiment = decision.move.experiment_id;
+  return experiment ? html`<a href=${link("experiments", [experiment])}>${experiment}</a>` : "agent";
+}
+
+function said(move) {
+  if (move.kind === "ramp") return `gets ${Math.round(100 * move.share)} % of the traffic`;
+  if (move.kind === "conclude") return `ended: ${words(move.verdict)}`;
+  if (move.kind === "start_experiment" && move.experiment.kind === "probation") return "goes on probation";
+  return SAID[move.kind] ?? words(move.kind);
+}

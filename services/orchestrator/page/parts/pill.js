@@ -1,0 +1,27 @@
+// A state as a mark and a word: the shape says it too, for whoever can't tell the colours.
+import { html } from "../core/html.js";
+import { words } from "../core/format.js";
+
+const TONES = {
+  ok: "good", probation: "good", stable: "good", promoted: "good", settled: "good", trained: "warn", validated: "warn",
+  canary: "warn", open: "warn", running: "warn", requested: "warn", queued: "warn", frozen: "warn",
+  rejected: "bad", rolled_back: "bad", aborted: "bad", failed: "bad", expired: "bad", refused: "bad",
+};
+
+const SHAPES = {
+  good: html`<circle cx="5" cy="5" r="4.5" fill="currentColor" />`,
+  warn: html`<path d="M5 .6 9.6 9H.4z" fill="currentColor" />`,
+  bad: html`<path d="M1 1 9 9M9 1 1 9" stroke="currentColor" stroke-width="2" stroke-linecap="round" />`,
+  over: html`<circle cx="5" cy="5" r="3.8" fill="none" stroke="currentColor" stroke-width="1.6" />`,
+};
+
+export const tone = (state) => TONES[state] ?? "over";
+
+export function Mark({ of }) {
+  return html`<svg viewBox="0 0 10 10" aria-hidden="true">${SHAPES[of]}</svg>`;
+}
+
+export function Pill({ state, title }) {
+  const shade = tone(state);
+  return html`<span class="pill ${shade}" title=${title}><${Mark} of=${shade} />${words(state)}</span>`;
+}

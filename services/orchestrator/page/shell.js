@@ -1,0 +1,116 @@
+// The frame around every view: navigation with what needs a look, whether it is live, the theme, the token, the keys.
+import { signOut, entryReason, session } from "./core/session.js";
+import { streamState } from "./core/events.js";
+import { count } from "./core/format.js";
+import { html, useEffect, useState } from "./core/html.js";
+import { useResource } from "./core/resource.js";
+import { link, place } from "./core/router.js";
+import { useStore } from "./core/store.js";
+import { shown, switchTheme } from "./core/theme.js";
+import { KeySheet, useKeys } from "./keys.js";
+import { Empty } from "./parts/states.js";
+import { TokenEntry } from "./parts/token_entry.js";
+import { Adapters } from "./views/adapters.js";
+import { DeadLetters } from "./views/dead_letters.js";
+import { Experiment } from "./views/experiment.js";
+import { Experiments } from "./views/experiments.js";
+import { Overview } from "./views/overview.js";
+import { Queues } from "./views/queues.js";
+import { Task } from "./views/task.js";
+import { Tasks } from "./views/tasks.js";
+import { Training } from "./views/training.js";
+
+export const VIEWS = [
+  { name: "overview", title: "Overview", view: Overview },
+  { name: "tasks", title: "Tasks", view: Tasks, one: Task },
+  { name: "experiments", title: "Experiments", view: Experiments, one: Experiment },
+  { name: "adapters", title: "Adapters", view: Adapters, one: Adapters },
+  { name: "training", title: "Training", view: Training, one: Training },
+  { name: "queues", title: "Queues", view: Queues },
+  { name: "dead-letters", title: "Dead letters", view: DeadLetters },
+];
+
+const STREAM_WORDS = { live: "Live", connecting: "Connecting …", away: "Not connected" };
+
+export function Shell() {
+  const here = useStore(place);
+  const reason = useStore(entryReason);
+  const [sheet, setSheet] = useState(false);
+  const status = useResource("v1/status", { kinds: ["task.settled", "decision", "queues", "training"] });
+  useKeys(VIEWS, () => setSheet(true));
+  useEffect(() => scrollTo(0, 0), [here.view, here.parts.join("/")]);
+  return html`<div class="shell">
+    <a class="skip" href="#content" onClick=${skip}>Skip to the content</a>
+    <${Side} here=${here} status=${status.data} openSheet=${() => setSheet(true)} />
+    <main id="content" class="main" tabindex="-1">
+      ${reason ? html`<${TokenEntry} reason=${reason} />` : html`<${StandingTrouble} status=${status} /><${View} here=${here} status=${status} />`}
+    </main>
+    ${sheet && html`<${KeySheet} views=${VIEWS} onClose=${() => setSheet(false)} />`}
+  </div>`;
+}
+
+function skip(event) {
+  event.preventDefault();
+  document.getElementById("content").focus();
+}
+
+function View({ here, status }) {
+  const found = VIEWS.find((one) => one.name === here.view);
+  const Drawn = here.parts.length && found ? found.one : found?.view;
+  if (!Drawn) return html`<div class="card"><${Empty} title="There is no such view">Choose one of the views at the side.<//></div>`;
+  return html`<${Drawn} key=${here.view} parts=${here.parts} query=${here.query} status=${status} />`;
+}
+
+/** The orchestrator answers, but says that it can't do its work. */
+function StandingTrouble({ status }) {
+  const trouble = status.data?.trouble;
+  return trouble && html`<div class="banner" role="status"><b>The fleet is not ready</b> <span>${trouble}</span></div>`;
+}
+
+function Side({ here, status, openSheet }) {
+  const badges = badgesOf(status);
+  return html`<header class="side">
+    <a class="brand" href=${link("overview")}><img src=${new URL("mark.svg", import.meta.url).href} alt="" />Ratchet</a>
+    <nav aria-label="Views"><div class="menu">
+      ${VIEWS.map(({ name, title }) => html`<a key=${name} href=${link(name)} aria-current=${here.view === name ? "page" : undefined}>
+        <span class="label">${title}</span>${badges[name]}
+      </a>`)}
+    </div></nav>
+    <${Foot} openSheet=${openSheet} />
+  </header>`;
+}
+
+function badgesOf(status) {
+  if (!status) return {};
+  const running = status.agents.filter((agent) => agent.experiment_id).length;
+  return {
+    tasks: status.tasks.open > 0 && html`<span class="badge" title="open">${count(status.tasks.open)}<span class="unseen"> open</span></span>`,
+    experiments: running > 0 && html`<span class="badge" title="running">${running}<span class="unseen"> running</span></span>`,
+    "dead-letters": status.dead_letters > 0 && html`<span class="badge bad">${count(status.dead_letters)}</span>`,
+  };
+}
+
+function Foot({ openSheet }) {
+  const stream = useStore(streamState);
+  const theme = useStore(shown);
+  const who = useStore(session);
+  return html`<div class="foot">
+    ${who.token && html`<span class="who muted">${who.name || "token"} · ${who.role || "role unknown"}<${Expiry} at=${who.expires} /></span>`}
+    <span class="live live-${stream}" role="status">${STREAM_WORDS[stream]}</span>
+    <div class="tools">
+      <button class="quiet" onClick=${switchTheme} aria-label="Switch to ${theme === "dark" ? "light" : "dark"}">${theme === "dark" ? "Light" : "Dark"}</button>
+      <button class="quiet" onClick=${openSheet} aria-label="Keys"><kbd>?</kbd></button>
+      ${who.token && html`<button class="quiet" onClick=${signOut}>Sign out</button>`}
+    </div>
+  </div>`;
+}
+
+function Expiry({ at }) {
+  const [now, setNow] = useState(Date.now() / 1000);
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now() / 1000), 15_000);
+    return () => clearInterval(timer);
+  }, []);
+  if (!at || at - now > 900) return null;
+  return html`<span class="warn"> · ${at > now ? `token ends in ${Math.ceil((at - now) / 60)} min` : "token has expired"}</span>`;
+}

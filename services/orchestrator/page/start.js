@@ -1,0 +1,7 @@
+// The page's first module: starts the stream of events and draws the shell.
+import { startStream } from "./core/events.js";
+import { html, render } from "./core/html.js";
+import { Shell } from "./shell.js";
+
+render(html`<${Shell} />`, document.getElementById("page"));
+startStream();

@@ -1,0 +1,109 @@
+// Adapters: each agent's lineage, the chosen version with its card and decisions, and what an operator may do with it.
+import { count, moment, score, words } from "../core/format.js";
+import { html, useMemo, useState } from "../core/html.js";
+import { useResource } from "../core/resource.js";
+import { apiPath, link } from "../core/router.js";
+import { may, session } from "../core/session.js";
+import { useStore } from "../core/store.js";
+import { AdapterMove } from "../parts/adapter_move.js";
+import { Decisions } from "../parts/decisions.js";
+import { Card, Facts, Heading } from "../parts/frame.js";
+import { Lineage } from "../parts/lineage.js";
+import { Pill } from "../parts/pill.js";
+import { Empty, Loaded } from "../parts/states.js";
+
+const CHANGES = ["adapter", "decision"];
+
+export function Adapters({ parts, status }) {
+  const agents = useResource("v1/adapters", { kinds: CHANGES });
+  const [agentId, version] = parts;
+  const [asked, setAsked] = useState(null);
+  const means = useMemo(() => meansOf(status.data), [status.data]);
+  return html`
+    <${Heading} title="Adapters" about="From the base model to the right; each grew from the one it is joined to" />
+    <${Loaded} resource=${agents}>${({ items }) => html`<div class="stack">
+      ${items.map((agent) => html`<${Agent} key=${agent.agent_id} agent=${agent} means=${means.get(agent.agent_id) ?? new Map()} ask=${setAsked}
+        chosen=${agentId === agent.agent_id ? version : agent.primary} open=${!agentId || agentId === agent.agent_id} />`)}
+    </div>`}<//>
+    ${asked && html`<${AdapterMove} ...${asked} done=${agents.reload} onClose=${() => setAsked(null)} />`}`;
+}
+
+function meansOf(status) {
+  const means = new Map();
+  for (const one of status?.scores ?? []) {
+    if (!means.has(one.agent_id)) means.set(one.agent_id, new Map());
+    means.get(one.agent_id).set(one.adapter_version, one.mean);
+  }
+  return means;
+}
+
+function Agent({ agent, means, ask, chosen, open }) {
+  const operator = may("change", useStore(session).role);
+  const one = agent.versions.find((version) => version.version === chosen);
+  return html`<${Card} title=${`Agent ${agent.agent_id}`} actions=${operator && html`<${Freezing} agent=${agent} ask=${ask} />`}>
+    <p class="caption">${standing(agent)}</p>
+    ${agent.frozen && html`<p class="banner"><span><b>Frozen</b> since ${moment(agent.frozen.since)} by ${agent.frozen.who}: ${agent.frozen.reason}</span></p>`}
+    <${Lineage} agent=${agent} chosen=${open ? chosen : null} means=${means} />
+    ${agent.versions.length === 1 && html`<${Empty} title="Only the base model so far" commands=${["ratchet train", "ratchet demo"]}>
+      A training makes the first adapter from the log of scored answers. It begins by itself when there is enough to learn from.
+    <//>`}
+    ${open && (one ? html`<${Version} key=${chosen} agent=${agent} one=${one} operator=${operator} ask=${ask} mean=${means.get(chosen)} />`
+      : html`<${Empty} small title="${agent.agent_id} has no ${chosen}">Choose one above.<//>`)}
+  <//>`;
+}
+
+function standing(agent) {
+  const parts = [`primary ${agent.primary}`];
+  if (agent.candidate) parts.push(`candidate ${agent.candidate}`);
+  if (agent.previous) parts.push(`a roll-back restores ${agent.previous}`);
+  if (agent.cool_down_until && Date.parse(agent.cool_down_until) > Date.now()) parts.push(`next experiment from ${moment(agent.cool_down_until)}`);
+  return parts.join(" · ");
+}
+
+function Freezing({ agent, ask }) {
+  return agent.frozen
+    ? html`<button onClick=${() => ask({ kind: "unfreeze", agent })}>Unfreeze</button>`
+    : html`<button onClick=${() => ask({ kind: "freeze", agent })}>Freeze</button>`;
+}
+
+function Version({ agent, one, operator, ask, mean }) {
+  const detail = useResource(apiPath(["adapters", agent.agent_id, one.version]), { kinds: CHANGES });
+  return html`<section class="version" aria-label="Version ${one.version}">
+    <header>
+      <h2>${one.version} <${Pill} state=${one.state} title=${one.sentence} /></h2>
+      ${operator && html`<${Moves} agent=${agent} one=${one} ask=${ask} />`}
+    </header>
+    <p class="caption">${one.sentence}</p>
+    <${Loaded} resource=${detail}>${(data) => html`<div class="columns">
+      <div><h3>Made of</h3><${Made} data=${data} mean=${mean} /></div>
+      <div><h3>Decisions</h3><${Decisions} items=${[...data.decisions].reverse()} agents=${false} /></div>
+    </div>`}<//>
+  </section>`;
+}
+
+function Moves({ agent, one, ask }) {
+  const serving = one.version === agent.primary || one.version === agent.candidate;
+  const falls = one.version === agent.candidate ? agent.primary : agent.previous;
+  return html`<div class="actions">
+    ${one.version !== agent.primary && one.can_serve && html`<button onClick=${() => ask({ kind: "promote", agent, version: one.version })}>Promote</button>`}
+    ${serving && falls && html`<button onClick=${() => ask({ kind: "rollback", agent, version: one.version, falls })}>Roll back</button>`}
+  </div>`;
+}
+
+function Made({ data, mean }) {
+  const { card } = data;
+  return html`<${Facts} pairs=${[
+    ["mean score", mean === undefined ? null : `${score(mean)} since the orchestrator's start`],
+    ["grew from", data.parent && html`<a href=${link("adapters", [data.agent_id, data.parent])}>${data.parent}</a>`],
+    ["took over from", data.replaced],
+    ["trained with", card && html`${card.algorithm}, <a href=${link("training", [data.agent_id, data.version])}>its curves</a>`],
+    ["learned from", card && `${count(card.data.groups)} groups, ${count(card.data.samples)} samples`],
+    ["made", card && moment(card.created)],
+    ["base model", card && `${card.base.name}${card.base.revision ? ` at ${card.base.revision.slice(0, 12)}` : ""}`],
+    ["sha256", data.sha256 && html`<code title=${data.sha256}>${data.sha256.slice(0, 16)}…</code>`],
+    ["files", data.can_serve ? null : "its folder was removed"],
+    ["experiments", data.outcomes.length === 0 ? null : html`${data.outcomes.map((one) => html`<div key=${one.decision}>
+      <a href=${link("experiments", [one.experiment_id])}>${one.kind}</a>: ${words(one.verdict)}, ${moment(one.at)}</div>`)}`],
+    ["made of", data.sha256 || data.parent ? null : "the base model, as it is: no adapter"],
+  ]} />`;
+}

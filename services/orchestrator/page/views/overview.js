@@ -1,0 +1,171 @@
+// The fleet at a glance: figures, live charts, each agent with what it runs, the latest decisions.
+import { compact, count, eValue, moment, NONE, rate, score, seconds, words } from "../core/format.js";
+import { html, useEffect, useMemo, useRef, useState } from "../core/html.js";
+import { useRecent } from "../core/recent.js";
+import { useResource } from "../core/resource.js";
+import { link } from "../core/router.js";
+import { Chart } from "../parts/chart.js";
+import { Decisions } from "../parts/decisions.js";
+import { Card, Heading, Tiles } from "../parts/frame.js";
+import { Meter } from "../parts/meter.js";
+import { Pill } from "../parts/pill.js";
+import { Empty, Loaded } from "../parts/states.js";
+import { Table } from "../parts/table.js";
+
+const STAGES = { queue: "waits for an agent", generate: "is answered", score_queue: "waits for a score", score: "is scored", total: "from admission to result" };
+const MEAN_OVER = 20;
+const RATE_POINTS = 150;
+
+export function Overview({ status }) {
+  const decisions = useResource("v1/decisions?limit=8", { kinds: ["decision"] });
+  return html`
+    <${Heading} title="Overview" about=${status.data && `as of ${moment(status.data.at)}`} />
+    <${Loaded} resource=${status}>${(data) => html`<div class="stack">
+      <${Tiles} figures=${figuresOf(data)} />
+      ${data.tasks.known === 0 ? html`<${NoTasks} />` : html`<div class="columns"><${LiveScores} /><${LiveRate} data=${data} /></div>`}
+      <div class="columns">${data.agents.map((agent) => html`<${Agent} key=${agent.agent_id} agent=${agent} scores=${data.scores} />`)}</div>
+      <div class="columns">
+        <${Stages} stages=${data.stages} />
+        <${Card} title="Latest decisions"><${Loaded} resource=${decisions}>${({ items }) => html`<${Decisions} items=${items} />`}<//><//>
+      </div>
+    </div>`}<//>`;
+}
+
+function figuresOf({ tasks, stages, dead_letters: dead, unroutable }) {
+  const total = stages.find((one) => one.stage === "total");
+  const lost = tasks.failed + tasks.expired;
+  return [
+    ["tasks a second, last minute", rate(tasks.per_s)],
+    ["open", count(tasks.open), tasks.open ? `oldest ${seconds(tasks.oldest_open_s)}` : null],
+    ["answered since the start", compact(tasks.answered), tasks.known > tasks.answered ? `of ${compact(tasks.known)} ever` : null],
+    ["failed or expired", compact(lost), null, lost ? "warn" : null],
+    ["time to a result, median", seconds(total?.p50 ?? null), total?.p95 ? `p95 ${seconds(total.p95)}` : null],
+    ["dead letters", count(dead), unroutable ? `${count(unroutable)} unroutable` : null, dead ? "bad" : null],
+  ];
+}
+
+function NoTasks() {
+  return html`<div class="card"><${Empty} title="No task has come yet" commands=${['ratchet submit "sort: dbca" --samples 8 --reference abcd', "ratchet demo"]}>
+    Send one, and watch it here. The demo shows the whole loop: answers, scores, training, and an adapter that proves itself.
+  <//></div>`;
+}
+
+function LiveScores() {
+  const recent = useRecent();
+  const drawn = useMemo(() => movingMeans(recent.filter((one) => one.score !== null)), [recent]);
+  if (!drawn) return html`<${Card} title="Scores"><${Empty} small>No task has a score yet.<//><//>`;
+  const { x, all, candidate, last } = drawn;
+  return html`<${Card} title="Scores" caption="Of the answers users got; the latest ${count(x.length)} tasks, each with the mean of the ${MEAN_OVER} up to it">
+    <${Chart} sentence="Moving mean of the scores of the latest tasks; now ${score(last)}" x=${x}
+      lines=${[{ label: "all", values: all, shade: "effect" }, ...(candidate ? [{ label: "candidate's", values: candidate, shade: "fourth" }] : [])]}
+      y=${{ format: (value) => value.toFixed(2), range: (low, high) => [Math.max(0, Math.floor((low - 0.03) * 20) / 20), Math.min(1, Math.ceil((high + 0.03) * 20) / 20)] }}
+      xLabel="task" yLabel="score" xFormat=${count} />
+  <//>`;
+}
+
+function movingMeans(scored) {
+  if (scored.length < 2) return null;
+  const mean = (list) => list.reduce((sum, one) => sum + one.score, 0) / list.length;
+  const all = scored.map((_, i) => mean(scored.slice(Math.max(0, i - MEAN_OVER + 1), i + 1)));
+  const tried = [];
+  const candidate = scored.map((one) => {
+    if (!one.candidate) return null;
+    tried.push(one);
+    return mean(tried.slice(-MEAN_OVER));
+  });
+  return { x: scored.map((one) => one.sequence), all, candidate: tried.length > 1 ? candidate : null, last: all.at(-1) };
+}
+
+function LiveRate({ data }) {
+  const points = useRates(data);
+  if (points.length < 2) {
+    return html`<${Card} title="Throughput" caption="Tasks closed a second, since this page was opened"><${Empty} small>Measuring …<//><//>`;
+  }
+  return html`<${Card} title="Throughput" caption="Tasks closed a second, since this page was opened">
+    <${Chart} sentence="Tasks closed a second; now ${rate(points.at(-1)[1])}" xTime x=${points.map((one) => one[0])}
+      lines=${[{ label: "tasks/s", values: points.map((one) => one[1]), shade: "effect" }]}
+      y=${{ format: (value) => Number(value.toPrecision(3)).toLocaleString("en"), range: (low, high) => [0, Math.max(1, high * 1.15)] }}
+      xLabel="time" yLabel="tasks/s" xFormat=${(at) => new Date(at * 1000).toLocaleTimeString()} />
+  <//>`;
+}
+
+const rates = { last: null, points: [] };
+
+/** [seconds since 1970, tasks a second][]: from one look at the figures to the next, kept from view to view. */
+function useRates({ at, started_at: started, tasks }) {
+  const [, draw] = useState(0);
+  const seen = useRef(null);
+  useEffect(() => {
+    if (seen.current === at) return;
+    seen.current = at;
+    const now = { at: Date.parse(at) / 1000, started, closed: tasks.answered + tasks.failed + tasks.expired };
+    const { last } = rates;
+    if (last && last.started === started && now.at > last.at) {
+      rates.points = [...rates.points, [now.at, (now.closed - last.closed) / (now.at - last.at)]].slice(-RATE_POINTS);
+    }
+    if (!last || now.at > last.at) rates.last = now;
+    draw((turn) => turn + 1);
+  }, [at]);
+  return rates.points;
+}
+
+function Agent({ agent, scores }) {
+  const own = scores.filter((one) => one.agent_id === agent.agent_id);
+  return html`<${Card} title=${`Agent ${agent.agent_id}`} actions=${agent.frozen && html`<${Pill} state="frozen" />`}>
+    <div class="stack">
+      <p>Primary <a href=${link("adapters", [agent.agent_id, agent.primary])}><b>${agent.primary}</b></a>${
+        agent.candidate && html`, candidate <a href=${link("adapters", [agent.agent_id, agent.candidate])}><b>${agent.candidate}</b></a>`
+      } · <${Replicas} replicas=${agent.replicas} /></p>
+      ${agent.experiment_id && html`<${Running} agent=${agent} />`}
+      <${Learning} learning=${agent.learning} />
+      ${own.length > 0 && html`<${VersionScores} scores=${own} primary=${agent.primary} />`}
+    </div>
+  <//>`;
+}
+
+function Replicas({ replicas }) {
+  const refused = replicas.flatMap((one) => Object.entries(one.refused));
+  if (!replicas.length) return html`<span class="muted">no replica has reported lately</span>`;
+  return html`<span class="muted">${count(replicas.length)} ${replicas.length === 1 ? "replica" : "replicas"}</span>${
+    refused.length > 0 && html` <span class="bad" title=${refused.map((one) => one.join(": ")).join("; ")}>, ${words(refused[0][0])} refused</span>`
+  }`;
+}
+
+function Running({ agent }) {
+  return html`<div>
+    <a href=${link("experiments", [agent.experiment_id])}>Experiment ${agent.experiment_id}</a>
+    <span class="muted"> · ${count(agent.units)} units</span>
+    <${Meter} label="better in score" value=${evidence(agent.gain)} words=${`e ${eValue(agent.gain)} of 20`} shade="good" />
+    <${Meter} label="harm" value=${evidence(agent.harm)} words=${`e ${eValue(agent.harm)} of 20`} shade="bad" />
+  </div>`;
+}
+
+/** How far on a logarithmic way from 1 to 20. */
+const evidence = (value) => (value ? Math.log(Math.max(1, value)) / Math.log(20) : 0);
+
+function Learning({ learning }) {
+  if (learning.pending) return html`<p><${Pill} state="running" /> training <code>${learning.pending}</code></p>`;
+  if (!learning.wanted) return null;
+  return html`<${Meter} label="groups for the next training" value=${learning.groups / learning.wanted}
+    words=${`${count(learning.groups)} of ${count(learning.wanted)}`} />`;
+}
+
+function VersionScores({ scores, primary }) {
+  return html`<${Table} still label="Mean scores by version since the orchestrator's start" rows=${scores} keyOf=${(one) => one.adapter_version} columns=${[
+    { title: "version", cell: (one) => html`${one.adapter_version}${one.adapter_version === primary && html` <span class="muted">primary</span>`}` },
+    { title: "samples", class: "n", cell: (one) => count(one.samples) },
+    { title: "mean score", class: "n", cell: (one) => score(one.mean) },
+  ]} />`;
+}
+
+function Stages({ stages }) {
+  const known = stages.filter((one) => one.count > 0);
+  return html`<${Card} title="Where the time goes" caption="Over the last minute">
+    ${known.length === 0 ? html`<${Empty} small>No task in the last minute.<//>` : html`<${Table} still label="Seconds by stage" rows=${known} keyOf=${(one) => one.stage} columns=${[
+      { title: "a task", cell: (one) => STAGES[one.stage] ?? words(one.stage) },
+      { title: "tasks", class: "n wide", cell: (one) => count(one.count) },
+      { title: "median", class: "n", cell: (one) => seconds(one.p50) },
+      { title: "p95", class: "n", cell: (one) => (one.p95 === null ? NONE : seconds(one.p95)) },
+    ]} />`}
+  <//>`;
+}
