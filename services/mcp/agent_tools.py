@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from schemas.api.generate import GenerateAnswer, LoadedAdapters
 from schemas.message import AdapterVersion, AgentId
 from schemas.task import Prompt
 from services.mcp.call import Call
@@ -20,11 +21,11 @@ WhichOfSeveral = Annotated[
 ]
 
 
-@TOOLS.tool("POST /v1/generate", "Let an agent answer directly", Effect.READS)
+@TOOLS.tool("POST /v1/generate", GenerateAnswer, "Let an agent answer directly", Effect.READS)
 def generate(
     input: Annotated[Prompt, Field(description="The prompt: text, or a list of chat messages with role and content.")],
     n: Annotated[int | None, Field(ge=1, le=64, description="Answers to sample.")] = None,
-    temperature: Annotated[float | None, Field(ge=0, le=2, description="0 always takes the likeliest token.")] = None,
+    temperature: Annotated[float | None, Field(ge=0, le=5, description="0 always takes the likeliest token.")] = None,
     top_p: Annotated[float | None, Field(gt=0, le=1)] = None,
     top_k: Annotated[int | None, Field(ge=0, description="0: all tokens.")] = None,
     max_tokens: Annotated[int | None, Field(ge=1, description="Longest answer, in tokens.")] = None,
@@ -46,7 +47,7 @@ def generate(
     return Call(body=body, wait_s=GENERATE_S, awaited="the model is answering", agent_id=agent_id)
 
 
-@TOOLS.tool("GET /v1/adapters", "List loaded adapters", Effect.READS)
+@TOOLS.tool("GET /v1/adapters", LoadedAdapters, "List loaded adapters", Effect.READS)
 def loaded_adapters(agent_id: WhichOfSeveral = None) -> Call:
     """The adapter versions this replica of the agent has loaded and can answer with now."""
     return Call(agent_id=agent_id)

@@ -64,4 +64,4 @@ class McpEndpoint:
             logging.getLogger(chatty).setLevel(logging.WARNING)
         client = httpx.AsyncClient(transport=httpx.ASGITransport(self._app), base_url=LOOPBACK)
         services = Services({self._service: client}, {})
-        return build_server(f"ratchet-{self._service}", services, {self._service: self._app.openapi()}, role_of_request)
+        return build_server(f"ratchet-{self._service}", services, role_of_request)

@@ -6,8 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from schemas.api.adapters import Reason
+from schemas.api.adapters import AgentView, Reason, VersionDetail
+from schemas.api.dead_letters import DeadLetters, Requeued
+from schemas.api.experiments import ExperimentDetail, ExperimentSummary
+from schemas.api.page import Page
+from schemas.api.queues import Queues
+from schemas.api.status import Status
+from schemas.api.tasks import TaskAccepted, TaskHistory, TaskSummary
+from schemas.feedback import LoggedFeedback
 from schemas.message import AdapterVersion, AgentId, Identifier, Score
+from schemas.result import Result
 from schemas.task import Prompt
 from services.mcp.call import Call
 from services.mcp.tool_table import Effect, ToolTable
@@ -24,7 +32,7 @@ Limit = Annotated[int, Field(ge=1, le=100, description="Items on a page.")]
 Why = Annotated[Reason, Field(description="Why: it is recorded with the decision, under your name.")]
 
 
-@TOOLS.tool("POST /v1/tasks", "Submit a task", Effect.ADDS)
+@TOOLS.tool("POST /v1/tasks", Result | TaskAccepted, "Submit a task", Effect.ADDS)
 def submit_task(
     input: Annotated[Prompt, Field(description="The prompt: text, or a list of chat messages with role and content.")],
     wait_s: Annotated[
@@ -43,6 +51,13 @@ def submit_task(
     criteria: Annotated[str | None, Field(description="What a good answer is, for scorers that judge.")] = None,
     samples: Annotated[
         int | None, Field(ge=1, le=64, description="Answers to sample; you get the best-scored.")
+    ] = None,
+    temperature: Annotated[
+        float | None, Field(ge=0, le=5, description="Of the sampling; the fleet's if absent.")
+    ] = None,
+    max_tokens: Annotated[int | None, Field(ge=1, description="Tokens an answer may have.")] = None,
+    adapter_version: Annotated[
+        AdapterVersion | None, Field(description="Have this version answer; no experiment counts it then.")
     ] = None,
     task_type: Annotated[
         Identifier | None, Field(description="Tasks of one type are compared with each other.")
@@ -63,6 +78,9 @@ def submit_task(
         "reference": reference,
         "criteria": criteria,
         "samples": samples,
+        "temperature": temperature,
+        "max_tokens": max_tokens,
+        "adapter_version": adapter_version,
         "task_type": task_type,
         "session_id": session_id,
         "priority": priority,
@@ -71,7 +89,7 @@ def submit_task(
     return Call(query={"wait_s": wait_s}, body=body, wait_s=wait_s, awaited="waiting for the result of the task")
 
 
-@TOOLS.tool("GET /v1/tasks/{task_id}", "Show a task", Effect.READS)
+@TOOLS.tool("GET /v1/tasks/{task_id}", TaskHistory, "Show a task", Effect.READS)
 def get_task(task_id: WhichTask) -> Call:
     """One task's whole history: its way through the fleet hop by hop, each sampled answer with its score and the
     scorer's reason, the adapter version it got and why (experiment, share), and the result. Start here to explain
@@ -80,7 +98,7 @@ def get_task(task_id: WhichTask) -> Call:
     return Call(path={"task_id": task_id})
 
 
-@TOOLS.tool("GET /v1/tasks", "List tasks", Effect.READS)
+@TOOLS.tool("GET /v1/tasks", Page[TaskSummary], "List tasks", Effect.READS)
 def list_tasks(
     state: Annotated[
         Literal["open", "closed", "ok", "failed", "expired"] | None,
@@ -94,7 +112,7 @@ def list_tasks(
     return Call(query={"state": state, "agent_id": agent_id, "cursor": cursor, "limit": limit})
 
 
-@TOOLS.tool("GET /v1/adapters", "List adapters", Effect.READS)
+@TOOLS.tool("GET /v1/adapters", Page[AgentView], "List adapters", Effect.READS)
 def list_adapters() -> Call:
     """Each agent's adapter versions: which is primary (answers the users), which is candidate (being tried on a
     share of the traffic), each version's state in a sentence, its parent, and how its experiments ended.
@@ -102,7 +120,7 @@ def list_adapters() -> Call:
     return Call()
 
 
-@TOOLS.tool("GET /v1/adapters/{agent_id}/{version}", "Show an adapter", Effect.READS)
+@TOOLS.tool("GET /v1/adapters/{agent_id}/{version}", VersionDetail, "Show an adapter", Effect.READS)
 def show_adapter(
     agent_id: WhichAgent, version: Annotated[AdapterVersion, Field(description="Such as 'v1.0.2'.")]
 ) -> Call:
@@ -112,7 +130,7 @@ def show_adapter(
     return Call(path={"agent_id": agent_id, "version": version})
 
 
-@TOOLS.tool("POST /v1/adapters/{agent_id}/promote", "Promote an adapter", Effect.REPLACES)
+@TOOLS.tool("POST /v1/adapters/{agent_id}/promote", AgentView, "Promote an adapter", Effect.REPLACES)
 def promote(
     agent_id: WhichAgent,
     version: Annotated[AdapterVersion, Field(description="Which becomes the primary.")],
@@ -124,7 +142,7 @@ def promote(
     return Call(path={"agent_id": agent_id}, body={"version": version, "reason": reason})
 
 
-@TOOLS.tool("POST /v1/adapters/{agent_id}/rollback", "Roll an adapter back", Effect.REPLACES)
+@TOOLS.tool("POST /v1/adapters/{agent_id}/rollback", AgentView, "Roll an adapter back", Effect.REPLACES)
 def rollback(
     agent_id: WhichAgent,
     reason: Why,
@@ -142,25 +160,25 @@ def rollback(
     return Call(path={"agent_id": agent_id}, body={"version": version, "to": to, "reason": reason})
 
 
-@TOOLS.tool("POST /v1/adapters/{agent_id}/freeze", "Freeze an agent", Effect.SETS)
+@TOOLS.tool("POST /v1/adapters/{agent_id}/freeze", AgentView, "Freeze an agent", Effect.SETS)
 def freeze(agent_id: WhichAgent, reason: Why) -> Call:
     """Stop an agent's adapters from changing: no experiment begins, nothing is promoted, until unfreeze."""
     return Call(path={"agent_id": agent_id}, body={"reason": reason})
 
 
-@TOOLS.tool("POST /v1/adapters/{agent_id}/unfreeze", "Unfreeze an agent", Effect.SETS)
+@TOOLS.tool("POST /v1/adapters/{agent_id}/unfreeze", AgentView, "Unfreeze an agent", Effect.SETS)
 def unfreeze(agent_id: WhichAgent, reason: Why) -> Call:
     """Let a frozen agent's adapters change again."""
     return Call(path={"agent_id": agent_id}, body={"reason": reason})
 
 
-@TOOLS.tool("GET /v1/experiments", "List experiments", Effect.READS)
+@TOOLS.tool("GET /v1/experiments", Page[ExperimentSummary], "List experiments", Effect.READS)
 def list_experiments(agent_id: OneAgent = None, cursor: Cursor = None, limit: Limit = 20) -> Call:
     """Experiments, the newest first: which version was tried against which, and how it ended."""
     return Call(query={"agent_id": agent_id, "cursor": cursor, "limit": limit})
 
 
-@TOOLS.tool("GET /v1/experiments/{experiment_id}", "Show an experiment", Effect.READS)
+@TOOLS.tool("GET /v1/experiments/{experiment_id}", ExperimentDetail, "Show an experiment", Effect.READS)
 def experiment_status(
     experiment_id: Annotated[
         str, Field(min_length=1, max_length=200, description="From list_experiments or list_adapters.")
@@ -173,7 +191,7 @@ def experiment_status(
     return Call(path={"experiment_id": experiment_id})
 
 
-@TOOLS.tool("GET /v1/queues", "Show the queues", Effect.READS)
+@TOOLS.tool("GET /v1/queues", Queues, "Show the queues", Effect.READS)
 def queues() -> Call:
     """Every queue: how many messages wait and how many consumers it has. Messages without consumers mean that a
     service is away; the retry queues say what is being tried again.
@@ -181,7 +199,7 @@ def queues() -> Call:
     return Call()
 
 
-@TOOLS.tool("GET /v1/dead-letters", "List dead letters", Effect.READS)
+@TOOLS.tool("GET /v1/dead-letters", DeadLetters, "List dead letters", Effect.READS)
 def list_dead_letters(limit: Limit = 20) -> Call:
     """Messages that could not be handled, the oldest first, each with the reason in a sentence and the queue it
     failed in.
@@ -189,7 +207,7 @@ def list_dead_letters(limit: Limit = 20) -> Call:
     return Call(query={"limit": limit})
 
 
-@TOOLS.tool("POST /v1/dead-letters/requeue", "Requeue dead letters", Effect.ADDS)
+@TOOLS.tool("POST /v1/dead-letters/requeue", Requeued, "Requeue dead letters", Effect.ADDS)
 def requeue_dead_letters(
     ids: Annotated[
         list[str] | None, Field(min_length=1, max_length=1000, description="From list_dead_letters.")
@@ -202,7 +220,7 @@ def requeue_dead_letters(
     return Call(body={"ids": ids, "queue": queue})
 
 
-@TOOLS.tool("GET /v1/status", "Show the fleet at a glance", Effect.READS)
+@TOOLS.tool("GET /v1/status", Status, "Show the fleet at a glance", Effect.READS)
 def fleet_status() -> Call:
     """The fleet at a glance: is it ready and if not why, tasks open and answered, seconds at each stage, scores by
     adapter version, each agent's primary, candidate and experiment, dead letters. The first thing to look at.
@@ -210,7 +228,7 @@ def fleet_status() -> Call:
     return Call()
 
 
-@TOOLS.tool("POST /v1/feedback", "Give feedback on an answer", Effect.ADDS)
+@TOOLS.tool("POST /v1/feedback", LoggedFeedback, "Give feedback on an answer", Effect.ADDS)
 def give_feedback(
     task_id: WhichTask,
     score: Annotated[Score, Field(description="From 0 (useless) to 1 (just right).")],

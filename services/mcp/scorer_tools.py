@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from schemas.api.score import ScoreAnswer
 from schemas.message import Identifier
 from schemas.task import Prompt
 from services.mcp.call import Call
@@ -16,7 +17,7 @@ SCORE_S = 120.0
 TOOLS = ToolTable("scorer")
 
 
-@TOOLS.tool("POST /v1/score", "Score answers", Effect.READS)
+@TOOLS.tool("POST /v1/score", ScoreAnswer, "Score answers", Effect.READS)
 def score(
     input: Annotated[
         Prompt, Field(description="What was asked: text, or a list of chat messages with role and content.")

@@ -6,7 +6,7 @@ protection: the REST API checks each call, whatever was listed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -44,16 +44,13 @@ def tools_of(names: frozenset[str]) -> list[ToolSpec]:
     return [spec for table in TABLES if table.service in names for spec in table]
 
 
-def build_server(
-    name: str, services: Services, documents: Mapping[str, Mapping[str, Any]], role_of: RoleOf
-) -> MCPServer[Any]:
-    """`documents`: each service's OpenAPI document. Raises LookupError if one lacks a route of a tool."""
+def build_server(name: str, services: Services, role_of: RoleOf) -> MCPServer[Any]:
+    """With the tools and resources of the `services`, and the prompts where the orchestrator is among them."""
     specs = tools_of(services.names)
-    tools = [tool_of(spec, services, documents[spec.route.service]) for spec in specs]
     server: MCPServer[Any] = MCPServer(
         name,
         instructions=INSTRUCTIONS,
-        tools=tools,
+        tools=[tool_of(spec, services) for spec in specs],
         log_level="WARNING",
         subscriptions=False,
         middleware=(_with_authorization, _Listing(specs, role_of)),

@@ -6,7 +6,6 @@ the tool does not have is an error, not ignored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from mcp.server.mcpserver import Context
@@ -18,7 +17,6 @@ from pydantic import ValidationError, create_model
 from schemas.message import explain
 from services.mcp.bounds import TooBig, bounded
 from services.mcp.call import Call, Route
-from services.mcp.openapi_answers import output_schema
 from services.mcp.rest import CallFailed, Progress, Services, ask
 from services.mcp.tool_table import ToolSpec
 
@@ -32,9 +30,9 @@ class RawArguments(FuncMetadata):
         return {"arguments": arguments_to_validate}
 
 
-def tool_of(spec: ToolSpec, services: Services, document: Mapping[str, Any]) -> Tool:
-    """Raises LookupError if the service's OpenAPI `document` does not have the tool's route."""
-    metadata = RawArguments(arg_model=_argument_model(spec), output_schema=output_schema(document, spec.route))
+def tool_of(spec: ToolSpec, services: Services) -> Tool:
+    """The tool that calls the route among the `services`."""
+    metadata = RawArguments(arg_model=_argument_model(spec), output_schema=spec.output_schema)
 
     async def run(context: Context[Any, Any], arguments: dict[str, Any]) -> CallToolResult:
         try:
@@ -48,7 +46,7 @@ def tool_of(spec: ToolSpec, services: Services, document: Mapping[str, Any]) -> 
         fn=run,
         name=spec.name,
         title=spec.title,
-        description=_description(spec),
+        description=spec.description,
         parameters=metadata.arg_model.model_json_schema(by_alias=True),
         fn_metadata=metadata,
         is_async=True,
@@ -74,10 +72,6 @@ def _argument_model(spec: ToolSpec) -> type[ArgModelBase]:
     read = func_metadata(spec.function, structured_output=False).arg_model
     strict = {"extra": "forbid", "hide_input_in_errors": True}
     return create_model(read.__name__, __base__=read, __cls_kwargs__=strict)
-
-
-def _description(spec: ToolSpec) -> str:
-    return " ".join((spec.function.__doc__ or "").split())
 
 
 def _progress(call: Call, context: Context[Any, Any]) -> Progress:

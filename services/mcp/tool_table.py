@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from mcp_types import ToolAnnotations
+from pydantic import TypeAdapter
 
 from services.mcp.call import Call, Route
 
@@ -28,16 +30,29 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """`function` is pure: its signature is the tool's input schema and its docstring what a model reads."""
+    """`function` is pure: its signature is the tool's input schema and its docstring what a model reads.
+
+    `answers` is the model, or the union of models, of what the route answers with when all goes well.
+    """
 
     function: ToolFunction
     route: Route
+    answers: Any
     title: str
     effect: Effect
 
     @property
     def name(self) -> str:
         return self.function.__name__
+
+    @property
+    def description(self) -> str:
+        return " ".join((self.function.__doc__ or "").split())
+
+    @property
+    def output_schema(self) -> dict[str, Any]:
+        """A JSON Schema with an object as its root, as clients want it."""
+        return {"type": "object", **TypeAdapter(self.answers).json_schema(mode="serialization")}
 
     @property
     def annotations(self) -> ToolAnnotations:
@@ -57,11 +72,11 @@ class ToolTable:
         self.service = service
         self._specs: list[ToolSpec] = []
 
-    def tool(self, route: str, title: str, effect: Effect) -> Callable[[ToolFunction], ToolFunction]:
+    def tool(self, route: str, answers: Any, title: str, effect: Effect) -> Callable[[ToolFunction], ToolFunction]:
         """Register the function below as the tool that calls `route`, such as `GET /v1/tasks/{task_id}`."""
 
         def register(function: ToolFunction) -> ToolFunction:
-            self._specs.append(ToolSpec(function, Route.of(self.service, route), title, effect))
+            self._specs.append(ToolSpec(function, Route.of(self.service, route), answers, title, effect))
             return function
 
         return register

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from schemas.api.page import Page
+from schemas.api.runs import RunDetail, RunView
 from schemas.message import AdapterVersion, AgentId, Identifier
 from services.mcp.call import Call, Follow
 from services.mcp.tool_table import Effect, ToolTable
@@ -16,7 +18,7 @@ ENDED = Follow(frozenset({"trained", "refused", "failed"}))
 TOOLS = ToolTable("trainer")
 
 
-@TOOLS.tool("POST /v1/train", "Start a training", Effect.ADDS)
+@TOOLS.tool("POST /v1/train", RunView, "Start a training", Effect.ADDS)
 def start_training(
     agent_id: Annotated[AgentId, Field(description="The agent to train a new adapter for.")],
     algorithm: Annotated[
@@ -53,7 +55,7 @@ def start_training(
     return Call(body=body, wait_s=wait_s, awaited="training", follow=ENDED)
 
 
-@TOOLS.tool("GET /v1/runs/{run_id}", "Show a training run", Effect.READS)
+@TOOLS.tool("GET /v1/runs/{run_id}", RunDetail, "Show a training run", Effect.READS)
 def get_run(run_id: Annotated[Identifier, Field(description="From start_training or list_runs.")]) -> Call:
     """One training run: its state (queued, running, trained, refused, failed), progress, curves, and why it was
     refused.
@@ -61,7 +63,7 @@ def get_run(run_id: Annotated[Identifier, Field(description="From start_training
     return Call(path={"run_id": run_id})
 
 
-@TOOLS.tool("GET /v1/runs", "List training runs", Effect.READS)
+@TOOLS.tool("GET /v1/runs", Page[RunView], "List training runs", Effect.READS)
 def list_runs(
     cursor: Annotated[str | None, Field(description="`next` of the page before, for the page after it.")] = None,
     limit: Annotated[int, Field(ge=1, le=100, description="Items on a page.")] = 20,

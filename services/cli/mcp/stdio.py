@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import AsyncExitStack
-from importlib.resources import files
 from typing import Any
 
 import httpx
@@ -48,10 +46,4 @@ def fleet_server(services: Services, token: Token) -> MCPServer[Any]:
     def role(_: object) -> Role | None:
         return token.role()
 
-    return build_server(NAME, services, {name: openapi_document(name) for name in services.names}, role)
-
-
-def openapi_document(service: str) -> dict[str, Any]:
-    """As it is checked in under `schemas/openapi/`: the service itself need not be up."""
-    found: dict[str, Any] = json.loads(files("schemas").joinpath("openapi", f"{service}.json").read_text("utf-8"))
-    return found
+    return build_server(NAME, services, role)
