@@ -11,6 +11,7 @@ import hashlib
 import re
 import shutil
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from schemas.adapter_trained import AdapterTrained
@@ -39,6 +40,11 @@ class Job:
     def request(self) -> TrainRequest:
         """As it was asked. Raises FileNotFoundError where a kill left only a folder."""
         return TrainRequest.decode(self._request.read_bytes())
+
+    @property
+    def asked_at(self) -> datetime:
+        """When the request was recorded. Raises FileNotFoundError."""
+        return datetime.fromtimestamp(self._request.stat().st_mtime, UTC)
 
     @property
     def resolved(self) -> TrainRequest | None:
@@ -120,6 +126,14 @@ class Jobs:
         sync_folder(job.folder.parent)
         sync_folder(job.folder.parent.parent)
         return job
+
+    def every(self) -> list[Job]:
+        return list(self._all())
+
+    def named(self, request_id: str) -> list[Job]:
+        """Those of that id; of more than one agent if two were asked under the same."""
+        found = self._adapters_dir.glob(f"*/{JOBS}/{_folder_name(request_id)}")
+        return [Job(folder) for folder in sorted(found) if (folder / "request.json").exists()]
 
     def unfinished(self) -> list[Job]:
         """In the order they were asked for."""

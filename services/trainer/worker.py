@@ -26,8 +26,11 @@ from services.service import Subscription
 from services.telemetry import Log
 from services.topology import ADAPTERS, TRAINING
 from services.trainer import metrics
+from services.trainer.api import trainer_router
 from services.trainer.jobs import Job, Jobs
+from services.trainer.run_desk import RunDesk
 from services.trainer.settings import TrainerSettings
+from services.trainer.standing import RunStanding
 from services.trainer.training_process import SERVE, ProcessDied, TrainingProcess
 
 log = Log("trainer")
@@ -68,10 +71,11 @@ class TrainerWorker:
         self._loop: asyncio.Task[None] | None = None
         self._in_hand: Job | None = None
         self._agent: str | None = None
+        self._standing: RunStanding | None = None
         self._trouble: str | None = None
 
     def routers(self) -> Sequence[APIRouter]:
-        return []
+        return [trainer_router(self.accept, RunDesk(self._settings.adapters_dir, lambda: self._standing))]
 
     async def start(self) -> None:
         """Takes up what was left unfinished."""
@@ -101,19 +105,26 @@ class TrainerWorker:
 
         Raises Reject for no TrainRequest, or one for an unknown agent; BusError where this trainer is about to leave.
         """
+        await self.accept(opened(TrainRequest, delivery))
+
+    async def accept(self, request: TrainRequest) -> Job:
+        """Its record, once it is on disk; one recorded before stays as it was. Raises Reject for an unknown agent.
+
+        Raises BusError where this trainer is about to leave; JournalError, DiskFull.
+        """
         if self._leaving:
-            raise BusError("this trainer is leaving: the request stays in its queue, for the next one")
-        request = opened(TrainRequest, delivery)
+            raise BusError("this trainer is leaving: the request is for the next one")
         if request.agent_id not in self._settings.agents:
             raise Reject(f"agent {request.agent_id!r} is not of this fleet ({', '.join(self._settings.agents)})")
         self._coming += 1
         try:
-            await asyncio.to_thread(self._jobs.record, request)
+            job = await asyncio.to_thread(self._jobs.record, request)
         finally:
             self._coming -= 1
         failpoint.reach("job-recorded")
         log.info("recorded", f"run {request.request_id} is to be done", agent_id=request.agent_id)
         self._come.set()
+        return job
 
     async def _work(self) -> None:
         while True:
@@ -164,7 +175,7 @@ class TrainerWorker:
 
     async def _try(self, job: Job, request: TrainRequest) -> bool:
         """True if it came to an end, its own or that of the process."""
-        self._in_hand, self._agent = job, request.agent_id
+        self._in_hand, self._agent, self._standing = job, request.agent_id, RunStanding(request.request_id)
         metrics.running.labels(request.agent_id).set(1)
         try:
             ended = await self._process.run(job.folder)
@@ -175,7 +186,7 @@ class TrainerWorker:
             if job.attempts >= self._settings.trainer_attempts:
                 self._give_up(job, str(error))
         metrics.running.labels(request.agent_id).set(0)
-        self._in_hand = self._agent = None
+        self._in_hand = self._agent = self._standing = None
         return ended
 
     def _give_up(self, job: Job, reason: str) -> None:
@@ -212,8 +223,9 @@ class TrainerWorker:
     def _hear(self, said: Mapping[str, Any]) -> None:
         """What the training process tells of the run in hand."""
         agent = self._agent
-        if agent is None:
+        if agent is None or self._standing is None:
             return
+        self._standing.hear(said)
         log.info(f"run-{said['stage']}", f"{agent}: {said['stage']}", **{k: v for k, v in said.items() if k != "stage"})
         for part, count in said.get("counts", {}).items():
             metrics.groups.labels(agent, part).set(count)

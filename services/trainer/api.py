@@ -1,0 +1,99 @@
+"""The trainer's routes: ask for a run, and see how runs go. What the queue `training` takes is taken here alike."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from schemas.api.page import Page
+from schemas.api.runs import RunDetail, RunState, RunView, TrainRunRequest
+from schemas.message import AgentId, Metadata
+from schemas.train_request import TrainRequest
+from services.access.guard import CallerOf
+from services.access.roles import Caller
+from services.api.idempotency import IdempotencyKey, id_from_key, key_reused
+from services.api.paging import Cursor, Limit, cursor_of, place_of
+from services.api.problem import Problem, problems
+from services.trainer.jobs import Job
+from services.trainer.run_desk import RunDesk
+
+Accept = Callable[[TrainRequest], Awaitable[Job]]
+ROUTE = "POST /v1/train"
+
+
+def trainer_router(accept: Accept, desk: RunDesk) -> APIRouter:
+    """`accept` records a request, as it came first: it raises Reject for one that can't be, BusError if not now."""
+    router = APIRouter(prefix="/v1", tags=["trainer"])
+
+    @router.post("/train", status_code=202, responses=problems(409) | {202: LOCATED})
+    async def train(
+        request: Request,
+        response: Response,
+        body: TrainRunRequest,
+        caller: CallerOf,
+        idempotency_key: IdempotencyKey = None,
+    ) -> RunView:
+        """Train a new adapter from the log. Answers when the request is on disk; GET the run for how it goes."""
+        asked = _request(body, caller, idempotency_key)
+        request.state.concerns = {"run_id": asked.request_id, "agent_id": asked.agent_id}
+        job = await accept(asked)
+        recorded = await asyncio.to_thread(lambda: job.request)
+        if _content(recorded) != _content(asked):
+            raise key_reused("training") if body.request_id is None else _taken(asked.request_id)
+        response.headers["Location"] = f"/v1/runs/{asked.request_id}"
+        return await asyncio.to_thread(desk.view, job)
+
+    @router.get("/runs")
+    async def runs(
+        cursor: Cursor = None,
+        limit: Limit = 50,
+        agent_id: Annotated[AgentId | None, Query(description="Only of this agent.")] = None,
+        state: Annotated[RunState | None, Query(description="Only in this state.")] = None,
+    ) -> Page[RunView]:
+        """The newest first. Of finished runs the trainer keeps the last of each agent (RATCHET_TRAINER_KEEP_JOBS)."""
+        place = place_of(cursor, str, str)
+        found = await asyncio.to_thread(desk.views, agent_id, state)
+        rest = [view for view in found if place is None or _place(view) < tuple(place)]
+        more = cursor_of(list(_place(rest[limit - 1]))) if len(rest) > limit else None
+        return Page(items=rest[:limit], next=more)
+
+    @router.get("/runs/{run_id}")
+    async def run(run_id: str) -> RunDetail:
+        """One run whole."""
+        found = await asyncio.to_thread(desk.detail, run_id)
+        if found is None:
+            raise Problem(404, "No such run", "no run of that id is recorded here: GET /v1/runs lists them", "no-run")
+        return found
+
+    return router
+
+
+LOCATED: dict[str, Any] = {
+    "description": "The request is on disk.",
+    "headers": {"Location": {"description": "Where the run is to be seen.", "schema": {"type": "string"}}},
+}
+
+
+def _request(body: TrainRunRequest, caller: Caller, key: str | None) -> TrainRequest:
+    now = datetime.now(UTC)
+    made_up = id_from_key(caller, ROUTE, key) if key else f"api-{now:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
+    given = {name: value for name, value in body if value is not None}
+    metadata = Metadata(timestamp=now, source=f"api:{caller.name}")
+    return TrainRequest(**({"request_id": made_up} | given), metadata=metadata)
+
+
+def _content(request: TrainRequest) -> dict[str, Any]:
+    return request.model_dump(exclude={"metadata"})
+
+
+def _taken(request_id: str) -> Problem:
+    return Problem(409, "Id taken", f"run {request_id!r} was asked for with other content: take another id", "id-taken")
+
+
+def _place(view: RunView) -> tuple[str, str]:
+    return view.asked_at.isoformat(timespec="microseconds"), view.run_id
