@@ -27,6 +27,7 @@ from services.orchestrator.admission import AdmissionPolicy
 from services.orchestrator.anchors import Anchors
 from services.orchestrator.announcer import Announcer
 from services.orchestrator.answers import Answers
+from services.orchestrator.api.page import page_router
 from services.orchestrator.arms import Arms
 from services.orchestrator.completion import Completion
 from services.orchestrator.disk_gauges import DiskGauges
@@ -153,7 +154,7 @@ class Orchestrator:
         )
 
     def routers(self) -> Sequence[APIRouter]:
-        return []
+        return [page_router()]
 
     async def start(self) -> None:
         """Wait for the lock, then repair, catch up, and take up the experiments that were running."""

@@ -1,0 +1,1 @@
+"""The orchestrator's REST API: one file per subject."""
