@@ -32,6 +32,10 @@ FORGOTTEN = (
 )
 
 
+class Forgotten(Reject):
+    """The task was answered, and its answer is no longer kept."""
+
+
 class Intake:
     """Handles `tasks`. A task seen before is answered from the index, or left alone while it is being worked on."""
 
@@ -55,6 +59,7 @@ class Intake:
         self._clock = clock
         self._admitting: dict[str, asyncio.Event] = {}
         self._unsent: set[str] = set()
+        self._sent_again: set[str] = set()
 
     async def handle(self, delivery: Delivery) -> None:
         origin = Origin(delivery.reply_to, delivery.correlation_id)
@@ -74,13 +79,42 @@ class Intake:
                 f"(RATCHET_MAX_MESSAGE_BYTES): send a reference to the data instead"
             )
         task = opened(Task, delivery)
-        self._arms[self._policy.agent_for(task)].check(task)
+        self._check(task)
         return task
 
-    async def _accept(self, task: Task, origin: Origin, *, seen_before: bool) -> None:
-        while (other := self._admitting.get(task.task_id)) is not None:
+    def _check(self, task: Task) -> None:
+        self._arms[self._policy.agent_for(task)].check(task)
+
+    async def submit(self, task: Task) -> bool:
+        """For a caller that looks for the answer itself: as `handle`, but nothing is sent back. True if it is new.
+
+        Not to be cancelled. Raises Reject, Forgotten, BusError, DiskFull, JournalError.
+        """
+        self._check(task)
+        known = await self._seen(task.task_id)
+        if known is not None:
+            metrics.tasks_repeated.inc()
+            await self._send_again(known)
+            return False
+        if self._ledger.has_forgotten(task.task_id):
+            raise Forgotten(FORGOTTEN)
+        await self._begin(task, Origin())
+        return True
+
+    async def _send_again(self, known: Entry) -> None:
+        """The Work of an open task, if it may never have left: an admission before this start was cut short maybe."""
+        before = known.sequence < self._ledger.began and known.task_id not in self._sent_again
+        if known.result is None and known.work is not None and (before or known.task_id in self._unsent):
+            await self._send(Work.decode(known.work), known.work)
+            self._sent_again.add(known.task_id)
+
+    async def _seen(self, task_id: str) -> Entry | None:
+        while (other := self._admitting.get(task_id)) is not None:
             await other.wait()
-        known = self._ledger.find(task.task_id)
+        return self._ledger.find(task_id)
+
+    async def _accept(self, task: Task, origin: Origin, *, seen_before: bool) -> None:
+        known = await self._seen(task.task_id)
         if known is not None:
             metrics.tasks_repeated.inc()
             await self._repeat(known, origin, seen_before=seen_before)
@@ -89,6 +123,9 @@ class Intake:
             metrics.tasks_repeated.inc()
             await self._answers.refuse(task.task_id, FORGOTTEN, origin)
             return
+        await self._begin(task, origin)
+
+    async def _begin(self, task: Task, origin: Origin) -> None:
         done = self._admitting[task.task_id] = asyncio.Event()
         try:
             body, work = await self._admit(task, origin)

@@ -41,6 +41,7 @@ class Ledger:
         self._index: TaskIndex
         self._broken = False
         self._sequence = 0
+        self._began = 0
         self._sealed_up_to = 0
         self._current = {ASSIGNMENTS: 0, INTERACTIONS: 0}
         self._torn: dict[str, list[Interaction]] = {}
@@ -52,7 +53,9 @@ class Ledger:
 
         Returns the ids of tasks that ended without an answer and whose users may not have been told.
         """
-        return await asyncio.to_thread(self._open)
+        ended = await asyncio.to_thread(self._open)
+        self._began = self._sequence
+        return ended
 
     async def close(self) -> None:
         await self._assignments.close()
@@ -71,6 +74,11 @@ class Ledger:
     def sequence(self) -> int:
         """The number the next task will get."""
         return self._sequence
+
+    @property
+    def began(self) -> int:
+        """The number the first task after this start got, or will get."""
+        return self._began
 
     def positions(self) -> dict[str, int]:
         """Where the logs end now, as far as the index knows: nothing admitted from here on lies before."""

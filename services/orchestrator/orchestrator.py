@@ -28,6 +28,7 @@ from services.orchestrator.anchors import Anchors
 from services.orchestrator.announcer import Announcer
 from services.orchestrator.answers import Answers
 from services.orchestrator.api.page import page_router
+from services.orchestrator.api.tasks import tasks_router
 from services.orchestrator.arms import Arms
 from services.orchestrator.completion import Completion
 from services.orchestrator.disk_gauges import DiskGauges
@@ -43,7 +44,9 @@ from services.orchestrator.queue_gauges import QueueGauges
 from services.orchestrator.replicas import Replicas
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.settler import Settler
+from services.orchestrator.task_desk import TaskDesk
 from services.orchestrator.training import Training
+from services.orchestrator.waits import Waits
 from services.retention.plan import Bound
 from services.service import Subscription
 from services.storage.folder_lock import FolderLock
@@ -85,6 +88,8 @@ class Orchestrator:
             bus, self._ledger, answers, policy, arms, max_message_bytes=settings.max_message_bytes, clock=now
         )
         self._settler = Settler(self._ledger, answers, self._closed, clock=now)
+        self._waits = Waits()
+        self._task_desk = TaskDesk(self._intake, self._ledger, self._waits, settings.logs_dir)
         self._completion = Completion(bus, self._ledger)
         self._feedback_log = FeedbackLog(settings.logs_dir, segment_bytes=settings.segment_bytes)
         self._feedback = FeedbackDesk(self._ledger, self._feedback_log, now)
@@ -154,7 +159,7 @@ class Orchestrator:
         )
 
     def routers(self) -> Sequence[APIRouter]:
-        return [page_router()]
+        return [page_router(), tasks_router(self._task_desk, self._ledger, self._settings.logs_dir)]
 
     async def start(self) -> None:
         """Wait for the lock, then repair, catch up, and take up the experiments that were running."""
@@ -216,6 +221,7 @@ class Orchestrator:
 
     def _closed(self, work: Work, lines: list[Interaction]) -> None:
         self._own_tasks.closed(work.task_id, lines)
+        self._waits.closed(work.task_id)
         if promoter := self._promoters.get(work.agent_id):
             promoter.closed(work, lines)
             self._anchors[work.agent_id].closed(lines, work)

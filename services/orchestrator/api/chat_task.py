@@ -1,0 +1,70 @@
+"""A chat request becomes a Task: the same one that a user of the queue would publish. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from schemas.api.chat import ChatRequest, ChatTurn
+from schemas.message import Metadata
+from schemas.task import ChatMessage, Prompt, Task
+from services.api.problem import Fault, Problem
+
+SOURCE = "openai"
+AT = "@"
+
+
+def task_of(request: ChatRequest, task_id: str, now: datetime, *, group_size: int) -> Task:
+    """`group_size`: the fleet's own. Where more choices are asked for, more answers are sampled."""
+    agent_id, _, version = request.model.partition(AT)
+    meta = request.metadata
+    return Task(
+        task_id=task_id,
+        input=prompt_of(request.messages),
+        metadata=Metadata(
+            timestamp=(meta and meta.timestamp) or now,
+            source=(meta and meta.source) or SOURCE,
+            **((meta and meta.__pydantic_extra__) or {}),
+        ),
+        agent_id=agent_id,
+        reference=meta and meta.reference,
+        criteria=meta and meta.criteria,
+        samples=_samples(request, group_size),
+        temperature=request.temperature,
+        top_p=request.top_p,
+        max_tokens=request.max_completion_tokens or request.max_tokens,
+        adapter_version=version or None,
+        task_type=meta and meta.task_type,
+        session_id=(meta and meta.session_id) or request.user,
+    )
+
+
+def check_model(model: str, models: frozenset[str]) -> None:
+    """Raises a Problem for one that is not served."""
+    if model not in models:
+        raise Problem(
+            404,
+            "No such model",
+            f"the model {model[:128]!r} does not exist: this fleet has {', '.join(sorted(models))}",
+            "model_not_found",
+            faults=[Fault(pointer="/model", detail="not a model of this fleet")],
+        )
+
+
+def prompt_of(turns: tuple[ChatTurn, ...]) -> Prompt:
+    """One turn of the user alone is its text, as in the queue; anything else is chat messages."""
+    if len(turns) == 1 and turns[0].role == "user":
+        return _text(turns[0])
+    return tuple(
+        ChatMessage(role="system" if turn.role == "developer" else turn.role, content=_text(turn)) for turn in turns
+    )
+
+
+def _text(turn: ChatTurn) -> str:
+    return turn.content if isinstance(turn.content, str) else "".join(part.text for part in turn.content)
+
+
+def _samples(request: ChatRequest, group_size: int) -> int | None:
+    """None: the fleet's group. Greedy answers are all the same, so one is enough."""
+    if request.temperature == 0:
+        return 1
+    return request.n if request.n is not None and request.n > group_size else None

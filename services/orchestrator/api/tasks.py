@@ -1,0 +1,111 @@
+"""/v1/tasks: submit and wait, the list, one task's whole history."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi import Path as InPath
+
+from schemas.api.page import Page
+from schemas.api.tasks import TaskAccepted, TaskHistory, TaskSubmission, TaskSummary
+from schemas.result import Result
+from services.access.guard import CallerOf
+from services.access.roles import Caller
+from services.api.idempotency import IdempotencyKey, id_from_key, key_reused
+from services.api.paging import Cursor, Limit, cursor_of, place_of
+from services.api.patience import while_connected
+from services.api.problem import Problem, problems
+from services.orchestrator.intake import Forgotten
+from services.orchestrator.ledger import INDEX, Ledger
+from services.orchestrator.task_desk import SaysSomethingElse, TaskDesk
+from services.orchestrator.task_history import read_history
+from services.orchestrator.task_list import NEWEST, StateFilter, task_page
+
+LONGEST_WAIT_S = 600
+ROUTE = "POST /v1/tasks"
+
+WaitS = Annotated[float, Query(ge=0, le=LONGEST_WAIT_S, description="Seconds to wait for the Result.")]
+TaskId = Annotated[str, InPath(description="A task's id; it may hold slashes.")]
+ACCEPTED: dict[int | str, dict[str, Any]] = {
+    202: {
+        "model": TaskAccepted,
+        "description": "Admitted: it is in the log and on its way.",
+        "headers": {"Location": {"description": "Where the task is to be seen.", "schema": {"type": "string"}}},
+    }
+}
+
+
+def tasks_router(desk: TaskDesk, ledger: Ledger, logs_dir: Path) -> APIRouter:
+    router = APIRouter(tags=["tasks"])
+
+    @router.post("/v1/tasks", response_model=Result, responses=ACCEPTED | problems(410, 422, 503))
+    async def submit(
+        submission: Annotated[TaskSubmission, Body()],
+        request: Request,
+        response: Response,
+        caller: CallerOf,
+        wait_s: WaitS = 0,
+        idempotency_key: IdempotencyKey = None,
+    ) -> Any:
+        """Submit a task. Its Result, if it comes in time or is known already; else where to look for it.
+
+        The same `task_id` is the same task: sent again it is not run again. Without one the header Idempotency-Key
+        serves as one, and must then come with the same task.
+        """
+        keyed = submission.task_id is None and idempotency_key is not None
+        task_id = submission.task_id or _made_up(caller, idempotency_key)
+        try:
+            await desk.submit(submission.model_copy(update={"task_id": task_id}), same=keyed)
+        except SaysSomethingElse:
+            raise key_reused("task") from None
+        except Forgotten as error:
+            raise Problem(410, "Gone", str(error), "forgotten") from None
+        result = await while_connected(request, desk.answer(task_id, wait_s))
+        if result is not None:
+            return result
+        location = f"/v1/tasks/{quote(task_id)}"
+        accepted = TaskAccepted(task_id=task_id, location=location)
+        return Response(accepted.model_dump_json(), 202, {"Location": location}, "application/json")
+
+    @router.get("/v1/tasks", responses=problems(422, 503))
+    async def tasks(
+        state: StateFilter | None = None,
+        agent_id: Annotated[str | None, Query(description="Only this agent's; a page may then be short.")] = None,
+        limit: Limit = 50,
+        cursor: Cursor = None,
+    ) -> Page[TaskSummary]:
+        """All tasks, the newest first."""
+        before = sequence_of(cursor)
+        ledger.commit()
+        page = await asyncio.to_thread(
+            task_page, logs_dir / INDEX, logs_dir, limit=limit, before=before, state=state, agent_id=agent_id
+        )
+        following = None if page.next is None else cursor_of([page.next])
+        return Page(items=page.items, next=following)
+
+    @router.get("/v1/tasks/{task_id:path}", responses=problems(404, 410, 503))
+    async def task(task_id: TaskId) -> TaskHistory:
+        """All the logs know of one task: each hop, samples, scores and reasons, and its Result."""
+        known = ledger.find(task_id)
+        if known is None:
+            if ledger.has_forgotten(task_id):
+                raise Problem(410, "Gone", "the task was answered, and its lines are no longer kept", "forgotten")
+            raise Problem(404, "No such task", "no task of this id was admitted by this fleet", "unknown-task")
+        return await asyncio.to_thread(read_history, logs_dir, known)
+
+    return router
+
+
+def sequence_of(cursor: str | None) -> int | None:
+    """Of a list that is ordered by one number. Raises Problem 422."""
+    place = place_of(cursor, int)
+    return None if place is None else max(0, min(int(place[0]), NEWEST))
+
+
+def _made_up(caller: Caller, key: str | None) -> str:
+    return id_from_key(caller, ROUTE, key) if key else f"task-{uuid.uuid4().hex}"
