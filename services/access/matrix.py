@@ -75,7 +75,8 @@ class Matrix:
             effect = "change"
         elif route in table.get("work", {}).get(self.service, ()):
             effect = "work"
-        return Row(method, path, roles, effect, compile_path(path)[0])
+        pattern, named, _ = compile_path(path)
+        return Row(method, named, roles, effect, pattern)
 
 
 @cache

@@ -15,6 +15,7 @@ from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import compile_path
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -61,7 +62,7 @@ def routes_of(app: FastAPI) -> Iterator[str]:
     """`METHOD /path` of every route, mounted applications left out: the guard knows them by their paths."""
     for route in iter_route_contexts(app.routes):
         for method in sorted(set(route.methods or ()) - {"HEAD"}):
-            yield f"{method} {route.path}"
+            yield f"{method} {compile_path(route.path)[1]}"
 
 
 class Problems:
