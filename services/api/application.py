@@ -15,8 +15,7 @@ from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import compile_path
-from starlette.routing import Route
+from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.access.guard import Guard, token_check
@@ -62,7 +61,7 @@ def routes_of(app: FastAPI) -> Iterator[str]:
     """`METHOD /path` of every route, mounted applications left out: the guard knows them by their paths."""
     for route in iter_route_contexts(app.routes):
         for method in sorted(set(route.methods or ()) - {"HEAD"}):
-            yield f"{method} {compile_path(route.path)[1]}"
+            yield f"{method} {compile_path(route.path or "")[1]}"
 
 
 class Problems:
