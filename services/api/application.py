@@ -60,8 +60,9 @@ def application(
 def routes_of(app: FastAPI) -> Iterator[str]:
     """`METHOD /path` of every route, mounted applications left out: the guard knows them by their paths."""
     for route in iter_route_contexts(app.routes):
+        named = compile_path(route.path or "")[1]
         for method in sorted(set(route.methods or ()) - {"HEAD"}):
-            yield f"{method} {compile_path(route.path or "")[1]}"
+            yield f"{method} {named}"
 
 
 class Problems:
