@@ -21,6 +21,7 @@ SCHEMA_VERSION = 2
 CACHE_KIB = 8192
 """Pages SQLite keeps in memory. What it reads beyond them lies in the page cache of the kernel."""
 FORGET_AT_ONCE = 2_000
+"""Tasks that are forgotten in one step: messages wait meanwhile."""
 FORGOTTEN_IDS = "forgotten.ids"
 FORGOTTEN_SEQUENCE = "forgotten.sequence"
 """Names among the positions: how many ids of removed tasks are known here, and below which number tasks are removed."""
@@ -75,6 +76,7 @@ class TaskIndex:
 
     def __init__(self, path: Path) -> None:
         """Opens or creates it. Raises JournalError for a file that is not an index of this version."""
+        self.forget_at_once = FORGET_AT_ONCE
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
             self._prepare()
@@ -104,7 +106,7 @@ class TaskIndex:
         """
         known = max(self.position(FORGOTTEN_IDS), forgotten.oldest(floor.ids))
         if known < floor.ids:
-            sums = forgotten.read(folder, known, min(FORGET_AT_ONCE, floor.ids - known))
+            sums = forgotten.read(folder, known, min(self.forget_at_once, floor.ids - known))
             table = self._table_of(known // forgotten.PER_FILE)
             self._db.executemany(f"INSERT OR IGNORE INTO {table} VALUES (?)", ((one,) for one in sums))
             self.set_position(FORGOTTEN_IDS, known + len(sums))
@@ -115,9 +117,9 @@ class TaskIndex:
         removed = self._db.execute(
             "DELETE FROM tasks WHERE sequence IN "
             "(SELECT sequence FROM tasks WHERE sequence < ? AND result IS NOT NULL LIMIT ?)",
-            (floor.sequence, FORGET_AT_ONCE),
+            (floor.sequence, self.forget_at_once),
         )
-        return removed.rowcount < FORGET_AT_ONCE
+        return removed.rowcount < self.forget_at_once
 
     def is_forgotten(self, task_id: str) -> bool:
         """True if the task was removed from the logs: it was closed, and its Result is no longer known."""

@@ -73,8 +73,10 @@ class _index:  # noqa: N801  # reads as a function
         self._path = path
 
     def __enter__(self) -> sqlite3.Connection:
+        open_for_writing = self._path.with_name(f"{self._path.name}-wal").exists()
+        how = "mode=ro" if open_for_writing else "immutable=1"
         try:
-            self._connection = sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)
+            self._connection = sqlite3.connect(f"{self._path.absolute().as_uri()}?{how}", uri=True)
             self._connection.execute("SELECT 1 FROM tasks LIMIT 1")
         except sqlite3.Error as error:
             raise JournalError(
