@@ -72,6 +72,13 @@ class FleetSettings(BaseSettings):
         (),
         description="Host names, by comma, that pages may call the API by, besides loopback and their own.",
     )
+    api_requests_at_once: int = Field(1024, ge=1, description="Requests answered at a time; more get a 429.")
+    api_requests_per_s: float = Field(
+        1000.0, ge=0, description="Requests a second of one caller, twice as many in a burst; 0: no limit."
+    )
+    api_audit_dir: Path | None = Field(
+        None, description="Folder of the audit of changes and refusals; audit/ in the logs folder if not set."
+    )
     publish_timeout_s: float = Field(30.0, gt=0, description="Seconds a publish may wait for its confirm.")
     drain_grace_s: float = Field(30.0, ge=0, description="Seconds a service may finish its work in after SIGTERM.")
     max_message_bytes: int = Field(
@@ -81,6 +88,10 @@ class FleetSettings(BaseSettings):
         description="Largest message a user may send, in bytes; larger go to dead-letters.",
     )
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR.")
+
+    @property
+    def audit_dir(self) -> Path:
+        return self.api_audit_dir or self.logs_dir / "audit"
 
     @property
     def topology(self) -> Topology:

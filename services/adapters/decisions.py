@@ -7,11 +7,10 @@ newest lines needs the registry, which knows how long the ledger was. Who may wr
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -21,6 +20,7 @@ from schemas.registry import NO_DECISION
 from services import failpoint
 from services.errors import RegistryError
 from services.storage.append_file import AppendFile, explain
+from services.storage.hash_chain import canonical, content_sum
 from services.storage.quarantine import BadLine, Quarantine
 from services.storage.segments import sync_folder
 from services.telemetry import Log
@@ -133,7 +133,7 @@ class DecisionLedger:
         where = f"{self.path}, line {before.sequence + 1} (from byte {before.bytes:,})"
         try:
             fields = json.loads(line)
-            if canonical(fields) != line or _sum(fields) != fields["sha256"]:
+            if canonical(fields) != line or content_sum(fields) != fields["sha256"]:
                 raise ValueError("its content does not give its sha256")
             if (fields["previous_sha256"], fields["sequence"]) != (before.sha256, before.sequence + 1):
                 raise ValueError("it does not follow the line before it")
@@ -168,19 +168,10 @@ def chained(before: Mark, draft: DecisionDraft) -> tuple[Decision, bytes]:
         "previous_sha256": before.sha256,
     }
     try:
-        fields["sha256"] = _sum(fields)
+        fields["sha256"] = content_sum(fields)
     except ValueError as error:
         raise RegistryError(f"the decision holds text that is no UTF-8, as from a damaged file name: {error}") from None
     return Decision.model_validate(fields), canonical(fields) + b"\n"
-
-
-def canonical(fields: dict[str, Any]) -> bytes:
-    """One way only to write a JSON object. Raises ValueError for NaN, infinity and lone surrogates."""
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
-
-
-def _sum(fields: dict[str, Any]) -> str:
-    return hashlib.sha256(canonical({key: value for key, value in fields.items() if key != "sha256"})).hexdigest()
 
 
 def _is_json(line: bytes) -> bool:

@@ -1,25 +1,32 @@
 """The HTTP application of a service: its routes, those every service has, and what stands before all of them.
 
-From outside to inside: problems (every error becomes a document), the guard (who may), readiness (503 while the
-service is starting, draining or a standby), the routes.
+From outside to inside: problems (every error becomes a document), the audit of refusals, the limits of all together,
+the guard (who may), the limits of each caller, readiness (503 while the service is starting, draining or a standby),
+the audit of changes, the routes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from services.access.audit import AuditLog
+from services.access.audited import AuditChanges, AuditRefusals
 from services.access.guard import Guard, token_check
 from services.access.matrix import matrix_of
+from services.access.refusals import Refusals
+from services.api.limits import AtOnce, Body, Deadline, Pace
 from services.api.operations import operations_router
 from services.api.problem import RETRY_AFTER_S, Problem, problem_of, problem_of_http, problem_of_validation
 from services.errors import RatchetError
@@ -33,6 +40,10 @@ Trouble = Callable[[], str | None]
 
 VERSION = "1"
 API_PREFIX = "/v1/"
+DESCRIPTION = (
+    "Beyond loopback every call but the health checks needs a header `Authorization: Bearer <token>`. Errors are "
+    "problem documents (RFC 9457). The header X-Request-Timeout, in seconds, bounds the wait for an answer (504)."
+)
 
 
 def application(
@@ -43,7 +54,24 @@ def application(
     Raises SettingsError for a route that the matrix of access says nothing about, and for a service that would listen
     beyond loopback without keys to check tokens with.
     """
-    app = FastAPI(title=f"Ratchet {name}", version=VERSION, docs_url=None, redoc_url=None, redirect_slashes=False)
+    audit = AuditLog(settings.audit_dir, name)
+    refusals = Refusals(audit.note)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        refusals.close()
+        await audit.close()
+
+    app = FastAPI(
+        title=f"Ratchet {name}",
+        version=VERSION,
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+    )
     for router in (operations_router(name, trouble), *routers):
         app.include_router(router)
     app.router.routes.append(Route(mcp.PATH, mcp.McpEndpoint(name, app, settings.max_message_bytes)))
@@ -51,9 +79,19 @@ def application(
     app.add_exception_handler(RequestValidationError, _validation_problem)
     matrix = matrix_of(name)
     matrix.check(routes_of(app))
-    app.add_middleware(Readiness, phase=phase)
-    app.add_middleware(Guard, matrix=matrix, tokens=token_check(settings), hosts=settings.api_hosts)
-    app.add_middleware(Problems)
+    guard = Middleware(Guard, matrix=matrix, tokens=token_check(settings), hosts=settings.api_hosts)
+    from_outside_in = [
+        Middleware(Problems),
+        Middleware(AuditRefusals, refusals=refusals),
+        Middleware(AtOnce, most=settings.api_requests_at_once),
+        guard,
+        Middleware(Pace, per_s=settings.api_requests_per_s),
+        Middleware(Readiness, phase=phase),
+        Middleware(Body, most_bytes=settings.max_message_bytes),
+        Middleware(Deadline),
+        Middleware(AuditChanges, audit=audit),
+    ]
+    app.user_middleware = from_outside_in
     return app
 
 

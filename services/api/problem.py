@@ -19,7 +19,7 @@ from services import errors
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 5
 OPENAI_PATHS = ("/v1/chat/", "/v1/models")
-"""Here a problem has a member `error` of OpenAI's shape as well: their clients read it."""
+"""As OpenAI's clients read errors: with a member `error` of its shape as well, and 400 for what is not valid."""
 
 
 class Fault(BaseModel):
@@ -67,17 +67,18 @@ class Problem(errors.RatchetError):
         return document.model_dump(mode="json", exclude_none=True)
 
     def response(self, path: str = "") -> Response:
-        document = self.document()
+        document, status = self.document(), self.status
         if path.startswith(OPENAI_PATHS):
-            document["error"] = self._openai()
-        return JSONResponse(document, self.status, self.headers, MEDIA_TYPE)
+            status = 400 if status == 422 else status
+            document |= {"status": status, "error": self.openai()}
+        return JSONResponse(document, status, self.headers, MEDIA_TYPE)
 
-    def _openai(self) -> dict[str, Any]:
+    def openai(self) -> dict[str, Any]:
         kinds = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error"}
         kinds |= {404: "not_found_error", 413: "invalid_request_error", 422: "invalid_request_error"}
         kind = kinds.get(self.status, "rate_limit_error" if self.status == 429 else "api_error")
         param = self.faults[0].pointer.lstrip("/").replace("/", ".") if self.faults else None
-        message = "; ".join([self.detail, *(f"{fault.pointer}: {fault.detail}" for fault in self.faults)])
+        message = "; ".join([self.detail, *(f"{fault.pointer}: {fault.detail}" for fault in self.faults[1:])])
         return {"message": message, "type": kind, "param": param, "code": self.type.removeprefix("about:blank") or None}
 
 
@@ -117,6 +118,11 @@ def problem_of(error: errors.RatchetError) -> Problem:
             retry = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else {}
             return Problem(status, title, str(error), slug, retry)
     return Problem(500, "A fault of ours", str(error), "fault")
+
+
+def status_of(error: Exception) -> int:
+    """The HTTP status an error becomes."""
+    return problem_of(error).status if isinstance(error, errors.RatchetError) else 500
 
 
 def problem_of_http(error: HTTPException) -> Problem:

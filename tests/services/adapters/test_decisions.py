@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.adapters.decisions import DecisionLedger, Mark, canonical, chained
+from services.adapters.decisions import DecisionLedger, Mark, chained
 from services.errors import RegistryError
+from services.storage.hash_chain import canonical
 from tests.services.adapters.making_decisions import draft, register
 
 
