@@ -60,22 +60,34 @@ class ExperimentRecord:
         }
 
 
-def experiments(decisions: Iterable[Decision]) -> list[ExperimentRecord]:
-    """In the order they began. Raises NotAllowed for a ledger that breaks the rules of the registry."""
-    registry = Registry()
-    records: dict[str, ExperimentRecord] = {}
-    for decision in decisions:
-        before = registry.agent(decision.agent_id).experiment
-        registry = apply(registry, decision)
-        after = registry.agent(decision.agent_id).experiment
+class ExperimentFold:
+    """Decisions in, in their order; experiments by id, in the order they began."""
+
+    def __init__(self) -> None:
+        self._registry = Registry()
+        self.records: dict[str, ExperimentRecord] = {}
+
+    def add(self, decision: Decision) -> None:
+        """Raises NotAllowed for a ledger that breaks the rules of the registry."""
+        before = self._registry.agent(decision.agent_id).experiment
+        self._registry = apply(self._registry, decision)
+        after = self._registry.agent(decision.agent_id).experiment
         began, ended = _id(after), _id(before)
         if began == ended:
-            continue
+            return
         if ended:
-            records[ended] = replace(records[ended], ended=decision, outcome=_outcome(registry, records[ended]))
+            record = self.records[ended]
+            self.records[ended] = replace(record, ended=decision, outcome=_outcome(self._registry, record))
         if after is not None:
-            records[after.experiment_id] = ExperimentRecord(decision.agent_id, after, decision)
-    return list(records.values())
+            self.records[after.experiment_id] = ExperimentRecord(decision.agent_id, after, decision)
+
+
+def experiments(decisions: Iterable[Decision]) -> list[ExperimentRecord]:
+    """In the order they began. Raises NotAllowed for a ledger that breaks the rules of the registry."""
+    fold = ExperimentFold()
+    for decision in decisions:
+        fold.add(decision)
+    return list(fold.records.values())
 
 
 def chosen(records: Sequence[ExperimentRecord], experiment_id: str | None, agent_id: str | None) -> ExperimentRecord:

@@ -71,6 +71,11 @@ class EffectBand:
         effect = max(-1.0, min(1.0, self._weighted / self._weight))
         self._kept.extend((unit.x, unit.loss, unit.gain, unit.caution, effect))
 
+    def copy(self) -> EffectBand:
+        twin = EffectBand()
+        twin._kept, twin._weighted, twin._weight = self._kept[:], self._weighted, self._weight
+        return twin
+
     def course(self, counts: Sequence[int]) -> list[Band]:
         """The band after so many units each."""
         fields = iter(self._kept)

@@ -10,13 +10,48 @@ Left to the caller: cool-down, the freeze, one experiment at a time per agent, a
 
 from __future__ import annotations
 
-from schemas.evidence import Decision, Evidence, ExperimentPlan, HistoryPoint, RampStep
+from dataclasses import dataclass
+
+from schemas.evidence import Band, Decision, Evidence, ExperimentPlan, HistoryPoint, RampStep
 from services.experiments.assignment import Assignment, assign
-from services.experiments.measurement import Measurement
+from services.experiments.measurement import Measurement, Picture
 from services.experiments.unit import Enrolment, Outcome, Unit, UnitLine
 from services.experiments.verdict import judge
 
 SAME_SHARE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Still:
+    """An experiment as it stood at one moment, for whoever has the time to work out its bands."""
+
+    plan: ExperimentPlan
+    evidence: Evidence
+    sequence: int | None
+    final: Decision | None
+    picture: Picture
+
+    @property
+    def decision(self) -> Decision:
+        """As of then. The band costs some 30 µs a unit each time."""
+        return self.final or decided(self.plan, self.evidence, self.sequence, self.picture.band)
+
+    @property
+    def history(self) -> tuple[HistoryPoint, ...]:
+        """As of then. The bands cost some 30 µs a unit each time."""
+        return self.picture.history
+
+
+def decided(plan: ExperimentPlan, evidence: Evidence, sequence: int | None, band: Band) -> Decision:
+    verdict, reason = judge(plan, evidence)
+    return Decision(
+        experiment_id=plan.experiment_id,
+        verdict=verdict,
+        reason=reason,
+        sequence=sequence,
+        evidence=evidence,
+        band=band,
+    )
 
 
 class Experiment:
@@ -55,6 +90,11 @@ class Experiment:
     def history(self) -> tuple[HistoryPoint, ...]:
         """At most 400 points, evenly spaced in units. The bands cost some 30 µs a unit each time."""
         return self._measured.history
+
+    @property
+    def still(self) -> Still:
+        """What its picture is worked out from, as of now; cheap, and of no concern to what comes later."""
+        return Still(self.plan, self.evidence, self._sequence, self._final, self._measured.picture)
 
     def arm_for(self, unit_id: str, *, in_session: bool) -> Assignment | None:
         """The arm of a task about to be admitted; None: it stays out of the experiment and gets the primary.
@@ -121,15 +161,7 @@ class Experiment:
             self._candidates_at_step = 0
 
     def _decide(self, evidence: Evidence) -> Decision:
-        verdict, reason = judge(self.plan, evidence)
-        return Decision(
-            experiment_id=self.plan.experiment_id,
-            verdict=verdict,
-            reason=reason,
-            sequence=self._sequence,
-            evidence=evidence,
-            band=self._measured.band,
-        )
+        return decided(self.plan, evidence, self._sequence, self._measured.band)
 
     def _latch(self, evidence: Evidence) -> Decision:
         """Final. Nothing waits any more, so nothing is kept waiting."""
