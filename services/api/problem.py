@@ -93,12 +93,15 @@ def documented(status: int) -> dict[str, Any]:
 
 
 _STATUS: tuple[tuple[type[errors.RatchetError], int, str, str], ...] = (
+    (errors.NotFound, 404, "Not found", "unknown"),
+    (errors.Ambiguous, 409, "Could be more than one", "ambiguous"),
     (errors.NotAllowed, 409, "Not allowed now", "not-allowed"),
     (errors.RegistryConflict, 409, "The registry has moved on", "conflict"),
     (errors.DiskFull, 503, "The disk is full", "disk-full"),
     (errors.JournalError, 503, "The log can't be written", "log"),
     (errors.BusError, 503, "The broker takes no messages", "broker"),
     (errors.PromptRefused, 422, "The model can't be asked this", "prompt-refused"),
+    (errors.AdapterError, 422, "Not fit for traffic", "unfit"),
     (errors.EngineError, 503, "The model can't answer", "engine"),
     (errors.ScorerError, 503, "The scorer can't score", "scorer"),
     (errors.Reject, 422, "Not acceptable", "rejected"),

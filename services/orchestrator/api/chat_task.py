@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from schemas.api.chat import ChatRequest, ChatTurn
@@ -38,16 +39,9 @@ def task_of(request: ChatRequest, task_id: str, now: datetime, *, group_size: in
     )
 
 
-def check_model(model: str, models: frozenset[str]) -> None:
-    """Raises a Problem for one that is not served."""
-    if model not in models:
-        raise Problem(
-            404,
-            "No such model",
-            f"the model {model[:128]!r} does not exist: this fleet has {', '.join(sorted(models))}",
-            "model_not_found",
-            faults=[Fault(pointer="/model", detail="not a model of this fleet")],
-        )
+def unknown_model(model: str, models: Iterable[str]) -> Problem:
+    detail = f"the model {model[:128]!r} does not exist: this fleet has {', '.join(sorted(models))}"
+    return Problem(404, "No such model", detail, "model_not_found", faults=[Fault(pointer="/model", detail="unknown")])
 
 
 def prompt_of(turns: tuple[ChatTurn, ...]) -> Prompt:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -13,18 +14,20 @@ from fastapi import Path as InPath
 
 from schemas.api.page import Page
 from schemas.api.tasks import TaskAccepted, TaskHistory, TaskSubmission, TaskSummary
+from schemas.feedback import LoggedFeedback
 from schemas.result import Result
 from services.access.guard import CallerOf
 from services.access.roles import Caller
 from services.api.idempotency import IdempotencyKey, id_from_key, key_reused
-from services.api.paging import Cursor, Limit, cursor_of, place_of
+from services.api.paging import Cursor, Limit, cursor_of
 from services.api.patience import while_connected
 from services.api.problem import Problem, problems
+from services.orchestrator.api.places import sequence_of
 from services.orchestrator.intake import Forgotten
 from services.orchestrator.ledger import INDEX, Ledger
 from services.orchestrator.task_desk import SaysSomethingElse, TaskDesk
 from services.orchestrator.task_history import read_history
-from services.orchestrator.task_list import NEWEST, StateFilter, task_page
+from services.orchestrator.task_list import StateFilter, task_page
 
 LONGEST_WAIT_S = 600
 ROUTE = "POST /v1/tasks"
@@ -40,7 +43,9 @@ ACCEPTED: dict[int | str, dict[str, Any]] = {
 }
 
 
-def tasks_router(desk: TaskDesk, ledger: Ledger, logs_dir: Path) -> APIRouter:
+def tasks_router(
+    desk: TaskDesk, ledger: Ledger, logs_dir: Path, feedback: Callable[[str], list[LoggedFeedback]]
+) -> APIRouter:
     router = APIRouter(tags=["tasks"])
 
     @router.post("/v1/tasks", response_model=Result, responses=ACCEPTED | problems(410, 422, 503))
@@ -96,15 +101,10 @@ def tasks_router(desk: TaskDesk, ledger: Ledger, logs_dir: Path) -> APIRouter:
             if ledger.has_forgotten(task_id):
                 raise Problem(410, "Gone", "the task was answered, and its lines are no longer kept", "forgotten")
             raise Problem(404, "No such task", "no task of this id was admitted by this fleet", "unknown-task")
-        return await asyncio.to_thread(read_history, logs_dir, known)
+        history = await asyncio.to_thread(read_history, logs_dir, known)
+        return history.model_copy(update={"feedback": feedback(task_id)})
 
     return router
-
-
-def sequence_of(cursor: str | None) -> int | None:
-    """Of a list that is ordered by one number. Raises Problem 422."""
-    place = place_of(cursor, int)
-    return None if place is None else max(0, min(int(place[0]), NEWEST))
 
 
 def _made_up(caller: Caller, key: str | None) -> str:

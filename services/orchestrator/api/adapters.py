@@ -1,0 +1,152 @@
+"""/v1/adapters and /v1/decisions: versions and where they stand, what was decided on them, and an operator's moves."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from schemas.adapter_card import AdapterVersion
+from schemas.api.adapters import (
+    AgentView,
+    FreezeRequest,
+    PromoteRequest,
+    RollBackRequest,
+    TrainingView,
+    VersionDetail,
+    VersionView,
+)
+from schemas.api.page import Page
+from schemas.decision import Decision
+from schemas.message import AgentId
+from schemas.registry import AdapterEntry, AgentAdapters, Registry
+from services.access.guard import CallerOf
+from services.access.roles import Caller
+from services.adapters.desk import AdapterDesk, chosen_agents
+from services.adapters.registry import RegistryStore
+from services.adapters.training_runs import training_run
+from services.api.paging import Cursor, Limit, cursor_of
+from services.api.problem import problems
+from services.errors import NotFound
+from services.orchestrator.api.places import sequence_of
+from services.orchestrator.decision_book import DecisionBook
+
+MOVED = problems(404, 409, 422, 503)
+NOT_IN_A_NAME = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def adapters_router(store: RegistryStore, book: DecisionBook, agents: tuple[str, ...], max_rank: int) -> APIRouter:
+    router = APIRouter(tags=["adapters"])
+
+    async def moved(agent_id: str, caller: Caller, move: Callable[[AdapterDesk], Registry]) -> AgentView:
+        (name,) = chosen_agents(agents, await asyncio.to_thread(store.read), agent_id)
+        desk = AdapterDesk(store, name, max_rank, NOT_IN_A_NAME.sub("", caller.name)[:100] or "unknown")
+        return agent_view(await asyncio.to_thread(move, desk), name)
+
+    @router.get("/v1/adapters", responses=problems(503))
+    async def adapters() -> Page[AgentView]:
+        """Each agent's versions, the fleet's first agent first."""
+        registry = await asyncio.to_thread(store.read)
+        names = chosen_agents(agents, registry, None)
+        return Page(items=[agent_view(registry, name) for name in names], next=None)
+
+    @router.get("/v1/adapters/{agent_id}", responses=problems(404, 422, 503))
+    async def agent(agent_id: AgentId) -> AgentView:
+        """One agent's versions and aliases."""
+        registry = await asyncio.to_thread(store.read)
+        return agent_view(registry, *chosen_agents(agents, registry, agent_id))
+
+    @router.get("/v1/adapters/{agent_id}/{version}", responses=problems(404, 422, 503))
+    async def version(agent_id: AgentId, version: AdapterVersion) -> VersionDetail:
+        """One version whole: lineage, card, training curves, and what was decided on it."""
+        return await asyncio.to_thread(version_detail, store, book, agents, agent_id, version)
+
+    @router.post("/v1/adapters/{agent_id}/promote", responses=MOVED)
+    async def promote(agent_id: AgentId, asked: PromoteRequest, caller: CallerOf) -> AgentView:
+        """Make a version the primary at once, without an experiment; it starts on probation."""
+        return await moved(agent_id, caller, lambda desk: desk.promote(asked.version, asked.reason))
+
+    @router.post("/v1/adapters/{agent_id}/rollback", responses=MOVED)
+    async def rollback(agent_id: AgentId, asked: RollBackRequest, caller: CallerOf) -> AgentView:
+        """Take the primary or the candidate out of traffic at once. Works while frozen, too."""
+        return await moved(agent_id, caller, lambda desk: desk.roll_back(asked.version, asked.to, asked.reason))
+
+    @router.post("/v1/adapters/{agent_id}/freeze", responses=MOVED)
+    async def freeze(agent_id: AgentId, asked: FreezeRequest, caller: CallerOf) -> AgentView:
+        """Stop all promotion and new experiments of an agent; what does harm is still rolled back."""
+        return await moved(agent_id, caller, lambda desk: desk.freeze(asked.reason))
+
+    @router.post("/v1/adapters/{agent_id}/unfreeze", responses=MOVED)
+    async def unfreeze(agent_id: AgentId, asked: FreezeRequest, caller: CallerOf) -> AgentView:
+        """Let the agent learn again."""
+        return await moved(agent_id, caller, lambda desk: desk.unfreeze(asked.reason))
+
+    @router.get("/v1/decisions", responses=problems(422, 503))
+    async def decisions(
+        agent_id: Annotated[AgentId | None, Query(description="Only on this agent's adapters.")] = None,
+        version: Annotated[AdapterVersion | None, Query(description="Only on this version.")] = None,
+        limit: Limit = 50,
+        cursor: Cursor = None,
+    ) -> Page[Decision]:
+        """What was decided on the adapters: by whom, why, and on which evidence. The newest first."""
+        before = sequence_of(cursor)
+        found = await asyncio.to_thread(book.page, limit=limit + 1, before=before, agent_id=agent_id, version=version)
+        following = cursor_of([found[limit - 1].sequence]) if len(found) > limit else None
+        return Page(items=found[:limit], next=following)
+
+    return router
+
+
+def agent_view(registry: Registry, agent_id: str) -> AgentView:
+    agent = registry.agent(agent_id)
+    return AgentView(
+        agent_id=agent_id,
+        revision=registry.revision,
+        primary=agent.primary,
+        candidate=agent.candidate,
+        previous=agent.previous,
+        frozen=agent.frozen,
+        cool_down_until=agent.cool_down_until,
+        experiment=agent.experiment,
+        versions=[VersionView.model_validate(_version(agent, entry)) for entry in agent.versions.values()],
+    )
+
+
+def version_detail(
+    store: RegistryStore, book: DecisionBook, agents: tuple[str, ...], agent_id: str, version: str
+) -> VersionDetail:
+    """Blocks. Raises NotFound, RegistryError."""
+    registry = store.read()
+    agent = registry.agent(*chosen_agents(agents, registry, agent_id))
+    if (entry := agent.versions.get(version)) is None:
+        raise NotFound(f"agent {agent_id} has no version {version}; it has {', '.join(agent.versions)}")
+    run = training_run(store.folder / entry.folder, version) if entry.folder else None
+    return VersionDetail.model_validate(
+        _version(agent, entry)
+        | {
+            "agent_id": agent_id,
+            "card": run and run.card,
+            "training": run and TrainingView(counts=run.counts, curves=run.curves),
+            "decisions": book.about(agent_id, version),
+        }
+    )
+
+
+def _version(agent: AgentAdapters, entry: AdapterEntry) -> dict[str, object]:
+    aliases = {"primary": agent.primary, "candidate": agent.candidate, "previous": agent.previous}
+    return {
+        "version": entry.version,
+        "state": entry.state,
+        "sentence": entry.state.sentence,
+        "aliases": [name for name, held in aliases.items() if held == entry.version],
+        "since": entry.since,
+        "decision": entry.decision,
+        "parent": entry.parent,
+        "replaced": entry.replaced,
+        "sha256": entry.sha256,
+        "can_serve": entry.can_serve,
+        "outcomes": list(entry.outcomes),
+    }

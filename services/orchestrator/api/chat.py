@@ -1,0 +1,93 @@
+"""POST /v1/chat/completions and /v1/models: the fleet as OpenAI's clients know a server, by its base URL alone.
+
+A call is a task like any other; its answer is the best of a scored group. The fleet answers whole, so a stream is a
+wait with comments, then the answer in pieces. Errors have OpenAI's shape (services/api/problem.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Request, Response
+from fastapi import Path as InPath
+from starlette.responses import StreamingResponse
+
+from schemas.api.chat import ChatCompletion, ChatRequest, Model, ModelList
+from services.access.guard import CallerOf
+from services.api.idempotency import IdempotencyKey, id_from_key
+from services.api.patience import while_connected
+from services.api.problem import problem_of, problems
+from services.errors import RatchetError
+from services.orchestrator.api.chat_answer import chunks, completion
+from services.orchestrator.api.chat_desk import ChatDesk, Question, task_headers
+from services.orchestrator.api.chat_task import unknown_model
+
+ROUTE = "POST /v1/chat/completions"
+KEEP_ALIVE_S = 10.0
+RETRY_COUNT = "x-stainless-retry-count"
+STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The answer; with `stream`, chunks of it as server-sent events, the last one `[DONE]`.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "headers": {"x-ratchet-task-id": {"description": "The task it became.", "schema": {"type": "string"}}},
+    }
+}
+
+
+def chat_router(desk: ChatDesk) -> APIRouter:
+    router = APIRouter(tags=["openai"])
+
+    @router.post(
+        "/v1/chat/completions", response_model=ChatCompletion, responses=STREAM | problems(400, 404, 408, 410, 503, 504)
+    )
+    async def complete(
+        body: Annotated[ChatRequest, Body()],
+        request: Request,
+        caller: CallerOf,
+        idempotency_key: IdempotencyKey = None,
+    ) -> Any:
+        """Answer a conversation. The call becomes a task, the answer is the best of its group."""
+        key = None if idempotency_key is None else id_from_key(caller, ROUTE, idempotency_key)
+        question = Question(body, caller.name, key=key, is_retry=request.headers.get(RETRY_COUNT, "0") != "0")
+        task_id = await desk.ask(question)
+        headers = task_headers(task_id)
+        if body.stream:
+            return StreamingResponse(_stream(desk, body, task_id), headers=headers, media_type="text/event-stream")
+        lines = await while_connected(request, desk.lines(task_id))
+        desk.delivered(task_id)
+        answer = completion(lines, body.n or 1).model_dump_json()
+        return Response(answer, headers=headers, media_type="application/json")
+
+    @router.get("/v1/models", response_model=ModelList)
+    async def models() -> ModelList:
+        """The fleet's agents, and the versions of each that can be asked for."""
+        return ModelList(data=desk.models())
+
+    @router.get("/v1/models/{model}", responses=problems(404))
+    async def model(model: Annotated[str, InPath(max_length=128)]) -> Model:
+        """One of them."""
+        for one in desk.models():
+            if one.id == model:
+                return one
+        raise unknown_model(model, (one.id for one in desk.models()))
+
+    return router
+
+
+async def _stream(desk: ChatDesk, body: ChatRequest, task_id: str) -> AsyncIterator[str]:
+    """Comments while it is being worked on, so that nothing on the way takes the connection for dead."""
+    yield ": on its way\n\n"
+    try:
+        while not await desk.is_closed(task_id, KEEP_ALIVE_S):
+            yield ": not yet\n\n"
+        lines = await desk.lines(task_id)
+    except RatchetError as error:
+        yield f"data: {json.dumps({'error': problem_of(error).openai()})}\n\n"
+        return
+    usage = bool(body.stream_options and body.stream_options.include_usage)
+    for chunk in chunks(lines, body.n or 1, usage=usage):
+        yield f"data: {chunk.model_dump_json(exclude_none=True)}\n\n"
+    yield "data: [DONE]\n\n"
+    desk.delivered(task_id)

@@ -1,0 +1,75 @@
+"""/v1/experiments: what was tried on live traffic, how it stands, and its picture."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from schemas.api.experiments import Ending, ExperimentDetail, ExperimentSummary
+from schemas.api.page import Page
+from schemas.message import AgentId
+from services.api.paging import Cursor, Limit, cursor_of
+from services.api.problem import Problem, problems
+from services.experiments.book import ExperimentRecord
+from services.orchestrator.api.places import sequence_of
+from services.orchestrator.decision_book import DecisionBook
+from services.orchestrator.experiment_looks import ExperimentLooks
+
+ExperimentId = Annotated[str, Path(description="As in the list; it may hold slashes.")]
+
+
+def experiments_router(book: DecisionBook, looks: ExperimentLooks) -> APIRouter:
+    router = APIRouter(tags=["experiments"])
+
+    @router.get("/v1/experiments", responses=problems(422, 503))
+    async def experiments(
+        agent_id: Annotated[AgentId | None, Query(description="Only this agent's.")] = None,
+        limit: Limit = 50,
+        cursor: Cursor = None,
+    ) -> Page[ExperimentSummary]:
+        """All experiments, canaries and probations, the newest first."""
+        before = sequence_of(cursor)
+        records = [
+            record
+            for record in reversed(await asyncio.to_thread(book.experiments))
+            if agent_id in (None, record.agent_id) and (before is None or record.began.sequence < before)
+        ]
+        following = cursor_of([records[limit - 1].began.sequence]) if len(records) > limit else None
+        return Page(items=[ExperimentSummary.model_validate(summary(one)) for one in records[:limit]], next=following)
+
+    @router.get("/v1/experiments/{experiment_id:path}", responses=problems(404, 503))
+    async def experiment(experiment_id: ExperimentId) -> ExperimentDetail:
+        """One experiment: its plan, the verdict or what is missing for one, both arms, and the band over its units."""
+        record = await asyncio.to_thread(book.experiment, experiment_id)
+        if record is None:
+            raise Problem(404, "No such experiment", "there was no experiment of this id", "unknown-experiment")
+        look = await looks.look(record)
+        return ExperimentDetail.model_validate(
+            summary(record)
+            | {
+                "running": record.running,
+                "plan": look.plan,
+                "decision": look.decision,
+                "history": list(look.history),
+                "trouble": look.trouble,
+            }
+        )
+
+    return router
+
+
+def summary(record: ExperimentRecord) -> dict[str, object]:
+    running, ended = record.running, record.ended
+    return {
+        "experiment_id": record.experiment_id,
+        "agent_id": record.agent_id,
+        "kind": running.kind,
+        "treatment": running.treatment,
+        "control": running.control,
+        "outcome": record.outcome,
+        "began_at": record.began.at,
+        "began_by_decision": record.began.sequence,
+        "ended": ended and Ending(decision=ended.sequence, at=ended.at, by=ended.who, reason=ended.reason),
+    }

@@ -1,0 +1,47 @@
+"""POST /v1/feedback: what an application thinks of an answer it got. In the log, on disk, when it is answered."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated
+
+from fastapi import APIRouter, Body
+
+from schemas.api.feedback import GivenFeedback
+from schemas.feedback import Feedback, LoggedFeedback
+from services.access.guard import CallerOf
+from services.api.idempotency import IdempotencyKey, id_from_key
+from services.api.problem import Problem, problems
+from services.orchestrator.feedback import FeedbackDesk, NotAnsweredYet, UnknownTask
+
+ROUTE = "POST /v1/feedback"
+
+
+def feedback_router(desk: FeedbackDesk) -> APIRouter:
+    router = APIRouter(tags=["feedback"])
+
+    @router.post("/v1/feedback", responses=problems(404, 409, 422, 503))
+    async def give(
+        given: Annotated[GivenFeedback, Body()], caller: CallerOf, idempotency_key: IdempotencyKey = None
+    ) -> LoggedFeedback:
+        """Give feedback on an answer: in training, its score takes the place of the scorer's; of several the last one.
+
+        The same `feedback_id` (or Idempotency-Key) again changes nothing.
+        """
+        key = id_from_key(caller, ROUTE, idempotency_key) if idempotency_key else f"feedback-{uuid.uuid4().hex}"
+        feedback = Feedback(
+            task_id=given.task_id,
+            score=given.value,
+            metadata=given.metadata,
+            sample=given.sample,
+            reason=given.reason,
+            feedback_id=given.feedback_id,
+        )
+        try:
+            return await desk.take(feedback, given.feedback_id or key, given_by=caller.name)
+        except UnknownTask as error:
+            raise Problem(404, "No such task", str(error), "unknown-task") from None
+        except NotAnsweredYet as error:
+            raise Problem(409, "Not answered yet", str(error), "not-answered") from None
+
+    return router

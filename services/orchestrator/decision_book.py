@@ -1,0 +1,93 @@
+"""The ledger of decisions as lists: read on from where it was read to, and once only. Blocks; safe in several threads.
+
+In memory is one small entry a decision, and a record an experiment; decisions shown are read again from their lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from threading import Lock
+
+from schemas.decision import Decision
+from services.adapters.decisions import DecisionLedger, Mark
+from services.experiments.book import ExperimentFold, ExperimentRecord
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionPlace:
+    """Which decision, and where its line is."""
+
+    sequence: int
+    agent_id: str
+    version: str | None
+    before: Mark
+
+
+class DecisionBook:
+    def __init__(self, ledger: DecisionLedger) -> None:
+        self._ledger = ledger
+        self._lock = Lock()
+        self._end = Mark()
+        self._places: list[DecisionPlace] = []
+        self._fold = ExperimentFold()
+
+    def read_on(self) -> list[Decision]:
+        """What was decided since the last call, without the evidence. Raises RegistryError, NotAllowed."""
+        with self._lock:
+            return list(self._new())
+
+    def page(self, *, limit: int, before: int | None, agent_id: str | None, version: str | None) -> list[Decision]:
+        """The newest, whole; `before` this number. Raises RegistryError."""
+        chosen: list[DecisionPlace] = []
+        for place in reversed(self._current()):
+            if len(chosen) == limit:
+                break
+            if (before is None or place.sequence < before) and _is_about(place, agent_id, version):
+                chosen.append(place)
+        return [self._whole(place) for place in chosen]
+
+    def about(self, agent_id: str, version: str) -> list[Decision]:
+        """Every decision on a version, the oldest first. Raises RegistryError."""
+        return [self._whole(place) for place in self._current() if _is_about(place, agent_id, version)]
+
+    def experiments(self) -> list[ExperimentRecord]:
+        """In the order they began; their decisions are without evidence. Raises RegistryError."""
+        self._current()
+        return list(self._fold.records.values())
+
+    def experiment(self, experiment_id: str) -> ExperimentRecord | None:
+        """With the evidence it was ended on. Raises RegistryError."""
+        places = self._current()
+        record = self._fold.records.get(experiment_id)
+        if record is None or record.ended is None:
+            return record
+        return replace(record, ended=self._whole(places[record.ended.sequence - 1]))
+
+    def _current(self) -> Sequence[DecisionPlace]:
+        with self._lock:
+            for _ in self._new():
+                pass
+            return self._places
+
+    def _new(self) -> Iterator[Decision]:
+        for decision, end in self._ledger.read(self._end):
+            light = decision.model_copy(update={"evidence": {}})
+            self._fold.add(light)
+            self._places.append(DecisionPlace(decision.sequence, decision.agent_id, version_of(decision), self._end))
+            self._end = end
+            yield light
+
+    def _whole(self, place: DecisionPlace) -> Decision:
+        return next(self._ledger.read(place.before)).decision
+
+
+def version_of(decision: Decision) -> str | None:
+    """The version a decision is about; None for those that are about the agent."""
+    experiment = getattr(decision.move, "experiment", None)
+    version = getattr(decision.move, "version", experiment.treatment if experiment else None)
+    return version
+
+
+def _is_about(place: DecisionPlace, agent_id: str | None, version: str | None) -> bool:
+    return agent_id in (None, place.agent_id) and version in (None, place.version)
