@@ -16,6 +16,8 @@ export function rate(value) {
   return value >= 100 ? plain.format(value) : value.toFixed(1);
 }
 
+const inTwo = (large, unit, small, part) => `${large} ${unit}${small ? ` ${small} ${part}` : ""}`;
+
 /** 0.0123 → "12 ms"; 75 → "1 min 15 s". */
 export function seconds(value) {
   if (missing(value)) return NONE;
@@ -23,9 +25,9 @@ export function seconds(value) {
   if (value < 0.9995) return `${Number((value * 1000).toPrecision(3))} ms`;
   if (value < 60) return `${Number(value.toPrecision(3))} s`;
   const whole = Math.round(value);
-  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
-  if (whole < 86_400) return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
-  return `${Math.floor(whole / 86_400)} d ${Math.floor((whole % 86_400) / 3600)} h`;
+  if (whole < 3600) return inTwo(Math.floor(whole / 60), "min", whole % 60, "s");
+  if (whole < 86_400) return inTwo(Math.floor(whole / 3600), "h", Math.floor((whole % 3600) / 60), "min");
+  return inTwo(Math.floor(whole / 86_400), "d", Math.floor((whole % 86_400) / 3600), "h");
 }
 
 export function bytes(value) {
@@ -64,4 +66,12 @@ export const words = (name) => String(name ?? NONE).replaceAll("_", " ");
 
 export function plural(number, one, many = `${one}s`) {
   return `${count(number)} ${number === 1 ? one : many}`;
+}
+
+/** With a capital and a full stop. */
+export function sentence(text) {
+  const trimmed = text.trim();
+  if (!trimmed) return "";
+  const whole = trimmed[0].toUpperCase() + trimmed.slice(1);
+  return /[.!?]$/.test(whole) ? whole : `${whole}.`;
 }

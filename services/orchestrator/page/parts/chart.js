@@ -6,6 +6,7 @@ import { useStore } from "../core/store.js";
 
 const FONT = '11.5px system-ui, -apple-system, "Segoe UI", sans-serif';
 const TABLE_ROWS = 12;
+const LEAST_TIME_S = 60;
 
 /**
  * `lines`: {label, values, shade, dashed?, width?, key?: false} over `x`; `band`: [upper, lower] indices into them.
@@ -87,12 +88,12 @@ function optionsOf({ lines, band, y, range, xTime, xLabel, yLabel, height }, wid
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
     scales: {
-      x: { time: xTime },
+      x: { time: xTime, range: (self, low, high) => (xTime ? [Math.min(low, high - LEAST_TIME_S), high] : [low, high === low ? low + 1 : high]) },
       y: { distr: y.log ? 3 : 1, log: 10, range: (self, low, high) => range.current?.(low, high) ?? uPlot.rangeNum(low, high, 0.1, true) },
     },
     axes: [
-      { ...axis, label: xLabel, size: 30, gap: 6, space: 56, values: xTime ? undefined : (self, at) => at.map(whole) },
-      { ...axis, label: yLabel, size: 54, gap: 5, space: 26, values: (self, at) => at.map((v) => (v === null ? "" : y.format(v))) },
+      { ...axis, label: xLabel, size: 26, gap: 4, space: xTime ? 74 : 56, values: (self, at) => at.map(xTime ? clock : whole) },
+      { ...axis, label: yLabel, size: 46, gap: 5, space: 26, splits: y.log ? powers : undefined, values: (self, at) => at.map((v) => (v === null ? "" : y.format(v))) },
     ],
     series: [
       { label: xLabel },
@@ -110,6 +111,11 @@ function optionsOf({ lines, band, y, range, xTime, xLabel, yLabel, height }, wid
   };
 }
 
+const clock = (at) => (at === null ? "" : new Date(at * 1000).toTimeString().slice(0, 8));
+
+const powers = (self, index, low, high) =>
+  Array.from({ length: 40 }, (_, i) => 10 ** (i - 20)).filter((power) => power >= low * 0.999 && power <= high * 1.001);
+
 const whole = (value) => (value === null || !Number.isInteger(value) ? "" : value.toLocaleString("en"));
 
 /** The figures under the pointer, in a small box that stays inside the chart. */
@@ -125,7 +131,7 @@ function pointer(format) {
         if (box.hidden) return;
         const rows = chart.series.slice(1).map((one, i) => [one, chart.data[i + 1][at]]);
         const x = chart.data[0][at];
-        const head = chart.scales.x.time ? new Date(x * 1000).toLocaleTimeString() : `${whole(x)} ${chart.series[0].label}`;
+        const head = chart.scales.x.time ? clock(x) : `${whole(x)} ${chart.series[0].label}`;
         const said = rows.filter(([one, value]) => value !== null && value !== undefined && !one.dash)
           .map(([one, value]) => `${one.label} ${format(value)}`);
         box.replaceChildren(...[head, ...said].map((words) => Object.assign(document.createElement("div"), { textContent: words })));

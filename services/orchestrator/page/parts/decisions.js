@@ -10,12 +10,14 @@ const SAID = {
   remove_folder: "folder removed", freeze: "frozen", unfreeze: "no longer frozen",
 };
 
+const NOTHING = "Nothing was decided yet. The first decision is made when a training has made an adapter.";
+
 /** The version a move is about, or null. */
 export const versionOf = (move) => move.version ?? move.experiment?.treatment ?? null;
 
-export function Decisions({ items, agents = true }) {
+export function Decisions({ items, agents = true, nothing = NOTHING }) {
   if (!items.length) {
-    return html`<${Empty} small>Nothing was decided yet. The first decision is made when a training has made an adapter.<//>`;
+    return html`<${Empty} small>${nothing}<//>`;
   }
   return html`<ol class="happenings">${items.map((one) => html`<li key=${one.sequence}>
     <time datetime=${one.at}>${moment(one.at)}</time>

@@ -26,12 +26,12 @@ export function Card({ title, caption, actions, children }) {
   </section>`;
 }
 
-/** `figures`: [label, value, small words beside it, tone][]. */
+/** `figures`: [label, value, small words below, tone][]. */
 export function Tiles({ figures }) {
   return html`<dl class="tiles">
-    ${figures.map(([label, value, beside, tone]) => html`<div class="tile" key=${label}>
-      <dt>${label}</dt>
-      <dd class=${tone}>${value}${beside && html`<small>${beside}</small>`}</dd>
+    ${figures.map(([label, value, below, tone]) => html`<div class="tile" key=${label}>
+      <dt>${label}${below && html`<small>${below}</small>`}</dt>
+      <dd class=${tone}>${value}</dd>
     </div>`)}
   </dl>`;
 }

@@ -5,9 +5,9 @@ import { html } from "../core/html.js";
 import { link } from "../core/router.js";
 import { tone } from "./pill.js";
 
-const COLUMN = 178;
+const COLUMN = 200;
 const ROW = 82;
-const WIDTH = 138;
+const WIDTH = 160;
 const HEIGHT = 58;
 const TRUNK = new Set(["probation", "stable", "superseded"]);
 
@@ -75,7 +75,7 @@ function Node({ agent, one, at, chosen, mean }) {
 function Lamp({ shade, x, y }) {
   const shapes = {
     good: html`<circle class="lamp" cx=${x} cy=${y} r="4" />`,
-    warn: html`<path class="lamp" d="M${x},${y - 4.5}l4.6,8.4h-9.2z" />`,
+    under: html`<circle class="lamp" cx=${x} cy=${y} r="3.6" fill-opacity="0" stroke-width="1.6" /><path class="lamp" d="M${x},${y - 3.6}a3.6,3.6 0 0 1 0,7.2z" />`,
     bad: html`<path class="lamp" d="M${x - 3.6},${y - 3.6}l7.2,7.2m0,-7.2l-7.2,7.2" stroke-width="2" stroke-linecap="round" />`,
     over: html`<circle class="lamp" cx=${x} cy=${y} r="3.6" fill-opacity="0" stroke-width="1.6" />`,
   };

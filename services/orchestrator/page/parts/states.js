@@ -1,4 +1,5 @@
 // What a view shows instead of content: that it waits, what went wrong and what to do, or what to type while it is empty.
+import { sentence } from "../core/format.js";
 import { html, useState } from "../core/html.js";
 
 /**
@@ -31,13 +32,6 @@ export function Trouble({ problem, again, stale = false }) {
     <span> ${sentence(said)} ${advice}${stale ? " What is shown is older." : ""}</span>
     ${again && html`<p><button onClick=${again}>Try again</button></p>`}
   </div>`;
-}
-
-function sentence(text) {
-  const trimmed = text.trim();
-  if (!trimmed) return "";
-  const whole = trimmed[0].toUpperCase() + trimmed.slice(1);
-  return /[.!?]$/.test(whole) ? whole : `${whole}.`;
 }
 
 /** `commands`: what to type, each with a button that copies it. */

@@ -76,7 +76,7 @@ function Version({ agent, one, operator, ask, mean }) {
     <p class="caption">${one.sentence}</p>
     <${Loaded} resource=${detail}>${(data) => html`<div class="columns">
       <div><h3>Made of</h3><${Made} data=${data} mean=${mean} /></div>
-      <div><h3>Decisions</h3><${Decisions} items=${[...data.decisions].reverse()} agents=${false} /></div>
+      <div><h3>Decisions</h3><${Decisions} items=${[...data.decisions].reverse()} agents=${false} nothing="Nothing was decided about it yet." /></div>
     </div>`}<//>
   </section>`;
 }

@@ -54,7 +54,7 @@ function columns(operator, show, ask) {
   };
   return [
     { title: "letter", class: "id", cell: (one) => html`<a href="#/dead-letters" onClick=${(event) => open(event, one.id)}>${one.id}</a>` },
-    { title: "failed in", cell: (one) => one.queue ?? NONE },
+    { title: "failed in", class: "wide", cell: (one) => one.queue ?? NONE },
     { title: "reason", class: "wrap", cell: (one) => one.reason },
     { title: "attempts", class: "n wide", cell: (one) => count(one.attempts) },
     { title: "size", class: "n wide", cell: (one) => bytes(one.size) },

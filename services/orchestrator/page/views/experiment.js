@@ -1,5 +1,5 @@
 // One experiment, live: the effect with its anytime-valid band, the evidence, both arms, and what is still missing.
-import { count, eValue, moment, NONE, percent, score, seconds, signed, words } from "../core/format.js";
+import { count, eValue, moment, NONE, percent, score, seconds, sentence, signed, words } from "../core/format.js";
 import { html, useMemo } from "../core/html.js";
 import { useResource } from "../core/resource.js";
 import { apiPath, link } from "../core/router.js";
@@ -54,7 +54,7 @@ function Figures({ experiment }) {
 function Verdict({ experiment }) {
   const { decision, ended } = experiment;
   return html`<${Card} title=${ended ? "How it ended" : "How it stands"}>
-    ${decision && html`<p><b>${VERDICTS[decision.verdict] ?? words(decision.verdict)}</b> ${decision.reason}</p>`}
+    ${decision && html`<p><b>${VERDICTS[decision.verdict] ?? words(decision.verdict)}</b> ${sentence(decision.reason)}</p>`}
     ${ended && html`<p class="muted">${words(experiment.outcome)} ${moment(ended.at)} by ${ended.by}, decision ${ended.decision}${decision?.reason === ended.reason ? "" : `: ${ended.reason}`}</p>`}
     ${!decision && !ended && html`<p class="muted">It has begun ${moment(experiment.began_at)}; nothing has finished yet.</p>`}
   <//>`;

@@ -14,6 +14,7 @@ import { Table } from "../parts/table.js";
 
 const STAGES = { queue: "waits for an agent", generate: "is answered", score_queue: "waits for a score", score: "is scored", total: "from admission to result" };
 const MEAN_OVER = 20;
+const LEAST_POINTS = 5;
 const RATE_POINTS = 150;
 
 export function Overview({ status }) {
@@ -23,9 +24,11 @@ export function Overview({ status }) {
     <${Loaded} resource=${status}>${(data) => html`<div class="stack">
       <${Tiles} figures=${figuresOf(data)} />
       ${data.tasks.known === 0 ? html`<${NoTasks} />` : html`<div class="columns"><${LiveScores} /><${LiveRate} data=${data} /></div>`}
-      <div class="columns">${data.agents.map((agent) => html`<${Agent} key=${agent.agent_id} agent=${agent} scores=${data.scores} />`)}</div>
-      <div class="columns">
-        <${Stages} stages=${data.stages} />
+      <div class="sides">
+        <div class="stack">
+          ${data.agents.map((agent) => html`<${Agent} key=${agent.agent_id} agent=${agent} scores=${data.scores} />`)}
+          <${Stages} stages=${data.stages} />
+        </div>
         <${Card} title="Latest decisions"><${Loaded} resource=${decisions}>${({ items }) => html`<${Decisions} items=${items} />`}<//><//>
       </div>
     </div>`}<//>`;
@@ -53,9 +56,9 @@ function NoTasks() {
 function LiveScores() {
   const recent = useRecent();
   const drawn = useMemo(() => movingMeans(recent.filter((one) => one.score !== null)), [recent]);
-  if (!drawn) return html`<${Card} title="Scores"><${Empty} small>No task has a score yet.<//><//>`;
+  if (!drawn) return html`<${Card} title="Scores"><${Empty} small>Too few tasks have a score yet.<//><//>`;
   const { x, all, candidate, last } = drawn;
-  return html`<${Card} title="Scores" caption="Of the answers users got; the latest ${count(x.length)} tasks, each with the mean of the ${MEAN_OVER} up to it">
+  return html`<${Card} title="Scores" caption="Of the answers users got: the moving mean of ${MEAN_OVER} tasks">
     <${Chart} sentence="Moving mean of the scores of the latest tasks; now ${score(last)}" x=${x}
       lines=${[{ label: "all", values: all, shade: "effect" }, ...(candidate ? [{ label: "candidate's", values: candidate, shade: "fourth" }] : [])]}
       y=${{ format: (value) => value.toFixed(2), range: (low, high) => [Math.max(0, Math.floor((low - 0.03) * 20) / 20), Math.min(1, Math.ceil((high + 0.03) * 20) / 20)] }}
@@ -64,16 +67,16 @@ function LiveScores() {
 }
 
 function movingMeans(scored) {
-  if (scored.length < 2) return null;
+  if (scored.length < LEAST_POINTS) return null;
   const mean = (list) => list.reduce((sum, one) => sum + one.score, 0) / list.length;
-  const all = scored.map((_, i) => mean(scored.slice(Math.max(0, i - MEAN_OVER + 1), i + 1)));
+  const all = scored.map((_, i) => (i + 1 < LEAST_POINTS ? null : mean(scored.slice(Math.max(0, i - MEAN_OVER + 1), i + 1))));
   const tried = [];
   const candidate = scored.map((one) => {
     if (!one.candidate) return null;
     tried.push(one);
-    return mean(tried.slice(-MEAN_OVER));
+    return tried.length < LEAST_POINTS ? null : mean(tried.slice(-MEAN_OVER));
   });
-  return { x: scored.map((one) => one.sequence), all, candidate: tried.length > 1 ? candidate : null, last: all.at(-1) };
+  return { x: scored.map((one) => one.sequence), all, candidate: tried.length > LEAST_POINTS ? candidate : null, last: all.at(-1) };
 }
 
 function LiveRate({ data }) {
@@ -85,7 +88,7 @@ function LiveRate({ data }) {
     <${Chart} sentence="Tasks closed a second; now ${rate(points.at(-1)[1])}" xTime x=${points.map((one) => one[0])}
       lines=${[{ label: "tasks/s", values: points.map((one) => one[1]), shade: "effect" }]}
       y=${{ format: (value) => Number(value.toPrecision(3)).toLocaleString("en"), range: (low, high) => [0, Math.max(1, high * 1.15)] }}
-      xLabel="time" yLabel="tasks/s" xFormat=${(at) => new Date(at * 1000).toLocaleTimeString()} />
+      xLabel="time" yLabel="tasks/s" xFormat=${(at) => new Date(at * 1000).toTimeString().slice(0, 8)} />
   <//>`;
 }
 

@@ -103,8 +103,8 @@ function Samples({ task }) {
   return html`<${Card} title="Samples" caption=${`${count(ordered.length)} in the group; the user got the best`}>
     ${ordered.map((one) => html`<div class="sample ${one.chosen ? "chosen" : ""}" key=${one.index}>
       <div class="mark">${one.score === null ? words(one.status ?? NONE) : score(one.score)}<small>sample ${one.index}${one.chosen ? ", chosen" : ""}</small></div>
-      <div class="say">${one.text || html`<span class="muted">(empty)</span>`}</div>
-      <div class="why">${[one.reason, one.tokens !== null && `${count(one.tokens)} tokens`, one.finish_reason && `ended by ${words(one.finish_reason)}`].filter(Boolean).join(" · ")}</div>
+      <div><div class="say">${one.text || html`<span class="muted">(empty)</span>`}</div>
+      <div class="why">${[one.reason, one.tokens !== null && `${count(one.tokens)} tokens`, one.finish_reason && `ended by ${words(one.finish_reason)}`].filter(Boolean).join(" · ")}</div></div>
     </div>`)}
   <//>`;
 }
