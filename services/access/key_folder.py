@@ -29,6 +29,7 @@ class KeyFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.jwks = folder / JWKS
+        self.revoked = folder / REVOKED
 
     def exists(self) -> bool:
         return (self.folder / SIGNING_KEY).exists()
@@ -66,7 +67,7 @@ class KeyFolder:
 
     def revoke(self, token_id: str, expires_at: int) -> None:
         """Refuse the token from now on; ids of tokens that have expired meanwhile are forgotten."""
-        path = self.folder / REVOKED
+        path = self.revoked
         now = int(time.time())
         known = read_revoked(path.read_bytes()) if path.exists() else {}
         kept = {known_id: until for known_id, until in known.items() if until > now} | {token_id: expires_at}

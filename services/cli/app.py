@@ -8,6 +8,7 @@ import typer
 
 from services.cli.commands import (
     adapters,
+    audit,
     broker,
     dead_letters,
     demo,
@@ -22,6 +23,7 @@ from services.cli.commands import (
     schema,
     status,
     submit,
+    token,
     train,
     up,
     watch,
@@ -67,3 +69,5 @@ app.add_typer(models.models, name="models")
 app.add_typer(adapters.adapters, name="adapters")
 app.add_typer(broker.broker, name="broker")
 app.add_typer(experiment.experiment, name="experiment")
+app.add_typer(token.token, name="token")
+app.add_typer(audit.audit, name="audit")

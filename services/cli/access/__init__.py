@@ -1,0 +1,1 @@
+"""The keys folder, lifetimes, and what the audit says: behind `ratchet token` and `ratchet audit`."""
