@@ -26,7 +26,7 @@ def generate(
     input: Annotated[Prompt, Field(description="The prompt: text, or a list of chat messages with role and content.")],
     n: Annotated[int | None, Field(ge=1, le=64, description="Answers to sample.")] = None,
     temperature: Annotated[float | None, Field(ge=0, le=5, description="0 always takes the likeliest token.")] = None,
-    top_p: Annotated[float | None, Field(gt=0, le=1)] = None,
+    top_p: Annotated[float | None, Field(gt=0, le=1, description="Nucleus sampling; 1 filters nothing.")] = None,
     top_k: Annotated[int | None, Field(ge=0, description="0: all tokens.")] = None,
     max_tokens: Annotated[int | None, Field(ge=1, description="Longest answer, in tokens.")] = None,
     adapter_version: Annotated[

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+VARIABLE = re.compile(r"\{(\w+)\}")
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`POST /v1/adapters/{agent_id}/promote` of a service, as the role matrix and the OpenAPI document write it."""
+    """A route of a service, such as `POST /v1/adapters/{agent_id}/promote`."""
 
     service: str
     method: str
@@ -23,7 +26,12 @@ class Route:
 
     def path(self, values: Mapping[str, str]) -> str:
         """The template with each value in its place, percent-encoded, so that no value leads to another route."""
-        return self.template.format_map({name: quote(value, safe="") for name, value in values.items()})
+        return VARIABLE.sub(lambda found: quote(values[found[1]], safe=""), self.template)
+
+    @property
+    def example(self) -> str:
+        """A path that is this route's, for asking the role matrix."""
+        return VARIABLE.sub("x", self.template)
 
     def __str__(self) -> str:
         return f"{self.method} {self.template}"

@@ -168,7 +168,7 @@ def freeze(agent_id: WhichAgent, reason: Why) -> Call:
 
 @TOOLS.tool("POST /v1/adapters/{agent_id}/unfreeze", AgentView, "Unfreeze an agent", Effect.SETS)
 def unfreeze(agent_id: WhichAgent, reason: Why) -> Call:
-    """Let a frozen agent's adapters change again."""
+    """Let a frozen agent's adapters change again: experiments begin, and what proves better is promoted."""
     return Call(path={"agent_id": agent_id}, body={"reason": reason})
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.mcpserver import MCPServer
-from mcp_types import ListToolsResult
 from starlette.requests import Request
 
 from services.access.matrix import matrix_of
@@ -68,8 +67,8 @@ def role_of_request(context: ServerRequestContext[Any, Any]) -> Role | None:
 
 
 def may_call(role: Role, spec: ToolSpec) -> bool:
-    row = next(row for row in matrix_of(spec.route.service).rows if row.route == str(spec.route))
-    return row.allows(role)
+    row = matrix_of(spec.route.service).find(spec.route.method, spec.route.example)
+    return row is not None and row.allows(role)
 
 
 async def _with_authorization(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
@@ -80,7 +79,7 @@ async def _with_authorization(ctx: ServerRequestContext[Any, Any], call_next: Ca
 
 
 class _Listing:
-    """Leaves out of `tools/list` what the caller may not call."""
+    """Leaves out of `tools/list` (as it goes over the wire) what the caller may not call."""
 
     def __init__(self, specs: list[ToolSpec], role_of: RoleOf) -> None:
         self._specs = {spec.name: spec for spec in specs}
@@ -89,7 +88,7 @@ class _Listing:
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         result = await call_next(ctx)
         role = self._role_of(ctx) if ctx.method == "tools/list" else None
-        if role is None or not isinstance(result, ListToolsResult):
+        if role is None or not isinstance(result, dict):
             return result
-        allowed = [tool for tool in result.tools if may_call(role, self._specs[tool.name])]
-        return result.model_copy(update={"tools": allowed})
+        allowed = [tool for tool in result["tools"] if may_call(role, self._specs[tool["name"]])]
+        return result | {"tools": allowed}
