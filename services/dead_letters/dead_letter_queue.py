@@ -33,6 +33,13 @@ class Held(NamedTuple):
     body: bytes
 
 
+class Stays(NamedTuple):
+    """A letter that was to go back and could not, and why."""
+
+    id: str
+    reason: str
+
+
 class DeadLetterQueue:
     def __init__(self, connection: BlockingConnection, namespace: str) -> None:
         self._connection = connection
@@ -46,26 +53,42 @@ class DeadLetterQueue:
         finally:
             _close(channel)
 
+    def find(self, letter_id: str) -> Held | None:
+        """That letter, for reading; it stays in the queue. Looks at all before it."""
+        channel = self._connection.channel()
+        try:
+            return next((held for held in self._hold(channel, None) if held.letter.id == letter_id), None)
+        finally:
+            _close(channel)
+
+    def depth(self) -> int:
+        """How many there are."""
+        channel = self._connection.channel()
+        try:
+            return self._depth(channel)
+        finally:
+            _close(channel)
+
     def requeue(
         self, wanted: Callable[[DeadLetter], bool], *, one_at_a_time: bool, say: Callable[[str], None]
-    ) -> tuple[int, list[str]]:
-        """Send back every letter that is wanted. Returns how many, and a sentence for each that stayed.
+    ) -> tuple[list[str], list[Stays]]:
+        """Send back every letter that is wanted. Returns the ids of those that went, and those that stayed.
 
         With `one_at_a_time` the next goes only when the last was taken and no consumer is gone since: raises
         DeadLetterError as soon as one is.
         """
         channel = self._connection.channel()
         channel.confirm_delivery()
-        sent, stayed = 0, list[str]()
+        sent, stayed = list[str](), list[Stays]()
         try:
             for held in self._hold(channel, None):
                 if not wanted(held.letter):
                     continue
                 consumers = self._consumers(held.letter) if one_at_a_time else 0
                 if (fault := self._send_back(channel, held)) is not None:
-                    stayed.append(f"{held.letter.id}: {fault}")
+                    stayed.append(Stays(held.letter.id, fault))
                     continue
-                sent += 1
+                sent.append(held.letter.id)
                 if one_at_a_time:
                     self._await_taken(held.letter, consumers)
                     say(f"{held.letter.id} taken from {held.letter.queue}")

@@ -89,9 +89,9 @@ def requeue(
         )
     if letter_id and not sent and not stayed:
         raise CommandError(f"no dead letter {letter_id!r}: ratchet dead-letters list")
-    out.print(f"{sent} sent back")
-    for sentence in stayed:
-        say_error(f"stays: {sentence}")
+    out.print(f"{len(sent)} sent back")
+    for stays in stayed:
+        say_error(f"stays: {stays.id}: {stays.reason}")
     if stayed:
         raise typer.Exit(ExitCode.FAILED)
 

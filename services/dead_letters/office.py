@@ -1,0 +1,62 @@
+"""The dead letters for a service: each call opens a connection, looks or sends back, and closes it. Blocks.
+
+One call at a time: a look holds letters in hand, and another at the same time would not see them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+from services.amqp.short_connection import connected
+from services.dead_letters.dead_letter import DeadLetter
+from services.dead_letters.dead_letter_queue import DeadLetterQueue, Held, Stays
+from services.retry_policy import MAX_ATTEMPTS
+
+
+class DeadLetterOffice:
+    """All raise BusError without a broker, DeadLetterError where the queue is not there."""
+
+    def __init__(self, amqp_url: str, namespace: str) -> None:
+        self._amqp_url = amqp_url
+        self._namespace = namespace
+        self._turn = Lock()
+
+    def oldest(self, limit: int) -> tuple[list[DeadLetter], int]:
+        """So many, and how many there are in all."""
+        with self._queue() as queue:
+            total = queue.depth()
+            return [letter for letter, _ in queue.letters(limit)], total
+
+    def find(self, letter_id: str) -> Held | None:
+        """With its properties and its body; None if there is none of that id."""
+        with self._queue() as queue:
+            return queue.find(letter_id)
+
+    def send_back(self, wanted: Callable[[DeadLetter], bool]) -> tuple[list[str], list[Stays]]:
+        """Ids of those that are back in their queues, confirmed; and those that were wanted and stay."""
+        with self._queue() as queue:
+            return queue.requeue(wanted, one_at_a_time=False, say=lambda _: None)
+
+    @contextmanager
+    def _queue(self) -> Iterator[DeadLetterQueue]:
+        with self._turn, connected(self._amqp_url) as connection:
+            yield DeadLetterQueue(connection, self._namespace)
+
+
+def advice(letter: DeadLetter) -> str:
+    """What to do about it."""
+    if letter.queue is None:
+        return "It does not say which queue it was in, so it can't go back by itself: publish its body again by hand."
+    if letter.by == "broker":
+        return (
+            "The broker moved it here. If its consumer died of it, look at that service's log first; then send it back "
+            "alone: `ratchet dead-letters requeue --one-at-a-time`."
+        )
+    if (letter.attempts or 0) >= MAX_ATTEMPTS:
+        return f"It failed {letter.attempts} times. Mend what the reason names, then send it back."
+    return (
+        "It was refused, and will be refused again as it is: have its sender mend it and send it anew. If the reason "
+        "is about the fleet (an agent, a setting), mend that and send this one back."
+    )
