@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import cache, partial
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -27,6 +28,7 @@ from services.access.guard import Guard, token_check
 from services.access.matrix import matrix_of
 from services.access.refusals import Refusals
 from services.api.limits import AtOnce, Body, Deadline, Pace
+from services.api.openapi import document
 from services.api.operations import operations_router
 from services.api.problem import RETRY_AFTER_S, Problem, problem_of, problem_of_http, problem_of_validation
 from services.errors import RatchetError
@@ -92,6 +94,7 @@ def application(
         Middleware(AuditChanges, audit=audit),
     ]
     app.user_middleware = from_outside_in
+    app.openapi = cache(partial(document, app, matrix))  # type: ignore[method-assign]
     return app
 
 

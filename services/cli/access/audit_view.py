@@ -34,9 +34,7 @@ def newest(folder: Path, count: int, who: str | None) -> list[dict[str, Any]]:
     for one in audits_in(folder):
         kept = (fields for _, fields in read_audit(one) if who in (None, fields.get("who")))
         lines += deque(kept, maxlen=count)
-    return sorted(
-        heapq.nlargest(count, lines, key=lambda fields: str(fields.get("at"))), key=lambda one: str(one["at"])
-    )
+    return sorted(lines, key=lambda fields: str(fields.get("at")))[-count:]
 
 
 def sentence(line: dict[str, Any]) -> str:

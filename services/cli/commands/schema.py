@@ -1,4 +1,4 @@
-"""`ratchet schema`: the contract as JSON Schema and AsyncAPI documents."""
+"""`ratchet schema`: the contract as JSON Schema, AsyncAPI and OpenAPI documents."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ def schema(
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit code 1 if one is not current.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of the documents.")] = Path("schemas"),
 ) -> None:
-    """Write a JSON Schema for each message and an AsyncAPI document of the queues; or check that they are current."""
+    """Write a JSON Schema for each message, an AsyncAPI document of the queues, and an OpenAPI document for each
+    service; or check that they are current.
+    """
+    from services.api.openapi_documents import openapi_documents
     from services.cli.console import say
     from services.cli.exit_codes import CommandError
     from services.schema_documents import documents
 
-    changed = {out / name: text for name, text in documents().items() if _read(out / name) != text}
+    changed = {
+        out / name: text for name, text in (documents() | openapi_documents()).items() if _read(out / name) != text
+    }
     if check and changed:
         raise CommandError(f"not current: {', '.join(map(str, changed))}. Type: ratchet schema")
     for file, text in changed.items():

@@ -1,0 +1,54 @@
+"""The OpenAPI document of a service: FastAPI's, with the problems that routes share and who may call them. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from services.access.matrix import Matrix, Row
+from services.api.problem import OPENAI_PATHS, ProblemDocument, documented
+
+BEARER = {"bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}}
+EVERY_CALL = (401, 403, 429, 503)
+WITH_A_BODY = (400, 408, 413, 422)
+REFERENCES = "#/components/schemas/{model}"
+
+
+def document(app: FastAPI, matrix: Matrix) -> dict[str, Any]:
+    """Made from the application's routes; the same routes give the same document."""
+    made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    components = made.setdefault("components", {})
+    components["securitySchemes"] = BEARER
+    components["schemas"] = _schemas(components.get("schemas", {}))
+    for path, operations in made["paths"].items():
+        for method, operation in operations.items():
+            row = matrix.find(method.upper(), path)
+            if row is not None and row.roles is not None:
+                _describe(operation, row, path)
+    return made
+
+
+def _schemas(found: dict[str, Any]) -> dict[str, Any]:
+    problem = ProblemDocument.model_json_schema(ref_template=REFERENCES)
+    own = problem.pop("$defs") | {ProblemDocument.__name__: problem}
+    rest = {name: schema for name, schema in found.items() if name not in ("HTTPValidationError", "ValidationError")}
+    return dict(sorted((rest | own).items()))
+
+
+def _describe(operation: dict[str, Any], row: Row, path: str) -> None:
+    statuses = {*EVERY_CALL, *(WITH_A_BODY if "requestBody" in operation else ())}
+    if operation.get("parameters"):
+        statuses.add(422)
+    if "{" in path:
+        statuses.add(404)
+    responses = operation["responses"]
+    responses.pop("422", None)
+    if path.startswith(OPENAI_PATHS):
+        statuses = (statuses - {422}) | ({400} if 422 in statuses else set())
+    for status in statuses:
+        responses.setdefault(str(status), documented(status))
+    operation["responses"] = dict(sorted(responses.items()))
+    operation["security"] = [{"bearer": []}]
+    operation["x-roles"] = sorted(row.roles or ())
