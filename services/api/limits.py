@@ -32,7 +32,10 @@ _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 class AtOnce:
-    """Before the guard: so many requests at a time. A stream counts until its answer begins; /healthz never does."""
+    """Before the guard: so many requests at a time. A stream counts until its answer begins; /healthz never does.
+
+    What comes in at /mcp is counted by the calls of /v1 that it makes, so that none waits for a place it holds itself.
+    """
 
     def __init__(self, app: ASGIApp, most: int) -> None:
         self._app = app
@@ -40,7 +43,7 @@ class AtOnce:
         self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].startswith(("/v1/", "/mcp")):
+        if scope["type"] != "http" or not scope["path"].startswith("/v1/"):
             await self._app(scope, receive, send)
             return
         if self._running >= self._most:

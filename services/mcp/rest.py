@@ -109,6 +109,8 @@ async def _request(client: httpx.AsyncClient, route: Route, path: str, call: Cal
         raise CallFailed(
             f"the {route.service} did not answer within {limit_s:.0f} s; it may still do what was asked"
         ) from None
+    except RatchetError as error:  # of the client's own: its token can't be read
+        raise CallFailed(str(error)) from None
     except httpx.HTTPError as error:
         raise CallFailed(f"the {route.service} can't be reached ({error}): is it running?  ratchet status") from None
     if answer.is_error:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from schemas.api.page import Page
-from schemas.api.runs import RunDetail, RunView
+from schemas.api.runs import RunDetail, RunState, RunView
 from schemas.message import AdapterVersion, AgentId, Identifier
 from services.mcp.call import Call, Follow
 from services.mcp.tool_table import Effect, ToolTable
@@ -65,8 +65,10 @@ def get_run(run_id: Annotated[Identifier, Field(description="From start_training
 
 @TOOLS.tool("GET /v1/runs", Page[RunView], "List training runs", Effect.READS)
 def list_runs(
+    agent_id: Annotated[AgentId | None, Field(description="Only this agent's.")] = None,
+    state: Annotated[RunState | None, Field(description="Only in this state.")] = None,
     cursor: Annotated[str | None, Field(description="`next` of the page before, for the page after it.")] = None,
     limit: Annotated[int, Field(ge=1, le=100, description="Items on a page.")] = 20,
 ) -> Call:
     """Training runs, the newest first, with their state and what came of them."""
-    return Call(query={"cursor": cursor, "limit": limit})
+    return Call(query={"agent_id": agent_id, "state": state, "cursor": cursor, "limit": limit})

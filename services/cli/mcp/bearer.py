@@ -37,7 +37,7 @@ class Token:
         try:
             claims = jwt.decode(self.read() or "", options={"verify_signature": False})
             return Role(claims["role"])
-        except (jwt.InvalidTokenError, KeyError, ValueError):
+        except (CommandError, jwt.InvalidTokenError, KeyError, ValueError):
             return None
 
 

@@ -37,6 +37,7 @@ def test_without_a_token_nothing_is_shown() -> None:
 def test_a_token_file_that_is_gone_is_said(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=r"token file .*gone can't be read: No such file"):
         shown(Token(file=tmp_path / "gone"))
+    assert Token(file=tmp_path / "gone").role() is None
 
 
 def test_the_role_is_read_from_the_token_for_showing_only() -> None:
