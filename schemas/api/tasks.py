@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from schemas.feedback import LoggedFeedback
 from schemas.message import Identifier, Metadata, Record, Score, Seconds, Timestamp
 from schemas.response import FinishReason
 from schemas.result import Result
@@ -99,3 +100,4 @@ class TaskHistory(Record):
     scoring_agent_id: str | None
     scorer: ScorerIdentity | None
     result: Result | None
+    feedback: list[LoggedFeedback] = Field([], description="What applications said of its answers, in that order.")

@@ -27,6 +27,9 @@ from services.orchestrator.admission import AdmissionPolicy
 from services.orchestrator.anchors import Anchors
 from services.orchestrator.announcer import Announcer
 from services.orchestrator.answers import Answers
+from services.orchestrator.api.chat import chat_router
+from services.orchestrator.api.chat_desk import ChatDesk
+from services.orchestrator.api.feedback import feedback_router
 from services.orchestrator.api.page import page_router
 from services.orchestrator.api.tasks import tasks_router
 from services.orchestrator.arms import Arms
@@ -93,6 +96,9 @@ class Orchestrator:
         self._completion = Completion(bus, self._ledger)
         self._feedback_log = FeedbackLog(settings.logs_dir, segment_bytes=settings.segment_bytes)
         self._feedback = FeedbackDesk(self._ledger, self._feedback_log, now)
+        self._chat_desk = ChatDesk(
+            self._task_desk, self._ledger, settings.logs_dir, arms, group_size=settings.samples, clock=now
+        )
         self._store = RegistryStore(settings.adapters_dir)
         self._replicas = {agent: Replicas() for agent in settings.agents}
         self._promoters = {agent: self._promoter(one) for agent, one in arms.items()}
@@ -159,7 +165,12 @@ class Orchestrator:
         )
 
     def routers(self) -> Sequence[APIRouter]:
-        return [page_router(), tasks_router(self._task_desk, self._ledger, self._settings.logs_dir)]
+        return [
+            page_router(),
+            tasks_router(self._task_desk, self._ledger, self._settings.logs_dir, self._feedback.of_task),
+            chat_router(self._chat_desk),
+            feedback_router(self._feedback),
+        ]
 
     async def start(self) -> None:
         """Wait for the lock, then repair, catch up, and take up the experiments that were running."""

@@ -1,0 +1,34 @@
+"""Feedback over the API: a score or a thumb."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from schemas.message import Identifier, Metadata, Record, Score
+
+
+class GivenFeedback(Record):
+    """Either `score` or `thumbs`: what the application thinks of an answer it got."""
+
+    task_id: Identifier
+    score: Score | None = Field(None, description="0 is useless, 1 is as good as can be.")
+    thumbs: Literal["up", "down"] | None = Field(None, description="Up is a score of 1, down of 0.")
+    sample: int | None = Field(None, ge=0, lt=64, description="Index in the group; the answer the user got if absent.")
+    reason: str | None = Field(None, max_length=2000)
+    feedback_id: Identifier | None = Field(
+        None, description="The idempotency key; the header Idempotency-Key if absent, else made up."
+    )
+    metadata: Metadata = Metadata()
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.score is None) == (self.thumbs is None):
+            raise ValueError("give either score or thumbs")
+        return self
+
+    @property
+    def value(self) -> float:
+        """The score."""
+        return self.score if self.score is not None else float(self.thumbs == "up")
