@@ -6,9 +6,10 @@ Everything else (handshake, channels, declarations, heartbeats) is pika's. Names
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from services.amqp.table import UNREADABLE, read_table, short_string, write_table
@@ -91,23 +92,28 @@ def _readable_headers(raw: bytes, offset: int) -> dict[str, Any] | None:
         return None
 
 
+def _octet(value: int) -> bytes:
+    return bytes((value,))
+
+
+_WRITERS: dict[str, Callable[[Any], bytes]] = dict.fromkeys(_TEXTS, short_string) | {
+    "headers": write_table,
+    "timestamp": TAG.pack,
+    "delivery_mode": _octet,
+    "priority": _octet,
+}
+_FLAG_AND_WRITER = [(flag, _WRITERS[name]) for flag, name in _BY_FLAG]
+_values = attrgetter(*(name for _, name in _BY_FLAG))
+
+
 def write_properties(properties: Properties) -> bytes:
     """Raises ValueError for what AMQP can't carry."""
     flags = 0
     pieces = [b""]
-    for flag, name in _BY_FLAG:
-        value = getattr(properties, name)
-        if value is None:
-            continue
-        flags |= flag
-        if name in _TEXTS:
-            pieces.append(short_string(value))
-        elif name == "headers":
-            pieces.append(write_table(value))
-        elif name == "timestamp":
-            pieces.append(TAG.pack(value))
-        else:
-            pieces.append(bytes((value,)))
+    for value, (flag, write) in zip(_values(properties), _FLAG_AND_WRITER, strict=True):
+        if value is not None:
+            flags |= flag
+            pieces.append(write(value))
     pieces[0] = _U16.pack(flags)
     return b"".join(pieces)
 

@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-_U8, _U32 = struct.Struct(">B"), struct.Struct(">I")
+_U32 = struct.Struct(">I")
+_OCTETS = [bytes((octet,)) for octet in range(256)]
 _LONG_STRING, _LONG, _INT = struct.Struct(">cI"), struct.Struct(">cq"), struct.Struct(">ci")
 _DOUBLE, _DECIMAL, _TIME = struct.Struct(">cd"), struct.Struct(">cBi"), struct.Struct(">cQ")
 
@@ -104,7 +105,7 @@ def short_string(text: str) -> bytes:
     encoded = text.encode("utf-8", "replace")
     if len(encoded) > 255:
         raise ValueError(f"{text[:40]!r}… is longer than the 255 bytes AMQP allows here")
-    return _U8.pack(len(encoded)) + encoded
+    return _OCTETS[len(encoded)] + encoded
 
 
 def write_table(table: Mapping[str, Any]) -> bytes:
