@@ -1,24 +1,16 @@
-"""What changed between two adapters: their cards, and the update each adds to every module of the base model.
-
-A LoRA's A and B alone say little, for many pairs give the same product; so norms are of the update dW = scaling·B·A.
-Norms and inner products come from r × r matrices (‖BA‖² = Σ (BᵀB)∘(AAᵀ)): dW itself is never formed.
-"""
+"""What changed between two adapters: their cards, and the update each adds to every module of the base model."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from schemas.adapter_card import AdapterCard
-from services.adapters.check import LORA_WEIGHT
-from services.adapters.lora_config import read_lora_config
 from services.adapters.manifest import read_card
-from services.adapters.safetensors_file import SafetensorsFile
+
+WITHOUT_NORMS = "how much each module's update changed is not shown: that needs numpy (pip install 'ratchet[diff]')"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,52 +36,25 @@ class ModuleChange:
 
 @dataclass(frozen=True, slots=True)
 class AdapterDiff:
+    """`note` says why no module is shown, where that is so."""
+
     fields: tuple[FieldChange, ...]
     modules: tuple[ModuleChange, ...]
+    note: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
-class _Update:
-    """`a`: [r, in]; `b`: [out, r], times the scaling."""
-
-    a: NDArray[np.float64]
-    b: NDArray[np.float64]
-
-
 def diff_adapters(before: Path | None, after: Path | None) -> AdapterDiff:
     """None is the base model: no card, and no update anywhere. Raises AdapterError for a folder that can't be read."""
     cards = [_flat(read_card(folder)) if folder else {} for folder in (before, after)]
-    updates = [_updates(folder) if folder else {} for folder in (before, after)]
-    modules = dict.fromkeys([*updates[0], *updates[1]])
-    return AdapterDiff(
-        tuple(_field_changes(*cards)),
-        tuple(module_change(path, updates[0].get(path), updates[1].get(path)) for path in modules),
-    )
+    fields = tuple(_field_changes(*cards))
+    if find_spec("numpy") is None:
+        return AdapterDiff(fields, (), WITHOUT_NORMS)
+    from services.adapters.update_norms import module_changes
 
-
-def module_change(module: str, before: _Update | None, after: _Update | None) -> ModuleChange:
-    norms = [math.sqrt(max(0.0, _inner(update, update))) if update else 0.0 for update in (before, after)]
-    inner = _inner(before, after) if before and after else 0.0
-    change = math.sqrt(max(0.0, norms[0] ** 2 + norms[1] ** 2 - 2 * inner))
-    cosine = inner / (norms[0] * norms[1]) if norms[0] and norms[1] else None
-    return ModuleChange(module, norms[0], norms[1], change, cosine)
-
-
-def _inner(one: _Update, two: _Update) -> float:
-    """The sum over all entries of (B₁A₁)∘(B₂A₂)."""
-    return float(((one.b.T @ two.b) * (one.a @ two.a.T)).sum())
-
-
-def _updates(folder: Path) -> dict[str, _Update]:
-    config = read_lora_config(folder)
-    weights = SafetensorsFile(folder / "adapter_model.safetensors")
-    found = (LORA_WEIGHT.fullmatch(name) for name in sorted(weights.tensors))
-    sides = {(match["path"], match["side"]): weights.array(match[0]) for match in found if match}
-    paths = [path for path, side in sides if side == "A" and (path, "B") in sides]
-    return {path: _Update(sides[path, "A"], sides[path, "B"] * config.scaling(path)) for path in paths}
+    return AdapterDiff(fields, module_changes(before, after))
 
 
 def _flat(card: AdapterCard) -> dict[tuple[str, str], Any]:

@@ -1,34 +1,30 @@
-"""Read a safetensors file with numpy alone: its header, checked against the file, and its tensors.
+"""Read a safetensors file: its header, checked against the file, and the bytes of its tensors.
 
 Format: 8 bytes little-endian header length, a JSON header (name -> dtype, shape, data_offsets), then the data without
-gaps (https://github.com/huggingface/safetensors, README). Written for files nobody vouches for: no torch, no pickle.
+gaps (https://github.com/huggingface/safetensors, README). Written for files nobody vouches for: no torch, no pickle;
+and for images that stay small: no numpy.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import sys
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from services.errors import AdapterError
 
 MAX_HEADER_BYTES = 100_000_000
-CHUNK = 4_000_000
-"""Numbers looked at in one go, so that memory stays bounded."""
+CHUNK_BYTES = 256 * 1024
+"""Looked at in one go: memory stays bounded, and other threads of the process have their turns."""
 
-EXPONENT_BITS = {
-    "F64": ("<u8", 0x7FF0_0000_0000_0000),
-    "F32": ("<u4", 0x7F80_0000),
-    "F16": ("<u2", 0x7C00),
-    "BF16": ("<u2", 0x7F80),
-}
-"""How each number format is read as integers, and its exponent: all ones means infinite or not a number."""
+BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+EXPONENTS = {"F16": 0x7C00, "BF16": 0x7F80}
+"""Of the 16-bit formats: all ones means infinite or not a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +49,37 @@ class SafetensorsFile:
 
     def is_finite(self, name: str) -> bool:
         """False if any number of the tensor is infinite or not a number."""
-        kind, exponent = EXPONENT_BITS[self.tensors[name].dtype]
-        return not any(((chunk & exponent) == exponent).any() for chunk in self._chunks(name, kind))
+        dtype = self.tensors[name].dtype
+        return all(_all_finite(dtype, chunk) for chunk in self._chunks(name))
 
-    def array(self, name: str) -> NDArray[np.float64]:
-        """The tensor in float64, whatever it is stored as."""
-        tensor = self.tensors[name]
-        if tensor.dtype == "BF16":
-            upper_half = np.concatenate([*self._chunks(name, "<u2"), np.empty(0, "<u2")]).astype("<u4") << 16
-            return upper_half.view("<f4").astype(np.float64).reshape(tensor.shape)
-        kind = EXPONENT_BITS[tensor.dtype][0].replace("u", "f")
-        return np.concatenate([*self._chunks(name, kind), np.empty(0, kind)]).astype(np.float64).reshape(tensor.shape)
+    def read(self, name: str) -> bytes:
+        """The numbers of the tensor, little-endian, row by row."""
+        return b"".join(self._chunks(name))
 
-    def _chunks(self, name: str, kind: str) -> Iterator[NDArray[Any]]:
+    def _chunks(self, name: str) -> Iterator[bytes]:
         tensor = self.tensors[name]
-        remaining = (tensor.end - tensor.start) // np.dtype(kind).itemsize
+        remaining = tensor.end - tensor.start
         with self.path.open("rb") as file:
             file.seek(tensor.start)
             while remaining > 0:
-                chunk = np.fromfile(file, kind, min(CHUNK, remaining))
-                if not chunk.size:
+                chunk = file.read(min(CHUNK_BYTES, remaining))
+                if len(chunk) < min(CHUNK_BYTES, remaining):
                     raise AdapterError(f"{self.path} ended within {name}: somebody writes it; it must never change")
-                remaining -= chunk.size
+                remaining -= len(chunk)
                 yield chunk
+
+
+def _all_finite(dtype: str, numbers: bytes) -> bool:
+    if (exponent := EXPONENTS.get(dtype)) is not None:
+        return not any(value & exponent == exponent for value in set(_native("H", numbers)))
+    return all(map(math.isfinite, _native("d" if dtype == "F64" else "f", numbers)))
+
+
+def _native(code: str, numbers: bytes) -> array[Any]:
+    values = array(code, numbers)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
@@ -99,10 +103,10 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 def _tensor(name: str, fields: dict[str, Any], data: int) -> Tensor:
     dtype, shape, (start, end) = fields["dtype"], tuple(fields["shape"]), fields["data_offsets"]
-    if dtype not in EXPONENT_BITS:
-        raise ValueError(f"{name} is {dtype}; it must be one of {', '.join(EXPONENT_BITS)}")
+    if dtype not in BYTES:
+        raise ValueError(f"{name} is {dtype}; it must be one of {', '.join(BYTES)}")
     if not all(isinstance(n, int) and n >= 0 for n in (*shape, start, end)):
         raise ValueError(f"{name} has the shape {shape} and the offsets {start}, {end}")
-    if math.prod(shape) * np.dtype(EXPONENT_BITS[dtype][0]).itemsize != end - start:
+    if math.prod(shape) * BYTES[dtype] != end - start:
         raise ValueError(f"{name} of shape {shape} takes {end - start:,} bytes")
     return Tensor(dtype, shape, data + start, data + end)

@@ -65,11 +65,13 @@ def render_entry(agent: AgentAdapters, entry: AdapterEntry, card: AdapterCard | 
 
 
 def render_diff(diff: AdapterDiff, before: str, after: str) -> RenderableType:
-    if not diff.fields and not diff.modules:
+    if not diff.fields and not diff.modules and not diff.note:
         return Text(f"{before} and {after} do not differ.")
     fields = _table("", "field", before, after)
     for change in diff.fields:
         fields.add_row(change.section, change.field, _shown(change.before), _shown(change.after))
+    if diff.note:
+        return Group(fields, Text(), Text(diff.note, "dim"))
     modules = _table("module", f"‖dW‖ {before}", f"‖dW‖ {after}", "‖change‖", "cosine", numbers_from=1)
     for module in diff.modules:
         modules.add_row(*_module_row(module))

@@ -1,14 +1,13 @@
 """A deliberately bad adapter, put past the gate by an operator, to show that live traffic finds it.
 
-It is the primary's own adapter with what it learned turned around: every LoRA B matrix times −1. numpy alone.
+It is the primary's own adapter with what it learned turned around: every LoRA B matrix times −1.
 """
 
 from __future__ import annotations
 
+from array import array
 from datetime import UTC, datetime
 from pathlib import Path
-
-import numpy as np
 
 from schemas.adapter_card import AdapterCard
 from schemas.decision import DecisionDraft, Move, Validate
@@ -56,8 +55,8 @@ def turned_around(weights: Path, factor: float) -> bytes:
             continue
         if tensor.dtype != "F32":
             raise AdapterError(f"{weights}: {name} is {tensor.dtype}; the demo's adapters are in F32")
-        values = np.frombuffer(content, "<f4", count=(tensor.end - tensor.start) // 4, offset=tensor.start)
-        values *= np.float32(factor)
+        values = array("f", content[tensor.start : tensor.end])
+        content[tensor.start : tensor.end] = array("f", (value * factor for value in values)).tobytes()
     return bytes(content)
 
 
