@@ -47,10 +47,15 @@ ROLES = {
 }
 
 
+@pytest.fixture
+def settings(tmp_path: Path) -> FleetSettings:
+    return FleetSettings(logs_dir=tmp_path / "logs")
+
+
 @MODES
-async def test_a_client_of_either_protocol_gets_a_typed_answer(mode: str) -> None:
+async def test_a_client_of_either_protocol_gets_a_typed_answer(mode: str, settings: FleetSettings) -> None:
     toy = Toy()
-    async with served("orchestrator", toy.orchestrator()) as url, client_of(url, mode=mode) as client:
+    async with served("orchestrator", toy.orchestrator(), settings) as url, client_of(url, mode=mode) as client:
         answer = await client.call_tool("submit_task", {"input": '{"say": "x"}', "reference": "[1]"})
 
     assert answer.structured_content is not None
@@ -60,9 +65,9 @@ async def test_a_client_of_either_protocol_gets_a_typed_answer(mode: str) -> Non
     assert toy.calls == [("submit", "local", sent)]
 
 
-async def test_a_list_that_came_as_json_in_a_string_is_understood() -> None:
+async def test_a_list_that_came_as_json_in_a_string_is_understood(settings: FleetSettings) -> None:
     toy = Toy()
-    async with served("orchestrator", toy.orchestrator()) as url, client_of(url) as client:
+    async with served("orchestrator", toy.orchestrator(), settings) as url, client_of(url) as client:
         answer = await client.call_tool("requeue_dead_letters", {"ids": '["a"]'})
 
     assert answer.is_error  # the toy has no such route: the arguments were taken, the call was made
@@ -86,23 +91,23 @@ async def test_a_list_that_came_as_json_in_a_string_is_understood() -> None:
     ],
 )
 async def test_what_goes_wrong_is_a_sentence_the_model_can_read(
-    mode: str, tool: str, arguments: dict[str, Any], sentence: str
+    mode: str, tool: str, arguments: dict[str, Any], sentence: str, settings: FleetSettings
 ) -> None:
-    async with served("orchestrator", Toy().orchestrator()) as url, client_of(url, mode=mode) as client:
+    async with served("orchestrator", Toy().orchestrator(), settings) as url, client_of(url, mode=mode) as client:
         answer = await client.call_tool(tool, arguments)
 
     assert answer.is_error
     assert sentence in answer.content[0].text  # type: ignore[union-attr]
 
 
-async def test_waiting_is_told_and_bounded() -> None:
+async def test_waiting_is_told_and_bounded(settings: FleetSettings) -> None:
     toy = Toy(holds_s=60)
     told: list[tuple[float, float | None, str | None]] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
         told.append((progress, total, message))
 
-    async with served("orchestrator", toy.orchestrator()) as url, client_of(url) as client:
+    async with served("orchestrator", toy.orchestrator(), settings) as url, client_of(url) as client:
         answer = await client.call_tool("submit_task", {"input": "x", "wait_s": 2.5}, progress_callback=note)
 
     assert answer.structured_content == {"task_id": "t-1", "state": "open", "location": "/v1/tasks/t-1"}
@@ -111,9 +116,9 @@ async def test_waiting_is_told_and_bounded() -> None:
     assert told[0][2] == "waiting for the result of the task: 1 s of at most 2 s"
 
 
-async def test_a_cancelled_call_is_broken_off_in_the_service() -> None:
+async def test_a_cancelled_call_is_broken_off_in_the_service(settings: FleetSettings) -> None:
     toy = Toy(holds_s=60)
-    async with served("orchestrator", toy.orchestrator()) as url, client_of(url) as client:
+    async with served("orchestrator", toy.orchestrator(), settings) as url, client_of(url) as client:
         calling = asyncio.create_task(client.call_tool("submit_task", {"input": "x", "wait_s": 50}))
         await toy.called.wait()
         calling.cancel()
@@ -123,9 +128,9 @@ async def test_a_cancelled_call_is_broken_off_in_the_service() -> None:
     assert not still.is_error
 
 
-async def test_an_older_client_that_leaves_breaks_its_call_off() -> None:
+async def test_an_older_client_that_leaves_breaks_its_call_off(settings: FleetSettings) -> None:
     toy = Toy(holds_s=60)
-    async with served("orchestrator", toy.orchestrator()) as url:
+    async with served("orchestrator", toy.orchestrator(), settings) as url:
         async with client_of(url, mode="legacy") as client:
             calling = asyncio.create_task(client.call_tool("submit_task", {"input": "x", "wait_s": 50}))
             await toy.called.wait()
@@ -133,14 +138,14 @@ async def test_an_older_client_that_leaves_breaks_its_call_off() -> None:
         await asyncio.wait_for(toy.broken_off.wait(), 5)
 
 
-async def test_a_training_is_followed_to_its_end() -> None:
+async def test_a_training_is_followed_to_its_end(settings: FleetSettings) -> None:
     toy = Toy(states=["queued", "running", "trained"])
     told: list[str | None] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
         told.append(message)
 
-    async with served("trainer", toy.trainer()) as url, client_of(url) as client:
+    async with served("trainer", toy.trainer(), settings) as url, client_of(url) as client:
         at_once = await client.call_tool("start_training", {"agent_id": "small"})
         ended = await client.call_tool("start_training", {"agent_id": "small", "wait_s": 30}, progress_callback=note)
 
@@ -149,8 +154,11 @@ async def test_a_training_is_followed_to_its_end() -> None:
     assert told == ["training: queued", "training: running", "training: trained"]
 
 
-async def test_a_big_answer_is_cut_to_a_size_that_can_be_read_and_says_where() -> None:
-    async with served("orchestrator", Toy(answer_length=300_000).orchestrator()) as url, client_of(url) as client:
+async def test_a_big_answer_is_cut_to_a_size_that_can_be_read_and_says_where(settings: FleetSettings) -> None:
+    async with (
+        served("orchestrator", Toy(answer_length=300_000).orchestrator(), settings) as url,
+        client_of(url) as client,
+    ):
         answer = await client.call_tool("get_task", {"task_id": "t 1/2"})
 
     whole, note = (content.text for content in answer.content)  # type: ignore[union-attr]
@@ -195,17 +203,17 @@ async def test_without_a_token_there_is_nothing_to_see(tmp_path: Path) -> None:
     assert "www-authenticate" in refused.headers
 
 
-async def test_pages_of_other_sites_and_other_names_of_this_machine_are_refused() -> None:
-    async with served("orchestrator", Toy().orchestrator()) as url, httpx.AsyncClient() as http:
+async def test_pages_of_other_sites_and_other_names_of_this_machine_are_refused(settings: FleetSettings) -> None:
+    async with served("orchestrator", Toy().orchestrator(), settings) as url, httpx.AsyncClient() as http:
         page = await http.post(f"{url}/mcp", json=INITIALIZE, headers=ACCEPTS | {"Origin": "https://evil.example"})
         rebound = await http.post(f"{url}/mcp", json=INITIALIZE, headers=ACCEPTS | {"Host": "evil.example"})
 
     assert (page.status_code, rebound.status_code) == (403, 403)
 
 
-async def test_there_are_no_sessions_to_open_or_end_and_no_giant_messages() -> None:
-    settings = FleetSettings(max_message_bytes=1024)
-    async with served("orchestrator", Toy().orchestrator(), settings) as url, httpx.AsyncClient() as http:
+async def test_there_are_no_sessions_to_open_or_end_and_no_giant_messages(settings: FleetSettings) -> None:
+    small = settings.model_copy(update={"max_message_bytes": 1024})
+    async with served("orchestrator", Toy().orchestrator(), small) as url, httpx.AsyncClient() as http:
         assert (await http.get(f"{url}/mcp")).status_code == 405
         assert (await http.delete(f"{url}/mcp")).status_code == 405
         assert (await http.post(f"{url}/mcp", content=b"x" * 5000, headers=ACCEPTS)).status_code == 413
@@ -215,9 +223,9 @@ async def test_there_are_no_sessions_to_open_or_end_and_no_giant_messages() -> N
     assert "mcp-session-id" not in initialized.headers
 
 
-async def test_a_service_at_start_says_so() -> None:
+async def test_a_service_at_start_says_so(settings: FleetSettings) -> None:
     toy = Toy()
-    standby = served("orchestrator", toy.orchestrator(), FleetSettings(), phase="standby: another one leads")
+    standby = served("orchestrator", toy.orchestrator(), settings, phase="standby: another one leads")
     async with standby as url, client_of(url) as client:
         answer = await client.call_tool("list_adapters")
 
@@ -225,8 +233,8 @@ async def test_a_service_at_start_says_so() -> None:
     assert "503 from GET /v1/adapters: standby: another one leads" in answer.content[0].text  # type: ignore[union-attr]
 
 
-async def test_resources_are_read_through_the_api() -> None:
-    async with served("orchestrator", Toy().orchestrator()) as url, client_of(url) as client:
+async def test_resources_are_read_through_the_api(settings: FleetSettings) -> None:
+    async with served("orchestrator", Toy().orchestrator(), settings) as url, client_of(url) as client:
         listed = {resource.uri for resource in (await client.list_resources()).resources}
         templates = {template.uri_template for template in (await client.list_resource_templates()).resource_templates}
         tail = await client.read_resource("ratchet://log/tail")
@@ -252,9 +260,9 @@ async def test_resources_need_the_role_too(tmp_path: Path) -> None:
             await client.read_resource("ratchet://log/tail")
 
 
-async def test_prompts_name_tools_that_exist() -> None:
+async def test_prompts_name_tools_that_exist(settings: FleetSettings) -> None:
     names = {spec.name for spec in TOOLS}
-    async with served("orchestrator", Toy().orchestrator()) as url, client_of(url) as client:
+    async with served("orchestrator", Toy().orchestrator(), settings) as url, client_of(url) as client:
         prompts = {prompt.name: prompt for prompt in (await client.list_prompts()).prompts}
         asked = await client.get_prompt("why_rolled_back", {"agent_id": "small", "version": "v1.0.2"})
 

@@ -101,10 +101,10 @@ class Toy:
 
 @asynccontextmanager
 async def served(
-    service: str, router: APIRouter, settings: FleetSettings | None = None, phase: str | None = None
+    service: str, router: APIRouter, settings: FleetSettings, phase: str | None = None
 ) -> AsyncIterator[str]:
     """The service's base URL, while it is served."""
-    app = application(service, [router], settings or FleetSettings(), lambda: None, lambda: phase)
+    app = application(service, [router], settings, lambda: None, lambda: phase)
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, http="h11", log_config=None, timeout_graceful_shutdown=1))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -129,7 +129,7 @@ def with_keys(folder: Path) -> tuple[FleetSettings, dict[Role, str]]:
     """Settings of a fleet that asks for tokens, and a token for each role."""
     keys = KeyFolder(folder)
     keys.make()
-    settings = FleetSettings(api_public_keys=keys.jwks)
+    settings = FleetSettings(api_public_keys=keys.jwks, logs_dir=folder / "logs")
     key = keys.signing_key()
     names = {"issuer": settings.api_issuer, "audience": settings.api_audience}
     return settings, {role: issue(key, f"{role}-ann", role, 60, **names)[0] for role in Role}
