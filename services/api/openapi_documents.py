@@ -25,6 +25,10 @@ ROUTERS = {
         "services.orchestrator.api.chat:chat_router",
         "services.orchestrator.api.feedback:feedback_router",
         "services.orchestrator.api.page:page_router",
+        "services.orchestrator.api.adapters:adapters_router",
+        "services.orchestrator.api.experiments:experiments_router",
+        "services.orchestrator.api.queues:queues_router",
+        "services.orchestrator.api.dead_letters:dead_letters_router",
     ),
 }
 

@@ -1,13 +1,12 @@
 """The dead letters for a service: each call opens a connection, looks or sends back, and closes it. Blocks.
 
-One call at a time: a look holds letters in hand, and another at the same time would not see them.
+Call it one at a time: a look holds letters in hand, and another at the same time would not see them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Lock
 
 from services.amqp.short_connection import connected
 from services.dead_letters.dead_letter import DeadLetter
@@ -21,7 +20,6 @@ class DeadLetterOffice:
     def __init__(self, amqp_url: str, namespace: str) -> None:
         self._amqp_url = amqp_url
         self._namespace = namespace
-        self._turn = Lock()
 
     def oldest(self, limit: int) -> tuple[list[DeadLetter], int]:
         """So many, and how many there are in all."""
@@ -41,7 +39,7 @@ class DeadLetterOffice:
 
     @contextmanager
     def _queue(self) -> Iterator[DeadLetterQueue]:
-        with self._turn, connected(self._amqp_url) as connection:
+        with connected(self._amqp_url) as connection:
             yield DeadLetterQueue(connection, self._namespace)
 
 

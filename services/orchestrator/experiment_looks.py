@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from services.api.threads import Threads
 from services.experiments.book import ExperimentRecord
 from services.experiments.experiment import Still
 from services.experiments.look import ExperimentLook, looked_at
@@ -31,9 +32,12 @@ class _Kept:
 
 
 class ExperimentLooks:
-    def __init__(self, arms: Mapping[str, Arms], logs_dir: Path, seconds: Callable[[], float]) -> None:
+    def __init__(
+        self, arms: Mapping[str, Arms], logs_dir: Path, threads: Threads, seconds: Callable[[], float]
+    ) -> None:
         self._arms = arms
         self._logs_dir = logs_dir
+        self._threads = threads
         self._seconds = seconds
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._turn = asyncio.Lock()
@@ -57,8 +61,8 @@ class ExperimentLooks:
         began = self._seconds()
         still = self._still(record) if record.ended is None else None
         if still is None:
-            return _Kept(await asyncio.to_thread(looked_at, record, self._logs_dir), None, began)
-        look = await asyncio.to_thread(_drawn, record, still)
+            return _Kept(await self._threads.run(looked_at, record, self._logs_dir), None, began)
+        look = await self._threads.run(_drawn, record, still)
         spent = self._seconds() - began
         return _Kept(look, still.evidence.units, self._seconds() + max(LEAST_S, SPARING * spent))
 

@@ -20,6 +20,7 @@ from schemas.interaction import Interaction
 from schemas.work import Arm, Work
 from services.adapters.registry import RegistryStore
 from services.adapters.retention import remove_leftovers
+from services.api.threads import Threads
 from services.bus import Bus, Delivery, opened
 from services.errors import Reject
 from services.orchestrator import metrics
@@ -30,6 +31,7 @@ from services.orchestrator.answers import Answers
 from services.orchestrator.api.chat import chat_router
 from services.orchestrator.api.chat_desk import ChatDesk
 from services.orchestrator.api.feedback import feedback_router
+from services.orchestrator.api.orchestrator_api import OrchestratorApi
 from services.orchestrator.api.page import page_router
 from services.orchestrator.api.tasks import tasks_router
 from services.orchestrator.arms import Arms
@@ -100,6 +102,8 @@ class Orchestrator:
             self._task_desk, self._ledger, settings.logs_dir, arms, group_size=settings.samples, clock=now
         )
         self._store = RegistryStore(settings.adapters_dir)
+        self._threads = Threads(self.name)
+        self._api = OrchestratorApi(settings, bus, self._store, arms, self._threads, now)
         self._replicas = {agent: Replicas() for agent in settings.agents}
         self._promoters = {agent: self._promoter(one) for agent, one in arms.items()}
         self._anchors = {agent: self._anchors_of(promoter) for agent, promoter in self._promoters.items()}
@@ -167,9 +171,10 @@ class Orchestrator:
     def routers(self) -> Sequence[APIRouter]:
         return [
             page_router(),
-            tasks_router(self._task_desk, self._ledger, self._settings.logs_dir, self._feedback.of_task),
+            tasks_router(self._task_desk, self._ledger, self._settings.logs_dir, self._feedback.of_task, self._threads),
             chat_router(self._chat_desk),
             feedback_router(self._feedback),
+            *self._api.routers(),
         ]
 
     async def start(self) -> None:
@@ -226,6 +231,7 @@ class Orchestrator:
                 await promoter.stop()
             await self._feedback_log.close()
             await self._ledger.close()
+        self._threads.close()
         self._lock.release()
 
     # --- what it hears ---------------------------------------------------------------------------------------------

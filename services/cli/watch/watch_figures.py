@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from services.cli.watch.queue_depths import QueueDepth
+from services.histogram import quantile
 
 Labels = tuple[tuple[str, str], ...]
 Series = Mapping[tuple[str, Labels], float]
@@ -104,22 +104,6 @@ def total(series: Series, name: str, **labels: str) -> float:
     """The sum over all samples of that name with these labels, whatever others they have."""
     wanted = set(labels.items())
     return sum(value for (own, of), value in series.items() if own == name and wanted <= set(of))
-
-
-def quantile(q: float, buckets: Sequence[tuple[float, float]]) -> float | None:
-    """Of a histogram's cumulative (upper bound, count) buckets, linear within a bucket, as Prometheus does it.
-
-    None without observations; the last finite bound where it lies above it.
-    """
-    ordered = sorted(buckets)
-    if not ordered or ordered[-1][1] <= 0:
-        return None
-    rank, below, lower = q * ordered[-1][1], 0.0, 0.0
-    for bound, count in ordered:
-        if count >= rank and count > below:
-            return lower if math.isinf(bound) else lower + (bound - lower) * (rank - below) / (count - below)
-        below, lower = count, bound
-    return None
 
 
 def _rate(name: str, labels: Mapping[str, str], now: Snapshot, before: Snapshot | None) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable
 from typing import Annotated
@@ -30,6 +29,7 @@ from services.adapters.registry import RegistryStore
 from services.adapters.training_runs import training_run
 from services.api.paging import Cursor, Limit, cursor_of
 from services.api.problem import problems
+from services.api.threads import Threads
 from services.errors import NotFound
 from services.orchestrator.api.places import sequence_of
 from services.orchestrator.decision_book import DecisionBook
@@ -38,31 +38,33 @@ MOVED = problems(404, 409, 422, 503)
 NOT_IN_A_NAME = re.compile(r"[\x00-\x1f\x7f]")
 
 
-def adapters_router(store: RegistryStore, book: DecisionBook, agents: tuple[str, ...], max_rank: int) -> APIRouter:
+def adapters_router(
+    store: RegistryStore, book: DecisionBook, agents: tuple[str, ...], max_rank: int, threads: Threads
+) -> APIRouter:
     router = APIRouter(tags=["adapters"])
 
     async def moved(agent_id: str, caller: Caller, move: Callable[[AdapterDesk], Registry]) -> AgentView:
-        (name,) = chosen_agents(agents, await asyncio.to_thread(store.read), agent_id)
+        (name,) = chosen_agents(agents, await threads.run(store.read), agent_id)
         desk = AdapterDesk(store, name, max_rank, NOT_IN_A_NAME.sub("", caller.name)[:100] or "unknown")
-        return agent_view(await asyncio.to_thread(move, desk), name)
+        return agent_view(await threads.run(move, desk), name)
 
     @router.get("/v1/adapters", responses=problems(503))
     async def adapters() -> Page[AgentView]:
         """Each agent's versions, the fleet's first agent first."""
-        registry = await asyncio.to_thread(store.read)
+        registry = await threads.run(store.read)
         names = chosen_agents(agents, registry, None)
         return Page(items=[agent_view(registry, name) for name in names], next=None)
 
     @router.get("/v1/adapters/{agent_id}", responses=problems(404, 422, 503))
     async def agent(agent_id: AgentId) -> AgentView:
         """One agent's versions and aliases."""
-        registry = await asyncio.to_thread(store.read)
+        registry = await threads.run(store.read)
         return agent_view(registry, *chosen_agents(agents, registry, agent_id))
 
     @router.get("/v1/adapters/{agent_id}/{version}", responses=problems(404, 422, 503))
     async def version(agent_id: AgentId, version: AdapterVersion) -> VersionDetail:
         """One version whole: lineage, card, training curves, and what was decided on it."""
-        return await asyncio.to_thread(version_detail, store, book, agents, agent_id, version)
+        return await threads.run(version_detail, store, book, agents, agent_id, version)
 
     @router.post("/v1/adapters/{agent_id}/promote", responses=MOVED)
     async def promote(agent_id: AgentId, asked: PromoteRequest, caller: CallerOf) -> AgentView:
@@ -93,7 +95,7 @@ def adapters_router(store: RegistryStore, book: DecisionBook, agents: tuple[str,
     ) -> Page[Decision]:
         """What was decided on the adapters: by whom, why, and on which evidence. The newest first."""
         before = sequence_of(cursor)
-        found = await asyncio.to_thread(book.page, limit=limit + 1, before=before, agent_id=agent_id, version=version)
+        found = await threads.run(book.page, limit=limit + 1, before=before, agent_id=agent_id, version=version)
         following = cursor_of([found[limit - 1].sequence]) if len(found) > limit else None
         return Page(items=found[:limit], next=following)
 

@@ -20,6 +20,7 @@ from schemas.api.dead_letters import (
 )
 from services.api.paging import Limit
 from services.api.problem import Problem, problems
+from services.api.threads import Threads
 from services.dead_letters.dead_letter import DeadLetter
 from services.dead_letters.dead_letter_queue import Held
 from services.dead_letters.office import DeadLetterOffice, advice
@@ -28,19 +29,22 @@ LetterId = Annotated[str, Path(max_length=64, description="As in the list.")]
 GONE = "it is not among the dead letters (any more)"
 
 
-def dead_letters_router(office: DeadLetterOffice) -> APIRouter:
+def dead_letters_router(office: DeadLetterOffice, threads: Threads) -> APIRouter:
     router = APIRouter(tags=["dead letters"])
+    turn = asyncio.Lock()
 
     @router.get("/v1/dead-letters", responses=problems(422, 503))
     async def dead_letters(limit: Limit = 50) -> DeadLetters:
         """What could not be handled, the oldest first. Nothing is taken out."""
-        letters, total = await asyncio.to_thread(office.oldest, limit)
+        async with turn:
+            letters, total = await threads.run(office.oldest, limit)
         return DeadLetters(items=[DeadLetterView.model_validate(one.as_dict()) for one in letters], total=total)
 
     @router.get("/v1/dead-letters/{letter_id}", responses=problems(404, 422, 503))
     async def dead_letter(letter_id: LetterId) -> DeadLetterDetail:
         """One letter whole, and what to do about it."""
-        held = await asyncio.to_thread(office.find, letter_id)
+        async with turn:
+            held = await threads.run(office.find, letter_id)
         if held is None:
             raise Problem(404, "No such letter", f"no letter of this id: {GONE}", "unknown-letter")
         return detail(held)
@@ -53,7 +57,8 @@ def dead_letters_router(office: DeadLetterOffice) -> APIRouter:
         def wanted(letter: DeadLetter) -> bool:
             return letter.id in ids or (asked.queue is not None and letter.queue == asked.queue)
 
-        sent, stayed = await asyncio.to_thread(office.send_back, wanted)
+        async with turn:
+            sent, stayed = await threads.run(office.send_back, wanted)
         missing = ids - {*sent, *(stays.id for stays in stayed)}
         return Requeued(
             sent=len(sent),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
@@ -12,6 +11,7 @@ from schemas.api.page import Page
 from schemas.message import AgentId
 from services.api.paging import Cursor, Limit, cursor_of
 from services.api.problem import Problem, problems
+from services.api.threads import Threads
 from services.experiments.book import ExperimentRecord
 from services.orchestrator.api.places import sequence_of
 from services.orchestrator.decision_book import DecisionBook
@@ -20,7 +20,7 @@ from services.orchestrator.experiment_looks import ExperimentLooks
 ExperimentId = Annotated[str, Path(description="As in the list; it may hold slashes.")]
 
 
-def experiments_router(book: DecisionBook, looks: ExperimentLooks) -> APIRouter:
+def experiments_router(book: DecisionBook, looks: ExperimentLooks, threads: Threads) -> APIRouter:
     router = APIRouter(tags=["experiments"])
 
     @router.get("/v1/experiments", responses=problems(422, 503))
@@ -33,7 +33,7 @@ def experiments_router(book: DecisionBook, looks: ExperimentLooks) -> APIRouter:
         before = sequence_of(cursor)
         records = [
             record
-            for record in reversed(await asyncio.to_thread(book.experiments))
+            for record in reversed(await threads.run(book.experiments))
             if agent_id in (None, record.agent_id) and (before is None or record.began.sequence < before)
         ]
         following = cursor_of([records[limit - 1].began.sequence]) if len(records) > limit else None
@@ -42,7 +42,7 @@ def experiments_router(book: DecisionBook, looks: ExperimentLooks) -> APIRouter:
     @router.get("/v1/experiments/{experiment_id:path}", responses=problems(404, 503))
     async def experiment(experiment_id: ExperimentId) -> ExperimentDetail:
         """One experiment: its plan, the verdict or what is missing for one, both arms, and the band over its units."""
-        record = await asyncio.to_thread(book.experiment, experiment_id)
+        record = await threads.run(book.experiment, experiment_id)
         if record is None:
             raise Problem(404, "No such experiment", "there was no experiment of this id", "unknown-experiment")
         look = await looks.look(record)

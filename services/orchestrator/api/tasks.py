@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from services.api.idempotency import IdempotencyKey, id_from_key, key_reused
 from services.api.paging import Cursor, Limit, cursor_of
 from services.api.patience import while_connected
 from services.api.problem import Problem, problems
+from services.api.threads import Threads
 from services.orchestrator.api.places import sequence_of
 from services.orchestrator.intake import Forgotten
 from services.orchestrator.ledger import INDEX, Ledger
@@ -44,7 +44,7 @@ ACCEPTED: dict[int | str, dict[str, Any]] = {
 
 
 def tasks_router(
-    desk: TaskDesk, ledger: Ledger, logs_dir: Path, feedback: Callable[[str], list[LoggedFeedback]]
+    desk: TaskDesk, ledger: Ledger, logs_dir: Path, feedback: Callable[[str], list[LoggedFeedback]], threads: Threads
 ) -> APIRouter:
     router = APIRouter(tags=["tasks"])
 
@@ -87,7 +87,7 @@ def tasks_router(
         """All tasks, the newest first."""
         before = sequence_of(cursor)
         ledger.commit()
-        page = await asyncio.to_thread(
+        page = await threads.run(
             task_page, logs_dir / INDEX, logs_dir, limit=limit, before=before, state=state, agent_id=agent_id
         )
         following = None if page.next is None else cursor_of([page.next])
@@ -101,7 +101,7 @@ def tasks_router(
             if ledger.has_forgotten(task_id):
                 raise Problem(410, "Gone", "the task was answered, and its lines are no longer kept", "forgotten")
             raise Problem(404, "No such task", "no task of this id was admitted by this fleet", "unknown-task")
-        history = await asyncio.to_thread(read_history, logs_dir, known)
+        history = await threads.run(read_history, logs_dir, known)
         return history.model_copy(update={"feedback": feedback(task_id)})
 
     return router
