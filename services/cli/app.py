@@ -15,6 +15,7 @@ from services.cli.commands import (
     doctor,
     down,
     experiment,
+    feedback,
     log,
     mcp,
     models,
@@ -56,6 +57,7 @@ app.command()(up.up)
 app.command()(down.down)
 app.command()(submit.submit)
 app.command()(result.result)
+app.command()(feedback.feedback)
 app.command()(status.status)
 app.command()(watch.watch)
 app.command()(train.train)
