@@ -50,8 +50,8 @@ FIXED = (
     Fixed(
         "ratchet://log/tail",
         "The log's tail",
-        Route("orchestrator", "GET", "/v1/tasks"),
-        f"The newest {TAIL} tasks, with what was asked, the answer, its score and the adapter version that gave it.",
+        Route("orchestrator", "GET", "/v1/log"),
+        f"The newest {TAIL} samples, the newest last: what was asked, answered and scored, by which adapter version.",
         (("limit", TAIL),),
     ),
     Fixed(

@@ -15,6 +15,7 @@ from services.dead_letters.office import DeadLetterOffice
 from services.orchestrator.api.adapters import adapters_router
 from services.orchestrator.api.dead_letters import dead_letters_router
 from services.orchestrator.api.experiments import experiments_router
+from services.orchestrator.api.log import log_router
 from services.orchestrator.api.queues import queues_router
 from services.orchestrator.arms import Arms
 from services.orchestrator.decision_book import DecisionBook
@@ -50,4 +51,5 @@ class OrchestratorApi:
             experiments_router(self._book, self._looks, threads),
             queues_router(self._queues, settings.topology),
             dead_letters_router(self._office, threads),
+            log_router(settings.logs_dir, threads),
         ]

@@ -256,7 +256,7 @@ async def test_resources_need_the_role_too(tmp_path: Path) -> None:
         served("orchestrator", Toy().orchestrator(), settings) as url,
         client_of(url, tokens[Role.SUBMITTER]) as client,
     ):
-        with pytest.raises(MCPError, match="403 from GET /v1/tasks"):
+        with pytest.raises(MCPError, match="403 from GET /v1/log"):
             await client.read_resource("ratchet://log/tail")
 
 

@@ -56,8 +56,8 @@ class Toy:
             await self._hold(self.holds_s)
             return _result(str(body["input"]))
 
-        @router.get("/v1/tasks")
-        async def tasks(limit: int = 50) -> dict[str, Any]:
+        @router.get("/v1/log")
+        async def log(limit: int = 50) -> dict[str, Any]:
             return {"items": [], "next": str(limit)}
 
         @router.get("/v1/tasks/{task_id:path}")
