@@ -1,0 +1,258 @@
+"""The chat front as OpenAI's own client sees it: answers, streams, errors, retries."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from schemas.task import ChatMessage
+from tests.services.orchestrator.api.chatting import chatting
+from tests.services.orchestrator.house import until
+
+
+async def test_the_answer_is_the_best_of_the_group_with_who_gave_it_and_what_it_took(tmp_path: Path) -> None:
+    async with chatting(tmp_path) as chat:
+        answer = await chat.ask("sort: dbca")
+
+        (choice,) = answer.choices
+        assert (choice.message.role, choice.message.content, choice.finish_reason) == (
+            "assistant",
+            "the best one",
+            "stop",
+        )
+        assert answer.model == "small@v1.0.0"
+        assert (answer.usage.prompt_tokens, answer.usage.completion_tokens, answer.usage.total_tokens) == (3, 12, 15)
+        assert answer.ratchet["task_id"] == chat.works[0].task_id
+        assert (answer.ratchet["score"], answer.ratchet["samples"], answer.ratchet["group_size"]) == (0.9, [1], 3)
+        assert answer._request_id == chat.works[0].task_id
+
+
+async def test_one_users_turn_is_the_task_of_the_queue_and_a_conversation_reaches_the_model_whole(
+    tmp_path: Path,
+) -> None:
+    async with chatting(tmp_path) as chat:
+        parts = [{"type": "text", "text": "and "}, {"type": "text", "text": "now?"}]
+        turns: list[Any] = [
+            {"role": "developer", "content": "be short"},
+            {"role": "user", "content": "hello"},
+            {"role": "assistant", "content": "hi", "refusal": None},
+            {"role": "user", "content": parts},
+        ]
+        await chat.ask("sort: dbca")
+        await chat.openai.chat.completions.create(model="small", messages=turns)
+
+        assert chat.works[0].input == "sort: dbca"
+        assert chat.works[1].input == (
+            ChatMessage(role="system", content="be short"),
+            ChatMessage(role="user", content="hello"),
+            ChatMessage(role="assistant", content="hi"),
+            ChatMessage(role="user", content="and now?"),
+        )
+
+
+async def test_parameters_reach_the_task(tmp_path: Path) -> None:
+    async with chatting(tmp_path) as chat:
+        metadata = {"reference": "abcd", "criteria": "order", "task_type": "sort", "task_id": "mine", "shop": "7"}
+        await chat.ask("x", temperature=0.5, top_p=0.9, max_tokens=7, user="ann", metadata=metadata)
+        await chat.ask("x", temperature=0, n=3)
+        await chat.ask("x", n=5)
+
+        first, greedy, many = chat.works
+        assert (first.sampling.temperature, first.sampling.top_p, first.sampling.max_tokens) == (0.5, 0.9, 7)
+        assert (first.task_id, first.reference, first.criteria, first.task_type) == ("mine", "abcd", "order", "sort")
+        assert first.session_id == "ann"
+        assert json.loads(first.encode())["metadata"]["shop"] == "7"
+        assert (greedy.sampling.n, many.sampling.n, first.sampling.n) == (1, 5, 2)
+
+
+async def test_n_choices_are_the_n_best_and_greedy_ones_are_all_the_same(tmp_path: Path) -> None:
+    async with chatting(tmp_path) as chat:
+        best = await chat.ask("x", n=2)
+        chat.texts, chat.scores = ("only",), (None,)
+        same = await chat.ask("x", n=2, temperature=0)
+
+        assert [choice.message.content for choice in best.choices] == ["the best one", "middling"]
+        assert best.usage.completion_tokens == len("the best onemiddling")
+        assert [choice.message.content for choice in same.choices] == ["only", "only"]
+        assert same.ratchet["score"] is None
+
+
+async def test_a_stream_is_the_same_answer_in_pieces_and_ends_with_the_usage(tmp_path: Path) -> None:
+    async with chatting(tmp_path) as chat:
+        stream = await chat.ask("x", stream=True, stream_options={"include_usage": True}, n=2)
+        chunks = [chunk async for chunk in stream]
+
+        texts = ["", ""]
+        for chunk in chunks:
+            for choice in chunk.choices:
+                texts[choice.index] += choice.delta.content or ""
+        assert texts == ["the best one", "middling"]
+        assert len(chunks) == 2 + 3 + 1 + 2 + 1
+        assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices].count("stop") == 2
+        assert chunks[-1].choices == []
+        assert chunks[-1].usage.completion_tokens == 20
+        assert {chunk.model for chunk in chunks} == {"small@v1.0.0"}
+
+
+async def test_a_stream_ends_with_done_and_names_its_task_before_the_answer(tmp_path: Path) -> None:
+    async with chatting(tmp_path) as chat:
+        body = {"model": "small", "messages": [{"role": "user", "content": "x"}], "stream": True}
+        answer = await chat.http.post("/v1/chat/completions", json=body)
+
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.headers["x-ratchet-task-id"] == chat.works[0].task_id
+        assert answer.text.startswith(": on its way\n\n")
+        assert answer.text.endswith("data: [DONE]\n\n")
+
+
+async def test_what_the_agent_could_not_do_is_told_in_both_ways(tmp_path: Path) -> None:
+    async with chatting(tmp_path) as chat:
+        chat.error = "the prompt has 9000 tokens; shorten it"
+
+        with pytest.raises(openai.BadRequestError, match="9000 tokens") as refused:
+            await chat.ask("x")
+        with pytest.raises(openai.APIError, match="9000 tokens"):
+            [chunk async for chunk in await chat.ask("x", stream=True)]
+
+        assert refused.value.code == "task-failed"
+        assert refused.value.response.headers["x-should-retry"] == "false"
+
+
+async def test_an_expired_task_is_a_time_out_that_is_not_tried_again(tmp_path: Path) -> None:
+    async with chatting(tmp_path, task_deadline_s=0.2) as chat:
+        chat.is_silent = True
+
+        with pytest.raises(openai.InternalServerError, match="no answer within 0 s") as late:
+            await chat.ask("x")
+
+        assert (late.value.status_code, late.value.response.headers["x-should-retry"]) == (504, "false")
+
+
+@pytest.mark.parametrize("model", ["gpt-4o", "small@v1.0.9", "small@", "other@latest"])
+async def test_an_unknown_model_is_not_found_and_those_there_are_are_named(tmp_path: Path, model: str) -> None:
+    async with chatting(tmp_path) as chat:
+        with pytest.raises(openai.NotFoundError, match=r"small@v1\.0\.0") as missing:
+            await chat.ask("x", model=model)
+
+        assert (missing.value.code, missing.value.param) == ("model_not_found", "model")
+
+
+JSON = {"content-type": "application/json"}
+REFUSED: list[dict[str, Any]] = [
+    {"seed": 7},
+    {"stop": ["\n"]},
+    {"tools": [{"type": "function", "function": {"name": "f"}}]},
+    {"response_format": {"type": "json_object"}},
+    {"logprobs": True},
+    {"frequency_penalty": 0.5},
+    {"logit_bias": {"5": 10}},
+    {"reasoning_effort": "low"},
+    {"temperature": 9},
+    {"n": 65},
+    {"user": "a\nb"},
+    {"extra_body": {"min_p": 0.1}},
+]
+
+
+@pytest.mark.parametrize("fields", REFUSED, ids=lambda fields: next(iter(fields)))
+async def test_what_is_not_honoured_is_refused_by_name(tmp_path: Path, fields: dict[str, Any]) -> None:
+    async with chatting(tmp_path) as chat:
+        with pytest.raises(openai.BadRequestError) as refused:
+            await chat.ask("x", **fields)
+
+        name = next(iter(fields.get("extra_body", fields)))
+        assert refused.value.param is not None
+        assert refused.value.param.split(".")[0] == name
+        assert name in refused.value.message
+        assert chat.works == []
+
+
+async def test_harmless_parameters_are_taken(tmp_path: Path) -> None:
+    async with chatting(tmp_path) as chat:
+        answer = await chat.ask(
+            "x",
+            store=True,
+            service_tier="auto",
+            frequency_penalty=0,
+            presence_penalty=0.0,
+            logit_bias={},
+            logprobs=False,
+            response_format={"type": "text"},
+            max_completion_tokens=5,
+        )
+
+        assert answer.choices[0].message.content == "the best one"
+
+
+async def test_models_are_the_agents_and_the_versions_that_can_be_asked_for(tmp_path: Path) -> None:
+    async with chatting(tmp_path) as chat:
+        listed = [model.id async for model in await chat.openai.models.list()]
+        one = await chat.openai.models.retrieve("small@v1.0.0")
+        answer = await chat.ask("x", model="other@v1.0.0")
+
+        assert listed == ["small", "small@v1.0.0", "other", "other@v1.0.0"]
+        assert (one.id, one.owned_by) == ("small@v1.0.0", "ratchet")
+        assert answer.model == "other@v1.0.0"
+        with pytest.raises(openai.NotFoundError):
+            await chat.openai.models.retrieve("gpt-4o")
+
+
+async def test_the_same_idempotency_key_is_one_task_and_must_ask_the_same(tmp_path: Path) -> None:
+    async with chatting(tmp_path) as chat:
+        key = {"extra_headers": {"Idempotency-Key": "k1"}}
+
+        answers = [await chat.ask("x", **key) for _ in range(2)]
+
+        assert answers[0] == answers[1]
+        assert len(chat.works) == 1
+        with pytest.raises(openai.BadRequestError, match="used for another request"):
+            await chat.ask("y", **key)
+
+
+async def test_a_request_tried_again_after_a_time_out_joins_the_task_it_had_begun(tmp_path: Path) -> None:
+    async with chatting(tmp_path) as chat:
+        chat.is_silent = True
+        asking = asyncio.create_task(chat.openai.with_options(timeout=0.2, max_retries=5).chat.completions.create(
+            model="small", messages=[{"role": "user", "content": "x"}]))  # fmt: skip
+        await until(lambda: len(chat.works) == 1)
+        await asyncio.sleep(0.3)
+        await chat.answer(chat.works[0])
+
+        answer = await asking
+
+        assert answer.choices[0].message.content == "the best one"
+        assert len(chat.works) == 1
+
+
+async def test_the_same_question_asked_anew_is_a_new_task(tmp_path: Path) -> None:
+    async with chatting(tmp_path) as chat:
+        await chat.ask("x")
+        await chat.ask("x")
+        await chat.ask("x", extra_headers={"x-stainless-retry-count": "1"})
+
+        assert len({work.task_id for work in chat.works}) == 3
+
+
+async def test_a_client_that_waits_no_longer_gets_its_time_out(tmp_path: Path) -> None:
+    async with chatting(tmp_path) as chat:
+        chat.is_silent = True
+
+        with pytest.raises(openai.APITimeoutError):
+            await chat.openai.with_options(timeout=0.1).chat.completions.create(
+                model="small", messages=[{"role": "user", "content": "x"}]
+            )
+
+
+async def test_errors_before_the_route_have_openais_shape_too(tmp_path: Path) -> None:
+    async with chatting(tmp_path) as chat:
+        missing = await chat.http.post("/v1/chat/completions", content=b"{", headers=JSON)
+        foreign = await chat.http.get("/v1/models", headers={"Origin": "https://evil.example"})
+
+        assert (missing.status_code, foreign.status_code) == (400, 403)
+        for answer in (missing, foreign):
+            assert {"message", "type", "param", "code"} == set(answer.json()["error"])
