@@ -20,6 +20,7 @@ from schemas.work import Work
 from services.experiments.experiment import Experiment
 from services.experiments.logged import ended_tasks, enrolment_of
 from services.storage.journal_reader import read
+from services.storage.log_floor import refuse_removed
 
 ASSIGNMENTS = "assignments"
 INTERACTIONS = "agent_interactions"
@@ -73,6 +74,7 @@ def _lines_of(
     type_: type[Logged], state: Mapping[str, Experiment], logs_dir: Path, log: str, start: int
 ) -> Iterator[Logged]:
     """The lines of experiments that have no verdict yet, to the end of the log or until all have one."""
+    refuse_removed(logs_dir, log, start)
     peek = msgspec.json.Decoder(_Peeked)
     undecided = set(state)
     for line in read(logs_dir, log, start):

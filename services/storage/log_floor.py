@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from services.errors import JournalError
+from services.errors import JournalError, LogRemoved
 from services.storage.atomic_file import replace_file
-from services.storage.segments import Position
+from services.storage.segments import Position, active_path
 
 FILE_NAME = "retention.json"
 
@@ -48,3 +48,12 @@ def read_floor(folder: Path) -> LogFloor:
 def write_floor(folder: Path, floor: LogFloor) -> None:
     """Returns once it is on disk. Raises DiskFull, JournalError."""
     replace_file(folder / FILE_NAME, msgspec.json.format(msgspec.json.encode(floor), indent=1) + b"\n")
+
+
+def refuse_removed(folder: Path, name: str, position: Position) -> None:
+    """Raises LogRemoved if the byte at the position was removed on purpose."""
+    if position < (begin := read_floor(folder).begin(name)):
+        raise LogRemoved(
+            f"{active_path(folder, name)} begins at byte {begin:,} now: what was before, byte {position:,} too, was "
+            f"removed to stay within RATCHET_LOG_KEEP_GB and RATCHET_LOG_KEEP_DAYS. It may be in a backup"
+        )

@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 import zstandard
 
-from services.errors import JournalError, LogRemoved
-from services.storage.log_floor import read_floor
+from services.errors import JournalError
+from services.storage.log_floor import refuse_removed
 from services.storage.segments import (
     BUFFER_BYTES,
     Position,
@@ -88,7 +88,8 @@ def open_source(folder: Path, name: str, position: Position) -> Source | None:
             return _positioned(source, active_path(folder, name), position, end)
         if source is not None:
             source.stream.close()
-    raise _removed(folder, name, position) or _gap(segments, position)
+    refuse_removed(folder, name, position)
+    raise _gap(segments, position)
 
 
 def is_active_from(folder: Path, name: str, start: Position) -> bool:
@@ -124,16 +125,6 @@ def _no_line_at(position: Position, path: Path) -> JournalError:
     return JournalError(
         f"no line starts at byte {position:,} of the log of {path}: the position is of another log, or the log was cut "
         f"back after it was read. Read again from the beginning"
-    )
-
-
-def _removed(folder: Path, name: str, position: Position) -> LogRemoved | None:
-    begin = read_floor(folder).begin(name)
-    if position >= begin:
-        return None
-    return LogRemoved(
-        f"{active_path(folder, name)} begins at byte {begin:,} now: what was before, byte {position:,} included, "
-        f"was removed to stay within RATCHET_LOG_KEEP_GB and RATCHET_LOG_KEEP_DAYS. It may be in a backup"
     )
 
 

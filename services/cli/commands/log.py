@@ -30,3 +30,39 @@ def tail(
             print_raw(line) if json else out.print(render_row(row), soft_wrap=False)
     except KeyboardInterrupt:
         return
+
+
+@log.command()
+def prune(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would go, and what keeps the rest.")
+    ] = False,
+    keep_gb: Annotated[
+        float | None, typer.Option(min=0, help="Room for both; RATCHET_LOG_KEEP_GB if not named.")
+    ] = None,
+    keep_days: Annotated[float | None, typer.Option(min=0, help="RATCHET_LOG_KEEP_DAYS if not named.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Remove the oldest sealed segments of the logs that are over their bound, with the fleet down.
+
+    A running orchestrator does this by itself. What an open task, a running experiment or a training needs stays. The
+    tasks removed are remembered by the sums of their ids, so that none of them is run again.
+    """
+    from services.cli.console import out, print_json
+    from services.cli.fleet.fleet_access import FleetAccess
+    from services.cli.log.log_prune import as_dict, sentences
+    from services.cli.log.log_prune import prune as pruned_here
+    from services.retention.plan import Bound
+    from services.settings import FleetSettings
+
+    settings = FleetSettings.read()
+    bound = Bound.of(
+        settings.log_keep_gb if keep_gb is None else keep_gb,
+        settings.log_keep_days if keep_days is None else keep_days,
+    )
+    pruned = pruned_here(FleetAccess.here().logs_dir, settings.adapters_dir, bound, dry=dry_run)
+    if json:
+        print_json(as_dict(pruned, dry=dry_run))
+        return
+    for sentence in sentences(pruned, dry=dry_run):
+        out.print(sentence, markup=False)
