@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from tests.acceptance.fleet import Fleet
 from tests.services.adapters.making_adapters import published
 
 LOOK_EVERY_S = 0.1
+COUNTS = {"groups": 64, "no_spread": 3}
+STEPS = [{"step": step, "loss": -0.01 * step, "reward": 0.3 + 0.1 * step} for step in range(1, 5)]
 
 
 @contextmanager
@@ -56,6 +59,7 @@ def _trained(fleet: Fleet, request: TrainRequest, seed: int) -> AdapterTrained:
         run_id=request.request_id,
         data=DataWindow(groups=64, samples=128),
         metrics={"seconds": 1.5, "steps": 4},
+        beside={"training_report.json": json.dumps({"data": {"counts": COUNTS}, "steps": STEPS}).encode()},
     )
     return AdapterTrained(
         request_id=request.request_id,

@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from services.adapters.registry import RegistryStore
 from services.cli.demo.account import Account, account
-from services.cli.demo.loop import Loop, LoopPlan
-from services.cli.demo.narrator import Narrator
-from services.cli.demo.standing import Look
-from services.cli.demo.tasks import users_tasks
-from services.cli.demo.users import Users
 from services.cli.exit_codes import CommandError
-from services.cli.fleet.fleet_access import FleetAccess
-from services.cli.fleet.fleet_folder import FleetRecord, StartedProgram
-from services.cli.fleet.fleet_options import FleetOptions
 from services.storage.journal_reader import read_json
-from services.topology import fleet_topology
-from tests.acceptance.fleet import ORCHESTRATOR, Fleet
+from tests.acceptance.fleet import Fleet
 from tests.acceptance.foreign_trainer import foreign_trainer
+from tests.acceptance.loops import GROUPS, SAMPLES, loop_on
 from tests.acceptance.ratchet_command import Ratchet
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 
 QUALITY = {"v1.0.0": 0.3, "v1.0.1": 0.6, "v1.0.2": 0.2}
-SAMPLES = 2
-GROUPS = 40
 
 
 @pytest.fixture(scope="module")
@@ -46,37 +33,6 @@ def fleet(start_fleet: Callable[..., Fleet]) -> Fleet:
             "QUALITY": json.dumps(QUALITY),
         }
     )
-
-
-def access_to(fleet: Fleet) -> FleetAccess:
-    orchestrator = StartedProgram(name="orchestrator", http_port=fleet[ORCHESTRATOR].port, log=fleet[ORCHESTRATOR].log)
-    record = FleetRecord(
-        supervisor_pid=0,
-        supervisor_started=0.0,
-        stop_timeout_s=1.0,
-        amqp_url=fleet.amqp_url,
-        namespace=fleet.namespace,
-        own_broker=False,
-        logs_dir=fleet.logs,
-        options=FleetOptions(),
-        programs=(orchestrator,),
-    )
-    return FleetAccess(
-        amqp_url=fleet.amqp_url,
-        namespace=fleet.namespace,
-        agents=fleet.agents,
-        topology=fleet_topology(fleet.agents),
-        logs_dir=fleet.logs,
-        record=record,
-    )
-
-
-def loop_on(fleet: Fleet, run: str) -> tuple[Loop, Users, io.StringIO]:
-    access, told = access_to(fleet), io.StringIO()
-    users = Users(access, users_tasks(1, run, samples=SAMPLES), stall_s=30.0)
-    look = Look(access, RegistryStore(fleet.folder / "adapters"), "small")
-    plan = LoopPlan(turns=1, groups=GROUPS, patience_s=30.0)
-    return Loop(look, users, Narrator(Console(file=told, width=200)), plan, run), users, told
 
 
 def test_a_turn_promotes_what_is_better_and_the_bad_adapter_is_thrown_out(fleet: Fleet) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -43,5 +44,13 @@ def files(weights: dict[str, Any] | None = None, **config_fields: Any) -> dict[s
     return {"adapter_config.json": config(**config_fields), "adapter_model.safetensors": content}
 
 
-def published(adapters_dir: Path, agent_id: str = "small", *, seed: int = 0, **card_fields: Any) -> Path:
-    return publish_adapter(files(tensors(seed)), card(**card_fields), adapters_dir, agent_id)
+def published(
+    adapters_dir: Path,
+    agent_id: str = "small",
+    *,
+    seed: int = 0,
+    beside: Mapping[str, bytes] | None = None,
+    **card_fields: Any,
+) -> Path:
+    """`beside`: further files of its folder."""
+    return publish_adapter(files(tensors(seed)) | dict(beside or {}), card(**card_fields), adapters_dir, agent_id)
