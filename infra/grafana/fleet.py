@@ -198,6 +198,21 @@ def _processes(dashboard: Dashboard) -> None:
             unit="percentunit",
         ),
         lines(
+            "Logs on disk",
+            "By log, and what both may take together: beyond it the oldest segments go, once nothing needs them.",
+            Query("ratchet_log_bytes", "{{log}}"),
+            Query("ratchet_log_bound_bytes > 0", "the bound"),
+            unit="bytes",
+            span=HALF,
+        ),
+        lines(
+            "Segments removed from the logs",
+            "In an hour, by log. Held is 1 while the logs are over their bound and something needs all of them.",
+            Query("sum by (log) (increase(ratchet_log_segments_removed_total[1h]))", "{{log}}"),
+            Query("max(ratchet_log_removal_held)", "held"),
+            span=HALF,
+        ),
+        lines(
             "Connected to the broker",
             "1 while it is.",
             Query("ratchet_broker_connected", "{{job}} {{instance}}"),
