@@ -1,0 +1,219 @@
+"""The official MCP client drives a running fleet of all four services: every tool, over stdio and over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pika
+import pytest
+from mcp import Client, StdioServerParameters
+
+from schemas.adapter_trained import AdapterTrained
+from services.adapters.folder import adapter_sha256
+from services.cli.broker import free_port
+from services.mcp.resources import FIXED, TEMPLATES
+from services.mcp.server import TABLES
+from tests.acceptance.fleet import AGENT, ORCHESTRATOR, SCORER, Fleet, Member
+from tests.services.adapters.making_adapters import published
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+
+TRAINER = "trainer"
+WHY = "seen in the test of every tool"
+SOON_S = 30.0
+LOOK_EVERY_S = 0.2
+
+
+@dataclass
+class Asking:
+    """A client that notes which tools it called, and expects them to do well."""
+
+    client: Client
+    called: set[str] = field(default_factory=set)
+
+    async def __call__(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        self.called.add(tool)
+        answer = await self.client.call_tool(tool, arguments)
+        assert not answer.is_error, answer.content
+        assert isinstance(answer.structured_content, dict)
+        return answer.structured_content
+
+    async def refused(self, tool: str, **arguments: Any) -> str:
+        answer = await self.client.call_tool(tool, arguments)
+        assert answer.is_error
+        return str(answer.content[0].text)  # type: ignore[union-attr]
+
+    async def until(self, holds: Callable[[dict[str, Any]], Any], tool: str, **arguments: Any) -> dict[str, Any]:
+        for _ in range(int(SOON_S / LOOK_EVERY_S)):
+            answer = await self(tool, **arguments)
+            if holds(answer):
+                return answer
+            await asyncio.sleep(LOOK_EVERY_S)
+        raise AssertionError(f"{tool} did not come to what was waited for within {SOON_S} s: {answer}")
+
+
+@pytest.fixture(scope="module")
+def fleet(start_fleet: Callable[..., Fleet]) -> Iterator[Fleet]:
+    """With a trainer, which has nothing yet that it could train from."""
+    fleet = start_fleet(environment={"RATCHET_EXPERIMENT_MIN_UNITS_PER_ARM": "1000"})
+    port = free_port()
+    environment = fleet[SCORER].environment | {"RATCHET_TRAINER_HTTP_PORT": str(port)}
+    trainer = Member(TRAINER, "services.trainer", port, environment, fleet.folder / "trainer.log")
+    fleet.members[TRAINER] = trainer
+    trainer.start()
+    trainer.wait_until_ready()
+    yield fleet
+
+
+def url_of(fleet: Fleet, name: str) -> str:
+    return f"http://127.0.0.1:{fleet[name].port}"
+
+
+@asynccontextmanager
+async def over_stdio(fleet: Fleet) -> AsyncIterator[Asking]:
+    names = {ORCHESTRATOR: ORCHESTRATOR, f"{AGENT}-small": AGENT, SCORER: SCORER, TRAINER: TRAINER}
+    urls = [f"--url={service}={url_of(fleet, name)}" for service, name in names.items()]
+    environment = {**os.environ, "RATCHET_STATE_DIR": str(fleet.folder)}
+    server = StdioServerParameters(command=sys.executable, args=["-m", "services.cli", "mcp", *urls], env=environment)
+    async with Client(server) as client:
+        yield Asking(client)
+
+
+def publish(fleet: Fleet, queue: str, body: bytes) -> None:
+    connection = pika.BlockingConnection(pika.URLParameters(fleet.amqp_url))
+    connection.channel().basic_publish("", fleet.namespace + queue, body)
+    connection.close()
+
+
+def train_elsewhere(fleet: Fleet) -> None:
+    """A trainer of another make says that it has an adapter."""
+    folder = published(fleet.folder / "adapters", "small", seed=1, run_id="elsewhere-1")
+    trained = AdapterTrained(
+        request_id="elsewhere-1",
+        agent_id="small",
+        status="trained",
+        adapter_version=folder.name,
+        adapter_sha256=adapter_sha256(folder),
+    )
+    publish(fleet, "adapters", trained.encode())
+
+
+async def test_every_tool_does_its_work_on_a_running_fleet(fleet: Fleet) -> None:
+    async with over_stdio(fleet) as ask:
+        await tasks(ask)
+        await direct_calls(ask)
+        await adapters_and_experiments(ask, fleet)
+        await dead_letters(ask, fleet)
+        await training(ask)
+        await resources_and_prompts(ask.client)
+
+        assert ask.called == {spec.name for table in TABLES for spec in table}
+
+
+async def tasks(ask: Asking) -> None:
+    result = await ask("submit_task", input="hello", reference="hello", task_id="mcp-1", samples=4, wait_s=30)
+    again = await ask("submit_task", input="hello", reference="hello", task_id="mcp-1", samples=4)
+    history = await ask("get_task", task_id="mcp-1")
+    feedback = await ask("give_feedback", task_id="mcp-1", score=0.25, reason="terse", feedback_id="mcp-f-1")
+    listed = await ask("list_tasks", state="ok", limit=5)
+    status = await ask("fleet_status")
+    queues = await ask("queues")
+
+    assert (result["status"], result["response"], result["score"]) == ("ok", "hello", 1.0)
+    assert again == result
+    assert (len(history["samples"]), history["metadata"]["source"]) == (4, "mcp")
+    assert (feedback["score"], feedback["given_by"]) == (0.25, "local")
+    assert [task["task_id"] for task in listed["items"]] == ["mcp-1"]
+    assert (status["ready"], status["tasks"]["answered"]) == (True, 1)
+    assert {"tasks", "work.small", "dead-letters"} <= {queue["name"] for queue in queues["items"]}
+    assert "no task" in (await ask.refused("get_task", task_id="never/asked")).lower()
+    assert "nobody" in await ask.refused("submit_task", input="x", agent_id="nobody")
+
+
+async def direct_calls(ask: Asking) -> None:
+    generated = await ask("generate", input="hi", n=2, agent_id="small")
+    loaded = await ask("loaded_adapters")
+    scored = await ask("score", input="hi", responses=["hi", "ho"], reference="hi")
+
+    assert (len(generated["samples"]), generated["adapter_version"]) == (2, "v1.0.0")
+    assert "v1.0.0" in {adapter["version"] for adapter in loaded["items"]}
+    assert [score["score"] for score in scored["scores"]] == [1.0, 0.0]
+
+
+async def adapters_and_experiments(ask: Asking, fleet: Fleet) -> None:
+    train_elsewhere(fleet)
+    running = await ask.until(lambda page: page["items"], "list_experiments", agent_id="small")
+    experiment = await ask("experiment_status", experiment_id=running["items"][0]["experiment_id"])
+    promoted = await ask("promote", agent_id="small", version="v1.0.1", reason=WHY)
+    shown = await ask("show_adapter", agent_id="small", version="v1.0.1")
+    rolled_back = await ask("rollback", agent_id="small", reason=WHY)
+    frozen = await ask("freeze", agent_id="small", reason=WHY)
+    refused = await ask.refused("promote", agent_id="small", version="v1.0.1", reason=WHY)
+    thawed = await ask("unfreeze", agent_id="small", reason=WHY)
+    (agent,) = (await ask("list_adapters"))["items"]
+
+    assert (experiment["treatment"], experiment["outcome"]) == ("v1.0.1", "running")
+    assert (promoted["primary"], rolled_back["primary"]) == ("v1.0.1", "v1.0.0")
+    assert {decision["who"] for decision in shown["decisions"]} == {"orchestrator", "operator:local"}
+    assert (frozen["frozen"]["reason"], thawed["frozen"]) == (WHY, None)
+    assert refused.startswith("409 from POST /v1/adapters/{agent_id}/promote")
+    assert {version["version"]: version["state"] for version in agent["versions"]}["v1.0.1"] == "rolled_back"
+
+
+async def dead_letters(ask: Asking, fleet: Fleet) -> None:
+    publish(fleet, "tasks", b'{"task_id": "no-input"}')
+    letters = await ask.until(lambda page: page["items"], "list_dead_letters")
+    (letter,) = letters["items"]
+    sent = await ask("requeue_dead_letters", ids=[letter["id"]])
+
+    assert "input: Field required" in letter["reason"]
+    assert sent["sent"] == 1
+
+
+async def training(ask: Asking) -> None:
+    run = await ask("start_training", agent_id="small", request_id="mcp-run", wait_s=60)
+    shown = await ask("get_run", run_id="mcp-run")
+    runs = await ask("list_runs", agent_id="small")
+
+    assert (run["run_id"], run["state"]) == ("mcp-run", "refused")
+    assert shown["reason"] == run["reason"]
+    assert [one["run_id"] for one in runs["items"]] == ["mcp-run"]
+
+
+async def resources_and_prompts(client: Client) -> None:
+    listed = {resource.uri for resource in (await client.list_resources()).resources}
+    templates = (await client.list_resource_templates()).resource_templates
+    assert listed == {fixed.uri for fixed in FIXED}
+    assert len(templates) == len(TEMPLATES)
+
+    read = {uri: json.loads((await client.read_resource(uri)).contents[0].text) for uri in listed}  # type: ignore[union-attr]
+    tail = read["ratchet://log/tail"]["items"]
+    assert {line["task_id"] for line in tail} == {"mcp-1"}
+    assert read["ratchet://registry"]["items"][0]["agent_id"] == "small"
+    assert read["ratchet://decisions"]["items"][0]["move"]["kind"] == "unfreeze"
+    task = await client.read_resource("ratchet://tasks/mcp-1")
+    assert json.loads(task.contents[0].text)["result"]["response"] == "hello"  # type: ignore[union-attr]
+
+    for prompt in (await client.list_prompts()).prompts:
+        given = {argument.name: "small" for argument in prompt.arguments or ()}
+        assert (await client.get_prompt(prompt.name, given)).messages
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_each_service_serves_its_own_tools_at_mcp(fleet: Fleet, mode: str) -> None:
+    for table in TABLES:
+        async with Client(f"{url_of(fleet, table.service)}/mcp", mode=mode) as client:
+            listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+            assert set(listed) == {spec.name for spec in table}
+            assert all(tool.output_schema and tool.annotations for tool in listed.values())
+
+    async with Client(f"{url_of(fleet, ORCHESTRATOR)}/mcp", mode=mode) as client:
+        result = await Asking(client)("submit_task", input="again", reference="again", wait_s=30)
+        assert (result["status"], result["score"]) == ("ok", 1.0)
