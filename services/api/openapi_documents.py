@@ -29,6 +29,8 @@ ROUTERS = {
         "services.orchestrator.api.experiments:experiments_router",
         "services.orchestrator.api.queues:queues_router",
         "services.orchestrator.api.dead_letters:dead_letters_router",
+        "services.orchestrator.api.status:status_router",
+        "services.orchestrator.api.events:events_router",
         "services.orchestrator.api.log:log_router",
     ),
 }

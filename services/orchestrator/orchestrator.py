@@ -6,8 +6,7 @@ The path of a task is in intake.py and settler.py, the way of an adapter in prom
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TypeVar
@@ -35,6 +34,7 @@ from services.orchestrator.api.orchestrator_api import OrchestratorApi
 from services.orchestrator.api.page import page_router
 from services.orchestrator.api.tasks import tasks_router
 from services.orchestrator.arms import Arms
+from services.orchestrator.clocks import Clocks
 from services.orchestrator.completion import Completion
 from services.orchestrator.disk_gauges import DiskGauges
 from services.orchestrator.feedback import FeedbackDesk
@@ -43,6 +43,7 @@ from services.orchestrator.gate import Gate
 from services.orchestrator.intake import Intake
 from services.orchestrator.ledger import Ledger
 from services.orchestrator.log_retention import LogRetention
+from services.orchestrator.overview import LOOK_EVERY_S
 from services.orchestrator.own_tasks import OwnTasks
 from services.orchestrator.promoter import Promoter
 from services.orchestrator.queue_gauges import QueueGauges
@@ -66,6 +67,7 @@ STANDBY_POLL_S = 0.2
 COMMIT_EVERY_S = 0.5
 SWEEP_EVERY_S = 1.0
 TURN_EVERY_S = 0.25
+WATCH_EVERY_S = 0.5
 GAUGES_EVERY_S = 5.0
 RETAIN_EVERY_S = 30.0
 SWEEP_AT_ONCE = 500
@@ -103,10 +105,20 @@ class Orchestrator:
         )
         self._store = RegistryStore(settings.adapters_dir)
         self._threads = Threads(self.name)
-        self._api = OrchestratorApi(settings, bus, self._store, arms, self._threads, now)
         self._replicas = {agent: Replicas() for agent in settings.agents}
         self._promoters = {agent: self._promoter(one) for agent, one in arms.items()}
         self._anchors = {agent: self._anchors_of(promoter) for agent, promoter in self._promoters.items()}
+        self._api = OrchestratorApi(
+            settings,
+            bus,
+            self._store,
+            self._ledger,
+            self._promoters,
+            self._replicas,
+            self.trouble,
+            self._threads,
+            now,
+        )
         self._gauges = QueueGauges(bus, settings.topology.names)
         self._retention = LogRetention(
             self._ledger,
@@ -117,8 +129,7 @@ class Orchestrator:
         )
         self._disks = DiskGauges({"logs": settings.logs_dir, "adapters": settings.adapters_dir})
         self._standby = False
-        self._troubles: dict[str, str] = {}
-        self._clocks: list[asyncio.Task[None]] = []
+        self._clocks = Clocks()
 
     def _promoter(self, arms: Arms) -> Promoter:
         settings, replicas = self._settings, self._replicas[arms.agent_id]
@@ -189,20 +200,23 @@ class Orchestrator:
         for anchors in self._anchors.values():
             anchors.start()
         self._count_open_works()
+        await self._api.watcher.start()
         metrics.is_active.set(1)
-        self._clocks = [
-            self._clock("index-commit", self._commit, COMMIT_EVERY_S),
-            self._clock("deadline-sweep", self._sweep, SWEEP_EVERY_S),
-            self._clock("queue-gauges", self._gauges.refresh, GAUGES_EVERY_S),
-            self._clock("disk-gauges", self._disks.refresh, GAUGES_EVERY_S),
-            self._clock("log-retention", self._retention.turn, RETAIN_EVERY_S),
-            *(self._clock(f"adapters-{name}", one.turn, TURN_EVERY_S) for name, one in self._promoters.items()),
-        ]
-        if self._settings.anchor_every_s:
-            self._clocks += [
-                self._clock(f"anchors-{name}", one.check, self._settings.anchor_every_s, first=False)
-                for name, one in self._anchors.items()
-            ]
+        self._start_clocks()
+
+    def _start_clocks(self) -> None:
+        start = self._clocks.start
+        start("index-commit", self._commit, COMMIT_EVERY_S)
+        start("deadline-sweep", self._sweep, SWEEP_EVERY_S)
+        start("queue-gauges", self._gauges.refresh, GAUGES_EVERY_S)
+        start("disk-gauges", self._disks.refresh, GAUGES_EVERY_S)
+        start("log-retention", self._retention.turn, RETAIN_EVERY_S)
+        start("watcher", self._api.watcher.turn, WATCH_EVERY_S)
+        start("overview", self._api.overview.look, LOOK_EVERY_S)
+        for name, promoter in self._promoters.items():
+            start(f"adapters-{name}", promoter.turn, TURN_EVERY_S)
+        for name, anchors in self._anchors.items() if self._settings.anchor_every_s else ():
+            start(f"anchors-{name}", anchors.check, self._settings.anchor_every_s, first=False)
 
     def subscriptions(self) -> Sequence[Subscription]:
         prefetch = self._settings.orchestrator_prefetch
@@ -220,13 +234,12 @@ class Orchestrator:
     def trouble(self) -> str | None:
         if self._standby:
             return f"standby: the orchestrator of {self._lock.holder()} holds {self._lock.path}"
-        return next(iter(self._troubles.values()), None)
+        return self._clocks.trouble()
 
     async def stop(self) -> None:
-        for clock in self._clocks:
-            clock.cancel()
-        if self._clocks:
-            await asyncio.gather(*self._clocks, return_exceptions=True)
+        self._api.close()
+        await self._clocks.stop()
+        if self._clocks.running:
             for promoter in self._promoters.values():
                 await promoter.stop()
             await self._feedback_log.close()
@@ -239,6 +252,7 @@ class Orchestrator:
     def _closed(self, work: Work, lines: list[Interaction]) -> None:
         self._own_tasks.closed(work.task_id, lines)
         self._waits.closed(work.task_id)
+        self._api.watcher.settled(work, lines)
         if promoter := self._promoters.get(work.agent_id):
             promoter.closed(work, lines)
             self._anchors[work.agent_id].closed(lines, work)
@@ -246,6 +260,7 @@ class Orchestrator:
     async def _trained(self, delivery: Delivery) -> None:
         trained = opened(AdapterTrained, delivery)
         await self._of_agent(self._promoters, trained.agent_id).trained(trained)
+        self._api.watcher.trained(trained)
 
     async def _reported(self, delivery: Delivery) -> None:
         report = opened(AdapterReport, delivery)
@@ -280,21 +295,6 @@ class Orchestrator:
 
     # --- its clocks ------------------------------------------------------------------------------------------------
 
-    def _clock(
-        self, name: str, turn: Callable[[], Awaitable[None]], every_s: float, *, first: bool = True
-    ) -> asyncio.Task[None]:
-        """Its first turn at once, or after the first wait."""
-
-        async def tick() -> None:
-            if not first:
-                await asyncio.sleep(every_s)
-            while True:
-                with self._surviving(name):
-                    await turn()
-                await asyncio.sleep(every_s)
-
-        return asyncio.create_task(tick(), name=name)
-
     async def _commit(self) -> None:
         self._ledger.commit()
 
@@ -306,16 +306,3 @@ class Orchestrator:
         oldest = self._ledger.index.oldest_open_work()
         age = (now() - Work.decode(oldest).admitted_at).total_seconds() if oldest else 0.0
         metrics.oldest_open_task.set(age)
-
-    @contextmanager
-    def _surviving(self, clock: str) -> Iterator[None]:
-        """A clock goes on after any failure; until the next success the service is not ready, and says why."""
-        try:
-            yield
-        except Exception as error:
-            trouble = f"{clock} fails: {error}"
-            if self._troubles.get(clock) != trouble:
-                log.error(clock, f"{trouble}; it is tried again", exc_info=error)
-            self._troubles[clock] = trouble
-        else:
-            self._troubles.pop(clock, None)

@@ -64,7 +64,7 @@ class Promoter:
         self._announcer = announcer
         self._replicas = replicas
         self._gate = gate
-        self._training = training
+        self.training = training
         self._store = store
         self._ledger = ledger
         self._policy = policy
@@ -86,17 +86,17 @@ class Promoter:
         running = registry.agent(self._agent_id).experiment
         experiment = await asyncio.to_thread(replayed, running, self._logs_dir) if running else None
         self._follow(registry, experiment)
-        self._training.start()
+        self.training.start()
 
     def closed(self, work: Work, lines: list[Interaction]) -> None:
         """A task of this agent has its lines in the log."""
         self.arms.closed(work, lines)
-        self._training.closed(lines)
+        self.training.closed(lines)
         self._swap.answered(work, lines)
 
     async def trained(self, message: AdapterTrained) -> None:
         """Make a trained adapter known. Raises RegistryError; an adapter that can't be read is refused, and logged."""
-        self._training.ended(message.request_id)
+        self.training.ended(message.request_id)
         if message.status != "trained" or message.adapter_version is None:
             log.warning("not-trained", message.reason or message.status, agent_id=self._agent_id)
             metrics.trainings.labels(self._agent_id, message.status).inc()
@@ -128,7 +128,7 @@ class Promoter:
         self._validate_next()
         await self._watch_primary()
         await self._start_experiment()
-        await self._training.ask_if_due(allowed=self._may_train(), primary=self.arms.adapters.primary)
+        await self.training.ask_if_due(allowed=self._may_train(), primary=self.arms.adapters.primary)
         await self._retire()
         self._show()
         if self._seconds() - self._announced_at > ANNOUNCE_EVERY_S:

@@ -34,6 +34,10 @@ class Replicas:
         """The base model the replicas run, where they say."""
         return next((report.base for report, _ in self._reports.values() if report.base is not None), None)
 
+    def reports(self, now: float) -> list[AdapterReport]:
+        """The newest of each replica that is there."""
+        return [report for report, at in self._reports.values() if now - at < FORGET_AFTER_S]
+
     def loading(self, version: str, now: float) -> Loading:
         self._reports = {name: kept for name, kept in self._reports.items() if now - kept[1] < FORGET_AFTER_S}
         reports = [report for report, _ in self._reports.values()]

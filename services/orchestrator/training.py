@@ -49,6 +49,21 @@ class Training:
         note = self._ledger.index.note(self._note)
         self._state = msgspec.json.decode(note, type=TrainingState) if note else TrainingState()
 
+    @property
+    def groups(self) -> int:
+        """Groups with something to learn from, since the last request."""
+        return self._state.groups
+
+    @property
+    def wanted(self) -> int:
+        """So many bring a training; 0: it is not asked for by count."""
+        return self._policy.after_groups
+
+    @property
+    def pending(self) -> str | None:
+        """The request that is not answered yet."""
+        return self._state.pending
+
     def closed(self, lines: Sequence[Interaction]) -> None:
         if teaches(lines) and not is_own(lines[0].arm):
             self._state.groups += 1

@@ -14,14 +14,21 @@ from services.bus import Bus
 from services.dead_letters.office import DeadLetterOffice
 from services.orchestrator.api.adapters import adapters_router
 from services.orchestrator.api.dead_letters import dead_letters_router
+from services.orchestrator.api.events import events_router
 from services.orchestrator.api.experiments import experiments_router
 from services.orchestrator.api.log import log_router
 from services.orchestrator.api.queues import queues_router
-from services.orchestrator.arms import Arms
+from services.orchestrator.api.status import status_router
 from services.orchestrator.decision_book import DecisionBook
+from services.orchestrator.event_hub import EventHub
 from services.orchestrator.experiment_looks import ExperimentLooks
+from services.orchestrator.ledger import Ledger
+from services.orchestrator.overview import Overview
+from services.orchestrator.promoter import Promoter
 from services.orchestrator.queue_look import QueueLooks
+from services.orchestrator.replicas import Replicas
 from services.orchestrator.settings import OrchestratorSettings
+from services.orchestrator.watcher import Watcher
 
 
 class OrchestratorApi:
@@ -32,7 +39,10 @@ class OrchestratorApi:
         settings: OrchestratorSettings,
         bus: Bus,
         store: RegistryStore,
-        arms: Mapping[str, Arms],
+        ledger: Ledger,
+        promoters: Mapping[str, Promoter],
+        replicas: Mapping[str, Replicas],
+        trouble: Callable[[], str | None],
         threads: Threads,
         clock: Callable[[], datetime],
     ) -> None:
@@ -40,9 +50,13 @@ class OrchestratorApi:
         self._store = store
         self._threads = threads
         self._book = DecisionBook(store.ledger)
+        arms = {agent: promoter.arms for agent, promoter in promoters.items()}
         self._looks = ExperimentLooks(arms, settings.logs_dir, threads, monotonic)
         self._queues = QueueLooks(bus, settings.topology, clock=clock, seconds=monotonic)
         self._office = DeadLetterOffice(settings.amqp_url.get_secret_value(), settings.namespace)
+        self._hub = EventHub(f"{int(clock().timestamp() * 1000):x}")
+        self.watcher = Watcher(self._hub, self._book, promoters, self._queues, threads, monotonic)
+        self.overview = Overview(ledger, promoters, replicas, self._queues, trouble, clock=clock, seconds=monotonic)
 
     def routers(self) -> Sequence[APIRouter]:
         settings, threads = self._settings, self._threads
@@ -52,4 +66,10 @@ class OrchestratorApi:
             queues_router(self._queues, settings.topology),
             dead_letters_router(self._office, threads),
             log_router(settings.logs_dir, threads),
+            status_router(self.overview),
+            events_router(self._hub),
         ]
+
+    def close(self) -> None:
+        """Whoever listens to events is let go."""
+        self._hub.close()

@@ -1,0 +1,70 @@
+"""/v1/events: what happens in the fleet, as server-sent events."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query
+
+from schemas.api.events import (
+    AdapterMoved,
+    DecisionMade,
+    EventKind,
+    ExperimentMoved,
+    Gap,
+    QueuesLooked,
+    TaskSettled,
+    TrainingMoved,
+)
+from services.api.limits import too_many
+from services.api.problem import Fault, Problem, problems
+from services.orchestrator.api.event_stream import EventStream
+from services.orchestrator.event_hub import EventHub
+
+RETRY_AFTER_S = 30
+DATA: dict[EventKind, type] = {
+    "task.settled": TaskSettled,
+    "decision": DecisionMade,
+    "experiment": ExperimentMoved,
+    "queues": QueuesLooked,
+    "adapter": AdapterMoved,
+    "training": TrainingMoved,
+    "gap": Gap,
+}
+STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Server-sent events. `data` is a JSON object: "
+        + ", ".join(f"{kind}: {model.__name__}" for kind, model in DATA.items()),
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
+LastId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=100, description="Go on after this event.")]
+
+After = Annotated[str | None, Query(max_length=100, description="As Last-Event-ID, for clients that can't send it.")]
+Kinds = Annotated[str, Query(max_length=200, description="Only these kinds, by comma; all if empty.")]
+
+
+def events_router(hub: EventHub) -> APIRouter:
+    router = APIRouter(tags=["events"])
+
+    @router.get("/v1/events", response_class=EventStream, responses=STREAM | problems(422, 429))
+    async def events(
+        last_event_id: LastId = None,
+        after: After = None,
+        kinds: Kinds = "",
+    ) -> EventStream:
+        """What happens, as it happens. A client that is too slow gets `gap`, and should read the lists again."""
+        if hub.is_full:
+            raise too_many("as many clients listen already as there is room for", RETRY_AFTER_S)
+        return EventStream(hub.stream(last_event_id or after, chosen(kinds)))
+
+    return router
+
+
+def chosen(kinds: str) -> frozenset[str]:
+    """Raises Problem 422 for a kind that there is not."""
+    named = frozenset(kind.strip() for kind in kinds.split(",") if kind.strip())
+    if unknown := named - set(DATA):
+        fault = Fault(pointer="kinds", detail=f"there are: {', '.join(DATA)}")
+        raise Problem(422, "Not valid", f"{len(unknown)} of the kinds is none", "invalid", faults=[fault])
+    return named

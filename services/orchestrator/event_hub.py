@@ -1,0 +1,153 @@
+"""Events for whoever listens: a ring of the newest, and one cursor a client. Nothing is kept for a single client.
+
+A client that reads too slowly finds its place in the ring gone: it is told how much it missed, and goes on. All clients
+are woken together, some ten times a second and less often where there are many, and those that stand at the same place
+share the bytes they get. Leaves out HTTP (api/event_stream.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+SIZE = 4096
+"""Events in the ring."""
+MOST_CLIENTS = 2000
+PULSE_S = 0.1
+PULSE_PER_CLIENT_S = 0.0005
+"""With a thousand clients a pulse comes every half second: waking them all costs some 50 ms."""
+WRITE_BYTES = 64 * 1024
+"""Of events a client gets at a time, about."""
+HEARTBEAT_S = 15.0
+HEARTBEAT = b": still here\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """`frame` is what a client gets: the lines of a server-sent event, its empty line included."""
+
+    number: int
+    kind: str
+    frame: bytes
+
+
+class EventHub:
+    """Use it from one event loop. `epoch` tells this process's numbers from those of the one before."""
+
+    def __init__(self, epoch: str, *, size: int = SIZE, most_clients: int = MOST_CLIENTS) -> None:
+        self._epoch = epoch
+        self._size = size
+        self._most = most_clients
+        self._ring: list[Event | None] = [None] * size
+        self._last = 0
+        self._incomplete = 0
+        """Up to this number events were passed over because nobody listened."""
+        self._wake = asyncio.Event()
+        self._pulse: asyncio.TimerHandle | None = None
+        self._parts: dict[tuple[int, frozenset[str]], tuple[bytes, int]] = {}
+        self._closed = False
+        self.clients = 0
+
+    def publish(self, kind: str, data: Any) -> None:
+        """`data`: what msgspec writes as a JSON object, on one line."""
+        self._last += 1
+        body = msgspec.json.encode(data)
+        frame = b"id: %b\nevent: %b\ndata: %b\n\n" % (self.id_of(self._last).encode(), kind.encode(), body)
+        self._ring[self._last % self._size] = Event(self._last, kind, frame)
+        if self.clients and self._pulse is None:
+            delay = max(PULSE_S, PULSE_PER_CLIENT_S * self.clients)
+            self._pulse = asyncio.get_running_loop().call_later(delay, self._wake_all)
+
+    def pass_over(self) -> None:
+        """In place of an event that nobody would get: who comes back later is told that something is missing."""
+        self._last += 1
+        self._incomplete = self._last
+
+    def close(self) -> None:
+        """Every stream ends."""
+        self._closed = True
+        self._wake_all()
+
+    def id_of(self, number: int) -> str:
+        return f"{self._epoch}-{number}"
+
+    @property
+    def is_full(self) -> bool:
+        """No other client should be let in."""
+        return self.clients >= self._most
+
+    async def stream(self, last_id: str | None, kinds: frozenset[str]) -> AsyncGenerator[bytes, None]:
+        """From the event after `last_id` on, or from now on; no `kinds` means all. Close it, so that it is counted."""
+        self.clients += 1
+        try:
+            place, missed = self._place_of(last_id)
+            yield b"retry: 2000\nid: %b\n\n" % self.id_of(place).encode()
+            if missed is not None:
+                yield self._gap(missed, place)
+            while not self._closed:
+                if place == self._last:
+                    woken = await self._woken()
+                    if not woken:
+                        yield HEARTBEAT
+                    continue
+                if (oldest := self._last - self._size) > place:
+                    missed, place = oldest - place, oldest
+                    yield self._gap(missed, place)
+                part, place = self._part(place, kinds)
+                if part:
+                    yield part
+        finally:
+            self.clients -= 1
+
+    async def _woken(self) -> bool:
+        """False after a quiet time."""
+        try:
+            async with asyncio.timeout(HEARTBEAT_S):
+                await self._wake.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _wake_all(self) -> None:
+        self._pulse = None
+        self._parts.clear()
+        self._wake.set()
+        self._wake = asyncio.Event()
+
+    def _part(self, place: int, kinds: frozenset[str]) -> tuple[bytes, int]:
+        """The next events after a place, and the place after them."""
+        made = self._parts.get((place, kinds))
+        if made is None:
+            made = self._parts[place, kinds] = self._joined(place, kinds)
+        return made
+
+    def _joined(self, place: int, kinds: frozenset[str]) -> tuple[bytes, int]:
+        frames: list[bytes] = []
+        size = 0
+        while place < self._last and size < WRITE_BYTES:
+            place += 1
+            event = self._ring[place % self._size]
+            if event is not None and event.number == place and (not kinds or event.kind in kinds):
+                frames.append(event.frame)
+                size += len(event.frame)
+        return b"".join(frames), place
+
+    def _place_of(self, last_id: str | None) -> tuple[int, int | None]:
+        """Where a client goes on, and how many events it missed: 0 where that can't be known, None where none."""
+        if last_id is None:
+            return self._last, None
+        epoch, _, text = last_id.rpartition("-")
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
+        if epoch != self._epoch or not 0 <= number <= self._last:
+            return self._last, 0
+        if number < self._incomplete:
+            return self._last, self._last - number
+        return number, None
+
+    def _gap(self, missed: int, place: int) -> bytes:
+        body = msgspec.json.encode({"missed": missed})
+        return b"id: %b\nevent: gap\ndata: %b\n\n" % (self.id_of(place).encode(), body)
