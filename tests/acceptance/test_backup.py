@@ -45,7 +45,7 @@ async def test_a_restored_fleet_knows_its_answers_and_its_adapters(
     original = start_fleet()
     old = await _lived(original)
     original.stop()
-    _run(documented(r"tar --exclude='index.sqlite\*' -cf ratchet-backup.tar"), original.folder)
+    _run(documented(r"tar --exclude='\*.sqlite\*' -cf ratchet-backup.tar"), original.folder)
 
     # when it is restored into an empty folder, beside an empty broker
     archive = original.folder / "ratchet-backup.tar"
