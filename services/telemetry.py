@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -36,6 +37,15 @@ def trace_parent_of(headers: Mapping[str, Any]) -> str:
     return new_trace_parent()
 
 
+TOKEN = re.compile(r"eyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*")
+"""What a JSON Web Token looks like: its header is a JSON object in base64url."""
+
+
+def without_tokens(text: str) -> str:
+    """Whoever put one there, and wherever: it must not be kept."""
+    return TOKEN.sub("<token>", text) if "eyJ" in text else text
+
+
 class JsonLines(logging.Formatter):
     """One JSON object a line: time, level, service, action (a stable word), task and trace id, details."""
 
@@ -58,7 +68,7 @@ class JsonLines(logging.Formatter):
         line |= getattr(record, "details", {})
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return without_tokens(json.dumps(line, ensure_ascii=False, default=str))
 
 
 def log_to_stdout(service: str, level: str = "INFO") -> None:

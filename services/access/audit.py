@@ -40,9 +40,10 @@ class _Open(NamedTuple):
 class AuditLog:
     """Opened with the first entry. Use it from one event loop."""
 
-    def __init__(self, folder: Path, service: str) -> None:
+    def __init__(self, folder: Path, service: str, *, segment_bytes: int = SEGMENT_BYTES) -> None:
         self._folder = folder
         self._service = service
+        self._segment_bytes = segment_bytes
         self._file: _Open | None = None
         self._waiting: list[tuple[Entry, asyncio.Future[int]]] = []
         self._writer: asyncio.Task[None] | None = None
@@ -110,7 +111,7 @@ class AuditLog:
         """Blocks. Raises DiskFull, JournalError."""
         lock = self._own_folder()
         try:
-            journal = Journal.open(lock.path.parent, NAME, max_segment_bytes=SEGMENT_BYTES)
+            journal = Journal.open(lock.path.parent, NAME, max_segment_bytes=self._segment_bytes)
             last = last_link(lock.path.parent)
         except JournalError:
             lock.release()

@@ -6,7 +6,6 @@ own log has it whole.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,11 +16,10 @@ from services.access.refusals import Refusals
 from services.access.roles import Caller
 from services.api.problem import RETRY_AFTER_S, Problem, status_of
 from services.errors import JournalError
+from services.telemetry import without_tokens
 
 REFUSED = frozenset({401, 403, 429})
 LONGEST_PATH = 300
-TOKEN = re.compile(r"[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}")
-"""What a JWT looks like: one that was pasted into a path must not be kept."""
 
 
 class AuditRefusals:
@@ -114,9 +112,9 @@ def _concerns(scope: Scope, row: Row) -> dict[str, str]:
 
 
 def _plain(text: str) -> str:
-    """Printable, bounded, without a token."""
-    shown = text[:LONGEST_PATH].encode("utf-8", "replace").decode()
-    return TOKEN.sub("<token>", "".join(one if one.isprintable() else "?" for one in shown))
+    """Printable, bounded, without a token that was pasted into a path."""
+    shown = without_tokens(text)[:LONGEST_PATH].encode("utf-8", "replace").decode()
+    return "".join(one if one.isprintable() else "?" for one in shown)
 
 
 def _not_audited(reason: str) -> Problem:

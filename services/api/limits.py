@@ -85,7 +85,7 @@ class Pace:
         now = self._monotonic()
         due = max(now, self._due.pop(caller.name, now)) + 1 / self._per_s
         early = due - now - 2.0
-        if early > 0:
+        if early > 1e-6:
             self._due[caller.name] = due - 1 / self._per_s
             raise too_many(f"{caller.name} asks for more than {self._per_s:g} a second", math.ceil(early))
         self._due[caller.name] = due

@@ -136,9 +136,15 @@ def problem_of_http(error: HTTPException) -> Problem:
 
 def problem_of_validation(error: RequestValidationError) -> Problem:
     """The fields at fault, without what was in them."""
-    faults = [Fault(pointer=_pointer(fault["loc"]), detail=str(fault["msg"])) for fault in error.errors()]
-    first = f"{faults[0].pointer}: {faults[0].detail}" if faults else "it is not as it must be"
+    faults = [_fault(fault) for fault in error.errors()]
+    first = f"{faults[0].pointer or 'the body'}: {faults[0].detail}" if faults else "it is not as it must be"
     return Problem(422, "Not valid", f"the request can't be read: {first}", "invalid", faults=faults)
+
+
+def _fault(fault: Mapping[str, Any]) -> Fault:
+    if fault["type"] == "json_invalid":
+        return Fault(pointer="", detail=f"not JSON, at character {fault['loc'][-1]}: {fault['ctx']['error']}")
+    return Fault(pointer=_pointer(fault["loc"]), detail=str(fault["msg"]))
 
 
 def _pointer(loc: Sequence[int | str]) -> str:
