@@ -89,7 +89,10 @@ def _orchestrator(agents: tuple[str, ...]) -> User:
     )
     events = Topic(BROADCAST, r"^events\.")
     return User(
-        own.name, write=f"{own.write}|{exactly(BROADCAST, BY_NAME)}", read=own.read, topics=(*own.topics, events)
+        own.name,
+        write=f"{own.write}|{exactly(BROADCAST, BY_NAME)}",
+        read=f"{own.read}|{exactly('dead-letters')}",
+        topics=(*own.topics, events),
     )
 
 

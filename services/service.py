@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import resource
 import signal
 import socket
 import sys
@@ -55,6 +56,10 @@ class Service(Protocol):
 
 CLOSE_AFTER_S = 2
 """Seconds that open streams get at the end; requests had the time to drain before."""
+TAKES_NOTHING_MS = 120_000
+"""A client that takes nothing of what waits for it for so long is cut off, by the kernel; connections inherit it."""
+OPEN_FILES = 65_536
+"""As far as the hard limit allows."""
 COLLECT_AFTER = 50_000
 """Allocations between two looks for garbage cycles."""
 
@@ -76,6 +81,7 @@ class _Server(uvicorn.Server):
 def _listen(host: str, port: int, service: str) -> socket.socket:
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TAKES_NOTHING_MS)
     try:
         listener.bind((host, port))
     except OSError as error:
@@ -176,6 +182,14 @@ class Wired:
     http_port: int
 
 
+def _make_room_for_clients() -> None:
+    """A shell's usual limit of 1,024 open files would end the listening with the thousandth client."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if most == resource.RLIM_INFINITY else min(most, OPEN_FILES)
+    if now != resource.RLIM_INFINITY and now < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
 def run(name: str, wire: Callable[[], Wired]) -> None:
     """Wire the service and run it until SIGTERM, then exit with 0. A failing start is one log line and exit code 1."""
 
@@ -185,6 +199,7 @@ def run(name: str, wire: Callable[[], Wired]) -> None:
         await Runner(wired.service, wired.bus, wired.settings, wired.http_port).run()
 
     log_to_stdout(name)
+    _make_room_for_clients()
     try:
         uvloop.run(main())
     except RatchetError as error:

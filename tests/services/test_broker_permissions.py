@@ -45,7 +45,7 @@ PUBLISHES = {
     "operator": {"training"},
 }  # fmt: skip
 READS = {
-    "orchestrator": {"tasks", "responses.draft", "rewards", "feedback", "adapters", "adapters.reports"},
+    "orchestrator": {"tasks", "responses.draft", "rewards", "feedback", "adapters", "adapters.reports", "dead-letters"},
     "agent-small": {"work.small", "work.small.high"},
     "agent-other": {"work.other", "work.other.high"},
     "scorer": {"responses"},
@@ -55,7 +55,9 @@ READS = {
 }
 BROADCASTS = {"orchestrator": {"events.small", "events.other"}}
 HEARS = {"agent-small": {"events.small", "rewards"}, "agent-other": {"events.other", "rewards"}}
-RETRIES = {name: READS[name] for name in ("orchestrator", "agent-small", "agent-other", "scorer", "trainer")}
+RETRIES = {
+    name: READS[name] - {"dead-letters"} for name in ("orchestrator", "agent-small", "agent-other", "scorer", "trainer")
+}
 WRITES_ANYWHERE = {"orchestrator", "operator"}
 
 NAMES = sorted(PUBLISHES)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from services.topology import (
     BROADCAST_EXCHANGE,
+    DEAD_LETTERS,
     EXCHANGE,
     FEEDBACK,
     LISTENER,
@@ -80,8 +81,10 @@ class _Rules:
         return self._worker(name, {name, "all services"})
 
     def orchestrator(self) -> Account:
-        """Answers go to queues of the users' own, so it may write to any queue by name."""
-        own = self._worker("orchestrator", {"orchestrator", "all services"}, writes=(BROADCAST_EXCHANGE,))
+        """Answers, and dead letters on their way back, go to queues by name; its API shows the dead letters."""
+        own = self._worker(
+            "orchestrator", {"orchestrator", "all services"}, writes=(BROADCAST_EXCHANGE,), reads=(DEAD_LETTERS,)
+        )
         events = TopicPermission(self._wire(BROADCAST_EXCHANGE), self._one_of((events_topic(""),), end=""), NOTHING)
         write = f"{own.write}|^{re.escape(DEFAULT_EXCHANGE)}$"
         return Account(own.name, own.configure, write, own.read, (*own.topics, events))
