@@ -47,7 +47,7 @@ Kinds = Annotated[str, Query(max_length=200, description="Only these kinds, by c
 def events_router(hub: EventHub) -> APIRouter:
     router = APIRouter(tags=["events"])
 
-    @router.get("/v1/events", response_class=EventStream, responses=STREAM | problems(422, 429))
+    @router.get("/v1/events", status_code=200, response_class=EventStream, responses=STREAM | problems(422, 429))
     async def events(
         last_event_id: LastId = None,
         after: After = None,
