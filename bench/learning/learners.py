@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from bench.learning.world import GROUP, MAX_TOKENS, Experience, World
+from bench.learning.world import MAX_TOKENS, Experience, World
 from schemas.adapter_card import AdapterCard, BaseModelIdentity
 from schemas.response import Sample
 from services.local_model import LanguageModel, load_language_model
@@ -24,7 +25,11 @@ from services.trainer.logged_trainer import LoggedTrainer, Tensors
 from services.trainer.plan import Batching, plan_steps
 from services.trainer.policy import make_policy, save_policy
 
+OFFLINE, RATIO_ONE, CONTROL, ONLINE = "offline GRPO", "ratio = 1", "best-of-group SFT", "online GRPO (TRL)"
 BASE = BaseModelIdentity(name="small")
+
+ONLINE_KNOBS: dict[str, Any] = {"clip_high": 0.28, "negative_weight": 1.0}
+"""TRL has no weight for negative advantages, and its answers are fresh: DAPO's own clipping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,14 @@ class Round:
     folder: Path
 
 
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """`steps` of the optimiser."""
+
+    adapter: Path
+    steps: int
+
+
 class Offline:
     """The product's way: samples are taken first, then an algorithm of the trainer learns from them."""
 
@@ -45,12 +58,12 @@ class Offline:
         self._algorithm = algorithm
         self._knobs = algorithm.hyperparameters.read({}, knobs)
 
-    def learn(self, given: Round) -> Path:
+    def learn(self, given: Round) -> Learned:
         experience = given.world.experience(given.parent, given.tasks, given.seed)
         model = load_language_model(str(given.world.small))
         trainer = self._algorithm.trainer(self._course(given, experience, model), self._knobs)
         trainer.train()
-        return _saved(trainer.trained_policy, given)
+        return Learned(_saved(trainer.trained_policy, given), trainer.state.global_step)
 
     def _course(self, given: Round, experience: Experience, model: LanguageModel) -> Course:
         knobs = self._knobs
@@ -92,7 +105,7 @@ class Online:
     def __init__(self, knobs: Mapping[str, Any]) -> None:
         self._knobs = GrpoHyperparameters.read({}, knobs)
 
-    def learn(self, given: Round) -> Path:
+    def learn(self, given: Round) -> Learned:
         from datasets import Dataset
 
         model = load_language_model(str(given.world.small))
@@ -116,14 +129,14 @@ class Online:
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
-        return _saved(trainer.accelerator.unwrap_model(trainer.model), given)
+        return Learned(_saved(trainer.accelerator.unwrap_model(trainer.model), given), trainer.state.global_step)
 
     def _arguments(self, given: Round, learning_rate: float) -> GRPOConfig:
         knobs = self._knobs
         return GRPOConfig(
             output_dir=str(given.folder / "trl"),
             per_device_train_batch_size=knobs.batch,
-            num_generations=GROUP,
+            num_generations=given.world.judgement.group,
             num_iterations=knobs.epochs,
             num_train_epochs=1,
             max_completion_length=MAX_TOKENS,
@@ -151,21 +164,16 @@ def rate_of(knobs: Hyperparameters, model: LanguageModel) -> float:
     return knobs.learning_rate or default_learning_rate(model.model.num_parameters())
 
 
-def learners(knobs: Mapping[str, Any]) -> dict[str, Offline | Online]:
-    """By name; `knobs` are those of GRPO, of which the control takes what it knows, at its own batch size."""
-    shared = {name: value for name, value in knobs.items() if name in ("epochs", "learning_rate")}
-    return {
-        "offline GRPO": Offline(Grpo(), knobs),
-        "ratio = 1": Offline(RatioOne(), knobs),
-        "best-of-group SFT": Offline(BestOfGroupSft(), shared),
-        "online GRPO (TRL)": Online(knobs),
-    }
+def learner(name: str, knobs: Mapping[str, Any]) -> Offline | Online:
+    """With the product's defaults where `knobs` say nothing."""
+    if name == ONLINE:
+        return Online({**ONLINE_KNOBS, **knobs})
+    algorithms: dict[str, Any] = {OFFLINE: Grpo(), RATIO_ONE: RatioOne(), CONTROL: BestOfGroupSft()}
+    return Offline(algorithms[name], knobs)
 
 
 def _saved(policy: Any, given: Round) -> Path:
     """A folder that the next round, and the agent's engine, can load."""
-    from datetime import UTC, datetime
-
     folder = given.folder / "adapter"
     files = save_policy(policy, BASE, folder)
     config = files["adapter_config.json"]

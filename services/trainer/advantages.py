@@ -29,3 +29,12 @@ def group_advantages(scores: Sequence[float], scale: Scale) -> list[float]:
         return centred
     deviation = math.sqrt(math.fsum(value * value for value in centred) / (len(scores) - 1))
     return [value / (deviation + EPSILON) for value in centred]
+
+
+def tempered(advantages: Sequence[float], negative_weight: float) -> list[float]:
+    """Advantages with the negative ones times `negative_weight`, in [0, 1].
+
+    For several steps on logged answers: after the first, a policy no longer writes the answers it is pushed away from,
+    so nothing tells where the probability it takes from them goes (Le Roux et al. 2025, TOPR; Arnal et al. 2025).
+    """
+    return [advantage if advantage > 0 else advantage * negative_weight for advantage in advantages]

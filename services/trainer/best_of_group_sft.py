@@ -18,7 +18,7 @@ from services.trainer.logged_trainer import LoggedTrainer, Tensors
 
 
 class SftHyperparameters(Hyperparameters):
-    batch: int = Field(16, ge=1, description="Samples per step, about: each is the best of its group.")
+    batch: int = Field(8, ge=1, description="Samples per step, about: each is the best of its group.")
 
 
 class BestOfGroupSft:

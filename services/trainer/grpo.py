@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from services.trainer.advantages import group_advantages
+from services.trainer.advantages import group_advantages, tempered
 from services.trainer.algorithm import Course, Lessons
 from services.trainer.arguments import training_arguments
 from services.trainer.hyperparameters import GrpoHyperparameters
@@ -21,7 +21,8 @@ class Grpo:
 
     def lessons(self, groups: Sequence[Sequence[float]], hyperparameters: GrpoHyperparameters) -> Lessons:
         scale = hyperparameters.advantage_scale
-        weights = [advantage for scores in groups for advantage in group_advantages(scores, scale)]
+        plain = (group_advantages(scores, scale) for scores in groups)
+        weights = [weight for group in plain for weight in tempered(group, hyperparameters.negative_weight)]
         starts = [sum(map(len, groups[:index])) for index in range(len(groups))]
         used = (tuple(range(start, start + len(scores))) for start, scores in zip(starts, groups, strict=True))
         live = (hyperparameters.beta > 0 or weight != 0.0 for weight in weights)

@@ -41,7 +41,7 @@ class Hyperparameters(BaseModel):
         gt=0,
         description="AdamW's, at the start: it falls to 0 in a straight line; if not set, by the model's size.",
     )
-    batch: int = Field(128, ge=1, description="Samples per step, about.")
+    batch: int = Field(64, ge=1, description="Samples per step, about.")
     micro_batch_tokens: int = Field(
         16_384, ge=1, description="Tokens through the model at once, padding included: what memory allows."
     )
@@ -98,7 +98,13 @@ class GrpoHyperparameters(Hyperparameters):
 
     loss: Loss = Field("dapo", description="dapo, dr_grpo, gspo or cispo.")
     clip_low: float = Field(0.2, gt=0, lt=1, description="The ratio is clipped at 1 minus this.")
-    clip_high: float = Field(0.28, gt=0, description="And at 1 plus this.")
+    clip_high: float = Field(3.0, gt=0, description="And at 1 plus this.")
+    negative_weight: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="Weight of the answers that are worse than their group's mean; 1: that of the others.",
+    )
     importance_cap: float = Field(
         4.0, gt=1, description="No token weighs more than this, whatever its ratio (truncated importance sampling)."
     )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.trainer.advantages import Scale, group_advantages
+from services.trainer.advantages import Scale, group_advantages, tempered
 
 SCORES = st.lists(st.floats(0, 1), min_size=2, max_size=16)
 
@@ -45,3 +45,16 @@ def test_they_sum_to_zero_and_keep_the_order_of_the_scores(scores: list[float], 
 @given(SCORES)
 def test_scaled_ones_have_a_deviation_of_at_most_one(scores: list[float]) -> None:
     assert statistics.stdev(group_advantages(scores, "group")) <= 1 + 1e-9
+
+
+@given(SCORES, st.floats(0, 1))
+def test_tempered_ones_keep_the_order_and_the_good_answers_as_they_were(scores: list[float], weight: float) -> None:
+    advantages = group_advantages(scores, "group")
+    found = tempered(advantages, weight)
+
+    assert [new for new, old in zip(found, advantages, strict=True) if old > 0] == [a for a in advantages if a > 0]
+    assert [new for new, old in zip(found, advantages, strict=True) if old <= 0] == [
+        advantage * weight for advantage in advantages if advantage <= 0
+    ]
+    by_score = [new for _, new in sorted(zip(scores, found, strict=True))]
+    assert by_score == sorted(by_score)

@@ -88,6 +88,17 @@ def lessons_of(samples: Sequence[TrainingSample], knobs: GrpoHyperparameters) ->
     return Grpo().lessons(list(groups.values()), knobs)
 
 
+def test_worse_answers_weigh_less_and_nothing_where_told() -> None:
+    groups = [(0.0, 1.0), (0.5, 0.5)]
+
+    tenth, none = (Grpo().lessons(groups, GrpoHyperparameters(negative_weight=weight)) for weight in (0.1, 0.0))
+
+    assert tenth.weights == pytest.approx((-0.070701, 0.70701, 0.0, 0.0), abs=1e-5)
+    assert tenth.live == (True, True, False, False)
+    assert none.weights == pytest.approx((0.0, 0.70701, 0.0, 0.0), abs=1e-5)
+    assert none.live == (False, True, False, False)
+
+
 def log_probability(policy: Any, sample: TrainingSample) -> torch.Tensor:
     ids = torch.tensor([[*sample.prompt, *sample.completion]])
     logits = policy(input_ids=ids).logits[0, len(sample.prompt) - 1 : -1]
@@ -128,7 +139,7 @@ def test_the_gradient_is_that_of_the_formula(
     bench: Bench, loss: Callable[[Any], torch.Tensor], micro_batch: int
 ) -> None:
     # given groups in which some sample has no advantage, and ratios far from 1
-    knobs = GrpoHyperparameters(loss=loss.__name__, max_grad_norm=1e9)
+    knobs = GrpoHyperparameters(loss=loss.__name__, clip_low=0.2, clip_high=0.28, max_grad_norm=1e9)
     lessons = lessons_of(bench.samples, knobs)
     catch = Catch()
 
