@@ -25,7 +25,8 @@ ROOT = Path(__file__).parent.parent.parent
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = sorted(name for name, service in SERVICES.items() if str(service["image"]).startswith("ratchet-"))
-ONCE = {"credentials", "topology", "models"}
+ONCE = {"credentials", "keys", "topology", "models"}
+TOOLS = {"ratchet", "operator", "token"}
 STAY = sorted(
     name for name, service in SERVICES.items() if name not in ONCE and "tools" not in service.get("profiles", ())
 )
@@ -60,16 +61,46 @@ def test_every_container_has_a_memory_limit_and_bounded_logs(name: str) -> None:
     assert service["logging"]["options"] == {"max-size": "10m", "max-file": "3"}
 
 
-def test_only_the_job_that_makes_the_credentials_is_root_and_it_sees_no_network() -> None:
-    assert [name for name in OURS if SERVICES[name].get("user")] == ["credentials"]
-    assert SERVICES["credentials"]["network_mode"] == "none"
-    assert SERVICES["credentials"]["cap_add"] == ["CHOWN"]
+def test_only_what_makes_credentials_keys_and_tokens_is_root_and_sees_no_network() -> None:
+    roots = [name for name in OURS if SERVICES[name].get("user")]
+
+    assert roots == ["credentials", "keys", "token"]
+    assert {SERVICES[name]["network_mode"] for name in roots} == {"none"}
+    assert {name: SERVICES[name]["cap_add"] for name in OURS if "cap_add" in SERVICES[name]} == {
+        "credentials": ["CHOWN"]
+    }
 
 
-def test_only_the_brokers_port_is_published_and_only_on_loopback() -> None:
+def test_only_the_broker_and_the_gateway_are_published_and_only_on_loopback() -> None:
     published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
 
-    assert published == {"rabbitmq": ["127.0.0.1:${RATCHET_AMQP_PORT:-5672}:5672"]}
+    assert published == {
+        "rabbitmq": ["127.0.0.1:${RATCHET_AMQP_PORT:-5672}:5672"],
+        "gateway": ["127.0.0.1:${RATCHET_API_PORT:-8700}:8700"],
+    }
+
+
+@pytest.mark.parametrize("name", ["orchestrator", "orchestrator-standby", "agent", "scorer", "trainer", "trainer-gpu"])
+def test_a_service_checks_tokens_with_keys_it_can_only_read_and_writes_an_audit(name: str) -> None:
+    service = SERVICES[name]
+
+    assert "api-keys:/run/api-keys:ro" in service["volumes"]
+    assert service["environment"]["RATCHET_API_PUBLIC_KEYS"] == "/run/api-keys"
+    assert mounts(name)[service["environment"]["RATCHET_API_AUDIT_DIR"]] == "audit"
+    assert service["depends_on"]["keys"] == {"condition": "service_completed_successfully"}
+
+
+def test_whoever_writes_the_keys_is_a_job_or_a_tool() -> None:
+    writers = {name for name in OURS if "api-keys:/keys" in SERVICES[name].get("volumes", ())}
+
+    assert writers == {"keys", "token"}
+
+
+def test_the_gateway_knows_every_orchestrator() -> None:
+    port = OrchestratorSettings.model_fields["orchestrator_http_port"].default
+    orchestrators = [name for name in SERVICES if name.startswith("orchestrator")]
+
+    assert SERVICES["gateway"]["command"] == [str(port), *(f"{name}:{port}" for name in orchestrators)]
 
 
 @pytest.mark.parametrize("name", STAY)
@@ -77,7 +108,7 @@ def test_what_stays_comes_back_by_itself(name: str) -> None:
     assert SERVICES[name]["restart"] == "unless-stopped"
 
 
-@pytest.mark.parametrize("name", sorted(set(OURS) - ONCE - {"demo", "ratchet", "operator"}))
+@pytest.mark.parametrize("name", sorted(set(OURS) - ONCE - TOOLS - {"demo", "gateway"}))
 def test_a_service_has_time_to_drain(name: str) -> None:
     grace_s = FleetSettings.model_fields["drain_grace_s"].default
 
