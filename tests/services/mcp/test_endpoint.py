@@ -138,6 +138,16 @@ async def test_an_older_client_that_leaves_breaks_its_call_off(settings: FleetSe
         await asyncio.wait_for(toy.broken_off.wait(), 5)
 
 
+async def test_a_change_whose_caller_gives_up_is_not_broken_off_half_way(settings: FleetSettings) -> None:
+    toy = Toy(promotes_s=0.5)
+    async with served("orchestrator", toy.orchestrator(), settings) as url, client_of(url) as client:
+        promoting = {"agent_id": "small", "version": "v1.0.1", "reason": "because"}
+        calling = asyncio.create_task(client.call_tool("promote", promoting))
+        await toy.called.wait()
+        calling.cancel()
+        await asyncio.wait_for(toy.promoted.wait(), 5)
+
+
 async def test_a_training_is_followed_to_its_end(settings: FleetSettings) -> None:
     toy = Toy(states=["queued", "running", "trained"])
     told: list[str | None] = []

@@ -24,6 +24,7 @@ from services.access.key_folder import KeyFolder
 from services.access.roles import Role
 from services.access.tokens import issue
 from services.api.application import application
+from services.api.patience import while_connected
 from services.api.problem import Problem
 from services.settings import FleetSettings
 
@@ -32,14 +33,16 @@ MOMENT = "2026-01-02T03:04:05Z"
 
 @dataclass
 class Toy:
-    """`holds_s`: how long a task is waited for. `states`: what a run says of itself, one look after the other."""
+    """`holds_s`: how long a task takes; `promotes_s`: a promotion. `states`: what a run says of itself, look by look."""
 
     holds_s: float = 0.0
+    promotes_s: float = 0.0
     states: list[str] = field(default_factory=lambda: ["trained"])
     answer_length: int = 3
     calls: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     called: asyncio.Event = field(default_factory=asyncio.Event)
     broken_off: asyncio.Event = field(default_factory=asyncio.Event)
+    promoted: asyncio.Event = field(default_factory=asyncio.Event)
 
     def orchestrator(self) -> APIRouter:
         router = APIRouter()
@@ -49,11 +52,10 @@ class Toy:
             body = await request.json()
             self.calls.append(("submit", caller.name, body))
             self.called.set()
+            await while_connected(request, self._hold(min(wait_s, self.holds_s)))
             if self.holds_s > wait_s:
-                await self._hold(wait_s)
                 response.status_code = 202
                 return {"task_id": "t-1", "state": "open", "location": "/v1/tasks/t-1"}
-            await self._hold(self.holds_s)
             return _result(str(body["input"]))
 
         @router.get("/v1/log")
@@ -69,6 +71,9 @@ class Toy:
         @router.post("/v1/adapters/{agent_id}/promote")
         async def promote(agent_id: str, request: Request, caller: CallerOf) -> dict[str, Any]:
             self.calls.append((f"promote {agent_id}", caller.name, await request.json()))
+            self.called.set()
+            await asyncio.sleep(self.promotes_s)
+            self.promoted.set()
             raise Problem(409, "Not allowed now", "v1.0.9 is rejected: it can't become primary", "not-allowed")
 
         @router.get("/v1/adapters")
