@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from schemas.message import Identifier, Metadata, Record, Score
+
+ONE_OF_BOTH: dict[str, JsonValue] = {
+    "oneOf": [
+        {"required": ["score"], "properties": {"score": {"type": "number"}, "thumbs": {"type": "null"}}},
+        {"required": ["thumbs"], "properties": {"thumbs": {"type": "string"}, "score": {"type": "null"}}},
+    ]
+}
 
 
 class GivenFeedback(Record):
     """Either `score` or `thumbs`: what the application thinks of an answer it got."""
+
+    model_config = ConfigDict(json_schema_extra=ONE_OF_BOTH)
 
     task_id: Identifier
     score: Score | None = Field(None, description="0 is useless, 1 is as good as can be.")

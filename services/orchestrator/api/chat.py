@@ -30,7 +30,7 @@ RETRY_COUNT = "x-stainless-retry-count"
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The answer; with `stream`, chunks of it as server-sent events, the last one `[DONE]`.",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": {"text/event-stream": {}},
         "headers": {"x-ratchet-task-id": {"description": "The task it became.", "schema": {"type": "string"}}},
     }
 }

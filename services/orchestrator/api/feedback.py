@@ -12,7 +12,7 @@ from schemas.feedback import Feedback, LoggedFeedback
 from services.access.guard import CallerOf
 from services.api.idempotency import IdempotencyKey, id_from_key
 from services.api.problem import Problem, problems
-from services.orchestrator.feedback import FeedbackDesk, NotAnsweredYet, UnknownTask
+from services.orchestrator.feedback import FeedbackDesk, IdUsedBefore, NoSuchAnswer, NotAnsweredYet, UnknownTask
 
 ROUTE = "POST /v1/feedback"
 
@@ -41,7 +41,11 @@ def feedback_router(desk: FeedbackDesk) -> APIRouter:
             return await desk.take(feedback, given.feedback_id or key, given_by=caller.name)
         except UnknownTask as error:
             raise Problem(404, "No such task", str(error), "unknown-task") from None
+        except NoSuchAnswer as error:
+            raise Problem(404, "No such answer", str(error), "unknown-answer") from None
         except NotAnsweredYet as error:
             raise Problem(409, "Not answered yet", str(error), "not-answered") from None
+        except IdUsedBefore as error:
+            raise Problem(409, "Id used before", str(error), "id-used") from None
 
     return router

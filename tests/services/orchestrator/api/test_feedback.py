@@ -46,7 +46,7 @@ async def test_the_same_key_or_id_counts_once(tmp_path: Path) -> None:
         other = await give(chat, task_id="t1", thumbs="up", feedback_id="mine")
 
         assert [line.score for line in logged(tmp_path)] == [1.0, 0.0]
-        assert (other.status_code, other.headers["content-type"]) == (422, "application/problem+json")
+        assert (other.status_code, other.headers["content-type"]) == (409, "application/problem+json")
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ async def test_the_same_key_or_id_counts_once(tmp_path: Path) -> None:
     [
         ({"task_id": "t9", "score": 1}, 404),
         ({"task_id": "open", "score": 1}, 409),
-        ({"task_id": "t1", "score": 1, "sample": 3}, 422),
+        ({"task_id": "t1", "score": 1, "sample": 3}, 404),
         ({"task_id": "t1", "score": 2}, 422),
         ({"task_id": "t1"}, 422),
         ({"task_id": "t1", "score": 1, "thumbs": "up"}, 422),
