@@ -33,7 +33,7 @@ MOMENT = "2026-01-02T03:04:05Z"
 
 @dataclass
 class Toy:
-    """`holds_s`: how long a task takes; `promotes_s`: a promotion. `states`: what a run says of itself, look by look."""
+    """`holds_s`: how long a task takes; `promotes_s`: a promotion. `states`: what a run says, look by look."""
 
     holds_s: float = 0.0
     promotes_s: float = 0.0
