@@ -17,9 +17,12 @@ from schemas.api.tasks import TaskSummary
 from services.errors import JournalError
 from services.orchestrator.catch_up import ASSIGNMENTS
 from services.orchestrator.index import ENDINGS
-from services.storage.log_source import open_source
+from services.storage.log_source import Source, open_source
+from services.telemetry import Log
 
 StateFilter = Literal["open", "closed", "ok", "failed", "expired"]
+
+log = Log("task-list")
 
 SHOWN_CHARS = 200
 MOST_SCANNED = 2_000
@@ -110,7 +113,8 @@ def _rows(index: Path, state: StateFilter | None, before: int, limit: int) -> li
 def _works(logs_dir: Path, rows: Sequence[Row]) -> Iterator[tuple[int, bytes]]:
     """The Works of those closed tasks that lie in the newest file any of them is in, unless that is compressed."""
     places = [(row.line, row.sequence) for row in rows if row.line is not None]
-    if not places or (source := open_source(logs_dir, ASSIGNMENTS, max(places)[0])) is None:
+    source = _source(logs_dir, max(places)[0]) if places else None
+    if source is None:
         return
     with source.stream:
         if source.path.suffix == ".zst":
@@ -119,6 +123,15 @@ def _works(logs_dir: Path, rows: Sequence[Row]) -> Iterator[tuple[int, bytes]]:
             if line >= source.start:
                 source.stream.seek(line - source.start)
                 yield sequence, source.stream.readline()
+
+
+def _source(logs_dir: Path, line: int) -> Source | None:
+    """None also for a log that can't be read: the list stands without what only the log has."""
+    try:
+        return open_source(logs_dir, ASSIGNMENTS, line)
+    except JournalError as error:
+        log.warning("list-without-log", f"the list of tasks is shown without their questions: {error}")
+        return None
 
 
 def _agent_of(row: Row) -> str | None:

@@ -1,0 +1,240 @@
+"""/v1/tasks: admitted before it answers, waited for, never run twice, told whole."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from schemas import Task
+from schemas.api.tasks import TaskHistory
+from schemas.result import Result
+from tests.services.orchestrator.api.calling import SCORES, TEXTS, answering, api_of
+from tests.services.orchestrator.house import answered, house, scored, until
+
+
+async def test_a_task_that_is_waited_for_answers_with_the_best_of_its_group(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet, api_of(fleet) as api, answering(fleet):
+        answer = await api.post("/v1/tasks?wait_s=10", json={"input": "sort: cab", "reference": "abc"})
+
+        assert answer.status_code == 200
+        result = Result.model_validate(answer.json())
+        assert (result.response, result.score, result.status, result.sample) == ("better", 0.75, "ok", 1)
+
+
+async def test_a_task_that_is_not_waited_for_is_in_the_log_and_on_its_way_when_it_is_accepted(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet, api_of(fleet) as api:
+        answer = await api.post("/v1/tasks", json={"task_id": "a/b ü?", "input": "x", "priority": 7})
+
+        assert (answer.status_code, answer.json()["state"]) == (202, "open")
+        assert [line["task_id"] for line in fleet.assigned()] == ["a/b ü?"]
+        assert [work.task_id for work in await fleet.work(high=True)] == ["a/b ü?"]
+        seen = await api.get(answer.headers["location"])
+        assert (seen.status_code, seen.json()["task_id"], seen.json()["state"]) == (200, "a/b ü?", "open")
+
+
+async def test_the_wait_ends_in_time_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet, api_of(fleet) as api:
+        answer = await api.post("/v1/tasks?wait_s=0.05", json={"task_id": "t1", "input": "x"})
+        waiting = asyncio.create_task(api.post("/v1/tasks?wait_s=60", json={"task_id": "t1", "input": "x"}))
+        waits = fleet.orchestrator._waits
+        await until(lambda: len(waits) == 1)
+        waiting.cancel()
+
+        assert answer.status_code == 202
+        await until(lambda: len(waits) == 0)
+
+
+async def test_the_same_task_id_is_the_same_task_and_runs_once(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet, api_of(fleet) as api, answering(fleet, after_s=0.05):
+        body = {"task_id": "t1", "input": "x"}
+        answers = await asyncio.gather(*(api.post("/v1/tasks?wait_s=10", json=body) for _ in range(20)))
+        late = await api.post("/v1/tasks", json=body | {"input": "another"})
+
+        assert {answer.status_code for answer in (*answers, late)} == {200}
+        assert len({answer.text for answer in (*answers, late)}) == 1
+        assert len(fleet.assigned()) == 1
+        assert len(fleet.bus.published("results")) == 1
+
+
+async def test_a_key_serves_as_the_id_and_must_come_with_the_same_task(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet, api_of(fleet) as api, answering(fleet):
+        headers = {"Idempotency-Key": "order-17"}
+        first = await api.post("/v1/tasks?wait_s=10", json={"input": "x", "task_type": "a"}, headers=headers)
+        again = await api.post("/v1/tasks", json={"input": "x", "task_type": "a"}, headers=headers)
+        other = await api.post("/v1/tasks", json={"input": "y", "task_type": "a"}, headers=headers)
+
+        assert (first.status_code, again.text) == (200, first.text)
+        assert (other.status_code, other.json()["type"]) == (422, "key-reused")
+        assert len(fleet.assigned()) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"input": "x", "agent_id": "nobody"}, "unknown agent 'nobody'"),
+        ({"input": "x", "adapter_version": "v9.0.0"}, "does not answer with v9.0.0"),
+        ({"task_id": "t"}, "/input"),
+        ({"input": []}, "/input"),
+        ({"input": "x", "task_id": "a\nb"}, "/task_id"),
+        ({"input": "x", "samples": 65}, "/samples"),
+        ([1], "JSON object|dictionary"),
+    ],
+)
+async def test_a_bad_task_is_refused_with_what_is_wrong_and_leaves_no_trace(
+    tmp_path: Path, body: Any, said: str
+) -> None:
+    async with house(tmp_path) as fleet, api_of(fleet) as api:
+        answer = await api.post("/v1/tasks", json=body)
+
+        assert answer.status_code == 422
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert any(word in answer.text for word in said.split("|"))
+        assert fleet.assigned() == []
+
+
+async def test_without_a_broker_it_says_so_and_the_same_task_goes_out_when_it_comes_again(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet, api_of(fleet) as api:
+        fleet.bus.fail_publishes(1_000)
+        failed = await api.post("/v1/tasks", json={"task_id": "t1", "input": "x"})
+        fleet.bus.fail_publishes(0)
+        again = await api.post("/v1/tasks", json={"task_id": "t1", "input": "x"})
+
+        assert (failed.status_code, "retry-after" in failed.headers) == (503, True)
+        assert again.status_code == 202
+        assert len(await fleet.work()) == len(fleet.assigned()) == 1
+
+
+async def test_a_task_cut_short_by_a_crash_goes_out_once_when_it_comes_again_after_the_start(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet, api_of(fleet) as api:
+        fleet.bus.fail_publishes(1_000)
+        await api.post("/v1/tasks", json={"task_id": "t1", "input": "x"})
+
+    async with house(tmp_path) as fleet, api_of(fleet) as api:
+        for _ in range(3):
+            assert (await api.post("/v1/tasks", json={"task_id": "t1", "input": "x"})).status_code == 202
+        assert len(await fleet.work()) == 1
+
+
+async def test_a_deadline_ends_the_wait_with_the_sentence(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet, api_of(fleet) as api:
+        soon = (datetime.now(UTC) + timedelta(seconds=0.2)).isoformat()
+        answer = await api.post("/v1/tasks?wait_s=30", json={"task_id": "t1", "input": "x", "deadline": soon})
+        told = await history(api, "t1")
+
+        assert (answer.status_code, answer.json()["status"]) == (200, "expired")
+        assert (told.state, told.samples, [hop.name for hop in told.hops]) == ("expired", [], ["queued"])
+        assert told.result is not None
+        assert "no answer within" in (told.result.reason or "")
+
+
+async def test_the_history_tells_hops_samples_scores_and_the_result(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet, api_of(fleet) as api, answering(fleet):
+        body = {
+            "task_id": "t1",
+            "input": "x",
+            "reference": "y",
+            "session_id": "s",
+            "metadata": {"source": "me", "n": 1},
+        }
+        await api.post("/v1/tasks?wait_s=10", json=body)
+        told = await history(api, "t1")
+
+        assert (told.state, told.sequence, told.reference, told.session_id) == ("ok", 0, "y", "s")
+        assert told.metadata.model_dump()["n"] == 1
+        assert [(s.index, s.text, s.score, s.chosen) for s in told.samples] == [
+            (0, TEXTS[0], SCORES[0], False),
+            (1, TEXTS[1], SCORES[1], True),
+        ]
+        assert [hop.name for hop in told.hops] == ["queued", "generated", "awaiting_score", "scored", "settled"]
+        assert told.closed_at is not None
+        spent = sum(hop.seconds or 0.0 for hop in told.hops)
+        assert abs((told.closed_at - told.admitted_at).total_seconds() - spent) < 1e-3
+        assert told.scorer is not None
+        assert told.result is not None
+        assert told.result.sample == 1
+
+
+async def test_late_samples_of_an_expired_task_are_in_its_history_and_its_result_stays(tmp_path: Path) -> None:
+    async with house(tmp_path, task_deadline_s=0.1) as fleet, api_of(fleet) as api:
+        await api.post("/v1/tasks?wait_s=10", json={"task_id": "t1", "input": "x"})
+        (work,) = await fleet.work()
+        await fleet.reward(scored(answered(work, *TEXTS), *SCORES))
+        async with asyncio.timeout(10):
+            while not (told := await history(api, "t1")).samples:
+                pass
+
+        assert (told.state, [sample.text for sample in told.samples]) == ("expired", list(TEXTS))
+
+
+async def test_histories_are_found_after_a_restart_a_rotation_and_the_loss_of_the_index(tmp_path: Path) -> None:
+    async with house(tmp_path, segment_bytes=4096) as fleet, api_of(fleet) as api, answering(fleet):
+        for number in range(12):
+            await api.post("/v1/tasks?wait_s=10", json={"task_id": f"t{number}", "input": "x" * 400})
+    for file in tmp_path.glob("index.sqlite*"):
+        file.unlink()
+
+    async with house(tmp_path, segment_bytes=4096) as fleet, api_of(fleet) as api:
+        assert len(list(tmp_path.glob("agent_interactions-*"))) > 2
+        for number in range(12):
+            told = await history(api, f"t{number}")
+            assert (told.task_id, [sample.text for sample in told.samples]) == (f"t{number}", list(TEXTS))
+
+
+async def test_what_nobody_submitted_is_not_found(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet, api_of(fleet) as api:
+        answer = await api.get("/v1/tasks/never/heard of it")
+
+        assert (answer.status_code, answer.json()["type"]) == (404, "unknown-task")
+
+
+async def test_the_list_is_paged_newest_first_and_each_task_is_on_one_page(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet, api_of(fleet) as api, answering(fleet):
+        for number in range(7):
+            agent = "other" if number % 3 == 2 else "small"
+            await api.post(
+                "/v1/tasks", json={"task_id": f"t{number}", "input": f"question\n{number}", "agent_id": agent}
+            )
+        await until(lambda: len(fleet.logged()) == 10)
+
+        assert [one["task_id"] for one in await pages(api, limit=3)] == [f"t{number}" for number in range(6, -1, -1)]
+        assert [one["task_id"] for one in await pages(api, limit=1, state="open")] == ["t5", "t2"]
+        assert [one["task_id"] for one in await pages(api, limit=2, agent_id="small")] == ["t6", "t4", "t3", "t1", "t0"]
+        assert await pages(api, limit=2, state="failed") == []
+        (newest, *_) = await pages(api, limit=50, state="closed")
+        assert (newest["input"], newest["response"], newest["score"]) == ("question 6", "better", 0.75)
+
+
+async def test_a_cursor_that_no_page_gave_is_refused(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet, api_of(fleet) as api:
+        for cursor in ("x", "W10", "WyJhIl0", "WzFlOTld"):
+            assert (await api.get("/v1/tasks", params={"cursor": cursor})).status_code == 422
+
+
+async def test_a_task_from_the_queue_and_one_from_the_api_are_the_same_task(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet, api_of(fleet) as api, answering(fleet):
+        await fleet.submit(Task(task_id="t1", input="x"))
+        await fleet.results()
+        answer = await api.post("/v1/tasks", json={"task_id": "t1", "input": "x"})
+
+        assert (answer.status_code, len(fleet.assigned())) == (200, 1)
+
+
+async def history(api: httpx.AsyncClient, task_id: str) -> TaskHistory:
+    answer = await api.get(f"/v1/tasks/{task_id}")
+    assert answer.status_code == 200, answer.text
+    return TaskHistory.model_validate(answer.json())
+
+
+async def pages(api: httpx.AsyncClient, **asked: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    while True:
+        page = (await api.get("/v1/tasks", params=asked)).json()
+        found += page["items"]
+        if page["next"] is None:
+            return found
+        asked["cursor"] = page["next"]
