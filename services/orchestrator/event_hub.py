@@ -80,6 +80,11 @@ class EventHub:
         """No other client should be let in."""
         return self.clients >= self._most
 
+    @property
+    def bytes_kept(self) -> int:
+        """Of all events in the ring, whoever listens."""
+        return sum(len(event.frame) for event in self._ring if event is not None)
+
     async def stream(self, last_id: str | None, kinds: frozenset[str]) -> AsyncGenerator[bytes, None]:
         """From the event after `last_id` on, or from now on; no `kinds` means all. Close it, so that it is counted."""
         self.clients += 1
