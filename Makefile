@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 demo: setup  ## The whole loop on this machine: answer, score, learn, prove it on live traffic, promote, roll back.
 	$(BIN)/ratchet demo
 
-test: setup  ## Everything that is promised, checked.
+test: setup .venv/browser  ## Everything that is promised, checked.
 	$(BIN)/python -m pytest
 
 setup: .venv/ready  ## Debian packages and the Python environment, once.
@@ -23,6 +23,10 @@ setup: .venv/ready  ## Debian packages and the Python environment, once.
 	@echo 'installing the Python packages: one to three minutes, more where torch brings CUDA along' >&2
 	$(PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch
 	$(PIP) --editable '.[all,test]'
+	touch $@
+
+.venv/browser: .venv/ready infra/setup-browser.sh  # for the tests of the web page alone
+	sh infra/setup-browser.sh
 	touch $@
 
 bench: setup  ## The benchmarks the README quotes; each prints ratios.

@@ -1,4 +1,4 @@
-// Keys for hands that stay on the keyboard: g and a letter to go, j and k to walk, / to look for a task, ? for this list.
+// Keys for hands that stay on the keyboard: g and a letter to go, j and k to walk, / for a task, ? for this list.
 // They can be switched off, for whoever speaks to the browser instead of typing.
 import { html, useEffect } from "./core/html.js";
 import { go } from "./core/router.js";
@@ -8,7 +8,15 @@ import { stepRows } from "./parts/table.js";
 
 const KEY = "ratchet.keys";
 const AFTER_G_MS = 1200;
-const GO = { o: "overview", t: "tasks", e: "experiments", a: "adapters", r: "training", q: "queues", d: "dead-letters" };
+const GO = {
+  o: "overview",
+  t: "tasks",
+  e: "experiments",
+  a: "adapters",
+  r: "training",
+  q: "queues",
+  d: "dead-letters",
+};
 const OTHERS = [
   ["j  k", "next or previous row; Enter opens it"],
   ["n  p", "older, or back"],
@@ -81,11 +89,14 @@ export function KeySheet({ views, onClose }) {
   const title = (name) => views.find((one) => one.name === name).title;
   return html`<${Dialog} title="Keys" onClose=${onClose}>
     <div class="keys">
-      ${Object.entries(GO).map(([letter, name]) => html`<span><kbd>g</kbd> <kbd>${letter}</kbd></span><span>${title(name)}</span>`)}
-      ${OTHERS.map(([keys, does]) => html`<span>${keys.split("  ").map((key) => html`<kbd>${key}</kbd> `)}</span><span>${does}</span>`)}
+      ${Object.entries(GO).map(([letter, name]) =>
+        html`<span><kbd>g</kbd> <kbd>${letter}</kbd></span><span>${title(name)}</span>`)}
+      ${OTHERS.map(([keys, does]) => html`<span>${keys.split("  ").map((key) =>
+        html`<kbd>${key}</kbd> `)}</span><span>${does}</span>`)}
     </div>
     <form method="dialog">
-      <label><input type="checkbox" checked=${active} onChange=${(event) => switchKeys(event.target.checked)} /> Single keys are on</label>
+      <label><input type="checkbox" checked=${active}
+        onChange=${(event) => switchKeys(event.target.checked)} /> Single keys are on</label>
       <div class="buttons"><button class="first" autofocus>Close</button></div>
     </form>
   <//>`;

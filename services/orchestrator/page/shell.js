@@ -2,12 +2,13 @@
 import { signOut, entryReason, session } from "./core/session.js";
 import { streamState } from "./core/events.js";
 import { count } from "./core/format.js";
-import { html, useEffect, useState } from "./core/html.js";
+import { html, useEffect, useErrorBoundary, useState } from "./core/html.js";
 import { useResource } from "./core/resource.js";
 import { link, place } from "./core/router.js";
 import { useStore } from "./core/store.js";
 import { shown, switchTheme } from "./core/theme.js";
 import { KeySheet, useKeys } from "./keys.js";
+import { Heading } from "./parts/frame.js";
 import { Empty } from "./parts/states.js";
 import { TokenEntry } from "./parts/token_entry.js";
 import { Adapters } from "./views/adapters.js";
@@ -30,6 +31,7 @@ export const VIEWS = [
   { name: "dead-letters", title: "Dead letters", view: DeadLetters },
 ];
 
+const MARK = new URL("mark.svg", import.meta.url).href;
 const STREAM_WORDS = { live: "Live", connecting: "Connecting …", away: "Not connected" };
 
 export function Shell() {
@@ -43,10 +45,17 @@ export function Shell() {
     <a class="skip" href="#content" onClick=${skip}>Skip to the content</a>
     <${Side} here=${here} status=${status.data} openSheet=${() => setSheet(true)} />
     <main id="content" class="main" tabindex="-1">
-      ${reason ? html`<${TokenEntry} reason=${reason} />` : html`<${StandingTrouble} status=${status} /><${View} here=${here} status=${status} />`}
+      ${reason ? html`<${TokenEntry} reason=${reason} />` : html`<${Content} here=${here} status=${status} />`}
     </main>
     ${sheet && html`<${KeySheet} views=${VIEWS} onClose=${() => setSheet(false)} />`}
   </div>`;
+}
+
+function Content({ here, status }) {
+  const trouble = status.data?.trouble;
+  return html`
+    ${trouble && html`<${NotReady} trouble=${trouble} />`}
+    <${View} here=${here} status=${status} />`;
 }
 
 function skip(event) {
@@ -57,37 +66,64 @@ function skip(event) {
 function View({ here, status }) {
   const found = VIEWS.find((one) => one.name === here.view);
   const Drawn = here.parts.length && found ? found.one : found?.view;
-  if (!Drawn) return html`<div class="card"><${Empty} title="There is no such view">Choose one of the views at the side.<//></div>`;
-  return html`<${Drawn} key=${here.view} parts=${here.parts} query=${here.query} status=${status} />`;
+  if (!Drawn) return html`<${Nowhere} />`;
+  return html`<${Standing} key=${`${here.view} ${here.parts.length > 0}`}>
+    <${Drawn} parts=${here.parts} query=${here.query} status=${status} />
+  <//>`;
+}
+
+function Nowhere() {
+  return html`<${Heading} title="Nowhere" /><div class="card">
+    <${Empty} title="There is no such view">Choose one of the views at the side.<//>
+  </div>`;
+}
+
+/** A fault in one view leaves the others usable. */
+function Standing({ children }) {
+  const [fault] = useErrorBoundary((error) => console.error(error));
+  if (!fault) return children;
+  return html`<${Heading} title="A fault of this page" /><div class="card" role="alert">
+    <p class="trouble">${String(fault)}</p>
+    <p class="after"><button onClick=${() => location.reload()}>Load the page again</button></p>
+  </div>`;
 }
 
 /** The orchestrator answers, but says that it can't do its work. */
-function StandingTrouble({ status }) {
-  const trouble = status.data?.trouble;
-  return trouble && html`<div class="banner" role="status"><b>The fleet is not ready</b> <span>${trouble}</span></div>`;
+function NotReady({ trouble }) {
+  return html`<div class="banner" role="status"><b>The fleet is not ready</b> <span>${trouble}</span></div>`;
 }
 
 function Side({ here, status, openSheet }) {
   const badges = badgesOf(status);
   return html`<header class="side">
-    <a class="brand" href=${link("overview")}><img src=${new URL("mark.svg", import.meta.url).href} alt="" />Ratchet</a>
+    <a class="brand" href=${link("overview")}><img src=${MARK} alt="" />Ratchet</a>
     <nav aria-label="Views"><div class="menu">
-      ${VIEWS.map(({ name, title }) => html`<a key=${name} href=${link(name)} aria-current=${here.view === name ? "page" : undefined}>
-        <span class="label">${title}</span>${badges[name]}
-      </a>`)}
+      ${VIEWS.map(({ name, title }) => html`<${Entry} key=${name} name=${name} title=${title}
+        badge=${badges[name]} current=${here.view === name} />`)}
     </div></nav>
     <${Foot} openSheet=${openSheet} />
   </header>`;
+}
+
+function Entry({ name, title, badge, current }) {
+  return html`<a href=${link(name)} aria-current=${current ? "page" : undefined}>
+    <span class="label">${title}</span>${badge}
+  </a>`;
 }
 
 function badgesOf(status) {
   if (!status) return {};
   const running = status.agents.filter((agent) => agent.experiment_id).length;
   return {
-    tasks: status.tasks.open > 0 && html`<span class="badge" title="open">${count(status.tasks.open)}<span class="unseen"> open</span></span>`,
-    experiments: running > 0 && html`<span class="badge" title="running">${running}<span class="unseen"> running</span></span>`,
-    "dead-letters": status.dead_letters > 0 && html`<span class="badge bad">${count(status.dead_letters)}</span>`,
+    tasks: html`<${Badge} number=${status.tasks.open} what="open" />`,
+    experiments: html`<${Badge} number=${running} what="running" />`,
+    "dead-letters": html`<${Badge} number=${status.dead_letters} what="waiting" shade="bad" />`,
   };
+}
+
+function Badge({ number, what, shade = "" }) {
+  if (!number) return null;
+  return html`<span class="badge ${shade}" title=${what}>${count(number)}<span class="unseen"> ${what}</span></span>`;
 }
 
 function Foot({ openSheet }) {
@@ -95,10 +131,12 @@ function Foot({ openSheet }) {
   const theme = useStore(shown);
   const who = useStore(session);
   return html`<div class="foot">
-    ${who.token && html`<span class="who muted">${who.name || "token"} · ${who.role || "role unknown"}<${Expiry} at=${who.expires} /></span>`}
+    ${who.token && html`<span class="who muted">${who.name || "token"} · ${who.role || "role unknown"}<${Expiry}
+      at=${who.expires} /></span>`}
     <span class="live live-${stream}" role="status">${STREAM_WORDS[stream]}</span>
     <div class="tools">
-      <button class="quiet" onClick=${switchTheme} aria-label="Switch to ${theme === "dark" ? "light" : "dark"}">${theme === "dark" ? "Light" : "Dark"}</button>
+      <button class="quiet" onClick=${switchTheme}
+        aria-label="Switch to ${theme === "dark" ? "light" : "dark"}">${theme === "dark" ? "Light" : "Dark"}</button>
       <button class="quiet" onClick=${openSheet} aria-label="Keys"><kbd>?</kbd></button>
       ${who.token && html`<button class="quiet" onClick=${signOut}>Sign out</button>`}
     </div>
@@ -112,5 +150,6 @@ function Expiry({ at }) {
     return () => clearInterval(timer);
   }, []);
   if (!at || at - now > 900) return null;
-  return html`<span class="warn"> · ${at > now ? `token ends in ${Math.ceil((at - now) / 60)} min` : "token has expired"}</span>`;
+  const said = at > now ? `token ends in ${Math.ceil((at - now) / 60)} min` : "token has expired";
+  return html`<span class="warn"> · ${said}</span>`;
 }

@@ -1,4 +1,5 @@
-// Puts the chosen theme on the document before anything is drawn, so that nothing flashes. Not a module: it must not wait.
+// Puts the chosen theme on the document before anything is drawn, so that nothing flashes.
+// Not a module: those wait until the document was read.
 {
   let chosen = null;
   try {

@@ -1,6 +1,8 @@
 // Calls of the fleet's REST API: JSON in and out, problem+json as one kind of error, 401 asks for a token.
 import { entryReason, session } from "./session.js";
 
+const KINDS = { 401: "signed-out", 403: "forbidden", 404: "unknown", 409: "conflict", 410: "gone", 429: "busy" };
+
 /** Status 0: no answer came. `kind` is what the page tells apart. */
 export class ApiProblem extends Error {
   constructor(status, title, detail, retryAfter = null) {
@@ -14,7 +16,7 @@ export class ApiProblem extends Error {
   get kind() {
     if (this.status === 0) return "away";
     if (this.status === 503) return /standby/i.test(`${this.title} ${this.detail}`) ? "standby" : "unable";
-    return { 401: "signed-out", 403: "forbidden", 404: "unknown", 409: "conflict", 429: "busy" }[this.status] ?? "refused";
+    return KINDS[this.status] ?? "refused";
   }
 }
 
@@ -72,7 +74,5 @@ async function problemOf(response) {
 }
 
 function reasonFor(problem, token) {
-  return token
-    ? `The token was refused. ${problem.detail || problem.title}`
-    : "This fleet's API asks for a token.";
+  return token ? `The token was refused. ${problem.detail || problem.title}` : "This fleet's API asks for a token.";
 }

@@ -6,10 +6,12 @@ const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignific
 const missing = (value) => value === null || value === undefined || Number.isNaN(value);
 
 export const count = (value) => (missing(value) ? NONE : plain.format(value));
-export const compact = (value) => (missing(value) ? NONE : value < 10_000 ? plain.format(value) : short.format(value));
+export const compact = (value) =>
+  missing(value) ? NONE : value < 10_000 ? plain.format(value) : short.format(value);
 export const score = (value) => (missing(value) ? NONE : value.toFixed(3));
 export const signed = (value) => (missing(value) ? NONE : `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(3)}`);
-export const percent = (value) => (missing(value) ? NONE : `${(100 * value).toFixed(value < 0.0995 && value > 0 ? 1 : 0)} %`);
+export const percent = (value) =>
+  missing(value) ? NONE : `${(100 * value).toFixed(value < 0.0995 && value > 0 ? 1 : 0)} %`;
 
 export function rate(value) {
   if (missing(value)) return NONE;
@@ -36,7 +38,7 @@ export function bytes(value) {
   return value < 1e6 ? `${(value / 1000).toFixed(1)} kB` : `${(value / 1e6).toFixed(1)} MB`;
 }
 
-const SUPERSCRIPT = { 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹", "-": "⁻" };
+const SUPERSCRIPT = { ...["⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"], "-": "⁻" };
 
 /** An e-value: 0.35, 1,234, 5.7×10⁸. */
 export function eValue(value) {

@@ -8,7 +8,7 @@ const KEPT = 400;
 const FROM_LIST = 200;
 const DRAW_EVERY_MS = 500;
 
-/** {sequence, score, version, candidate, at}, in the order of their sequence numbers. */
+/** {sequence, score, version}, in the order of their sequence numbers. */
 const recent = store([]);
 let arriving = [];
 let timer = null;
@@ -30,13 +30,7 @@ export function useRecent() {
 
 function heard({ kind, data }) {
   if (kind === "gap") return void fill();
-  arriving.push({
-    sequence: data.sequence,
-    score: data.score,
-    version: data.adapter_version,
-    candidate: data.is_candidate,
-    at: Date.parse(data.at) / 1000,
-  });
+  arriving.push({ sequence: data.sequence, score: data.score, version: data.adapter_version });
   timer ??= setTimeout(take, DRAW_EVERY_MS);
 }
 
@@ -49,13 +43,7 @@ function take() {
 async function fill() {
   try {
     const { items } = await call(`v1/tasks?state=closed&limit=${FROM_LIST}`);
-    merge(items.filter((one) => one.closed_at).map((one) => ({
-      sequence: one.sequence,
-      score: one.score,
-      version: one.adapter_version,
-      candidate: null,
-      at: Date.parse(one.closed_at) / 1000,
-    })));
+    merge(items.map(({ sequence, score, adapter_version: version }) => ({ sequence, score, version })));
   } catch (problem) {
     if (!problem.kind) throw problem;
     // The view's own reading shows the problem.

@@ -6,7 +6,11 @@ export const place = store(parsed());
 function parsed() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const parts = path.split("/").filter(Boolean).map(decoded);
-  return { view: parts[0] ?? "overview", parts: parts.slice(1), query: Object.fromEntries(new URLSearchParams(query)) };
+  return {
+    view: parts[0] ?? "overview",
+    parts: parts.slice(1),
+    query: Object.fromEntries(new URLSearchParams(query)),
+  };
 }
 
 function decoded(part) {

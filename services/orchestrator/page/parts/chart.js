@@ -12,17 +12,40 @@ const LEAST_TIME_S = 60;
  * `lines`: {label, values, shade, dashed?, width?, key?: false} over `x`; `band`: [upper, lower] indices into them.
  * `sentence` says what is to be seen. `y`: {log?, range?, format}; `xFormat` writes x in the table.
  */
-export function Chart({ sentence, x, lines, band, y = {}, xTime = false, xLabel, yLabel, height = 190, xFormat = String }) {
+export function Chart({
+  sentence,
+  x,
+  lines,
+  band,
+  y = {},
+  xTime = false,
+  xLabel,
+  yLabel,
+  height = 190,
+  xFormat = String,
+}) {
   const room = useRef(null);
   const drawn = useRef(null);
   const theme = useStore(shown);
   const format = y.format ?? String;
-  const shape = JSON.stringify([lines.map((one) => [one.label, one.shade, one.dashed]), band, y.log, xTime, xLabel, yLabel, height, theme]);
+  const shape = JSON.stringify([
+    lines.map((one) => [one.label, one.shade, one.dashed]),
+    band,
+    y.log,
+    xTime,
+    xLabel,
+    yLabel,
+    height,
+    theme,
+  ]);
   const range = useRef(null);
   range.current = y.range;
 
   useEffect(() => {
-    const options = optionsOf({ lines, band, y: { ...y, format }, range, xTime, xLabel, yLabel, height }, room.current.clientWidth);
+    const options = optionsOf(
+      { lines, band, y: { ...y, format }, range, xTime, xLabel, yLabel, height },
+      room.current.clientWidth,
+    );
     const chart = new uPlot(options, [x, ...lines.map((one) => one.values)], room.current);
     drawn.current = chart;
     const sizes = new ResizeObserver(([entry]) => {
@@ -52,22 +75,29 @@ function Key({ lines, band }) {
   const named = lines.filter((one) => one.key !== false);
   if (named.length < 2 && !band) return null;
   return html`<ul class="key" aria-hidden="true">
-    ${named.map((one) => html`<li key=${one.label}><span class="swatch ${one.dashed ? "dashed" : one.shade}" />${one.label}</li>`)}
+    ${named.map((one) =>
+      html`<li key=${one.label}><span class="swatch ${one.dashed ? "dashed" : one.shade}" />${one.label}</li>`)}
     ${band && html`<li><span class="swatch band" />${band.label}</li>`}
   </ul>`;
 }
 
 function Figures({ x, lines, xLabel, xFormat, format }) {
-  const shownAt = x.length <= TABLE_ROWS ? x.map((_, i) => i)
-    : Array.from({ length: TABLE_ROWS }, (_, i) => Math.round((i * (x.length - 1)) / (TABLE_ROWS - 1)));
+  const shownAt =
+    x.length <= TABLE_ROWS
+      ? x.map((_, i) => i)
+      : Array.from({ length: TABLE_ROWS }, (_, i) => Math.round((i * (x.length - 1)) / (TABLE_ROWS - 1)));
   return html`<details>
     <summary>Figures</summary>
     <div class="table"><table class="still">
-      <thead><tr><th scope="col">${xLabel}</th>${lines.map((one) => html`<th scope="col" class="n" key=${one.label}>${one.label}</th>`)}</tr></thead>
-      <tbody>${shownAt.map((i) => html`<tr key=${i}>
+      <thead><tr><th scope="col">${xLabel}</th>${lines.map((one) =>
+        html`<th scope="col" class="n" key=${one.label}>${one.label}</th>`)}</tr></thead>
+      <tbody>${shownAt.map(
+        (i) => html`<tr key=${i}>
         <td>${xFormat(x[i])}</td>
-        ${lines.map((one) => html`<td class="n" key=${one.label}>${one.values[i] === null ? "–" : format(one.values[i])}</td>`)}
-      </tr>`)}</tbody>
+        ${lines.map((one) =>
+          html`<td class="n" key=${one.label}>${one.values[i] === null ? "–" : format(one.values[i])}</td>`)}
+      </tr>`,
+      )}</tbody>
     </table></div>
   </details>`;
 }
@@ -88,12 +118,35 @@ function optionsOf({ lines, band, y, range, xTime, xLabel, yLabel, height }, wid
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
     scales: {
-      x: { time: xTime, range: (self, low, high) => (xTime ? [Math.min(low, high - LEAST_TIME_S), high] : [low, high === low ? low + 1 : high]) },
-      y: { distr: y.log ? 3 : 1, log: 10, range: (self, low, high) => range.current?.(low, high) ?? uPlot.rangeNum(low, high, 0.1, true) },
+      x: {
+        time: xTime,
+        range: (self, low, high) =>
+          xTime ? [Math.min(low, high - LEAST_TIME_S), high] : [low, high === low ? low + 1 : high],
+      },
+      y: {
+        distr: y.log ? 3 : 1,
+        log: 10,
+        range: (self, low, high) => range.current?.(low, high) ?? uPlot.rangeNum(low, high, 0.1, true),
+      },
     },
     axes: [
-      { ...axis, label: xLabel, size: 26, gap: 4, space: xTime ? 74 : 56, values: (self, at) => at.map(xTime ? clock : whole) },
-      { ...axis, label: yLabel, size: 46, gap: 5, space: 26, splits: y.log ? powers : undefined, values: (self, at) => at.map((v) => (v === null ? "" : y.format(v))) },
+      {
+        ...axis,
+        label: xLabel,
+        size: 26,
+        gap: 4,
+        space: xTime ? 74 : 56,
+        values: (self, at) => at.map(xTime ? clock : whole),
+      },
+      {
+        ...axis,
+        label: yLabel,
+        size: 46,
+        gap: 5,
+        space: 26,
+        splits: y.log ? powers : undefined,
+        values: (self, at) => at.map((v) => (v === null ? "" : y.format(v))),
+      },
     ],
     series: [
       { label: xLabel },
@@ -114,7 +167,9 @@ function optionsOf({ lines, band, y, range, xTime, xLabel, yLabel, height }, wid
 const clock = (at) => (at === null ? "" : new Date(at * 1000).toTimeString().slice(0, 8));
 
 const powers = (self, index, low, high) =>
-  Array.from({ length: 40 }, (_, i) => 10 ** (i - 20)).filter((power) => power >= low * 0.999 && power <= high * 1.001);
+  Array.from({ length: 40 }, (_, i) => 10 ** (i - 20)).filter(
+    (power) => power >= low * 0.999 && power <= high * 1.001,
+  );
 
 const whole = (value) => (value === null || !Number.isInteger(value) ? "" : value.toLocaleString("en"));
 
@@ -132,9 +187,12 @@ function pointer(format) {
         const rows = chart.series.slice(1).map((one, i) => [one, chart.data[i + 1][at]]);
         const x = chart.data[0][at];
         const head = chart.scales.x.time ? clock(x) : `${whole(x)} ${chart.series[0].label}`;
-        const said = rows.filter(([one, value]) => value !== null && value !== undefined && !one.dash)
+        const said = rows
+          .filter(([one, value]) => value !== null && value !== undefined && !one.dash)
           .map(([one, value]) => `${one.label} ${format(value)}`);
-        box.replaceChildren(...[head, ...said].map((words) => Object.assign(document.createElement("div"), { textContent: words })));
+        box.replaceChildren(
+          ...[head, ...said].map((words) => Object.assign(document.createElement("div"), { textContent: words })),
+        );
         const left = chart.cursor.left;
         box.style.left = left > chart.over.clientWidth / 2 ? "" : `${left + 12}px`;
         box.style.right = left > chart.over.clientWidth / 2 ? `${chart.over.clientWidth - left + 12}px` : "";

@@ -5,9 +5,19 @@ import { link } from "../core/router.js";
 import { Empty } from "./states.js";
 
 const SAID = {
-  register: "registered", validate: "passed its checks", reject: "rejected", start_experiment: "goes on trial", ramp: "gets more traffic",
-  promote: "promoted", settle: "is stable", roll_back: "rolled back", conclude: "experiment ended", archive: "archived",
-  remove_folder: "folder removed", freeze: "frozen", unfreeze: "no longer frozen",
+  register: "registered",
+  validate: "passed its checks",
+  reject: "rejected",
+  start_experiment: "goes on trial",
+  ramp: "gets more traffic",
+  promote: "promoted",
+  settle: "is stable",
+  roll_back: "rolled back",
+  conclude: "experiment ended",
+  archive: "archived",
+  remove_folder: "folder removed",
+  freeze: "frozen",
+  unfreeze: "no longer frozen",
 };
 
 const NOTHING = "Nothing was decided yet. The first decision is made when a training has made an adapter.";
@@ -19,14 +29,16 @@ export function Decisions({ items, agents = true, nothing = NOTHING }) {
   if (!items.length) {
     return html`<${Empty} small>${nothing}<//>`;
   }
-  return html`<ol class="happenings">${items.map((one) => html`<li key=${one.sequence}>
+  return html`<ol class="happenings">${items.map(
+    (one) => html`<li key=${one.sequence}>
     <time datetime=${one.at}>${moment(one.at)}</time>
     <div>
       ${agents && html`<span class="muted">${one.agent_id} </span>`}<${Subject} decision=${one} /> ${said(one.move)}
       ${one.who.startsWith("operator:") && html` <b>by ${one.who.slice("operator:".length)}</b>`}
       <div class="why">${one.reason}</div>
     </div>
-  </li>`)}</ol>`;
+  </li>`,
+  )}</ol>`;
 }
 
 function Subject({ decision }) {

@@ -10,7 +10,8 @@ export function Dialog({ title, onClose, children }) {
     own.current.showModal();
     return () => before?.isConnected && before.focus();
   }, []);
-  const outside = (event) => event.target === own.current && event.clientX > 0 && leaves(event, own.current) && onClose();
+  const outside = (event) =>
+    event.target === own.current && event.clientX > 0 && leaves(event, own.current) && onClose();
   return html`<dialog ref=${own} aria-labelledby=${name} onClose=${onClose} onClick=${outside}>
     <h2 id=${name}>${title}</h2>
     ${children}
@@ -19,7 +20,9 @@ export function Dialog({ title, onClose, children }) {
 
 function leaves(event, dialog) {
   const box = dialog.getBoundingClientRect();
-  return event.clientX < box.left || event.clientX > box.right || event.clientY < box.top || event.clientY > box.bottom;
+  return (
+    event.clientX < box.left || event.clientX > box.right || event.clientY < box.top || event.clientY > box.bottom
+  );
 }
 
 /**
@@ -47,9 +50,13 @@ export function Confirm({ title, children, action, danger = false, reason = null
   return html`<${Dialog} title=${title} onClose=${onClose}>
     <form onSubmit=${submit}>
       <div>${children}</div>
-      ${reason && html`<label class="field">Reason
-        <textarea required autofocus maxlength="2000" value=${said} placeholder=${reason} onInput=${(e) => setSaid(e.target.value)} />
-      </label>`}
+      ${
+        reason &&
+        html`<label class="field">Reason
+        <textarea required autofocus maxlength="2000" value=${said} placeholder=${reason}
+          onInput=${(e) => setSaid(e.target.value)} />
+      </label>`
+      }
       ${problem && html`<${Trouble} problem=${problem} />`}
       <div class="buttons">
         <button type="button" class="quiet" onClick=${onClose}>Cancel</button>

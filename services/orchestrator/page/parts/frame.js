@@ -29,10 +29,12 @@ export function Card({ title, caption, actions, children }) {
 /** `figures`: [label, value, small words below, tone][]. */
 export function Tiles({ figures }) {
   return html`<dl class="tiles">
-    ${figures.map(([label, value, below, tone]) => html`<div class="tile" key=${label}>
+    ${figures.map(
+      ([label, value, below, tone]) => html`<div class="tile" key=${label}>
       <dt>${label}${below && html`<small>${below}</small>`}</dt>
       <dd class=${tone}>${value}</dd>
-    </div>`)}
+    </div>`,
+    )}
   </dl>`;
 }
 

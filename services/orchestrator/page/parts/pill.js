@@ -3,14 +3,29 @@ import { html } from "../core/html.js";
 import { words } from "../core/format.js";
 
 const TONES = {
-  ok: "good", probation: "good", stable: "good", promoted: "good", settled: "good",
-  trained: "under", validated: "under", canary: "under", open: "under", running: "under", frozen: "warn",
-  rejected: "bad", rolled_back: "bad", aborted: "bad", failed: "bad", expired: "bad", refused: "bad",
+  ok: "good",
+  probation: "good",
+  stable: "good",
+  promoted: "good",
+  settled: "good",
+  trained: "under",
+  validated: "under",
+  canary: "under",
+  open: "under",
+  running: "under",
+  frozen: "warn",
+  rejected: "bad",
+  rolled_back: "bad",
+  aborted: "bad",
+  failed: "bad",
+  expired: "bad",
+  refused: "bad",
 };
 
 const SHAPES = {
   good: html`<circle cx="5" cy="5" r="4.5" fill="currentColor" />`,
-  under: html`<circle cx="5" cy="5" r="4" fill="none" stroke="currentColor" stroke-width="1.4" /><path d="M5 1a4 4 0 0 1 0 8z" fill="currentColor" />`,
+  under: html`<circle cx="5" cy="5" r="4" fill="none" stroke="currentColor" stroke-width="1.4" /><path
+    d="M5 1a4 4 0 0 1 0 8z" fill="currentColor" />`,
   warn: html`<path d="M5 .6 9.6 9H.4z" fill="currentColor" />`,
   bad: html`<path d="M1 1 9 9M9 1 1 9" stroke="currentColor" stroke-width="2" stroke-linecap="round" />`,
   over: html`<circle cx="5" cy="5" r="3.8" fill="none" stroke="currentColor" stroke-width="1.6" />`,

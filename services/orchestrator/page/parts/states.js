@@ -1,4 +1,4 @@
-// What a view shows instead of content: that it waits, what went wrong and what to do, or what to type while it is empty.
+// What a view shows instead of content: that it waits, what went wrong and what to do, what to type while it is empty.
 import { sentence } from "../core/format.js";
 import { html, useState } from "../core/html.js";
 
@@ -13,12 +13,22 @@ export function Loaded({ resource, children }) {
 }
 
 const ADVICE = {
-  away: ["The orchestrator does not answer", "It is stopped, or the network between is. Start the fleet with: ratchet up. This page goes on by itself."],
-  standby: ["This orchestrator is on standby", "Another one leads the fleet; open its address, or wait until this one takes over."],
+  away: [
+    "The orchestrator does not answer",
+    "It is stopped, or the network between is. Start the fleet with: ratchet up. This page goes on by itself.",
+  ],
+  standby: [
+    "This orchestrator is on standby",
+    "Another one leads the fleet; open its address, or wait until this one takes over.",
+  ],
   unable: ["The fleet can't do this now", "The page tries again by itself."],
   "signed-out": ["A token is needed", "Enter one to go on."],
-  forbidden: ["Your role does not allow this", "Ask an operator for a token of the role that does: ratchet token issue --role operator."],
+  forbidden: [
+    "Your role does not allow this",
+    "Ask an operator for a token of the role that does: ratchet token issue --role operator.",
+  ],
   unknown: ["There is no such thing", "It may have been removed, or the address has a mistake."],
+  gone: ["It is no longer kept", "The oldest lines of the logs make room for the newest."],
   conflict: ["The rules of the registry forbid it", ""],
   busy: ["Too many requests", "The page slows down and goes on by itself."],
   refused: ["The request was refused", ""],
@@ -52,7 +62,7 @@ export function Command({ text }) {
   };
   return html`<div class="command">
     <code>${text}</code>
-    ${navigator.clipboard && html`<button class="quiet" aria-label="Copy ${text}" onClick=${copy}>${copied ? "Copied" : "Copy"}</button>`}
+    ${navigator.clipboard &&
+      html`<button class="quiet" aria-label="Copy ${text}" onClick=${copy}>${copied ? "Copied" : "Copy"}</button>`}
   </div>`;
 }
-

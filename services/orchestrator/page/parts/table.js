@@ -9,11 +9,14 @@ export function Table({ label, columns, rows, keyOf, still = false }) {
   return html`<div class="table">
     <table class=${still ? "still" : ""}>
       <caption class="unseen">${label}</caption>
-      <thead><tr>${columns.map((one) => html`<th scope="col" class=${one.class} key=${one.title}>${one.title}</th>`)}</tr></thead>
+      <thead><tr>${columns.map((one) =>
+        html`<th scope="col" class=${one.class} key=${one.title}>${one.title}</th>`)}</tr></thead>
       <tbody>
-        ${rows.map((row) => html`<tr key=${keyOf(row)}>
+        ${rows.map(
+          (row) => html`<tr key=${keyOf(row)}>
           ${columns.map((one) => html`<td class=${one.class} key=${one.title}>${one.cell(row)}</td>`)}
-        </tr>`)}
+        </tr>`,
+        )}
       </tbody>
     </table>
   </div>`;
@@ -33,7 +36,8 @@ export function stepRows(step) {
 export function Pager({ view, query, next, shown }) {
   if (!query.cursor && !next) return null;
   return html`<nav class="pager" aria-label="Pages">
-    ${query.cursor && html`<a class="button" data-key="newest" href=${link(view, [], { ...query, cursor: null })}>Newest</a>`}
+    ${query.cursor &&
+      html`<a class="button" data-key="newest" href=${link(view, [], { ...query, cursor: null })}>Newest</a>`}
     ${query.cursor && html`<button data-key="newer" onClick=${() => history.back()}>← Back</button>`}
     ${next && html`<a class="button" data-key="older" href=${link(view, [], { ...query, cursor: next })}>Older →</a>`}
     <span class="where">${shown}</span>

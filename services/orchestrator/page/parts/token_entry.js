@@ -14,12 +14,13 @@ export function TokenEntry({ reason }) {
     <p class="caption" role="alert">${reason}</p>
     <form onSubmit=${submit}>
       <label class="field">Token
-        <textarea class="mono" name="token" required autofocus autocomplete="off" spellcheck=${false} rows="4" value=${token}
+        <textarea class="mono" name="token" required autofocus autocomplete="off" spellcheck=${false} rows="4"
+          value=${token}
           onInput=${(event) => setToken(event.target.value)} />
       </label>
       <div><button class="first" type="submit" disabled=${!token.trim()}>Go on</button></div>
     </form>
-    <p class="caption">It stays in this tab and is forgotten when you close it. An operator of the fleet makes one with:</p>
+    <p class="caption">It stays in this tab and is forgotten when you close it. An operator makes one:</p>
     <${Command} text="ratchet token issue --role viewer --name you --ttl 8h" />
   </section>`;
 }

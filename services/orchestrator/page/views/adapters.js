@@ -16,14 +16,16 @@ const CHANGES = ["adapter", "decision"];
 
 export function Adapters({ parts, status }) {
   const agents = useResource("v1/adapters", { kinds: CHANGES });
-  const [agentId, version] = parts;
   const [asked, setAsked] = useState(null);
   const means = useMemo(() => meansOf(status.data), [status.data]);
+  const shown = (agent) => {
+    const open = !parts[0] || parts[0] === agent.agent_id;
+    return { agent, open, chosen: (open && parts[1]) || agent.primary, means: means.get(agent.agent_id) ?? new Map() };
+  };
   return html`
     <${Heading} title="Adapters" about="From the base model to the right; each grew from the one it is joined to" />
     <${Loaded} resource=${agents}>${({ items }) => html`<div class="stack">
-      ${items.map((agent) => html`<${Agent} key=${agent.agent_id} agent=${agent} means=${means.get(agent.agent_id) ?? new Map()} ask=${setAsked}
-        chosen=${agentId === agent.agent_id ? version : agent.primary} open=${!agentId || agentId === agent.agent_id} />`)}
+      ${items.map((agent) => html`<${Agent} key=${agent.agent_id} ...${shown(agent)} ask=${setAsked} />`)}
     </div>`}<//>
     ${asked && html`<${AdapterMove} ...${asked} done=${agents.reload} onClose=${() => setAsked(null)} />`}`;
 }
@@ -39,24 +41,40 @@ function meansOf(status) {
 
 function Agent({ agent, means, ask, chosen, open }) {
   const operator = may("change", useStore(session).role);
-  const one = agent.versions.find((version) => version.version === chosen);
-  return html`<${Card} title=${`Agent ${agent.agent_id}`} actions=${operator && html`<${Freezing} agent=${agent} ask=${ask} />`}>
+  const freezing = operator && html`<${Freezing} agent=${agent} ask=${ask} />`;
+  return html`<${Card} title="Agent ${agent.agent_id}" actions=${freezing}>
     <p class="caption">${standing(agent)}</p>
-    ${agent.frozen && html`<p class="banner"><span><b>Frozen</b> since ${moment(agent.frozen.since)} by ${agent.frozen.who}: ${agent.frozen.reason}</span></p>`}
+    ${agent.frozen && html`<${Frozen} by=${agent.frozen} />`}
     <${Lineage} agent=${agent} chosen=${open ? chosen : null} means=${means} />
-    ${agent.versions.length === 1 && html`<${Empty} title="Only the base model so far" commands=${["ratchet train", "ratchet demo"]}>
-      A training makes the first adapter from the log of scored answers. It begins by itself when there is enough to learn from.
-    <//>`}
-    ${open && (one ? html`<${Version} key=${chosen} agent=${agent} one=${one} operator=${operator} ask=${ask} mean=${means.get(chosen)} />`
-      : html`<${Empty} small title="${agent.agent_id} has no ${chosen}">Choose one above.<//>`)}
+    ${agent.versions.length === 1 && html`<${OnlyTheBase} />`}
+    ${open && html`<${Chosen} agent=${agent} version=${chosen} operator=${operator} ask=${ask} means=${means} />`}
   <//>`;
+}
+
+function Frozen({ by: { who, since, reason } }) {
+  return html`<p class="banner"><span><b>Frozen</b> since ${moment(since)} by ${who}: ${reason}</span></p>`;
+}
+
+function OnlyTheBase() {
+  return html`<${Empty} title="Only the base model so far" commands=${["ratchet train", "ratchet demo"]}>
+    A training makes the first adapter from the log of scored answers. It begins by itself when there is enough to
+    learn from.
+  <//>`;
+}
+
+function Chosen({ agent, version, operator, ask, means }) {
+  const one = agent.versions.find((entry) => entry.version === version);
+  if (!one) return html`<${Empty} small title="${agent.agent_id} has no ${version}">Choose one above.<//>`;
+  return html`<${Version} key=${version} agent=${agent} one=${one} operator=${operator} ask=${ask}
+    mean=${means.get(version)} />`;
 }
 
 function standing(agent) {
   const parts = [`primary ${agent.primary}`];
   if (agent.candidate) parts.push(`candidate ${agent.candidate}`);
   if (agent.previous) parts.push(`a roll-back restores ${agent.previous}`);
-  if (agent.cool_down_until && Date.parse(agent.cool_down_until) > Date.now()) parts.push(`next experiment from ${moment(agent.cool_down_until)}`);
+  if (agent.cool_down_until && Date.parse(agent.cool_down_until) > Date.now())
+    parts.push(`next experiment from ${moment(agent.cool_down_until)}`);
   return parts.join(" · ");
 }
 
@@ -76,7 +94,8 @@ function Version({ agent, one, operator, ask, mean }) {
     <p class="caption">${one.sentence}</p>
     <${Loaded} resource=${detail}>${(data) => html`<div class="columns">
       <div><h3>Made of</h3><${Made} data=${data} mean=${mean} /></div>
-      <div><h3>Decisions</h3><${Decisions} items=${[...data.decisions].reverse()} agents=${false} nothing="Nothing was decided about it yet." /></div>
+      <div><h3>Decisions</h3><${Decisions} items=${[...data.decisions].reverse()} agents=${false}
+        nothing="Nothing was decided about it yet." /></div>
     </div>`}<//>
   </section>`;
 }
@@ -85,8 +104,10 @@ function Moves({ agent, one, ask }) {
   const serving = one.version === agent.primary || one.version === agent.candidate;
   const falls = one.version === agent.candidate ? agent.primary : agent.previous;
   return html`<div class="actions">
-    ${one.version !== agent.primary && one.can_serve && html`<button onClick=${() => ask({ kind: "promote", agent, version: one.version })}>Promote</button>`}
-    ${serving && falls && html`<button onClick=${() => ask({ kind: "rollback", agent, version: one.version, falls })}>Roll back</button>`}
+    ${one.version !== agent.primary && one.can_serve &&
+      html`<button onClick=${() => ask({ kind: "promote", agent, version: one.version })}>Promote</button>`}
+    ${serving && falls &&
+      html`<button onClick=${() => ask({ kind: "rollback", agent, version: one.version, falls })}>Roll back</button>`}
   </div>`;
 }
 
@@ -96,14 +117,22 @@ function Made({ data, mean }) {
     ["mean score", mean === undefined ? null : `${score(mean)} since the orchestrator's start`],
     ["grew from", data.parent && html`<a href=${link("adapters", [data.agent_id, data.parent])}>${data.parent}</a>`],
     ["took over from", data.replaced],
-    ["trained with", card && html`${card.algorithm}, <a href=${link("training", [data.agent_id, data.version])}>its curves</a>`],
+    [
+      "trained with",
+      card && html`${card.algorithm}, <a href=${link("training", [data.agent_id, data.version])}>its curves</a>`,
+    ],
     ["learned from", card && `${count(card.data.groups)} groups, ${count(card.data.samples)} samples`],
     ["made", card && moment(card.created)],
     ["base model", card && `${card.base.name}${card.base.revision ? ` at ${card.base.revision.slice(0, 12)}` : ""}`],
     ["sha256", data.sha256 && html`<code title=${data.sha256}>${data.sha256.slice(0, 16)}…</code>`],
     ["files", data.can_serve ? null : "its folder was removed"],
-    ["experiments", data.outcomes.length === 0 ? null : html`${data.outcomes.map((one) => html`<div key=${one.decision}>
-      <a href=${link("experiments", [one.experiment_id])}>${one.kind}</a>: ${words(one.verdict)}, ${moment(one.at)}</div>`)}`],
+    ["experiments", data.outcomes.length === 0 ? null : html`<${Outcomes} all=${data.outcomes} />`],
     ["made of", data.sha256 || data.parent ? null : "the base model, as it is: no adapter"],
   ]} />`;
+}
+
+function Outcomes({ all }) {
+  return all.map((one) => html`<div key=${one.decision}>
+    <a href=${link("experiments", [one.experiment_id])}>${one.kind}</a>: ${words(one.verdict)}, ${moment(one.at)}
+  </div>`);
 }

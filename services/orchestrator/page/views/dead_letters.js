@@ -26,25 +26,31 @@ export function DeadLetters() {
   return html`
     <${Heading} title="Dead letters" about=${letters.data && plural(letters.data.total, "letter")} />
     ${told && html`<${Told} answer=${told} />`}
-    <${Loaded} resource=${letters}>${({ items, total }) => (total === 0 ? html`<div class="card"><${Nothing} /></div>`
-      : html`<div class="stack">
+    <${Loaded} resource=${letters}>${({ items, total }) =>
+      total === 0
+        ? html`<div class="card"><${Nothing} /></div>`
+        : html`<div class="stack">
         ${operator && html`<${ByQueue} items=${items} ask=${setAsked} />`}
-        <${Card} title="The oldest first" caption=${items.length < total && `The first ${count(items.length)} of ${count(total)}`}>
-          <${Table} label="Dead letters" rows=${items} keyOf=${(one) => one.id} columns=${columns(operator, setShown, setAsked)} /><//>
-      </div>`)}<//>
+        <${Card} title="The oldest first"
+          caption=${items.length < total && `The first ${count(items.length)} of ${count(total)}`}>
+          <${Table} label="Dead letters" rows=${items} keyOf=${(one) => one.id}
+            columns=${columns(operator, setShown, setAsked)} /><//>
+      </div>`}<//>
     ${shown && html`<${Letter} id=${shown} onClose=${() => setShown(null)} />`}
     ${asked && html`<${Requeue} ...${asked} sent=${sent} onClose=${() => setAsked(null)} />`}`;
 }
 
 function Nothing() {
   return html`<${Empty} title="No dead letters" commands=${["ratchet dead-letters list"]}>
-    What can't be handled comes here whole, with the reason: messages that are not valid, or that failed at every attempt.
+    What can't be handled comes here whole, with the reason: messages that are not valid, or that failed at every
+    attempt.
   <//>`;
 }
 
 function Told({ answer }) {
   return html`<div class="banner" role="status"><b>${plural(answer.sent, "letter")} sent back</b>
-    ${answer.stayed.length > 0 && html`<span>${plural(answer.stayed.length, "letter")} stayed: ${answer.stayed[0].reason}</span>`}</div>`;
+    ${answer.stayed.length > 0 &&
+      html`<span>${plural(answer.stayed.length, "letter")} stayed: ${answer.stayed[0].reason}</span>`}</div>`;
 }
 
 function columns(operator, show, ask) {
@@ -53,26 +59,45 @@ function columns(operator, show, ask) {
     show(id);
   };
   return [
-    { title: "letter", class: "id", cell: (one) => html`<a href="#/dead-letters" onClick=${(event) => open(event, one.id)}>${one.id}</a>` },
+    {
+      title: "letter",
+      class: "id",
+      cell: (one) => html`<a href="#/dead-letters" onClick=${(event) => open(event, one.id)}>${one.id}</a>`,
+    },
     { title: "failed in", class: "wide", cell: (one) => one.queue ?? NONE },
     { title: "reason", class: "wrap", cell: (one) => one.reason },
     { title: "attempts", class: "n wide", cell: (one) => count(one.attempts) },
     { title: "size", class: "n wide", cell: (one) => bytes(one.size) },
     { title: "at", class: "n wide", cell: (one) => moment(one.at) },
-    ...(operator ? [{ title: "", class: "n", cell: (one) => one.queue && html`<button aria-label="Requeue ${one.id}" onClick=${() => ask({ ids: [one.id], from: one.queue })}>Requeue</button>` }] : []),
+    ...(operator
+      ? [
+          {
+            title: "",
+            class: "n",
+            cell: (one) =>
+              one.queue &&
+              html`<button aria-label="Requeue ${one.id}"
+                onClick=${() => ask({ ids: [one.id], from: one.queue })}>Requeue</button>`,
+          },
+        ]
+      : []),
   ];
 }
 
 function ByQueue({ items, ask }) {
   const queues = [...new Set(items.map((one) => one.queue).filter(Boolean))].sort();
-  return html`<div class="tools">${queues.map((queue) => html`<button key=${queue} onClick=${() => ask({ queue, from: queue })}>Requeue all of ${queue}</button>`)}</div>`;
+  return html`<div class="tools">${queues.map((queue) =>
+    html`<button key=${queue} onClick=${() => ask({ queue, from: queue })}>Requeue all of ${queue}</button>`)}</div>`;
 }
 
 function Requeue({ ids, queue, from, sent, onClose }) {
-  const act = async () => sent(await call("v1/dead-letters/requeue", { method: "POST", body: ids ? { ids } : { queue } }));
+  const act = async () =>
+    sent(await call("v1/dead-letters/requeue", { method: "POST", body: ids ? { ids } : { queue } }));
   const what = ids ? "This letter" : "Every letter that failed there";
-  return html`<${Confirm} title=${ids ? `Requeue ${ids[0]}?` : `Requeue all of ${from}?`} action="Requeue" act=${act} onClose=${onClose}>
-    <p>${what} goes back to <b>${from}</b> and is tried again. It leaves here only when the broker has it there. What fails again comes back.</p>
+  return html`<${Confirm} title=${ids ? `Requeue ${ids[0]}?` : `Requeue all of ${from}?`} action="Requeue" act=${act}
+    onClose=${onClose}>
+    <p>${what} goes back to <b>${from}</b> and is tried again. It leaves here only when the
+      broker has it there. What fails again comes back.</p>
   <//>`;
 }
 
@@ -83,8 +108,13 @@ function Letter({ id, onClose }) {
       <p>${one.reason}</p>
       <p class="muted">${one.advice}</p>
       <${Facts} pairs=${[
-        ["failed in", one.queue], ["at", one.at && moment(one.at)], ["by", one.by], ["attempts", one.attempts],
-        ["type", one.type], ["message id", one.message_id], ["size", bytes(one.size)],
+        ["failed in", one.queue],
+        ["at", one.at && moment(one.at)],
+        ["by", one.by],
+        ["attempts", one.attempts],
+        ["type", one.type],
+        ["message id", one.message_id],
+        ["size", bytes(one.size)],
       ]} />
       <div><h3>Body${one.encoding === "base64" ? ", in base64" : ""}</h3><pre class="said">${one.body}</pre></div>
       <details><summary>Headers</summary><pre class="said">${JSON.stringify(one.headers, null, 2)}</pre></details>

@@ -12,6 +12,19 @@ import { Table } from "../parts/table.js";
 const LEAST_SPAN = 0.05;
 const LOWEST_E = 0.01;
 const HIGHEST_E = 1e9;
+const HEIGHT = 230;
+const BAND = { upper: 0, lower: 1, label: "95 % band" };
+const ALWAYS = "Each end of the band holds at all times with 95 %: look as often as you like.";
+const ONE_IN_TWENTY = "20 is what one false verdict in twenty needs, however often one looks.";
+const NOT_THE_PROOF = "Plain means of finished units; while the share rises, the effect is the proof, not they.";
+const EVIDENCE_AXIS = {
+  log: true,
+  format: eValue,
+  range: (low, high) => [
+    Math.max(LOWEST_E, 10 ** Math.floor(Math.log10(low))),
+    10 ** Math.ceil(Math.log10(Math.max(high, 100)) + 0.1),
+  ],
+};
 
 const VERDICTS = {
   continue: "Neither proved nor refuted yet: the experiment goes on.",
@@ -25,18 +38,34 @@ const VERDICTS = {
 export function Experiment({ parts }) {
   const [id] = parts;
   const one = useResource(apiPath(["experiments", id]), { kinds: ["experiment", "decision"] });
+  const title = one.data ? `${one.data.treatment} against ${one.data.control}` : "Experiment";
+  const about = html`${one.data && html`<${Pill} state=${one.data.outcome} />`} ${one.data?.kind} <code>${id}</code>`;
   return html`
-    <${Heading} title=${one.data ? `${one.data.treatment} against ${one.data.control}` : "Experiment"} back=${[link("experiments"), "Experiments"]}
-      about=${html`${one.data && html`<${Pill} state=${one.data.outcome} />`} ${one.data?.kind} <code>${id}</code>`} />
+    <${Heading} title=${title} about=${about} back=${[link("experiments"), "Experiments"]} />
     <${Loaded} resource=${one}>${(data) => html`<div class="stack">
       ${data.decision && html`<${Figures} experiment=${data} />`}
       <${Verdict} experiment=${data} />
-      ${data.trouble && html`<div class="card"><p class="trouble">${data.trouble}</p></div>`}
-      ${data.history.length > 0 ? html`<div class="columns"><${Effect} experiment=${data} /><${Evidence} experiment=${data} /></div>`
-        : !data.trouble && html`<div class="card"><${Empty} title="No unit has finished yet" commands=${['ratchet submit "sort: dbca" --reference abcd']}>The picture begins with the first task that was assigned to either version and has its scores.<//></div>`}
+      <${Picture} experiment=${data} />
       ${data.decision && html`<${Arms} experiment=${data} />`}
       <${Plan} experiment=${data} />
     </div>`}<//>`;
+}
+
+function Picture({ experiment }) {
+  const { history, trouble } = experiment;
+  if (trouble) return html`<div class="card"><p class="trouble">${trouble}</p></div>`;
+  if (!history.length) return html`<div class="card"><${NoUnit} /></div>`;
+  return html`<div class="columns">
+    <${Effect} experiment=${experiment} />
+    <${Evidence} experiment=${experiment} />
+  </div>`;
+}
+
+function NoUnit() {
+  const command = 'ratchet submit "sort: dbca" --samples 8 --reference abcd';
+  return html`<${Empty} title="No unit has finished yet" commands=${[command]}>
+    The picture begins with the first task that was assigned to either version and has its scores.
+  <//>`;
 }
 
 function Figures({ experiment }) {
@@ -44,9 +73,15 @@ function Figures({ experiment }) {
   const canary = experiment.kind === "canary";
   return html`<${Tiles} figures=${[
     ["effect on the score", signed(band.effect), `${signed(band.low)} to ${signed(band.high)}`],
-    ["units finished", count(evidence.units), experiment.plan ? `of at most ${count(experiment.plan.max_units)}` : null],
+    [
+      "units finished",
+      count(evidence.units),
+      experiment.plan ? `of at most ${count(experiment.plan.max_units)}` : null,
+    ],
     ["traffic to it", percent(evidence.share)],
-    ...(canary ? [["e-value: better", eValue(evidence.gain_score), `promotes at ${count(experiment.plan?.promote_at ?? 20)}`]] : []),
+    ...(canary
+      ? [["e-value: better", eValue(evidence.gain_score), `promotes at ${count(experiment.plan?.promote_at ?? 20)}`]]
+      : []),
     ["e-value: harm", eValue(evidence.harm), `rolls back at ${count(experiment.plan?.roll_back_at ?? 20)}`],
   ]} />`;
 }
@@ -54,56 +89,78 @@ function Figures({ experiment }) {
 function Verdict({ experiment }) {
   const { decision, ended } = experiment;
   return html`<${Card} title=${ended ? "How it ended" : "How it stands"}>
-    ${decision && html`<p><b>${VERDICTS[decision.verdict] ?? words(decision.verdict)}</b> ${sentence(decision.reason)}</p>`}
-    ${ended && html`<p class="muted">${words(experiment.outcome)} ${moment(ended.at)} by ${ended.by}, decision ${ended.decision}${decision?.reason === ended.reason ? "" : `: ${ended.reason}`}</p>`}
-    ${!decision && !ended && html`<p class="muted">It has begun ${moment(experiment.began_at)}; nothing has finished yet.</p>`}
+    ${decision && html`<p><b>${VERDICTS[decision.verdict] ?? ""}</b> ${sentence(decision.reason)}</p>`}
+    ${ended && html`<p class="muted">${ending(experiment)}</p>`}
+    ${!decision && !ended && html`<p class="muted">Nothing has finished since ${moment(experiment.began_at)}.</p>`}
   <//>`;
+}
+
+function ending({ outcome, ended, decision }) {
+  const why = decision?.reason === ended.reason ? "" : `: ${ended.reason}`;
+  const { at, by, decision: number } = ended;
+  return sentence(`${words(outcome)} ${moment(at)} by ${by}, decision ${number}${why}`);
 }
 
 function Effect({ experiment }) {
   const { history, treatment, control } = experiment;
-  const last = history.at(-1).band;
-  const span = Math.min(1, Math.max(LEAST_SPAN, 1.5 * Math.max(Math.abs(last.low), Math.abs(last.high), Math.abs(last.effect))));
-  const drawn = useMemo(() => ({
-    x: history.map((one) => one.units),
-    lines: [
-      { label: "upper end", values: history.map((one) => one.band.high), shade: "none", key: false },
-      { label: "lower end", values: history.map((one) => one.band.low), shade: "none", key: false },
-      { label: "effect", values: history.map((one) => one.band.effect), shade: "effect" },
-      { label: "no difference", values: history.map(() => 0), dashed: true },
-    ],
-  }), [history]);
-  return html`<${Card} title="Effect" caption="Score of ${treatment} minus score of ${control}, over finished units. Each end of the band holds at all times with 95 %: look as often as you like.">
-    <${Chart} sentence="Effect ${signed(last.effect)}, between ${signed(last.low)} and ${signed(last.high)} after ${history.at(-1).units} units"
-      x=${drawn.x} lines=${drawn.lines} band=${{ upper: 0, lower: 1, label: "95 % band" }} height=${230}
-      y=${{ format: (value) => (value === 0 ? "0" : signed(value).replace(/0$/, "")), range: () => [-span, span] }} xLabel="finished units" yLabel="effect" xFormat=${count} />
+  const { units, band } = history.at(-1);
+  const drawn = useMemo(() => {
+    const of = (end) => history.map((one) => one.band[end]);
+    return {
+      x: history.map((one) => one.units),
+      lines: [
+        { label: "upper end", values: of("high"), shade: "none", key: false },
+        { label: "lower end", values: of("low"), shade: "none", key: false },
+        { label: "effect", values: of("effect"), shade: "effect" },
+        { label: "no difference", values: history.map(() => 0), dashed: true },
+      ],
+    };
+  }, [history]);
+  const caption = `Score of ${treatment} minus score of ${control}, over finished units. ${ALWAYS}`;
+  const between = `between ${signed(band.low)} and ${signed(band.high)}`;
+  return html`<${Card} title="Effect" caption=${caption}>
+    <${Chart} x=${drawn.x} lines=${drawn.lines} band=${BAND} y=${effectAxis(band)} height=${HEIGHT}
+      xLabel="finished units" yLabel="effect" xFormat=${count}
+      sentence="Effect ${signed(band.effect)}, ${between} after ${units} units" />
   <//>`;
+}
+
+/** The wide early bands are cut off, so that the end can be read. */
+function effectAxis({ low, high, effect }) {
+  const span = Math.min(1, Math.max(LEAST_SPAN, 1.5 * Math.max(Math.abs(low), Math.abs(high), Math.abs(effect))));
+  const format = (value) => (value === 0 ? "0" : signed(value).replace(/0$/, ""));
+  return { format, range: () => [-span, span] };
 }
 
 function Evidence({ experiment }) {
   const { history, plan, kind } = experiment;
   const threshold = (kind === "canary" ? plan?.promote_at : plan?.roll_back_at) ?? 20;
+  const { units, gain, harm } = history.at(-1);
   const drawn = useMemo(() => {
-    const kept = (value) => Math.min(Math.max(value, LOWEST_E), HIGHEST_E);
-    const gain = { label: "better in score", values: history.map((one) => kept(one.gain)), shade: "gain" };
-    const harm = { label: "harm", values: history.map((one) => kept(one.harm)), shade: "harm" };
+    const of = (side) => history.map((one) => Math.min(Math.max(one[side], LOWEST_E), HIGHEST_E));
+    const better = { label: "better in score", values: of("gain"), shade: "gain" };
+    const worse = { label: "harm", values: of("harm"), shade: "harm" };
+    const needed = { label: `verdict at ${threshold}`, values: history.map(() => threshold), dashed: true };
     return {
       x: history.map((one) => one.units),
-      lines: [...(kind === "canary" ? [gain] : []), harm, { label: `verdict at ${threshold}`, values: history.map(() => threshold), dashed: true }],
+      lines: kind === "canary" ? [better, worse, needed] : [worse, needed],
     };
   }, [history, threshold]);
-  const last = history.at(-1);
-  const range = (low, high) => [Math.max(LOWEST_E, 10 ** Math.floor(Math.log10(low))), 10 ** Math.ceil(Math.log10(Math.max(high, 100)) + 0.1)];
-  return html`<${Card} title="Evidence" caption="E-values on a logarithmic scale: 20 is what one false verdict in twenty needs, however often one looks.">
-    <${Chart} sentence="E-values after ${last.units} units: better ${eValue(last.gain)}, harm ${eValue(last.harm)}; a verdict needs ${threshold}"
-      x=${drawn.x} lines=${drawn.lines} height=${230} y=${{ log: true, format: eValue, range }} xLabel="finished units" yLabel="e-value" xFormat=${count} />
+  return html`<${Card} title="Evidence" caption=${`E-values on a logarithmic scale. ${ONE_IN_TWENTY}`}>
+    <${Chart} x=${drawn.x} lines=${drawn.lines} y=${EVIDENCE_AXIS} height=${HEIGHT}
+      xLabel="finished units" yLabel="e-value" xFormat=${count}
+      sentence="After ${units} units: better ${eValue(gain)}, harm ${eValue(harm)}; a verdict needs ${threshold}" />
   <//>`;
 }
 
 function Arms({ experiment }) {
   const { candidate, primary } = experiment.decision.evidence;
-  const rows = [{ version: experiment.treatment, role: "tried", ...candidate }, { version: experiment.control, role: "against", ...primary }];
-  return html`<${Card} title="Both arms" caption="Plain means of finished units; under a share that rises they may differ from the effect, which is the proof.">
+  const rows = [
+    { version: experiment.treatment, role: "tried", ...candidate },
+    { version: experiment.control, role: "against", ...primary },
+  ];
+  return html`<${Card} title="Both arms"
+    caption=${NOT_THE_PROOF}>
     <${Table} still label="Both arms" rows=${rows} keyOf=${(one) => one.role} columns=${[
       { title: "version", cell: (one) => html`${one.version} <span class="muted">${one.role}</span>` },
       { title: "units", class: "n", cell: (one) => count(one.units) },

@@ -12,10 +12,25 @@ import { Pill } from "../parts/pill.js";
 import { Empty, Loaded } from "../parts/states.js";
 import { Table } from "../parts/table.js";
 
-const STAGES = { queue: "waits for an agent", generate: "is answered", score_queue: "waits for a score", score: "is scored", total: "from admission to result" };
+const STAGES = {
+  queue: "waits for an agent",
+  generate: "is answered",
+  score_queue: "waits for a score",
+  score: "is scored",
+  total: "from admission to result",
+};
 const MEAN_OVER = 20;
 const LEAST_POINTS = 5;
 const RATE_POINTS = 150;
+const NOT_SCORED = "Too few tasks have a score yet.";
+const SCORE_AXIS = {
+  format: (value) => value.toFixed(2),
+  range: (low, high) => [Math.max(0, Math.floor(20 * low - 0.6) / 20), Math.min(1, Math.ceil(20 * high + 0.6) / 20)],
+};
+const RATE_AXIS = {
+  format: (value) => Number(value.toPrecision(3)).toLocaleString("en"),
+  range: (low, high) => [0, Math.max(1, high * 1.15)],
+};
 
 export function Overview({ status }) {
   const decisions = useResource("v1/decisions?limit=8", { kinds: ["decision"] });
@@ -23,13 +38,15 @@ export function Overview({ status }) {
     <${Heading} title="Overview" about=${status.data && `as of ${moment(status.data.at)}`} />
     <${Loaded} resource=${status}>${(data) => html`<div class="stack">
       <${Tiles} figures=${figuresOf(data)} />
-      ${data.tasks.known === 0 ? html`<${NoTasks} />` : html`<div class="columns"><${LiveScores} /><${LiveRate} data=${data} /></div>`}
+      ${data.tasks.known === 0 ? html`<${NoTasks} />`
+        : html`<div class="columns"><${LiveScores} agents=${data.agents} /><${LiveRate} data=${data} /></div>`}
       <div class="sides">
         <div class="stack">
           ${data.agents.map((agent) => html`<${Agent} key=${agent.agent_id} agent=${agent} scores=${data.scores} />`)}
           <${Stages} stages=${data.stages} />
         </div>
-        <${Card} title="Latest decisions"><${Loaded} resource=${decisions}>${({ items }) => html`<${Decisions} items=${items} />`}<//><//>
+        <${Card} title="Latest decisions"><${Loaded} resource=${decisions}>${({ items }) =>
+          html`<${Decisions} items=${items} />`}<//><//>
       </div>
     </div>`}<//>`;
 }
@@ -40,7 +57,11 @@ function figuresOf({ tasks, stages, dead_letters: dead, unroutable }) {
   return [
     ["tasks a second, last minute", rate(tasks.per_s)],
     ["open", count(tasks.open), tasks.open ? `oldest ${seconds(tasks.oldest_open_s)}` : null],
-    ["answered since the start", compact(tasks.answered), tasks.known > tasks.answered ? `of ${compact(tasks.known)} ever` : null],
+    [
+      "answered since the start",
+      compact(tasks.answered),
+      tasks.known > tasks.answered ? `of ${compact(tasks.known)} ever` : null,
+    ],
     ["failed or expired", compact(lost), null, lost ? "warn" : null],
     ["time to a result, median", seconds(total?.p50 ?? null), total?.p95 ? `p95 ${seconds(total.p95)}` : null],
     ["dead letters", count(dead), unroutable ? `${count(unroutable)} unroutable` : null, dead ? "bad" : null],
@@ -48,46 +69,52 @@ function figuresOf({ tasks, stages, dead_letters: dead, unroutable }) {
 }
 
 function NoTasks() {
-  return html`<div class="card"><${Empty} title="No task has come yet" commands=${['ratchet submit "sort: dbca" --samples 8 --reference abcd', "ratchet demo"]}>
-    Send one, and watch it here. The demo shows the whole loop: answers, scores, training, and an adapter that proves itself.
+  return html`<div class="card"><${Empty} title="No task has come yet"
+    commands=${['ratchet submit "sort: dbca" --samples 8 --reference abcd', "ratchet demo"]}>
+    Send one, and watch it here. The demo shows the whole loop: answers, scores, training, and an adapter that proves
+    itself.
   <//></div>`;
 }
 
-function LiveScores() {
+function LiveScores({ agents }) {
   const recent = useRecent();
-  const drawn = useMemo(() => movingMeans(recent.filter((one) => one.score !== null)), [recent]);
-  if (!drawn) return html`<${Card} title="Scores"><${Empty} small>Too few tasks have a score yet.<//><//>`;
-  const { x, all, candidate, last } = drawn;
+  const tried = agents.map((one) => one.candidate).filter(Boolean).join(" ");
+  const drawn = useMemo(() => movingMeans(recent.filter((one) => one.score !== null), tried), [recent, tried]);
+  if (!drawn) return html`<${Card} title="Scores"><${Empty} small>${NOT_SCORED}<//><//>`;
   return html`<${Card} title="Scores" caption="Of the answers users got: the moving mean of ${MEAN_OVER} tasks">
-    <${Chart} sentence="Moving mean of the scores of the latest tasks; now ${score(last)}" x=${x}
-      lines=${[{ label: "all", values: all, shade: "effect" }, ...(candidate ? [{ label: "candidate's", values: candidate, shade: "fourth" }] : [])]}
-      y=${{ format: (value) => value.toFixed(2), range: (low, high) => [Math.max(0, Math.floor((low - 0.03) * 20) / 20), Math.min(1, Math.ceil((high + 0.03) * 20) / 20)] }}
-      xLabel="task" yLabel="score" xFormat=${count} />
+    <${Chart} sentence="Moving mean of the scores of the latest tasks; now ${score(drawn.last)}" x=${drawn.x}
+      lines=${drawn.lines} y=${SCORE_AXIS} xLabel="task" yLabel="score" xFormat=${count} />
   <//>`;
 }
 
-function movingMeans(scored) {
+/** Of all, and of the versions on trial, named in `names`. */
+function movingMeans(scored, names) {
   if (scored.length < LEAST_POINTS) return null;
   const mean = (list) => list.reduce((sum, one) => sum + one.score, 0) / list.length;
-  const all = scored.map((_, i) => (i + 1 < LEAST_POINTS ? null : mean(scored.slice(Math.max(0, i - MEAN_OVER + 1), i + 1))));
+  const upTo = (list) => (list.length < LEAST_POINTS ? null : mean(list.slice(-MEAN_OVER)));
+  const all = scored.map((_, i) => upTo(scored.slice(Math.max(0, i - MEAN_OVER), i + 1)));
+  const onTrial = new Set(names.split(" "));
   const tried = [];
   const candidate = scored.map((one) => {
-    if (!one.candidate) return null;
+    if (!onTrial.has(one.version)) return null;
     tried.push(one);
-    return tried.length < LEAST_POINTS ? null : mean(tried.slice(-MEAN_OVER));
+    return upTo(tried);
   });
-  return { x: scored.map((one) => one.sequence), all, candidate: tried.length > LEAST_POINTS ? candidate : null, last: all.at(-1) };
+  const lines = [{ label: "all", values: all, shade: "effect" }];
+  if (tried.length >= LEAST_POINTS) lines.push({ label: "candidate's", values: candidate, shade: "fourth" });
+  return { x: scored.map((one) => one.sequence), lines, last: all.at(-1) };
 }
 
 function LiveRate({ data }) {
   const points = useRates(data);
   if (points.length < 2) {
-    return html`<${Card} title="Throughput" caption="Tasks closed a second, since this page was opened"><${Empty} small>Measuring …<//><//>`;
+    return html`<${Card} title="Throughput"
+      caption="Tasks closed a second, since this page was opened"><${Empty} small>Measuring …<//><//>`;
   }
   return html`<${Card} title="Throughput" caption="Tasks closed a second, since this page was opened">
     <${Chart} sentence="Tasks closed a second; now ${rate(points.at(-1)[1])}" xTime x=${points.map((one) => one[0])}
       lines=${[{ label: "tasks/s", values: points.map((one) => one[1]), shade: "effect" }]}
-      y=${{ format: (value) => Number(value.toPrecision(3)).toLocaleString("en"), range: (low, high) => [0, Math.max(1, high * 1.15)] }}
+      y=${RATE_AXIS}
       xLabel="time" yLabel="tasks/s" xFormat=${(at) => new Date(at * 1000).toTimeString().slice(0, 8)} />
   <//>`;
 }
@@ -117,7 +144,8 @@ function Agent({ agent, scores }) {
   return html`<${Card} title=${`Agent ${agent.agent_id}`} actions=${agent.frozen && html`<${Pill} state="frozen" />`}>
     <div class="stack">
       <p>Primary <a href=${link("adapters", [agent.agent_id, agent.primary])}><b>${agent.primary}</b></a>${
-        agent.candidate && html`, candidate <a href=${link("adapters", [agent.agent_id, agent.candidate])}><b>${agent.candidate}</b></a>`
+        agent.candidate &&
+        html`, candidate <a href=${link("adapters", [agent.agent_id, agent.candidate])}><b>${agent.candidate}</b></a>`
       } · <${Replicas} replicas=${agent.replicas} /></p>
       ${agent.experiment_id && html`<${Running} agent=${agent} />`}
       <${Learning} learning=${agent.learning} />
@@ -130,7 +158,8 @@ function Replicas({ replicas }) {
   const refused = replicas.flatMap((one) => Object.entries(one.refused));
   if (!replicas.length) return html`<span class="muted">no replica has reported lately</span>`;
   return html`<span class="muted">${count(replicas.length)} ${replicas.length === 1 ? "replica" : "replicas"}</span>${
-    refused.length > 0 && html` <span class="bad" title=${refused.map((one) => one.join(": ")).join("; ")}>, ${words(refused[0][0])} refused</span>`
+    refused.length > 0 &&
+    html`<span class="bad" title=${refused.map((one) => one.join(": ")).join("; ")}>, ${refused[0][0]} refused</span>`
   }`;
 }
 
@@ -138,7 +167,8 @@ function Running({ agent }) {
   return html`<div>
     <a href=${link("experiments", [agent.experiment_id])}>Experiment ${agent.experiment_id}</a>
     <span class="muted"> · ${count(agent.units)} units</span>
-    <${Meter} label="better in score" value=${evidence(agent.gain)} words=${`e ${eValue(agent.gain)} of 20`} shade="good" />
+    <${Meter} label="better in score" value=${evidence(agent.gain)} words=${`e ${eValue(agent.gain)} of 20`}
+      shade="good" />
     <${Meter} label="harm" value=${evidence(agent.harm)} words=${`e ${eValue(agent.harm)} of 20`} shade="bad" />
   </div>`;
 }
@@ -154,8 +184,13 @@ function Learning({ learning }) {
 }
 
 function VersionScores({ scores, primary }) {
-  return html`<${Table} still label="Mean scores by version since the orchestrator's start" rows=${scores} keyOf=${(one) => one.adapter_version} columns=${[
-    { title: "version", cell: (one) => html`${one.adapter_version}${one.adapter_version === primary && html` <span class="muted">primary</span>`}` },
+  return html`<${Table} still label="Mean scores by version since the orchestrator's start" rows=${scores}
+    keyOf=${(one) => one.adapter_version} columns=${[
+    {
+      title: "version",
+      cell: (one) =>
+        html`${one.adapter_version}${one.adapter_version === primary && html` <span class="muted">primary</span>`}`,
+    },
     { title: "samples", class: "n", cell: (one) => count(one.samples) },
     { title: "mean score", class: "n", cell: (one) => score(one.mean) },
   ]} />`;
@@ -164,11 +199,15 @@ function VersionScores({ scores, primary }) {
 function Stages({ stages }) {
   const known = stages.filter((one) => one.count > 0);
   return html`<${Card} title="Where the time goes" caption="Over the last minute">
-    ${known.length === 0 ? html`<${Empty} small>No task in the last minute.<//>` : html`<${Table} still label="Seconds by stage" rows=${known} keyOf=${(one) => one.stage} columns=${[
-      { title: "a task", cell: (one) => STAGES[one.stage] ?? words(one.stage) },
-      { title: "tasks", class: "n wide", cell: (one) => count(one.count) },
-      { title: "median", class: "n", cell: (one) => seconds(one.p50) },
-      { title: "p95", class: "n", cell: (one) => (one.p95 === null ? NONE : seconds(one.p95)) },
-    ]} />`}
+    ${
+      known.length === 0
+        ? html`<${Empty} small>No task in the last minute.<//>`
+        : html`<${Table} still label="Seconds by stage" rows=${known} keyOf=${(one) => one.stage} columns=${[
+            { title: "a task", cell: (one) => STAGES[one.stage] ?? words(one.stage) },
+            { title: "tasks", class: "n wide", cell: (one) => count(one.count) },
+            { title: "median", class: "n", cell: (one) => seconds(one.p50) },
+            { title: "p95", class: "n", cell: (one) => (one.p95 === null ? NONE : seconds(one.p95)) },
+          ]} />`
+    }
   <//>`;
 }

@@ -12,8 +12,10 @@ export function Queues() {
   return html`
     <${Heading} title="Queues" about=${queues.data && `the broker, as of ${moment(queues.data.at)}`} />
     <${Loaded} resource=${queues}>${({ items }) => html`<div class="stack">
-      <${Card} title="The way of a task"><${List} label="Queues" rows=${items.filter((one) => one.retry_after_s === null)} columns=${COLUMNS} /><//>
-      <${Card} title="Waiting to be tried again" caption="What failed for a reason that may pass goes here, and back to its queue after the time">
+      <${Card} title="The way of a task"><${List} label="Queues"
+        rows=${items.filter((one) => one.retry_after_s === null)} columns=${COLUMNS} /><//>
+      <${Card} title="Waiting to be tried again"
+        caption="What failed for a reason that may pass goes here, and back to its queue after the time">
         <${List} label="Retry ladder" rows=${items.filter((one) => one.retry_after_s !== null)} columns=${RUNGS} /><//>
     </div>`}<//>`;
 }
@@ -22,10 +24,22 @@ function List({ label, rows, columns }) {
   return html`<${Table} still label=${label} rows=${rows} keyOf=${(one) => one.name} columns=${columns} />`;
 }
 
-const waiting = { title: "waiting", class: "n", cell: (one) => (one.messages === null ? html`<span class="bad">missing</span>` : html`<b>${count(one.messages)}</b>`) };
+const waiting = {
+  title: "waiting",
+  class: "n",
+  cell: (one) =>
+    one.messages === null ? html`<span class="bad">missing</span>` : html`<b>${count(one.messages)}</b>`,
+};
 
 const COLUMNS = [
-  { title: "queue", class: "id", cell: (one) => (one.name === "dead-letters" ? html`<a href=${link("dead-letters")}>${one.name}</a>` : html`<span class="mono">${one.name}</span>`) },
+  {
+    title: "queue",
+    class: "id",
+    cell: (one) =>
+      one.name === "dead-letters"
+        ? html`<a href=${link("dead-letters")}>${one.name}</a>`
+        : html`<span class="mono">${one.name}</span>`,
+  },
   waiting,
   { title: "limit", class: "n wide", cell: (one) => compact(one.max_length) },
   { title: "consumers", class: "n", cell: (one) => consumersOf(one) },
@@ -43,5 +57,7 @@ const RUNGS = [
 /** A queue that waits with nobody to take from it wants a look. */
 function consumersOf(one) {
   const alone = one.consuming === 0 && one.messages > 0 && one.name !== "dead-letters" && one.consumers.length > 0;
-  return alone ? html`<span class="bad" title="It waits, and nobody takes from it">none</span>` : count(one.consuming);
+  return alone
+    ? html`<span class="bad" title="It waits, and nobody takes from it">none</span>`
+    : count(one.consuming);
 }

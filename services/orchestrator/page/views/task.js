@@ -1,6 +1,6 @@
 // One task, whole: what was asked, its way through the fleet with the time each stretch took, every sample and why it
 // has its score.
-import { count, moment, NONE, percent, score, seconds, words } from "../core/format.js";
+import { count, moment, NONE, percent, plural, score, seconds, words } from "../core/format.js";
 import { html } from "../core/html.js";
 import { useResource } from "../core/resource.js";
 import { apiPath, link } from "../core/router.js";
@@ -8,7 +8,13 @@ import { Card, Facts, Heading } from "../parts/frame.js";
 import { Pill } from "../parts/pill.js";
 import { Empty, Loaded } from "../parts/states.js";
 
-const HOPS = { queued: "waited for an agent", generated: "answered", awaiting_score: "waited for a score", scored: "scored", settled: "settled" };
+const HOPS = {
+  queued: "waited for an agent",
+  generated: "answered",
+  awaiting_score: "waited for a score",
+  scored: "scored",
+  settled: "settled",
+};
 const WAITS = new Set(["queued", "awaiting_score"]);
 
 export function Task({ parts }) {
@@ -16,20 +22,23 @@ export function Task({ parts }) {
   const task = useResource(apiPath(["tasks", id]), { kinds: ["task.settled"] });
   const state = task.data?.state;
   return html`
-    <${Heading} title="Task" about=${html`<code>${id}</code> ${state && html`<${Pill} state=${state} />`}`} back=${[link("tasks"), "Tasks"]} />
+    <${Heading} title="Task" about=${html`<code>${id}</code> ${state &&
+      html`<${Pill} state=${state} />`}`} back=${[link("tasks"), "Tasks"]} />
     <${Loaded} resource=${task}>${(data) => html`<div class="stack">
       <div class="columns">
         <${Card} title="Asked"><${Prompt} input=${data.input} /><${Asked} task=${data} /><//>
         <${Card} title="Answer"><${Answer} task=${data} /><//>
       </div>
       <${Timeline} task=${data} />
+      <${Feedback} given=${data.feedback} />
       <${Samples} task=${data} />
     </div>`}<//>`;
 }
 
 function Prompt({ input }) {
   if (typeof input === "string") return html`<pre class="said">${input}</pre>`;
-  return html`${input.map((turn, i) => html`<div class="turn" key=${i}><b>${turn.role}</b><pre class="said">${turn.content}</pre></div>`)}`;
+  return html`${input.map((turn, i) =>
+    html`<div class="turn" key=${i}><b>${turn.role}</b><pre class="said">${turn.content}</pre></div>`)}`;
 }
 
 function Asked({ task }) {
@@ -46,7 +55,7 @@ function Asked({ task }) {
 }
 
 function Answer({ task }) {
-  const { result, arm } = task;
+  const { result } = task;
   return html`
     ${result?.response != null && html`<pre class="said">${result.response}</pre>`}
     ${result?.reason && html`<p class="trouble">${result.reason}</p>`}
@@ -54,12 +63,26 @@ function Answer({ task }) {
     <div class="after"><${Facts} pairs=${[
       ["score", result ? score(result.score) : null],
       ["agent", task.agent_id],
-      ["adapter", html`<a href=${link("adapters", [task.agent_id, arm.adapter_version])}>${arm.adapter_version}</a>${arm.is_candidate ? ", the candidate" : ""}`],
-      ["experiment", arm.experiment_id && html`<a href=${link("experiments", [arm.experiment_id])}>${arm.experiment_id}</a>, with probability ${percent(arm.propensity)}`],
+      ["adapter", html`<${Adapter} agent=${task.agent_id} arm=${task.arm} />`],
+      ["experiment", task.arm.experiment_id && html`<${Assigned} arm=${task.arm} />`],
       ["engine", task.engine],
       ["scored by", scorerOf(task)],
-      ["sampling", `${count(task.sampling.n)} samples, temperature ${task.sampling.temperature}, top p ${task.sampling.top_p}, at most ${count(task.sampling.max_tokens)} tokens`],
+      ["sampling", samplingOf(task.sampling)],
     ]} /></div>`;
+}
+
+function Adapter({ agent, arm }) {
+  const { adapter_version: version, is_candidate: tried } = arm;
+  return html`<a href=${link("adapters", [agent, version])}>${version}</a>${tried ? ", the candidate" : ""}`;
+}
+
+function Assigned({ arm }) {
+  const { experiment_id: id, propensity } = arm;
+  return html`<a href=${link("experiments", [id])}>${id}</a>, with probability ${percent(propensity)}`;
+}
+
+function samplingOf({ n, temperature, top_p: topP, max_tokens: most }) {
+  return `${plural(n, "sample")}, temperature ${temperature}, top p ${topP}, at most ${count(most)} tokens`;
 }
 
 function scorerOf({ scorer, scoring_agent_id: agent }) {
@@ -71,13 +94,21 @@ function Timeline({ task }) {
   const placed = placedHops(task.hops, begin);
   const end = Math.max(...placed.map((hop) => hop.start + (hop.seconds ?? 0)), 1e-6);
   const total = placed.reduce((sum, hop) => sum + (hop.seconds ?? 0), 0);
-  return html`<${Card} title="Its way" caption=${task.closed_at ? `${seconds(total)} from admission to the log` : `on its way since ${moment(task.admitted_at)}`}>
-    <ol class="timeline">${placed.map((hop) => html`<li key=${hop.name}>
-      <span class="hop">${HOPS[hop.name] ?? words(hop.name)}<small>${hop.service}${hop.attempts > 1 ? `, attempt ${hop.attempts}` : ""}</small></span>
-      <span class="track" aria-hidden="true"><i class=${barClass(hop)} style=${barPlace(hop, end)} /></span>
-      <span class="n">${hop.seconds === null ? "since then" : seconds(hop.seconds)}</span>
-    </li>`)}</ol>
+  const caption = task.closed_at
+    ? `${seconds(total)} from admission to the log`
+    : `on its way since ${moment(task.admitted_at)}`;
+  return html`<${Card} title="Its way" caption=${caption}>
+    <ol class="timeline">${placed.map((hop) => html`<${Hop} key=${hop.name} hop=${hop} end=${end} />`)}</ol>
   <//>`;
+}
+
+function Hop({ hop, end }) {
+  const again = hop.attempts > 1 ? `, attempt ${hop.attempts}` : "";
+  return html`<li>
+    <span class="hop">${HOPS[hop.name] ?? words(hop.name)}<small>${hop.service}${again}</small></span>
+    <span class="track" aria-hidden="true"><i class=${barClass(hop)} style=${barPlace(hop, end)} /></span>
+    <span class="n">${hop.seconds === null ? "since then" : seconds(hop.seconds)}</span>
+  </li>`;
 }
 
 /** The hops one after the other, in seconds from admission. */
@@ -94,17 +125,50 @@ const barClass = (hop) => (hop.seconds === null ? "lasts" : WAITS.has(hop.name) 
 
 function barPlace(hop, end) {
   const left = Math.min((100 * hop.start) / end, 99);
-  return { left: `${left}%`, width: `${hop.seconds === null ? 100 - left : Math.min((100 * hop.seconds) / end, 100 - left)}%` };
+  return {
+    left: `${left}%`,
+    width: `${hop.seconds === null ? 100 - left : Math.min((100 * hop.seconds) / end, 100 - left)}%`,
+  };
 }
 
 function Samples({ task }) {
   if (!task.samples.length) return null;
-  const ordered = [...task.samples].sort((a, b) => Number(b.chosen) - Number(a.chosen) || (b.score ?? -1) - (a.score ?? -1) || a.index - b.index);
-  return html`<${Card} title="Samples" caption=${`${count(ordered.length)} in the group; the user got the best`}>
-    ${ordered.map((one) => html`<div class="sample ${one.chosen ? "chosen" : ""}" key=${one.index}>
-      <div class="mark">${one.score === null ? words(one.status ?? NONE) : score(one.score)}<small>sample ${one.index}${one.chosen ? ", chosen" : ""}</small></div>
-      <div><div class="say">${one.text || html`<span class="muted">(empty)</span>`}</div>
-      <div class="why">${[one.reason, one.tokens !== null && `${count(one.tokens)} tokens`, one.finish_reason && `ended by ${words(one.finish_reason)}`].filter(Boolean).join(" · ")}</div></div>
-    </div>`)}
+  const ordered = [...task.samples].sort(
+    (a, b) => Number(b.chosen) - Number(a.chosen) || (b.score ?? -1) - (a.score ?? -1) || a.index - b.index,
+  );
+  const caption = `${count(ordered.length)} in the group; the user got the best`;
+  return html`<${Card} title="Samples" caption=${caption}>
+    ${ordered.map((one) => html`<${Sample} key=${one.index} one=${one} />`)}
+  <//>`;
+}
+
+function Sample({ one }) {
+  const why = [
+    one.reason,
+    one.tokens !== null && plural(one.tokens, "token"),
+    one.finish_reason && `ended by ${words(one.finish_reason)}`,
+  ];
+  return html`<div class="sample ${one.chosen ? "chosen" : ""}">
+    <div class="mark">
+      ${one.score === null ? words(one.status ?? NONE) : score(one.score)}
+      <small>sample ${one.index}${one.chosen ? ", chosen" : ""}</small>
+    </div>
+    <div>
+      <div class="say">${one.text || html`<span class="muted">(empty)</span>`}</div>
+      <div class="why">${why.filter(Boolean).join(" · ")}</div>
+    </div>
+  </div>`;
+}
+
+function Feedback({ given }) {
+  if (!given.length) return null;
+  return html`<${Card} title="Feedback" caption="What the application said of it; training takes it for the score">
+    <ol class="happenings">${given.map((one) => html`<li key=${one.feedback_id}>
+      <time datetime=${one.timestamp}>${moment(one.timestamp)}</time>
+      <div>
+        <b>${score(one.score)}</b> for sample ${one.sample}${one.given_by ? ` by ${one.given_by}` : ""}
+        <div class="why">${one.reason}</div>
+      </div>
+    </li>`)}</ol>
   <//>`;
 }

@@ -18,14 +18,17 @@ export function Tasks({ query, status }) {
   return html`
     <${Heading} title="Tasks" about=${known !== undefined && `${count(known)} known to the index`} />
     <${Filters} query=${query} agents=${status.data?.agents ?? []} />
-    <div class="card"><${Loaded} resource=${tasks}>${({ items, next }) =>
-      items.length ? html`<${List} items=${items} /><${Pager} view="tasks" query=${query} next=${next} shown=${`${count(items.length)} shown`} />`
-        : html`<${Nothing} query=${query} />`}<//></div>`;
+    <div class="card"><${Loaded} resource=${tasks}>${({ items, next }) => html`
+      ${items.length ? html`<${List} items=${items} />` : html`<${Nothing} query=${query} more=${next !== null} />`}
+      <${Pager} view="tasks" query=${query} next=${next} shown="${count(items.length)} shown" />`}<//></div>`;
 }
 
-function Nothing({ query }) {
-  if (query.state || query.agent || query.cursor) return html`<${Empty} title="No such task">None is in this state. <a href=${link("tasks")}>Show all</a>.<//>`;
-  return html`<${Empty} title="No task has come yet" commands=${['ratchet submit "sort: dbca" --samples 8 --reference abcd', "ratchet submit --file tasks.jsonl"]}>
+function Nothing({ query, more }) {
+  if (more) return html`<${Empty} small>None among the latest; there are older tasks.<//>`;
+  if (query.state || query.agent || query.cursor)
+    return html`<${Empty} title="No such task">None is in this state. <a href=${link("tasks")}>Show all</a>.<//>`;
+  return html`<${Empty} title="No task has come yet"
+    commands=${['ratchet submit "sort: dbca" --samples 8 --reference abcd', "ratchet submit --file tasks.jsonl"]}>
     Send one from a shell, or publish JSON to the queue <code>tasks</code>, or POST it to <code>v1/tasks</code>.
   <//>`;
 }
@@ -44,15 +47,19 @@ function Filters({ query, agents }) {
         ${STATES.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}
       </select>
     </label>
-    ${agents.length > 1 && html`<label class="field">Agent
+    ${
+      agents.length > 1 &&
+      html`<label class="field">Agent
       <select value=${query.agent ?? ""} onChange=${(event) => change({ agent: event.target.value })}>
         <option value="">all</option>
         ${agents.map(({ agent_id: one }) => html`<option key=${one} value=${one}>${one}</option>`)}
       </select>
-    </label>`}
+    </label>`
+    }
     <form role="search" onSubmit=${search}>
       <label class="field">Task id
-        <input data-key="search" class="mono" type="search" value=${id} onInput=${(event) => setId(event.target.value)} />
+        <input data-key="search" class="mono" type="search" value=${id}
+          onInput=${(event) => setId(event.target.value)} />
       </label>
       <button type="submit">Open</button>
     </form>
@@ -60,15 +67,24 @@ function Filters({ query, agents }) {
 }
 
 const COLUMNS = [
-  { title: "task", class: "id", cell: (one) => html`<a href=${link("tasks", [one.task_id])} title=${one.task_id}>${one.task_id}</a>` },
+  {
+    title: "task",
+    class: "id",
+    cell: (one) => html`<a href=${link("tasks", [one.task_id])} title=${one.task_id}>${one.task_id}</a>`,
+  },
   { title: "state", cell: (one) => html`<${Pill} state=${one.state} title=${one.reason} />` },
   { title: "input", class: "text", cell: (one) => one.input ?? NONE },
-  { title: "answer", class: "text wide", cell: (one) => one.response ?? html`<span class="muted">${one.reason ?? NONE}</span>` },
+  {
+    title: "answer",
+    class: "text wide",
+    cell: (one) => one.response ?? html`<span class="muted">${one.reason ?? NONE}</span>`,
+  },
   { title: "score", class: "n", cell: (one) => score(one.score) },
   { title: "version", class: "wide", cell: (one) => one.adapter_version ?? NONE },
   { title: "admitted", class: "n wide", cell: (one) => moment(one.admitted_at) },
 ];
 
 function List({ items }) {
-  return html`<${Table} label="Tasks, the newest first" columns=${COLUMNS} rows=${items} keyOf=${(one) => one.task_id} />`;
+  return html`<${Table} label="Tasks, the newest first" columns=${COLUMNS} rows=${items}
+    keyOf=${(one) => one.task_id} />`;
 }

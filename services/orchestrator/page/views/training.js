@@ -23,22 +23,32 @@ export function Training({ parts, status }) {
   const agents = useResource("v1/adapters", { kinds: ["adapter", "decision", "training"] });
   return html`
     <${Heading} title="Training" about="The log of scored answers becomes a new adapter" />
-    <${Loaded} resource=${agents}>${({ items }) => html`<${Runs} agents=${items} parts=${parts} learning=${status.data?.agents ?? []} />`}<//>`;
+    <${Loaded} resource=${agents}>${({ items }) =>
+      html`<${Runs} agents=${items} parts=${parts} learning=${status.data?.agents ?? []} />`}<//>`;
 }
 
 function Runs({ agents, parts, learning }) {
-  const runs = agents.flatMap((agent) => agent.versions.filter((one) => one.sha256).map((one) => ({ ...one, agent_id: agent.agent_id })));
+  const runs = agents.flatMap((agent) =>
+    agent.versions.filter((one) => one.sha256).map((one) => ({ ...one, agent_id: agent.agent_id })),
+  );
   runs.sort((a, b) => b.version.localeCompare(a.version, "en", { numeric: true }));
   const [agentId, version] = parts;
   const chosen = version ? runs.find((one) => one.agent_id === agentId && one.version === version) : runs[0];
   return html`<div class="stack">
     <${Next} learning=${learning} />
-    ${runs.length === 0 && html`<div class="card"><${Empty} title="No training has made an adapter yet" commands=${["ratchet train", "ratchet train --queue"]}>
-      One begins by itself when enough groups have something to teach. Ask for one now, in a process of its own, or of the fleet's trainer.
-    <//></div>`}
-    ${version && !chosen && html`<div class="card"><${Empty} title="No run made ${version} of ${agentId}">Choose one below.<//></div>`}
+    ${
+      runs.length === 0 &&
+      html`<div class="card"><${Empty} title="No training has made an adapter yet"
+        commands=${["ratchet train", "ratchet train --queue"]}>
+      One begins by itself when enough groups have something to teach. Ask for one now, in a process
+      of its own, or of the fleet's trainer.
+    <//></div>`
+    }
+    ${version && !chosen &&
+      html`<div class="card"><${Empty} title="No run made ${version} of ${agentId}">Choose one below.<//></div>`}
     ${chosen && html`<${Run} key=${chosen.agent_id + chosen.version} run=${chosen} />`}
-    ${runs.length > 0 && html`<${Card} title="Runs"><${Table} label="Training runs, the newest first" rows=${runs} keyOf=${(one) => `${one.agent_id} ${one.version}`} columns=${COLUMNS} /><//>`}
+    ${runs.length > 0 && html`<${Card} title="Runs"><${Table} label="Training runs, the newest first" rows=${runs}
+      keyOf=${(one) => `${one.agent_id} ${one.version}`} columns=${COLUMNS} /><//>`}
   </div>`;
 }
 
@@ -53,10 +63,16 @@ const COLUMNS = [
 function Next({ learning }) {
   const asked = learning.filter((one) => one.learning.wanted || one.learning.pending);
   if (!asked.length) return null;
-  return html`<${Card} title="The next training">${asked.map(({ agent_id: agent, learning: { groups, wanted, pending } }) => html`<div class="stack" key=${agent}>
-    ${pending ? html`<p><${Pill} state="running" /> ${agent}: <code>${pending}</code></p>`
-      : html`<${Meter} label="${agent}: groups with something to learn from" value=${groups / wanted} words="${count(groups)} of ${count(wanted)}" />`}
-  </div>`)}<//>`;
+  return html`<${Card} title="The next training">${asked.map(
+    ({ agent_id: agent, learning: { groups, wanted, pending } }) => html`<div class="stack" key=${agent}>
+    ${
+      pending
+        ? html`<p><${Pill} state="running" /> ${agent}: <code>${pending}</code></p>`
+        : html`<${Meter} label="${agent}: groups with something to learn from" value=${groups / wanted}
+          words="${count(groups)} of ${count(wanted)}" />`
+    }
+  </div>`,
+  )}<//>`;
 }
 
 function Run({ run }) {
@@ -67,10 +83,17 @@ function Run({ run }) {
         <${Facts} pairs=${factsOf(card)} />
         <${Facts} pairs=${Object.entries(training?.counts ?? {}).map(([name, value]) => [words(name), count(value)])} />
       </div>
-      ${card && html`<details class="after"><summary>Hyperparameters and final metrics</summary><pre class="said">${JSON.stringify({ hyperparameters: card.hyperparameters, metrics: card.metrics }, null, 2)}</pre></details>`}
+      ${card && html`<${Details} card=${card} />`}
     <//>
     <${Curves} curves=${training?.curves ?? {}} />
   </div>`}<//>`;
+}
+
+function Details({ card: { hyperparameters, metrics } }) {
+  return html`<details class="after">
+    <summary>Hyperparameters and final metrics</summary>
+    <pre class="said">${JSON.stringify({ hyperparameters, metrics }, null, 2)}</pre>
+  </details>`;
 }
 
 function factsOf(card) {
@@ -87,16 +110,25 @@ function factsOf(card) {
 function Curves({ curves }) {
   const drawn = Object.entries(CURVES).filter(([name]) => curves[name]?.length);
   if (!drawn.length) return html`<div class="card"><${Empty} small>This run left no curves.<//></div>`;
-  return html`<div class="thirds">${drawn.map(([name, [title, caption, shade]]) => html`<${Curve} key=${name} title=${title} caption=${caption} shade=${shade} points=${curves[name]} />`)}</div>`;
+  return html`<div class="thirds">${drawn.map(([name, [title, caption, shade]]) =>
+    html`<${Curve} key=${name} title=${title} caption=${caption} shade=${shade} points=${curves[name]} />`)}</div>`;
 }
 
 function Curve({ title, caption, shade, points }) {
-  const drawn = useMemo(() => ({ x: points.map((one) => one[0]), lines: [{ label: title.toLowerCase(), values: points.map((one) => one[1]), shade }] }), [points]);
+  const drawn = useMemo(
+    () => ({
+      x: points.map((one) => one[0]),
+      lines: [{ label: title.toLowerCase(), values: points.map((one) => one[1]), shade }],
+    }),
+    [points],
+  );
   const last = points.at(-1)[1];
   return html`<${Card} title=${title} caption=${caption}>
-    <${Chart} sentence="${title}: from ${figure(points[0][1])} to ${figure(last)}" x=${drawn.x} lines=${drawn.lines} height=${170}
+    <${Chart} sentence="${title}: from ${figure(points[0][1])} to ${figure(last)}" x=${drawn.x} lines=${drawn.lines}
+      height=${170}
       y=${{ format: figure }} xLabel="step" yLabel=${title.toLowerCase()} xFormat=${count} />
   <//>`;
 }
 
-const figure = (value) => (value === 0 ? "0" : Math.abs(value) < 0.001 ? value.toExponential(1) : String(Number(value.toPrecision(3))));
+const figure = (value) =>
+  value === 0 ? "0" : Math.abs(value) < 0.001 ? value.toExponential(1) : String(Number(value.toPrecision(3)));
