@@ -1,0 +1,93 @@
+"""/v1/dead-letters on a real broker: seen whole, and sent back by id or by queue."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from pika.adapters.blocking_connection import BlockingConnection
+from pika.spec import BasicProperties
+
+from services.amqp.short_connection import connected
+from services.api.threads import Threads
+from services.dead_letters.office import DeadLetterOffice, advice
+from services.orchestrator.api.dead_letters import dead_letters_router
+from services.retry_policy import ATTEMPTS, BY, QUEUE, REASON
+from services.topology import DEAD_LETTERS, RESPONSES, fleet_topology
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def connection(amqp_url: str, namespace: str) -> Iterator[BlockingConnection]:
+    topology = fleet_topology(("small",))
+    with connected(amqp_url) as connection:
+        channel = connection.channel()
+        channel.queue_declare(namespace + DEAD_LETTERS, durable=True, arguments=topology.queue(DEAD_LETTERS).arguments)
+        arguments = topology.queue(RESPONSES).arguments | {"x-dead-letter-exchange": f"{namespace}ratchet.dead"}
+        channel.queue_declare(namespace + RESPONSES, durable=True, arguments=arguments)
+        yield connection
+
+
+@pytest.fixture
+async def api(amqp_url: str, namespace: str, connection: BlockingConnection) -> AsyncIterator[httpx.AsyncClient]:
+    app = FastAPI()
+    app.include_router(dead_letters_router(DeadLetterOffice(amqp_url, namespace), Threads("test")))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        yield client
+
+
+def bury(connection: BlockingConnection, namespace: str, body: bytes, *, attempts: int = 1) -> None:
+    headers = {REASON: f"reason of {body!r}", QUEUE: RESPONSES, ATTEMPTS: attempts, BY: "scorer", "odd": b"\xff"}
+    channel = connection.channel()
+    channel.confirm_delivery()
+    properties = BasicProperties(headers=headers, delivery_mode=2, message_id="m", type="response.v1")
+    channel.basic_publish("", namespace + DEAD_LETTERS, body, properties)
+    channel.close()
+
+
+async def test_letters_are_listed_shown_whole_and_sent_back(
+    api: httpx.AsyncClient, connection: BlockingConnection, namespace: str
+) -> None:
+    for body in (b'{"one": 1}', b"\xff\x00", b"three"):
+        bury(connection, namespace, body)
+
+    listed = (await api.get("/v1/dead-letters", params={"limit": 2})).json()
+    everything = (await api.get("/v1/dead-letters")).json()
+    ids = {one["beginning"]: one["id"] for one in everything["items"]}
+    text = (await api.get(f"/v1/dead-letters/{ids['three']}")).json()
+    binary = (await api.get(f"/v1/dead-letters/{everything['items'][1]['id']}")).json()
+
+    assert (len(listed["items"]), listed["total"], listed["next"]) == (2, 3, None)
+    assert (text["body"], text["encoding"], text["queue"]) == ("three", "utf-8", namespace + RESPONSES)
+    assert "refused again as it is" in text["advice"]
+    assert text["headers"]["odd"] == r"\xff"
+    assert (binary["body"], binary["encoding"]) == ("/wA=", "base64")
+
+    asked = {"ids": [ids["three"], "000000000000"]}
+    one = (await api.post("/v1/dead-letters/requeue", json=asked)).json()
+    rest = (await api.post("/v1/dead-letters/requeue", json={"queue": namespace + RESPONSES})).json()
+
+    assert one["sent"] == 1
+    assert [stays["id"] for stays in one["stayed"]] == ["000000000000"]
+    assert rest == {"sent": 2, "stayed": []}
+    assert (await api.get("/v1/dead-letters")).json()["total"] == 0
+    channel = connection.channel()
+    assert channel.basic_get(namespace + RESPONSES, auto_ack=True)[2] == b"three"
+
+
+async def test_what_is_not_there_and_what_is_not_asked_clearly(api: httpx.AsyncClient) -> None:
+    assert (await api.post("/v1/dead-letters/requeue", json={})).status_code == 422
+    assert (await api.post("/v1/dead-letters/requeue", json={"ids": ["a"], "queue": "b"})).status_code == 422
+    gone = await api.post("/v1/dead-letters/requeue", json={"ids": ["a"]})
+    assert (gone.json()["sent"], gone.json()["stayed"][0]["id"]) == (0, "a")
+
+
+def test_the_advice_says_how_often_it_failed(connection: BlockingConnection, amqp_url: str, namespace: str) -> None:
+    bury(connection, namespace, b"again and again", attempts=8)
+
+    (letter,), _ = DeadLetterOffice(amqp_url, namespace).oldest(1)
+
+    assert advice(letter).startswith("It failed 8 times")
