@@ -9,7 +9,7 @@ from pydantic import Field
 from schemas.api.generate import GenerateAnswer, LoadedAdapters
 from schemas.message import AdapterVersion, AgentId
 from schemas.task import Prompt
-from services.mcp.call import Call
+from services.mcp.call import Call, prompt_json
 from services.mcp.tool_table import Effect, ToolTable
 
 GENERATE_S = 120.0
@@ -40,7 +40,7 @@ def generate(
     given = {"n": n, "temperature": temperature, "top_p": top_p, "top_k": top_k, "max_tokens": max_tokens}
     sampling = {name: value for name, value in given.items() if value is not None}
     body = {
-        "input": input if isinstance(input, str) else [message.model_dump() for message in input],
+        "input": prompt_json(input),
         "sampling": sampling or None,
         "adapter_version": adapter_version,
     }

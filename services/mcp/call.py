@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+from schemas.task import Prompt
+
 VARIABLE = re.compile(r"\{(\w+)\}")
 
 
@@ -67,3 +69,8 @@ class Call:
     @property
     def given_body(self) -> dict[str, Any] | None:
         return None if self.body is None else {name: value for name, value in self.body.items() if value is not None}
+
+
+def prompt_json(prompt: Prompt) -> str | list[dict[str, str]]:
+    """A prompt as it is in a body."""
+    return prompt if isinstance(prompt, str) else [message.model_dump() for message in prompt]

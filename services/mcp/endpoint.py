@@ -61,8 +61,7 @@ class McpEndpoint:
         from services.mcp.rest import Services
         from services.mcp.server import build_server, role_of_request
 
-        for chatty in ("mcp.server.streamable_http_manager", "mcp.server.streamable_http"):
-            logging.getLogger(chatty).setLevel(logging.WARNING)
+        logging.getLogger("mcp").setLevel(logging.WARNING)
         client = httpx.AsyncClient(transport=InProcess(self._app), base_url=LOOPBACK)
         services = Services({self._service: client}, {})
         return build_server(f"ratchet-{self._service}", services, role_of_request)

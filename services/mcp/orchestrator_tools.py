@@ -17,7 +17,7 @@ from schemas.feedback import LoggedFeedback
 from schemas.message import AdapterVersion, AgentId, Identifier, Score
 from schemas.result import Result
 from schemas.task import Prompt
-from services.mcp.call import Call
+from services.mcp.call import Call, prompt_json
 from services.mcp.tool_table import Effect, ToolTable
 
 LONGEST_WAIT_S = 600
@@ -72,7 +72,7 @@ def submit_task(
     Cancelling ends the waiting only, not the task. Every task is logged, and future adapters are trained on it.
     """
     body = {
-        "input": input if isinstance(input, str) else [message.model_dump() for message in input],
+        "input": prompt_json(input),
         "agent_id": agent_id,
         "task_id": task_id,
         "reference": reference,

@@ -9,7 +9,7 @@ from pydantic import Field
 from schemas.api.score import ScoreAnswer
 from schemas.message import Identifier
 from schemas.task import Prompt
-from services.mcp.call import Call
+from services.mcp.call import Call, prompt_json
 from services.mcp.tool_table import Effect, ToolTable
 
 SCORE_S = 120.0
@@ -31,7 +31,7 @@ def score(
     could not be scored, not that it is bad. Nothing is logged.
     """
     body = {
-        "input": input if isinstance(input, str) else [message.model_dump() for message in input],
+        "input": prompt_json(input),
         "responses": responses,
         "reference": reference,
         "criteria": criteria,

@@ -15,6 +15,7 @@ from services.access.roles import Role
 from services.mcp.bounds import MOST_CHARACTERS
 from services.mcp.orchestrator_tools import TOOLS
 from services.settings import FleetSettings
+from tests.services.mcp.test_tools import ROLES
 from tests.services.mcp.toy_fleet import Toy, client_of, served, with_keys
 
 MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
@@ -25,26 +26,6 @@ INITIALIZE = {
     "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
 }
 ACCEPTS = {"Accept": "application/json, text/event-stream"}
-VIEWER, SUBMITTER, OPERATOR = Role
-ALL = {VIEWER, SUBMITTER, OPERATOR}
-ROLES = {
-    "submit_task": {SUBMITTER, OPERATOR},
-    "get_task": ALL,
-    "list_tasks": {VIEWER, OPERATOR},
-    "list_adapters": ALL,
-    "show_adapter": ALL,
-    "promote": {OPERATOR},
-    "rollback": {OPERATOR},
-    "freeze": {OPERATOR},
-    "unfreeze": {OPERATOR},
-    "list_experiments": {VIEWER, OPERATOR},
-    "experiment_status": {VIEWER, OPERATOR},
-    "queues": {VIEWER, OPERATOR},
-    "list_dead_letters": {VIEWER, OPERATOR},
-    "requeue_dead_letters": {OPERATOR},
-    "fleet_status": {VIEWER, OPERATOR},
-    "give_feedback": {SUBMITTER, OPERATOR},
-}
 
 
 @pytest.fixture

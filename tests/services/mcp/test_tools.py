@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +11,10 @@ from jsonschema import Draft202012Validator
 
 from schemas.task import ChatMessage
 from services.access.matrix import matrix_of
+from services.access.roles import Role
 from services.mcp.call import Call, Route
 from services.mcp.rest import Services
-from services.mcp.server import TABLES, tools_of
+from services.mcp.server import TABLES, may_call, tools_of
 from services.mcp.tool_runner import tool_of
 from services.mcp.tool_table import Effect, ToolSpec
 
@@ -19,6 +22,32 @@ SPECS = [spec for table in TABLES for spec in table]
 BY_NAME = {spec.name: spec for spec in SPECS}
 EVERY_TOOL = pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 WHY = "it is worse"
+VIEWER, SUBMITTER, OPERATOR = Role
+ALL = {VIEWER, SUBMITTER, OPERATOR}
+ROLES = {
+    "submit_task": {SUBMITTER, OPERATOR},
+    "get_task": ALL,
+    "list_tasks": {VIEWER, OPERATOR},
+    "list_adapters": ALL,
+    "show_adapter": ALL,
+    "promote": {OPERATOR},
+    "rollback": {OPERATOR},
+    "freeze": {OPERATOR},
+    "unfreeze": {OPERATOR},
+    "list_experiments": {VIEWER, OPERATOR},
+    "experiment_status": {VIEWER, OPERATOR},
+    "queues": {VIEWER, OPERATOR},
+    "list_dead_letters": {VIEWER, OPERATOR},
+    "requeue_dead_letters": {OPERATOR},
+    "fleet_status": {VIEWER, OPERATOR},
+    "give_feedback": {SUBMITTER, OPERATOR},
+    "generate": {SUBMITTER, OPERATOR},
+    "loaded_adapters": ALL,
+    "score": {SUBMITTER, OPERATOR},
+    "start_training": {OPERATOR},
+    "get_run": {VIEWER, OPERATOR},
+    "list_runs": {VIEWER, OPERATOR},
+}
 
 
 def parameters_of(spec: ToolSpec) -> dict[str, Any]:
@@ -50,8 +79,27 @@ def test_schemas_are_valid_and_have_an_object_as_their_root(spec: ToolSpec) -> N
         assert schema["type"] == "object"
 
 
+@EVERY_TOOL
+def test_each_is_for_the_roles_of_its_route(spec: ToolSpec) -> None:
+    assert {role for role in Role if may_call(role, spec)} == ROLES[spec.name]
+
+
+@EVERY_TOOL
+def test_each_gives_its_route_what_the_openapi_document_says_that_it_takes(spec: ToolSpec) -> None:
+    document = json.loads(Path("schemas", "openapi", f"{spec.route.service}.json").read_text())
+    operation = document["paths"][spec.route.template][spec.route.method.lower()]
+    call = spec.function(**dict.fromkeys(parameters_of(spec)["properties"], "x"))
+
+    assert set(call.path) == _parameters(operation, "path")
+    assert set(call.query) <= _parameters(operation, "query")
+    if call.body is not None:
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        component = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        assert set(call.body) <= set(component["properties"])
+
+
 def test_names_are_unique_over_all_services() -> None:
-    assert len(BY_NAME) == len(SPECS) == 22
+    assert len(BY_NAME) == len(SPECS) == len(ROLES)
 
 
 def test_each_is_marked_by_what_it_does() -> None:
@@ -152,6 +200,10 @@ def test_a_task_says_how_long_it_is_waited_for_and_where_it_came_from() -> None:
 
 def test_a_server_of_one_service_has_its_tools_only() -> None:
     assert [spec.name for spec in tools_of(frozenset({"scorer"}))] == ["score"]
+
+
+def _parameters(operation: dict[str, Any], place: str) -> set[str]:
+    return {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == place}
 
 
 def _request_line(route: Route, call: Call) -> str:
