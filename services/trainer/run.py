@@ -32,7 +32,7 @@ from services.trainer.choices import Choices, choices_of, resolved
 from services.trainer.feedback_scores import read_feedback
 from services.trainer.hyperparameters import default_learning_rate
 from services.trainer.jobs import Job
-from services.trainer.journal_scan import LOG_NAME, JournalScan
+from services.trainer.journal_scan import LOG_NAME, JournalScan, Scan
 from services.trainer.logged_trainer import LoggedTrainer
 from services.trainer.plan import Batching, Plan, plan_steps
 from services.trainer.policy import make_policy, parent_folder
@@ -127,17 +127,24 @@ class TrainingRun:
         return choices_of(request, agent, BaseModelIdentity(name=base.name, revision=base.revision))
 
     def _selection(self, choices: Choices) -> Selection:
-        """Reads the log, and fixes how far: whoever takes the run up reads the same."""
-        request = choices.request
-        logs_dir = self._settings.logs_dir
-        feedback = read_feedback(logs_dir, request.agent_id, request.feedback_until)
-        scan = JournalScan(logs_dir, choices.data, feedback).read(request.since, request.until)
-        end = max((part.end for part in scan.ranges if part.log == LOG_NAME), default=request.since)
-        if self.writes:
-            self._job.resolved = request.model_copy(update={"until": end, "feedback_until": feedback.end})
+        """Reads the logs, and fixes how far: the other processes, and whoever takes the run up, read the same."""
+        if not self.writes:
+            self._process.wait_for_everyone()
+            return select(self._scan(choices, self._job.resolved or choices.request)[0], choices.data)
+        try:
+            scan, feedback_end = self._scan(choices, choices.request)
+            end = max((part.end for part in scan.ranges if part.log == LOG_NAME), default=choices.request.since)
+            self._job.resolved = choices.request.model_copy(update={"until": end, "feedback_until": feedback_end})
             failpoint.reach("window-fixed")
-        self._process.wait_for_everyone()
+        finally:
+            self._process.wait_for_everyone()
         return select(scan, choices.data)
+
+    def _scan(self, choices: Choices, request: TrainRequest) -> tuple[Scan, int]:
+        """What the logs hold, and to which byte the feedback was read."""
+        feedback = read_feedback(self._settings.logs_dir, request.agent_id, request.feedback_until)
+        scan = JournalScan(self._settings.logs_dir, choices.data, feedback)
+        return scan.read(request.since, request.until), feedback.end
 
     def _trainer(self, choices: Choices, selection: Selection) -> tuple[LoggedTrainer, float]:
         """Ready to train, and its learning rate."""
@@ -173,7 +180,7 @@ class TrainingRun:
         knobs = choices.hyperparameters
         longest = max(sample.length for sample in samples)
         how = Batching(
-            epochs=knobs.epochs,
+            epochs=knobs.passes(sum(map(len, lessons.used))),
             batch=knobs.batch,
             micro_batch=max(1, knobs.micro_batch_tokens // longest),
             seed=choices.request.seed,

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from schemas.feedback import LoggedFeedback
 from schemas.interaction import Interaction, Latencies
 from schemas.message import Metadata
 from schemas.reward import ScorerIdentity
@@ -54,3 +55,15 @@ def write_log(logs_dir: Path, lines: Sequence[bytes]) -> Path:
     with (logs_dir / "agent_interactions.jsonl").open("ab") as log:
         log.write(b"".join(lines))
     return logs_dir
+
+
+def feedback(task_id: str, sample: int, score: float, **changed: Any) -> bytes:
+    fields: dict[str, Any] = {"agent_id": "small", "adapter_version": "v1.0.0", "timestamp": AT} | changed
+    name = f"{task_id}-{sample}-{score}"
+    line = LoggedFeedback(feedback_id=name, task_id=task_id, sample=sample, score=score, **fields)
+    return line.encode() + b"\n"
+
+
+def give_feedback(logs: Path, lines: list[bytes]) -> None:
+    with (logs / "feedback.jsonl").open("ab") as log:
+        log.write(b"".join(lines))

@@ -5,31 +5,17 @@ from __future__ import annotations
 import hashlib
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from schemas.feedback import LoggedFeedback
 from services.trainer.advantages import group_advantages
 from services.trainer.feedback_scores import read_feedback
 from services.trainer.filters import DataPolicy
 from services.trainer.journal_scan import JournalScan
 from services.trainer.selection import Selection, select
-from tests.services.trainer.making_logs import AT, group, write_log
+from tests.services.trainer.making_logs import AT, feedback, give_feedback, group, write_log
 
 POLICY = DataPolicy(agent_id="small", versions={"v1.0.0": None})
-
-
-def feedback(task_id: str, sample: int, score: float, **changed: Any) -> bytes:
-    fields: dict[str, Any] = {"agent_id": "small", "adapter_version": "v1.0.0", "timestamp": AT} | changed
-    name = f"{task_id}-{sample}-{score}"
-    line = LoggedFeedback(feedback_id=name, task_id=task_id, sample=sample, score=score, **fields)
-    return line.encode() + b"\n"
-
-
-def give(logs: Path, lines: list[bytes]) -> None:
-    with (logs / "feedback.jsonl").open("ab") as log:
-        log.write(b"".join(lines))
 
 
 def selected(logs: Path, until: int | None = None) -> Selection:
@@ -41,7 +27,7 @@ def test_feedback_that_contradicts_the_scorer_turns_the_advantages_round(tmp_pat
     logs = write_log(tmp_path, group("t1", (0.0, 0.0, 1.0)) + group("t2", (0.0, 1.0)))
     before = group_advantages(selected(logs).groups[0].scores, "group")
 
-    give(logs, [feedback("t1", 0, 1.0), feedback("t1", 2, 0.0)])
+    give_feedback(logs, [feedback("t1", 0, 1.0), feedback("t1", 2, 0.0)])
 
     found = selected(logs)
     after = group_advantages(found.groups[0].scores, "group")
@@ -62,7 +48,7 @@ def test_feedback_that_contradicts_the_scorer_turns_the_advantages_round(tmp_pat
 def test_which_feedback_counts(tmp_path: Path, lines: list[tuple[str, int, float]], scores: list[float]) -> None:
     logs = write_log(tmp_path, group("t1", (0.0, 1.0)))
 
-    give(logs, [feedback(*one) for one in lines])
+    give_feedback(logs, [feedback(*one) for one in lines])
 
     assert list(selected(logs).groups[0].scores) == scores
 
@@ -70,7 +56,7 @@ def test_which_feedback_counts(tmp_path: Path, lines: list[tuple[str, int, float
 def test_feedback_makes_a_group_teach_and_one_with_nothing_to_learn_drop_out(tmp_path: Path) -> None:
     logs = write_log(tmp_path, group("even", (1.0, 1.0)) + group("unscored", (None, 1.0)) + group("agreed", (0.0, 1.0)))
 
-    give(logs, [feedback("even", 1, 0.0), feedback("unscored", 0, 0.5), feedback("agreed", 0, 1.0)])
+    give_feedback(logs, [feedback("even", 1, 0.0), feedback("unscored", 0, 0.5), feedback("agreed", 0, 1.0)])
 
     found = selected(logs)
     assert [list(kept.scores) for kept in found.groups] == [[1.0, 0.0], [0.5, 1.0]]
@@ -80,7 +66,7 @@ def test_feedback_makes_a_group_teach_and_one_with_nothing_to_learn_drop_out(tmp
 def test_that_an_application_disagrees_is_no_noise_of_the_scorer(tmp_path: Path) -> None:
     logs = write_log(tmp_path, group("t1", (0.5, 0.5), response="the same") + group("t2", (0.0, 1.0)))
 
-    give(logs, [feedback("t1", 0, 1.0)])
+    give_feedback(logs, [feedback("t1", 0, 1.0)])
 
     assert selected(logs).noise == 0.0
 
@@ -88,7 +74,7 @@ def test_that_an_application_disagrees_is_no_noise_of_the_scorer(tmp_path: Path)
 def test_another_agents_feedback_and_broken_lines_change_nothing(tmp_path: Path) -> None:
     logs = write_log(tmp_path, group("t1", (0.0, 1.0)))
 
-    give(logs, [feedback("t1", 0, 1.0, agent_id="coder"), b'{"task_id": 1}\n', b"{torn"])
+    give_feedback(logs, [feedback("t1", 0, 1.0, agent_id="coder"), b'{"task_id": 1}\n', b"{torn"])
 
     assert "feedback" not in selected(logs).counts
 
@@ -96,10 +82,10 @@ def test_another_agents_feedback_and_broken_lines_change_nothing(tmp_path: Path)
 def test_the_manifest_says_which_bytes_were_read_and_reading_to_there_again_gives_the_same(tmp_path: Path) -> None:
     logs = write_log(tmp_path, group("t1", (0.0, 1.0)))
     first = feedback("t1", 0, 0.5)
-    give(logs, [first])
+    give_feedback(logs, [first])
     end = read_feedback(logs, "small", None).end
 
-    give(logs, [feedback("t1", 0, 0.9, timestamp=AT + timedelta(hours=1))])
+    give_feedback(logs, [feedback("t1", 0, 0.9, timestamp=AT + timedelta(hours=1))])
     found = selected(logs, until=end)
 
     assert end == len(first)
