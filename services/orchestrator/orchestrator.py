@@ -100,11 +100,17 @@ class Orchestrator:
         self._completion = Completion(bus, self._ledger)
         self._feedback_log = FeedbackLog(settings.logs_dir, segment_bytes=settings.segment_bytes)
         self._feedback = FeedbackDesk(self._ledger, self._feedback_log, now)
+        self._threads = Threads(self.name)
         self._chat_desk = ChatDesk(
-            self._task_desk, self._ledger, settings.logs_dir, arms, group_size=settings.samples, clock=now
+            self._task_desk,
+            self._ledger,
+            settings.logs_dir,
+            arms,
+            threads=self._threads,
+            group_size=settings.samples,
+            clock=now,
         )
         self._store = RegistryStore(settings.adapters_dir)
-        self._threads = Threads(self.name)
         self._replicas = {agent: Replicas() for agent in settings.agents}
         self._promoters = {agent: self._promoter(one) for agent, one in arms.items()}
         self._anchors = {agent: self._anchors_of(promoter) for agent, promoter in self._promoters.items()}

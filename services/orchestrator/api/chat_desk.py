@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from schemas.interaction import Interaction
 from schemas.result import Result
 from services.api.idempotency import key_reused
 from services.api.problem import Problem
+from services.api.threads import Threads
 from services.errors import Reject
 from services.orchestrator.api.chat_task import AT, task_of, unknown_model
 from services.orchestrator.api.retries import Retries
@@ -46,6 +46,7 @@ class ChatDesk:
         logs_dir: Path,
         arms: Mapping[str, Arms],
         *,
+        threads: Threads,
         group_size: int,
         clock: Callable[[], datetime],
     ) -> None:
@@ -54,6 +55,7 @@ class ChatDesk:
         self._ledger = ledger
         self._logs_dir = logs_dir
         self._arms = arms
+        self._threads = threads
         self._group_size = group_size
         self._clock = clock
         self._retries = Retries()
@@ -91,7 +93,7 @@ class ChatDesk:
             raise _not_answered(task_id, result)
         known = self._ledger.find(task_id)
         assert known is not None
-        return await asyncio.to_thread(logged_lines, self._logs_dir, known)
+        return await self._threads.run(logged_lines, self._logs_dir, known)
 
     def delivered(self, task_id: str) -> None:
         """The client has the answer: the same request again is a new one."""
