@@ -11,8 +11,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import pulumi
 
 from infra import broker, fleet, network, vllm
+from infra.api_keys import ApiKeys
 from infra.broker_users import CLIENT, OPERATOR
 from infra.foundation import Foundation
+from infra.ingress import ingress
 from infra.monitoring import monitoring
 from infra.scaler_access import scaler_access
 from infra.settings import StackSettings
@@ -21,17 +23,20 @@ from infra.workload import Workload
 settings = StackSettings.read()
 foundation = Foundation(settings)
 accounts = broker.Accounts(settings, foundation.namespace)
+keys = ApiKeys(settings.api)
 
 rabbitmq = Workload(broker.rabbitmq(settings, accounts), foundation)
 queues = Workload(fleet.queues(settings, accounts), foundation, after=[rabbitmq])
 models = [Workload(fleet.small_models(settings), foundation)] if settings.make_small_models else []
 judge = [Workload(vllm.judge(settings.judge, settings), foundation)] if settings.judge else []
-orchestrator = Workload(fleet.orchestrator(settings, accounts), foundation, after=[queues])
-scorer = Workload(fleet.scorer(settings, accounts), foundation, after=[queues])
+orchestrator = Workload(fleet.orchestrator(settings, accounts, keys), foundation, after=[queues])
+gateway = Workload(fleet.gateway(settings), foundation, after=[orchestrator])
+scorer = Workload(fleet.scorer(settings, accounts, keys), foundation, after=[queues])
 agents = [
-    Workload(fleet.agent(agent, settings, accounts), foundation, after=[queues, *models]) for agent in settings.agents
+    Workload(fleet.agent(agent, settings, accounts, keys), foundation, after=[queues, *models])
+    for agent in settings.agents
 ]
-trainer = Workload(fleet.trainer(settings, accounts), foundation, after=[queues, *models])
+trainer = Workload(fleet.trainer(settings, accounts, keys), foundation, after=[queues, *models])
 
 scaler_access(foundation, accounts)
 monitoring(foundation)
@@ -46,6 +51,10 @@ pulumi.export(
         "kubectl -n ", foundation.namespace, " port-forward service/rabbitmq 15672 (http://localhost:15672)"
     ),
 )
-pulumi.export("orchestrator", pulumi.Output.concat("http://", orchestrator.address, ":8700"))
+pulumi.export("api", pulumi.Output.concat("http://", gateway.address, f":{network.API}"))
+pulumi.export("api_signing_key", keys.signing_key)
+if settings.api.ingress:
+    ingress(settings.api.ingress, "gateway", foundation, after=gateway)
+    pulumi.export("page", f"https://{settings.api.ingress.host}/")
 if judge:
     pulumi.export("judge", pulumi.Output.concat("http://", judge[0].address, f":{network.VLLM}/v1"))

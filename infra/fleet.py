@@ -6,17 +6,21 @@ from dataclasses import replace
 from enum import StrEnum
 
 from infra import probes
+from infra.api_keys import KEYS_AT, MOUNT, ApiKeys
 from infra.broker import Accounts
 from infra.broker_users import SETUP, work_queues
-from infra.foundation import ADAPTERS, LOGS, MODELS
+from infra.foundation import ADAPTERS, AUDIT, LOGS, MODELS
+from infra.network import API
 from infra.process import Backlog, Claim, Kind, Mount, Port, Process, Program, Role, Scale
-from infra.settings import Agent, Autoscaling, Resources, StackSettings
+from infra.settings import Agent, Autoscaling, Resources, StackSettings, gigabytes
 from infra.vllm import SHARED_MEMORY, URL_BESIDE, judge_url, server
 
 DRAIN_S = 60
 """For what handles a message in seconds."""
-LOGS_AT, ADAPTERS_AT, MODELS_AT = "/data/logs", "/data/adapters", "/models"
+LOGS_AT, ADAPTERS_AT, MODELS_AT, AUDIT_AT = "/data/logs", "/data/adapters", "/models", "/data/audit"
 HUB_CACHE = "/models/hub"
+LOGS_SHARE = 0.8
+"""Of their claim that the logs may take: the index, and what is being compressed, need room too."""
 CUDA = "-cuda"
 """Of an image's name, where torch is built for GPUs."""
 
@@ -26,12 +30,12 @@ class Access(StrEnum):
     WRITE = "write"
 
 
-def orchestrator(settings: StackSettings, accounts: Accounts) -> Process:
+def orchestrator(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Process:
     """One leads and one stands by. A standby counts as ready (its /readyz is false): it is what an update replaces
     first, and what a drained node leaves the work to. Never scaled: the lock on the logs lets one work.
     """
     main = _service(
-        "orchestrator", 8700, settings, settings.orchestrator.resources, logs=Access.WRITE, adapters=Access.WRITE
+        "orchestrator", API, settings, settings.orchestrator.resources, logs=Access.WRITE, adapters=Access.WRITE
     )
     return _process(
         "orchestrator",
@@ -39,14 +43,43 @@ def orchestrator(settings: StackSettings, accounts: Accounts) -> Process:
         replace(main, readiness=probes.http("/healthz", "http")),
         settings,
         accounts,
-        {"RATCHET_TRAIN_AFTER_GROUPS": str(settings.orchestrator.train_after_groups)},
+        keys,
+        {
+            "RATCHET_TRAIN_AFTER_GROUPS": str(settings.orchestrator.train_after_groups),
+            "RATCHET_LOG_KEEP_GB": f"{_log_keep_gb(settings):g}",
+            "RATCHET_API_HOSTS": settings.api.ingress.host if settings.api.ingress else "",
+        },
+        by_pod=True,
         scale=Scale(2, 2),
         surge=False,
         spread_strictly=settings.storage.access_mode == "ReadWriteMany",
     )
 
 
-def agent(wanted: Agent, settings: StackSettings, accounts: Accounts) -> Process:
+def gateway(settings: StackSettings) -> Process:
+    """The API at one address, whichever orchestrator leads: to Kubernetes the standby is ready, but it answers 503."""
+    orchestrators = f"orchestrator-nodes:{API}"
+    return Process(
+        name="gateway",
+        role=Role.GATEWAY,
+        main=Program(
+            name="relay",
+            image=_image("cli", settings),
+            resources=settings.api.resources,
+            ports=(Port("http", API),),
+            command=("python", "-m", "services.cli.gateway"),
+            args=(str(API), orchestrators),
+            startup=probes.tcp("http", every_s=2, failures=60),
+            liveness=probes.tcp("http"),
+            readiness=probes.tcp("http"),
+        ),
+        drain_s=5,
+        scale=Scale(2, 2),
+        metrics=None,
+    )
+
+
+def agent(wanted: Agent, settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Process:
     """With vLLM: a server for each replica, since the list of loaded adapters is a server's own."""
     with_vllm = wanted.engine == "vllm"
     on_gpu = with_vllm or wanted.resources.gpus > 0
@@ -76,6 +109,7 @@ def agent(wanted: Agent, settings: StackSettings, accounts: Accounts) -> Process
             main,
             settings,
             accounts,
+            keys,
             environment,
             scale=Scale(
                 wanted.min_replicas,
@@ -98,12 +132,12 @@ def _lora_server(wanted: Agent, settings: StackSettings, main: Program) -> Progr
         wanted.model,
         wanted.server,
         (*lora, "--max-cpu-loras", str(2 * wanted.max_adapters), *wanted.server_args),
-        mounts=main.mounts,
+        mounts=tuple(mount for mount in main.mounts if mount.source != Claim(AUDIT)),
         environment={"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"},
     )
 
 
-def scorer(settings: StackSettings, accounts: Accounts) -> Process:
+def scorer(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Process:
     wanted = settings.scorer
     scores_locally = "likelihood" in wanted.strategy
     environment = {"RATCHET_SCORER": wanted.strategy}
@@ -119,6 +153,7 @@ def scorer(settings: StackSettings, accounts: Accounts) -> Process:
         ),
         settings,
         accounts,
+        keys,
         environment,
         scale=Scale(
             wanted.min_replicas,
@@ -135,7 +170,7 @@ def _models_access(settings: StackSettings) -> Access:
     return Access.WRITE if settings.hub_access else Access.READ
 
 
-def trainer(settings: StackSettings, accounts: Accounts) -> Process:
+def trainer(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Process:
     """With KEDA a job for each request, so that a GPU is held only while one trains; else always there, alone."""
     wanted = settings.trainer
     by_request = settings.autoscaling is Autoscaling.KEDA
@@ -160,6 +195,7 @@ def trainer(settings: StackSettings, accounts: Accounts) -> Process:
         replace(main, readiness=None) if by_request else main,
         settings,
         accounts,
+        keys,
         environment | ({"RATCHET_TRAINER_ONCE": "true"} if by_request else {}),
         kind=Kind.JOB_PER_MESSAGE if by_request else Kind.SERVICE,
         scale=Scale(0, 1, Backlog(("training",), 1)) if by_request else Scale(1, 1),
@@ -211,6 +247,11 @@ def small_models(settings: StackSettings) -> Process:
     )
 
 
+def _log_keep_gb(settings: StackSettings) -> float:
+    wanted = settings.orchestrator.log_keep_gb
+    return gigabytes(settings.storage.logs) * LOGS_SHARE if wanted is None else wanted
+
+
 def _agents(settings: StackSettings) -> str:
     return ",".join(agent.id for agent in settings.agents)
 
@@ -221,6 +262,7 @@ def _process(
     main: Program,
     settings: StackSettings,
     accounts: Accounts,
+    keys: ApiKeys,
     environment: dict[str, str],
     *,
     scale: Scale,
@@ -228,6 +270,7 @@ def _process(
     drain_s: int = DRAIN_S,
     surge: bool = True,
     spread_strictly: bool = False,
+    by_pod: bool = False,
     deadline_s: int | None = None,
 ) -> Process:
     (port,) = main.ports
@@ -238,6 +281,8 @@ def _process(
         "RATCHET_HTTP_HOST": "0.0.0.0",
         "RATCHET_LOGS_DIR": LOGS_AT,
         "RATCHET_ADAPTERS_DIR": ADAPTERS_AT,
+        "RATCHET_API_PUBLIC_KEYS": KEYS_AT,
+        "RATCHET_API_AUDIT_DIR": AUDIT_AT,
         "RATCHET_ADAPTER_MAX_RANK": str(settings.adapter_max_rank),
         "RATCHET_DRAIN_GRACE_S": str(drain_s),
         "RATCHET_LOG_LEVEL": settings.log_level,
@@ -247,10 +292,12 @@ def _process(
     return Process(
         name=name,
         role=role,
-        main=main,
+        main=replace(main, mounts=(*main.mounts, MOUNT)),
         kind=kind,
         environment=shared | environment,
         secrets={"RATCHET_AMQP_URL": accounts.amqp_url(name)},
+        secret_files=keys.files,
+        by_pod=by_pod,
         scale=scale,
         drain_s=drain_s,
         surge=surge,
@@ -270,7 +317,12 @@ def _service(
     adapters: Access | None = None,
     models: Access | None = None,
 ) -> Program:
-    wanted = ((LOGS, LOGS_AT, logs), (ADAPTERS, ADAPTERS_AT, adapters), (MODELS, MODELS_AT, models))
+    wanted = (
+        (LOGS, LOGS_AT, logs),
+        (ADAPTERS, ADAPTERS_AT, adapters),
+        (MODELS, MODELS_AT, models),
+        (AUDIT, AUDIT_AT, Access.WRITE),
+    )
     return Program(
         name=service,
         image=_image(service, settings, variant),

@@ -14,7 +14,7 @@ from pulumi_kubernetes.networking.v1 import NetworkPolicy, NetworkPolicySpecArgs
 
 from infra.settings import StackSettings, Storage
 
-LOGS, ADAPTERS, MODELS = "logs", "adapters", "models"
+LOGS, ADAPTERS, MODELS, AUDIT = "logs", "adapters", "models", "audit"
 PART_OF = "app.kubernetes.io/part-of"
 FLEET = "ratchet"
 NO_WAIT = {"pulumi.com/skipAwait": "true"}
@@ -49,7 +49,7 @@ class Foundation:
 
     @staticmethod
     def _claims(storage: Storage) -> tuple[tuple[str, str], ...]:
-        return (LOGS, storage.logs), (ADAPTERS, storage.adapters), (MODELS, storage.models)
+        return (LOGS, storage.logs), (ADAPTERS, storage.adapters), (MODELS, storage.models), (AUDIT, storage.audit)
 
     def _claim(self, name: str, size: str) -> None:
         """Protected where it holds what can't be made again; a class that binds late is not waited for."""

@@ -22,6 +22,7 @@ from infra.settings import Autoscaling, StackSettings
 
 AMQP, EPMD, CLUSTERING, MANAGEMENT, BROKER_METRICS = 5672, 4369, 25672, 15672, 15692
 VLLM = 8000
+API = 8700
 HTTPS, DNS = 443, 53
 PRIVATE_RANGES = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"]
 """Closed to pods that may reach a hub: the cluster's own networks, and the cloud's metadata."""
@@ -44,6 +45,7 @@ FLOWS = (
     Flow(Role.TRAINER, Role.BROKER, AMQP),
     Flow(Role.SETUP, Role.BROKER, AMQP),
     Flow(Role.SCORER, Role.JUDGE, VLLM),
+    Flow(Role.GATEWAY, Role.ORCHESTRATOR, API),
     Flow(Role.BROKER, Role.BROKER, EPMD),
     Flow(Role.BROKER, Role.BROKER, CLUSTERING),
 )
@@ -81,10 +83,17 @@ def _from_other_namespaces(process: Process, settings: StackSettings) -> Iterato
         yield from (
             (settings.monitoring.namespace, port.number) for port in process.ports if port.name == process.metrics
         )
+    if process.role is Role.GATEWAY:
+        yield from ((name, API) for name in _callers(settings))
     if process.role is Role.BROKER:
         yield from ((name, AMQP) for name in settings.client_namespaces)
         if settings.autoscaling is Autoscaling.KEDA:
             yield settings.keda_namespace, MANAGEMENT
+
+
+def _callers(settings: StackSettings) -> tuple[str, ...]:
+    way_in = settings.api.ingress
+    return (*settings.client_namespaces, *((way_in.controller_namespace,) if way_in else ()))
 
 
 def _exists(role: Role, settings: StackSettings) -> bool:

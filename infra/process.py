@@ -29,6 +29,7 @@ class Role(StrEnum):
     JUDGE = "judge"
     MODELS = "models"
     SETUP = "setup"
+    GATEWAY = "gateway"
 
 
 class Kind(StrEnum):
@@ -148,6 +149,8 @@ class Process:
     files: Mapping[str, str] = field(default_factory=dict)
     secret_files: Mapping[str, pulumi.Output[str]] = field(default_factory=dict)
     metrics: str | None = "http"
+    by_pod: bool = False
+    """True: others ask each replica by itself, through a headless Service `<name>-nodes`."""
     surge: bool = True
     """False: at an update an old replica goes before a new one comes."""
     spread_strictly: bool = False

@@ -21,6 +21,15 @@ class Autoscaling(StrEnum):
     """By CPU, and not what runs on a GPU; the trainer is always there."""
 
 
+UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+
+
+def gigabytes(size: str) -> float:
+    """Of a size as Kubernetes writes it, such as `50Gi`."""
+    number = size.rstrip("".join(UNITS))
+    return float(number) * UNITS.get(size[len(number) :], 1) / 1e9
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
 
@@ -69,6 +78,7 @@ class Storage(_Model):
     logs: str = "50Gi"
     adapters: str = "20Gi"
     models: str = "100Gi"
+    audit: str = "5Gi"
 
 
 class Broker(_Model):
@@ -125,8 +135,53 @@ class Trainer(_Model):
 
 
 class Orchestrator(_Model):
+    log_keep_gb: float | None = Field(
+        None, ge=0, description="Room for both logs, in GB; 0: no bound. Four fifths of the logs' claim if not."
+    )
     train_after_groups: int = Field(0, ge=0, description="Train after so many new groups; 0: only when asked.")
     resources: Resources = Resources(cpu="1", memory="1Gi")
+
+
+class PublicKey(_Model):
+    """An Ed25519 key as a JSON Web Key, public half only: of another issuer, or of this one before a rotation."""
+
+    kty: Literal["OKP"] = "OKP"
+    crv: Literal["Ed25519"] = "Ed25519"
+    x: str = Field(pattern=r"^[A-Za-z0-9_-]{43}$")
+    kid: str = Field(min_length=1)
+    use: Literal["sig"] = "sig"
+    alg: Literal["EdDSA"] = "EdDSA"
+
+
+class Revoked(_Model):
+    token_id: str = Field(pattern=r"^\S+$", description="Its `jti`.")
+    expires_at: int = Field(description="Its `exp`, in seconds since 1970.")
+
+
+class Ingress(_Model):
+    """For people and programs outside the cluster. The site's ingress controller ends TLS."""
+
+    host: str
+    tls_secret: str = Field(description="Name of a Secret with the host's certificate, made beforehand.")
+    class_name: str | None = Field(None, description="The cluster's default class if not.")
+    controller_namespace: str = Field("ingress-nginx", description="Where the controller's pods run.")
+    annotations: dict[str, str] = Field(
+        default_factory=lambda: {
+            "nginx.ingress.kubernetes.io/proxy-buffering": "off",
+            "nginx.ingress.kubernetes.io/proxy-read-timeout": "700",
+        },
+        description="For the controller: events must not be buffered, and a task may be waited for 600 s.",
+    )
+
+
+class Api(_Model):
+    """Who may call the API. The key that tokens are signed with is made by the stack, as passwords are."""
+
+    rotation: str = Field("1", description="Change it for a new key; tokens of the old one then end, unless trusted.")
+    trusted_keys: tuple[PublicKey, ...] = Field((), description="Tokens signed with these are taken too.")
+    revoked: tuple[Revoked, ...] = Field((), description="Tokens that are refused before they expire.")
+    ingress: Ingress | None = Field(None, description="Without it the API is reached from inside the cluster only.")
+    resources: Resources = Resources(cpu="100m", memory="128Mi")
 
 
 class Monitoring(_Model):
@@ -141,7 +196,9 @@ class StackSettings(_Model):
     images: Images
     autoscaling: Autoscaling = Autoscaling.KEDA
     keda_namespace: str = "keda"
-    client_namespaces: tuple[str, ...] = Field((), description="Namespaces whose pods may publish tasks.")
+    client_namespaces: tuple[str, ...] = Field(
+        (), description="Namespaces whose pods may publish tasks, or call the API."
+    )
     hub_access: bool = Field(False, description="Models come from a hub: port 443 outside the cluster is opened.")
     make_small_models: bool = Field(False, description="A job makes the small demonstration models first.")
     log_level: str = "INFO"
@@ -154,6 +211,7 @@ class StackSettings(_Model):
     judge: Judge | None = None
     trainer: Trainer = Trainer()
     orchestrator: Orchestrator = Orchestrator()
+    api: Api = Api()
     monitoring: Monitoring | None = None
 
     @model_validator(mode="after")

@@ -87,7 +87,7 @@ class Workload(pulumi.ComponentResource):
         process, foundation = self._process, self._foundation
         if process.ports:
             self._service(process.name, headless=False)
-        if process.kind is Kind.CLUSTER:
+        if process.kind is Kind.CLUSTER or process.by_pod:
             self._service(f"{process.name}-nodes", headless=True)
         NetworkPolicy(
             f"{process.name}-flows",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from infra.checks import flows, names, pods, scaling, schema, security, selectors, storage
+from infra.checks import api, flows, names, pods, scaling, schema, security, selectors, storage
 from infra.checks.cluster import Cluster
 from infra.render.manifests import Manifest
 
@@ -18,6 +18,7 @@ CHECKS: tuple[Check, ...] = (
     names.names_resolve,
     selectors.controllers_select_their_pods,
     selectors.services_reach_pods,
+    selectors.the_way_in_leads_somewhere,
     selectors.budgets_protect_and_let_drain,
     selectors.monitors_find_a_port,
     selectors.spread_counts_its_own_pods,
@@ -32,6 +33,7 @@ CHECKS: tuple[Check, ...] = (
     pods.gpus_are_on_gpu_nodes,
     security.pods_are_restricted,
     security.secrets_stay_secret,
+    api.tokens_are_checked_with_public_keys,
     storage.mounts_and_volumes_agree,
     storage.shared_claims_can_be_shared,
     storage.the_broker_has_room,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from infra.checks.cluster import Cluster, Pods
+from infra.render.manifests import Manifest
 
 
 def controllers_select_their_pods(cluster: Cluster) -> Iterator[str]:
@@ -33,6 +34,46 @@ def services_reach_pods(cluster: Cluster) -> Iterator[str]:
                 for port in spec["ports"]
                 if not _has(pods, port["targetPort"])
             )
+
+
+def the_way_in_leads_somewhere(cluster: Cluster) -> Iterator[str]:
+    """an Ingress has TLS for each of its hosts, and each of its paths leads to an open port of a Service"""
+    for ingress in cluster.all("Ingress"):
+        spec = ingress.content["spec"]
+        secured = {host for tls in spec.get("tls", []) for host in tls.get("hosts", []) if tls.get("secretName")}
+        for rule in spec["rules"]:
+            if rule.get("host") not in secured:
+                yield f"{ingress} takes {rule.get('host') or 'any host'} without TLS"
+            for path in rule["http"]["paths"]:
+                yield from _leads(cluster, ingress, path["backend"]["service"])
+
+
+def _leads(cluster: Cluster, ingress: Manifest, backend: Mapping[str, Any]) -> Iterator[str]:
+    service = cluster.get("Service", backend["name"])
+    if service is None:
+        yield f"{ingress} leads to Service {backend['name']}, which is not here"
+        return
+    ports = {port["name"]: port["port"] for port in service.content["spec"]["ports"]}
+    if backend["port"].get("name") not in ports:
+        yield f"{ingress} leads to port {backend['port']} of {service}, which has {sorted(ports)}"
+        return
+    if ports[backend["port"]["name"]] not in open_to_other_namespaces(cluster, service):
+        yield f"{ingress} leads to {service}, but no NetworkPolicy lets an ingress controller's namespace in"
+
+
+def open_to_other_namespaces(cluster: Cluster, service: Manifest) -> set[int]:
+    """Ports of the pods behind it that pods of another namespace may reach."""
+    found = set()
+    for pods in cluster.selected(service.content["spec"].get("selector", {})):
+        for policy in cluster.all("NetworkPolicy"):
+            spec = policy.content["spec"]
+            labels = spec["podSelector"].get("matchLabels", {})
+            if labels and labels.items() <= pods.labels.items():
+                rules = [
+                    one for one in spec.get("ingress", []) if any("namespaceSelector" in peer for peer in one["from"])
+                ]
+                found |= {port["port"] for rule in rules for port in rule["ports"]}
+    return found
 
 
 def budgets_protect_and_let_drain(cluster: Cluster) -> Iterator[str]:

@@ -5,6 +5,7 @@ Random passwords get values that can be told from real ones. Nothing is created 
 
 from __future__ import annotations
 
+import base64
 import json
 import runpy
 from collections.abc import Mapping
@@ -46,6 +47,8 @@ class _Answers(mocks.Mocks):
         state = dict(args.inputs)
         if args.typ == "random:index/randomPassword:RandomPassword":
             state["result"] = f"rendered-{args.name}"
+        if args.typ == "random:index/randomBytes:RandomBytes":
+            state["base64"] = base64.b64encode(args.name.encode().ljust(int(args.inputs["length"]), b".")).decode()
         return f"{args.name}-id", state
 
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]] | None]:

@@ -383,6 +383,42 @@ MISTAKES = (
         "secrets_stay_secret",
     ),
     Mistake(
+        "a service listens to the network without keys to check tokens with",
+        lambda s: s.get("ConfigMap", "scorer")["data"].pop("RATCHET_API_PUBLIC_KEYS"),
+        "tokens_are_checked_with_public_keys",
+    ),
+    Mistake(
+        "the private key among the public ones",
+        lambda s: s.get("Secret", "scorer-files")["stringData"].update(
+            {"jwks.json": '{"keys": [{"x": "…", "d": "…"}]}'}
+        ),
+        "tokens_are_checked_with_public_keys",
+    ),
+    Mistake(
+        "an audit on a volume that can only be read",
+        lambda s: next(
+            mount for mount in s.box(DEPLOYMENT, "scorer")["volumeMounts"] if mount["name"] == "audit"
+        ).update(readOnly=True),
+        "tokens_are_checked_with_public_keys",
+    ),
+    Mistake(
+        "an Ingress without TLS",
+        lambda s: s.spec("Ingress", "gateway").pop("tls"),
+        "the_way_in_leads_somewhere",
+    ),
+    Mistake(
+        "an Ingress to a port its Service does not have",
+        lambda s: s.spec("Ingress", "gateway")["rules"][0]["http"]["paths"][0]["backend"]["service"].update(
+            port={"name": "https"}
+        ),
+        "the_way_in_leads_somewhere",
+    ),
+    Mistake(
+        "an Ingress whose controller no NetworkPolicy lets in",
+        lambda s: s.spec("NetworkPolicy", "gateway").update(ingress=[]),
+        "the_way_in_leads_somewhere",
+    ),
+    Mistake(
         "nothing is denied by default",
         lambda s: s.remove("NetworkPolicy", "default-deny"),
         "nothing_is_allowed_by_default",

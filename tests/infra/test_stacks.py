@@ -123,9 +123,9 @@ def test_who_only_reads_a_claim_cannot_write_it(prod: list[Manifest]) -> None:
     }
 
     assert {name: writable(pod) for name, pod in pods.items()} == {
-        "orchestrator": {"logs", "adapters"},
-        "agent": {"models"},
-        "trainer": {"adapters", "models"},
+        "orchestrator": {"logs", "adapters", "audit"},
+        "agent": {"models", "audit"},
+        "trainer": {"adapters", "models", "audit"},
     }
 
 
@@ -143,6 +143,29 @@ def test_a_change_of_configuration_replaces_the_pods_and_nothing_else_does(dev: 
         }
 
     assert {name for name, value in hashes(changed).items() if hashes(dev)[name] != value} == {"scorer"}
+
+
+def test_the_api_is_reached_through_the_gateway_alone(prod: list[Manifest], dev: list[Manifest]) -> None:
+    gateway = one(prod, "Deployment", "gateway")["spec"]["template"]["spec"]["containers"][0]
+    port = one(prod, "Service", "orchestrator-nodes")["spec"]["ports"][0]["port"]
+    sources = [
+        peer
+        for rule in one(prod, "NetworkPolicy", "orchestrator")["spec"]["ingress"]
+        for peer in rule["from"]
+        if "podSelector" in peer
+    ]
+
+    assert gateway["args"] == ["8700", f"orchestrator-nodes:{port}"]
+    assert one(prod, "Service", "orchestrator-nodes")["spec"]["clusterIP"] == "None"
+    assert [peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in sources] == ["gateway"]
+    assert one(prod, "ConfigMap", "orchestrator")["data"]["RATCHET_API_HOSTS"] == "ratchet.example.com"
+    assert names(dev, "Ingress") == set()
+    assert names(dev, "NetworkPolicy") >= {"gateway"}
+
+
+def test_the_logs_leave_a_fifth_of_their_claim(dev: list[Manifest]) -> None:
+    assert one(dev, "PersistentVolumeClaim", "logs")["spec"]["resources"]["requests"]["storage"] == "2Gi"
+    assert one(dev, "ConfigMap", "orchestrator")["data"]["RATCHET_LOG_KEEP_GB"] == f"{0.8 * 2 * 2**30 / 1e9:g}"
 
 
 def test_a_second_agent_is_one_more_entry() -> None:
