@@ -68,7 +68,8 @@ class Offline:
     def _course(self, given: Round, experience: Experience, model: LanguageModel) -> Course:
         knobs = self._knobs
         lessons = self._algorithm.lessons(experience.groups, knobs)
-        how = Batching(epochs=knobs.epochs, batch=knobs.batch, micro_batch=knobs.batch, seed=given.seed)
+        passes = knobs.passes(sum(map(len, lessons.used)))
+        how = Batching(epochs=passes, batch=knobs.batch, micro_batch=knobs.batch, seed=given.seed)
         tokens = [len(sample.completion) for sample in experience.samples]
         return Course(
             policy=make_policy(model, given.parent, knobs, seed=given.seed, max_rank=64),
@@ -137,7 +138,7 @@ class Online:
             output_dir=str(given.folder / "trl"),
             per_device_train_batch_size=knobs.batch,
             num_generations=given.world.judgement.group,
-            num_iterations=knobs.epochs,
+            num_iterations=knobs.passes(given.world.judgement.samples),
             num_train_epochs=1,
             max_completion_length=MAX_TOKENS,
             temperature=1.0,

@@ -18,6 +18,7 @@ from services.trainer.advantages import Scale
 SMALL_MODEL = 200_000
 SMALL_MODEL_RATE = 1e-3
 LOWEST_RATE = 1e-5
+FEWEST_PASSES, MOST_PASSES = 2, 16
 
 Share = Annotated[float, Field(gt=0, le=1)]
 
@@ -35,7 +36,13 @@ class Hyperparameters(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    epochs: int = Field(2, ge=1, le=100, description="Passes over the samples.")
+    epochs: int | None = Field(
+        None,
+        ge=1,
+        le=100,
+        description="Passes over the samples; if not set, from 2 to 16, as many as make so many steps as `steps` says.",
+    )
+    steps: int = Field(64, ge=1, description="Steps a run should take at least; it counts where `epochs` is not set.")
     learning_rate: float | None = Field(
         None,
         gt=0,
@@ -73,6 +80,13 @@ class Hyperparameters(BaseModel):
     min_effective_share: Share = Field(0.3, description="Least effective sample size, as a share of the samples.")
     min_mean_weight: float = Field(0.5, gt=0, description="Least mean importance weight.")
     max_mean_weight: float = Field(2.0, gt=0, description="Largest mean importance weight.")
+
+    def passes(self, samples: int) -> int:
+        """A small window needs more of them to come as far."""
+        if self.epochs is not None:
+            return self.epochs
+        steps_per_pass = max(1, round(samples / self.batch))
+        return min(MOST_PASSES, max(FEWEST_PASSES, math.ceil(self.steps / steps_per_pass)))
 
     @classmethod
     def read(cls, defaults: Mapping[str, JsonValue], given: Mapping[str, JsonValue]) -> Self:

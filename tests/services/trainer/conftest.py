@@ -33,6 +33,6 @@ def settings(base_model: Path, logs: Path, tmp_path: Path) -> TrainerSettings:
         adapters_dir=tmp_path / "adapters",
         trainer_model=str(base_model),
         trainer_device="cpu",
-        trainer_hyperparameters={"batch": 24, "lora_rank": 4, "learning_rate": 0.003},
+        trainer_hyperparameters={"epochs": 2, "batch": 24, "lora_rank": 4, "learning_rate": 0.003},
         trainer_checkpoint_every_s=1000.0,
     )
