@@ -39,13 +39,14 @@ class Member:
     port: int
     environment: dict[str, str]
     log: Path
+    arguments: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
     lives: int = 0
 
     def start(self, extra: Mapping[str, str] | None = None) -> None:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", self.module],
+                [sys.executable, "-m", self.module, *self.arguments],
                 cwd=REPOSITORY,
                 env={**os.environ, **self.environment, **(extra or {})},
                 stdin=subprocess.DEVNULL,
