@@ -32,6 +32,7 @@ setup: .venv/ready  ## Debian packages and the Python environment, once.
 bench: setup  ## The benchmarks the README quotes; each prints ratios.
 	$(PIP) --editable '.[all,test,bench]'
 	$(BIN)/python -m bench.pipeline
+	$(BIN)/python -m bench.api
 	$(BIN)/python -m bench.generation
 	$(BIN)/python -m bench.journal
 	$(BIN)/python -m bench.decision
