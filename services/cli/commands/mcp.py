@@ -14,7 +14,12 @@ def mcp(
         typer.Option("--url", help="Where a service is, as service=https://host:port (agent-small=…); repeatable."),
     ] = None,
     token: Annotated[
-        str | None, typer.Option(envvar="RATCHET_API_TOKEN", show_envvar=True, help="API token to call them with.")
+        str | None,
+        typer.Option(
+            envvar="RATCHET_API_TOKEN",
+            show_envvar=True,
+            help="API token to call them with; as an option it can be seen in `ps`.",
+        ),
     ] = None,
     token_file: Annotated[
         Path | None,
