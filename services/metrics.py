@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from functools import cache
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge
+
+from services.loop_histogram import LoopHistogram
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 MESSAGES = Counter("ratchet_messages", "Deliveries by queue and by what became of them.", ("queue", "outcome"))
-HANDLE_SECONDS = Histogram("ratchet_handle_seconds", "From a delivery to its outcome.", ("queue",), buckets=SECONDS)
-PUBLISH_SECONDS = Histogram(
+HANDLE_SECONDS = LoopHistogram("ratchet_handle_seconds", "From a delivery to its outcome.", ("queue",), buckets=SECONDS)
+PUBLISH_SECONDS = LoopHistogram(
     "ratchet_publish_seconds", "From a publish to the broker's confirm.", ("queue",), buckets=SECONDS
 )
 PUBLISH_RETRIES = Counter("ratchet_publish_retries", "Publishes repeated after a nack or a lost connection.")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from prometheus_client import Counter, Gauge, Histogram
+from functools import cache
+
+from prometheus_client import Counter, Gauge
 
 from schemas.response import GenerationLatencies
 from services.agent.engines.engine import Generation
+from services.loop_histogram import LoopHistogram
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
@@ -13,16 +16,16 @@ tokens_generated = Counter("ratchet_agent_tokens_total", "Tokens sampled.", ["ad
 samples_generated = Counter(
     "ratchet_agent_samples_total", "Samples, by why they ended.", ["adapter_version", "finish_reason"]
 )
-generate_seconds = Histogram(
+generate_seconds = LoopHistogram(
     "ratchet_agent_generate_seconds",
     "Seconds to answer a task, batching included.",
     ["adapter_version"],
     buckets=SECONDS,
 )
-queue_seconds = Histogram(
+queue_seconds = LoopHistogram(
     "ratchet_agent_queue_seconds", "Seconds from admission to the agent.", ["adapter_version"], buckets=SECONDS
 )
-batch_samples = Histogram(
+batch_samples = LoopHistogram(
     "ratchet_agent_batch_samples", "Samples generated in one call.", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256)
 )
 tasks = Counter(
@@ -33,14 +36,28 @@ tasks = Counter(
 adapters_loaded = Gauge("ratchet_agent_adapters_loaded", "Adapters the engine holds.")
 
 
+answered, failed, expired, retried = (tasks.labels(outcome) for outcome in ("answered", "failed", "expired", "retried"))
+
+
+@cache
+def _samples(version: str, finish_reason: str) -> Counter:
+    """Looking labels up costs more than counting."""
+    return samples_generated.labels(version, finish_reason)
+
+
+@cache
+def _tokens(version: str) -> Counter:
+    return tokens_generated.labels(version)
+
+
 def observe(version: str, answer: Generation | Exception, latencies: GenerationLatencies) -> None:
     """Count one finished Work."""
     queue_seconds.labels(version).observe(latencies.queue_s)
     if isinstance(answer, Exception):
-        tasks.labels("failed").inc()
+        failed.inc()
         return
-    tasks.labels("answered").inc()
+    answered.inc()
     generate_seconds.labels(version).observe(latencies.generate_s)
     for sample in answer.samples:
-        samples_generated.labels(version, sample.finish_reason).inc()
-    tokens_generated.labels(version).inc(sum(len(sample.completion_ids or ()) for sample in answer.samples))
+        _samples(version, str(sample.finish_reason)).inc()
+    _tokens(version).inc(sum(len(sample.completion_ids or ()) for sample in answer.samples))

@@ -87,10 +87,10 @@ class AgentWorker:
         work = self._read(delivery)
         task_in_hand.set(work.task_id)
         if not await self._in_time(work):
-            metrics.tasks.labels("expired").inc()
+            metrics.expired.inc()
             log.info("expired", "not answered: the deadline passed while it waited", deadline=work.deadline)
             return
-        body = await self._recent.answer((work.task_id, work.arm.sequence), lambda: self._respond(work))
+        body = await self._recent.answer((work.task_id, work.arm.sequence), lambda: self._respond(work, delivery.body))
         failpoint.reach("worked")
         await self._bus.publish(RESPONSES, body, type=Response.TYPE, message_id=derived_id(work.task_id, "response"))
 
@@ -108,7 +108,7 @@ class AgentWorker:
             await asyncio.sleep(ENGINE_POLL_S)
         return False
 
-    async def _respond(self, work: Work) -> bytes:
+    async def _respond(self, work: Work, work_body: bytes) -> bytes:
         queue_s = max(0.0, (now() - work.admitted_at).total_seconds())
         started = time.perf_counter()
         adapter: LentAdapter | None = None
@@ -119,11 +119,11 @@ class AgentWorker:
         except (PromptRefused, AdapterError) as error:
             answer = error
         except EngineError as error:
-            metrics.tasks.labels("retried").inc()
+            metrics.retried.inc()
             raise Retry(f"the engine could not answer task {work.task_id}: {error}") from error
         latencies = GenerationLatencies(queue_s=queue_s, generate_s=time.perf_counter() - started)
         metrics.observe(work.arm.adapter_version, answer, latencies)
-        return self._response(work, answer, adapter, latencies).encode()
+        return self._response(work, answer, adapter, latencies).encode_around("work", work_body)
 
     async def _generate(self, request: GenerationRequest, priority: int = 0) -> Generation:
         if not self._engine.batches_itself:
@@ -140,6 +140,7 @@ class AgentWorker:
     def _response(
         self, work: Work, answer: Generation | EngineError, adapter: LentAdapter | None, latencies: GenerationLatencies
     ) -> Response:
+        """All of it but the Work."""
         samples = answer.samples if isinstance(answer, Generation) else ()
         return Response(
             task_id=work.task_id,
@@ -154,7 +155,6 @@ class AgentWorker:
             adapter_sha256=adapter.sha256 if adapter else work.arm.adapter_sha256,
             engine=self._engine.identity,
             latencies=latencies,
-            work=work,
         )
 
 

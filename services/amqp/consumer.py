@@ -51,6 +51,7 @@ class Consumer:
         self._declaration = declaration
         self._failures = failures
         self._metrics = queue_metrics(queue)
+        self._metrics.in_flight.set_function(lambda: len(self._running))
         self._wide = prefetch <= 1
         self._draining = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
@@ -176,13 +177,11 @@ class Consumer:
 
     async def _handle(self, subscription: Subscription, tag: int, delivery: Delivery, properties: Properties) -> None:
         trace_parent.set(trace_parent_of(delivery.headers))
-        self._metrics.in_flight.inc()
         began = time.perf_counter()
         settled = False
         try:
             settled = await self._settled(subscription, delivery, properties)
         finally:
-            self._metrics.in_flight.dec()
             self._metrics.handle_seconds.observe(time.perf_counter() - began)
             if not settled:
                 self.unfinished += 1

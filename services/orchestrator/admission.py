@@ -47,7 +47,7 @@ def admit(task: Task, policy: AdmissionPolicy, *, arm: Arm, now: datetime, origi
         "reply_to": origin.reply_to,
         "correlation_id": origin.correlation_id,
     }
-    return Work.model_construct(**fields)
+    return Work(**fields)
 
 
 def _sampling(task: Task, usual: Sampling) -> Sampling:

@@ -95,6 +95,8 @@ class TaskIndex:
         self._db.executescript(SCHEMA)
         execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         execute("BEGIN")
+        self._awaited = {task_id for (task_id,) in execute("SELECT DISTINCT task_id FROM waiters")}
+        self._kept = {task_id for (task_id,) in execute("SELECT task_id FROM kept")}
         tables = execute("SELECT name FROM sqlite_master WHERE name GLOB 'forgotten_*'").fetchall()
         self._forgotten_below = self.position(FORGOTTEN_SEQUENCE)
         self._forgotten = {name: int(name.removeprefix("forgotten_")) for (name,) in tables}
@@ -226,17 +228,21 @@ class TaskIndex:
     def add_waiter(self, task_id: str, reply_to: str, correlation_id: str | None) -> None:
         """One more queue that wants the Result of an open task; durable at once."""
         self._db.execute("INSERT OR IGNORE INTO waiters VALUES (?, ?, ?)", (task_id, reply_to, correlation_id))
+        self._awaited.add(task_id)
         self.commit()
 
     def waiters(self, task_id: str) -> Iterator[tuple[str, str | None]]:
-        yield from self._db.execute("SELECT reply_to, correlation_id FROM waiters WHERE task_id = ?", (task_id,))
+        if task_id in self._awaited:
+            yield from self._db.execute("SELECT reply_to, correlation_id FROM waiters WHERE task_id = ?", (task_id,))
 
     def forget_waiters(self, task_id: str) -> None:
         self._db.execute("DELETE FROM waiters WHERE task_id = ?", (task_id,))
+        self._awaited.discard(task_id)
 
     def keep_response(self, task_id: str, response: bytes) -> None:
         """For the draft-shaped Reward to come; durable at once."""
         self._db.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", (task_id, response))
+        self._kept.add(task_id)
         self.commit()
 
     def kept_response(self, task_id: str) -> bytes | None:
@@ -244,7 +250,9 @@ class TaskIndex:
         return row[0] if row else None
 
     def forget_response(self, task_id: str) -> None:
-        self._db.execute("DELETE FROM kept WHERE task_id = ?", (task_id,))
+        if task_id in self._kept:
+            self._db.execute("DELETE FROM kept WHERE task_id = ?", (task_id,))
+            self._kept.discard(task_id)
 
     def note(self, name: str) -> bytes | None:
         """What was written down under a name: it survives a kill, but not the loss of the index."""

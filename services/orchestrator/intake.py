@@ -157,7 +157,7 @@ class Intake:
     async def _log(self, work: Work) -> tuple[bytes, Work]:
         body = await self._ledger.admit(work)
         self._arms[work.agent_id].admitted(work)
-        metrics.tasks_admitted.labels(work.agent_id).inc()
+        metrics.admitted(work.agent_id).inc()
         failpoint.reach("worked")
         return body, work
 

@@ -11,6 +11,7 @@ from schemas.evidence import Evidence
 from schemas.feedback import LoggedFeedback
 from schemas.interaction import Interaction
 from schemas.registry import AgentAdapters
+from services.loop_histogram import LoopHistogram, Series
 
 LATENCY_BUCKETS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 SCORE_BUCKETS = tuple(step / 10 for step in range(11))
@@ -21,11 +22,11 @@ tasks_repeated = Counter("ratchet_tasks_repeated_total", "Tasks whose id was kno
 tasks_closed = Counter("ratchet_tasks_closed_total", "Tasks with a Result.", ["agent", "status"])
 samples_logged = Counter("ratchet_samples_logged_total", "Lines in the log.", ["agent", "adapter_version"])
 samples_unscored = Counter("ratchet_samples_unscored_total", "Samples without a score.", ["agent", "status"])
-sample_score = Histogram("ratchet_sample_score", "Scores.", ["agent", "adapter_version"], buckets=SCORE_BUCKETS)
+sample_score = LoopHistogram("ratchet_sample_score", "Scores.", ["agent", "adapter_version"], buckets=SCORE_BUCKETS)
 feedback_score = Histogram(
     "ratchet_feedback_score", "Scores by applications.", ["agent", "adapter_version"], buckets=SCORE_BUCKETS
 )
-stage_seconds = Histogram(
+stage_seconds = LoopHistogram(
     "ratchet_stage_seconds", "Seconds a task spent in a stage.", ["stage"], buckets=LATENCY_BUCKETS
 )
 open_tasks = Gauge("ratchet_open_tasks", "Tasks admitted and not yet closed.")
@@ -52,9 +53,19 @@ _stages = {
 
 
 @cache
-def _of_version(agent_id: str, adapter_version: str) -> tuple[Counter, Histogram]:
+def _of_version(agent_id: str, adapter_version: str) -> tuple[Counter, Series]:
     """The two series of a version. Looking labels up costs more than counting."""
     return samples_logged.labels(agent_id, adapter_version), sample_score.labels(agent_id, adapter_version)
+
+
+@cache
+def admitted(agent_id: str) -> Counter:
+    return tasks_admitted.labels(agent_id)
+
+
+@cache
+def closed(agent_id: str, status: str) -> Counter:
+    return tasks_closed.labels(agent_id, status)
 
 
 def count_samples(lines: Sequence[Interaction]) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter
+from prometheus_client.registry import Collector
 
 from schemas.adapter_report import AdapterReport
 from schemas.api.status import AgentFigures, LearningFigures, ReplicaView, ScoreFigure, StageFigure, Status, TaskFigures
@@ -184,7 +185,7 @@ def _replica(report: AdapterReport) -> ReplicaView:
     return ReplicaView(replica=report.replica, loaded=list(report.loaded), refused=report.refused)
 
 
-def _samples(metric: Counter | Histogram) -> Iterator[tuple[str, dict[str, str], float]]:
+def _samples(metric: Collector) -> Iterator[tuple[str, dict[str, str], float]]:
     for family in metric.collect():
         for sample in family.samples:
             yield sample.name, sample.labels, sample.value

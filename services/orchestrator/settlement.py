@@ -111,7 +111,7 @@ def _interaction(
     latencies: Latencies,
     now: datetime,
 ) -> Interaction:
-    return Interaction.model_construct(
+    return Interaction(
         task_id=work.task_id,
         input=work.input,
         response=sample.text,

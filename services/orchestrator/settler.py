@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from collections.abc import Callable
 from datetime import datetime
 
 from schemas.interaction import Interaction
@@ -22,6 +19,7 @@ from services.orchestrator.index import Entry
 from services.orchestrator.ledger import Ledger
 from services.orchestrator.own_tasks import is_own
 from services.orchestrator.settlement import completed_response, ending, settle
+from services.orchestrator.turns import Turns
 from services.telemetry import Log, task_in_hand
 from services.topology import EXCHANGE
 
@@ -46,23 +44,23 @@ class Settler:
         self._answers = answers
         self._closed = closed
         self._clock = clock
-        self._in_hand: dict[str, asyncio.Event] = {}
+        self._turns = Turns()
         self._untold: dict[str, Origin] = {}
 
     async def handle(self, delivery: Delivery) -> None:
         reward = opened(Reward, delivery)
         task_in_hand.set(reward.task_id)
-        async with self._alone(reward.task_id):
+        async with self._turns.of(reward.task_id):
             known = self._known(reward.task_id)
             if known.result is None or _brings_samples(reward, known):
                 response, work = self._completed(reward, known, delivery.attempt)
                 await self._close(settle(reward, response, work, self._clock()), work, known)
             elif delivery.redelivered or known.task_id in self._untold:
-                await self._tell(known, _origin(reward.scored.work if reward.scored else None))
+                await self._tell(known.task_id, known.result, _origin(reward.scored.work if reward.scored else None))
 
     async def expire(self, known: Entry) -> None:
         """Close an open task whose deadline passed, and tell the user."""
-        async with self._alone(known.task_id):
+        async with self._turns.of(known.task_id):
             known = self._known(known.task_id)
             if known.work is not None and known.result is None:
                 work = Work.decode(known.work)
@@ -79,9 +77,9 @@ class Settler:
     async def tell_the_untold(self) -> None:
         """Send the Results that did not get through when their tasks were closed. Raises BusError."""
         for task_id in list(self._untold):
-            async with self._alone(task_id):
+            async with self._turns.of(task_id):
                 if task_id in self._untold:
-                    await self._tell(self._known(task_id), Origin())
+                    await self._tell(task_id, self._known(task_id).result, Origin())
 
     async def _close(self, lines: list[Interaction], work: Work, known: Entry) -> None:
         failpoint.reach("worked")
@@ -92,19 +90,19 @@ class Settler:
         metrics.count_samples(lines)
         if known.result is None:
             self._closed(work, lines)
-            metrics.tasks_closed.labels(work.agent_id, result.status).inc()
+            metrics.closed(work.agent_id, result.status).inc()
             if not is_own(work.arm):
                 self._untold[work.task_id] = _origin(work)
-                await self._tell(replace(known, result=result.encode()), _origin(work))
+                await self._tell(work.task_id, result.encode(), _origin(work))
         else:
             log.info("late", "logged after the deadline had closed the task; the user was told it expired")
 
-    async def _tell(self, known: Entry, origin: Origin) -> None:
+    async def _tell(self, task_id: str, result: bytes | None, origin: Origin) -> None:
         """Until this succeeds, the task stays among the untold."""
-        if known.result is not None:
-            await self._answers.send(known.task_id, known.result, self._untold.get(known.task_id, origin))
-        self._untold.pop(known.task_id, None)
-        self._ledger.told(known.task_id)
+        if result is not None:
+            await self._answers.send(task_id, result, self._untold.get(task_id, origin))
+        self._untold.pop(task_id, None)
+        self._ledger.told(task_id)
 
     def _known(self, task_id: str) -> Entry:
         known = self._ledger.find(task_id)
@@ -137,17 +135,6 @@ class Settler:
             f"publish it in the field `scored`; or set RATCHET_EXTERNAL_SCORER=true for the whole fleet, and publish "
             f"Responses to the exchange {EXCHANGE!r} (one sent straight to the queue leaves no copy)"
         )
-
-    @asynccontextmanager
-    async def _alone(self, task_id: str) -> AsyncIterator[None]:
-        while (other := self._in_hand.get(task_id)) is not None:
-            await other.wait()
-        done = self._in_hand[task_id] = asyncio.Event()
-        try:
-            yield
-        finally:
-            del self._in_hand[task_id]
-            done.set()
 
 
 def _brings_samples(reward: Reward, known: Entry) -> bool:

@@ -74,8 +74,9 @@ class ScorerWorker:
         if response.work is None:
             await self._send_on(delivery, response)
         elif response.error is not None or not response.samples:
-            await self._publish(response, response.work, (), ScoringLatencies(queue_s=self._waited(response)))
-            metrics.tasks.labels("unanswered").inc()
+            latencies = ScoringLatencies(queue_s=self._waited(response))
+            await self._publish(delivery.body, self._reward(response, response.work, (), latencies))
+            metrics.tasks_of("unanswered").inc()
         else:
             await self._score(delivery, response, response.work)
 
@@ -84,14 +85,14 @@ class ScorerWorker:
         message_id = delivery.message_id or derived_id(response.task_id, "response")
         failpoint.reach("worked")
         await self._bus.publish(DRAFT_RESPONSES, delivery.body, type=Response.TYPE, message_id=message_id)
-        metrics.tasks.labels("draft").inc()
+        metrics.tasks_of("draft").inc()
 
     async def _score(self, delivery: Delivery, response: Response, work: Work) -> None:
         queue_s = self._waited(response)
         began = time.perf_counter()
         scores = await self._scores(request_of(response, work), delivery.attempt)
         latencies = ScoringLatencies(queue_s=queue_s, score_s=time.perf_counter() - began)
-        await self._publish(response, work, scores, latencies)
+        await self._publish(delivery.body, self._reward(response, work, scores, latencies))
         _count(response, scores, latencies)
 
     async def score(self, request: ScoringRequest) -> Sequence[SampleScore]:
@@ -108,22 +109,21 @@ class ScorerWorker:
     async def _scores(self, request: ScoringRequest, attempt: int) -> Sequence[SampleScore]:
         scores = await self.score(request)
         if attempt < self._retries and all(score.status == "infra_fail" for score in scores):
-            metrics.tasks.labels("retried").inc()
+            metrics.tasks_of("retried").inc()
             raise Retry(f"no answer could be scored: {scores[0].reason}")
         return scores
 
-    async def _publish(
-        self, response: Response, work: Work, scores: Sequence[SampleScore], latencies: ScoringLatencies
-    ) -> None:
-        reward = self._reward(response, work, scores, latencies)
+    async def _publish(self, response_body: bytes, reward: Reward) -> None:
         failpoint.reach("worked")
         scorer = self._strategy.identity
-        message_id = derived_id(response.task_id, f"reward/{scorer.id}@{scorer.revision}")
-        await self._bus.publish(REWARDS, reward.encode(), type=Reward.TYPE, message_id=message_id)
+        message_id = derived_id(reward.task_id, f"reward/{scorer.id}@{scorer.revision}")
+        body = reward.encode_around("scored", response_body)
+        await self._bus.publish(REWARDS, body, type=Reward.TYPE, message_id=message_id)
 
     def _reward(
         self, response: Response, work: Work, scores: Sequence[SampleScore], latencies: ScoringLatencies
     ) -> Reward:
+        """All of it but the Response."""
         identity = self._strategy.identity
         # `criteria` is one of the drafted fields: what the answers were judged by.
         metadata = {"timestamp": self._now(), "source": "scorer", "criteria": work.criteria or identity.id}
@@ -135,7 +135,6 @@ class ScorerWorker:
             scores=tuple(scores),
             scorer=identity,
             latencies=latencies,
-            scored=response,
         )
 
     def _waited(self, response: Response) -> float:
@@ -156,11 +155,11 @@ def request_of(response: Response, work: Work) -> ScoringRequest:
 
 
 def _count(response: Response, scores: Sequence[SampleScore], latencies: ScoringLatencies) -> None:
-    metrics.tasks.labels("scored").inc()
+    metrics.tasks_of("scored").inc()
     metrics.score_seconds.observe(latencies.score_s)
     metrics.queue_seconds.observe(latencies.queue_s)
     by_version = metrics.scores.labels(response.agent_id, response.adapter_version or "unknown")
     for score in scores:
-        metrics.samples.labels(score.status).inc()
+        metrics.samples_of(score.status).inc()
         if score.score is not None:
             by_version.observe(score.score)
