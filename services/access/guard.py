@@ -27,7 +27,7 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 CHALLENGE = 'Bearer realm="ratchet"'
 
 
-def caller(request: Request) -> Caller:
+async def caller(request: Request) -> Caller:
     """For `Depends(caller)` in a route: whose request it is."""
     found: Caller = request.scope["state"]["caller"]
     return found
