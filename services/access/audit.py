@@ -2,7 +2,7 @@
 
 A line says when, who, from where, which route and how it ended; never a token and never a body. Each process of a
 service writes a folder of its own, `<audit>/<service>/`, or `<service>-2` and so on where that one is in use; the
-folder's lock sees to it. Nothing is ever removed here.
+folder's lock sees to it. Of each the newest gigabyte is kept, which takes a tenth of that on disk.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from services.errors import JournalError
+from services.retention.trim import keep_newest
 from services.storage.append_file import explain
 from services.storage.folder_lock import FolderLock
 from services.storage.hash_chain import Link, chained, follow
@@ -25,6 +26,7 @@ from services.telemetry import Log
 NAME = "audit"
 SCHEMA = "audit.v1"
 SEGMENT_BYTES = 16 * 1024 * 1024
+KEPT_SEGMENTS = 64
 
 log = Log("audit")
 
@@ -40,10 +42,13 @@ class _Open(NamedTuple):
 class AuditLog:
     """Opened with the first entry. Use it from one event loop."""
 
-    def __init__(self, folder: Path, service: str, *, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(
+        self, folder: Path, service: str, *, segment_bytes: int = SEGMENT_BYTES, kept_segments: int = KEPT_SEGMENTS
+    ) -> None:
         self._folder = folder
         self._service = service
         self._segment_bytes = segment_bytes
+        self._kept_segments = kept_segments
         self._file: _Open | None = None
         self._waiting: list[tuple[Entry, asyncio.Future[int]]] = []
         self._writer: asyncio.Task[None] | None = None
@@ -102,10 +107,20 @@ class AuditLog:
         for entry in entries:
             link, line = chained(link, entry)
             lines.append(line)
+        begin = self._file.journal.begin
         await self._file.journal.append(lines)
+        if self._file.journal.begin != begin:
+            await asyncio.to_thread(self._trim, self._file.journal.folder)
         first = self._file.last.sequence + 1
         self._file = self._file._replace(last=link)
         return list(range(first, first + len(lines)))
+
+    def _trim(self, folder: Path) -> None:
+        """What fails is tried again when the next segment is sealed."""
+        try:
+            keep_newest(folder, NAME, self._kept_segments)
+        except JournalError as error:
+            log.error("not-trimmed", f"old segments of the audit stay: {error}")
 
     def _open(self) -> _Open:
         """Blocks. Raises DiskFull, JournalError."""

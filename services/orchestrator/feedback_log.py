@@ -29,6 +29,9 @@ CREATE TABLE IF NOT EXISTS feedback (
 CREATE INDEX IF NOT EXISTS of_task ON feedback (task_id);
 """
 
+FORGET = "DELETE FROM feedback WHERE position IN (SELECT position FROM feedback WHERE position < ? LIMIT ?)"
+FORGET_AT_ONCE = 2_000
+
 log = Log("feedback")
 
 
@@ -65,6 +68,13 @@ class FeedbackLog:
             del self._adding[line.feedback_id]
             done.set()
         return line
+
+    async def forget(self, begin: int) -> None:
+        """The index forgets what was removed from the log before that position, a little at a time."""
+        removed = FORGET_AT_ONCE
+        while removed == FORGET_AT_ONCE:
+            removed = self._usable().execute(FORGET, (begin, FORGET_AT_ONCE)).rowcount
+            await asyncio.sleep(0)
 
     def find(self, feedback_id: str) -> LoggedFeedback | None:
         row = self._usable().execute("SELECT line FROM feedback WHERE feedback_id = ?", (feedback_id,)).fetchone()

@@ -12,10 +12,12 @@ from pathlib import Path
 
 from prometheus_client import Counter, Gauge
 
+from services.orchestrator.feedback_log import FeedbackLog
 from services.orchestrator.ledger import Ledger
 from services.retention.needs import needs
 from services.retention.plan import Bound, Held
 from services.retention.pruner import Pruned, Pruner, sizes
+from services.retention.trim import trim_feedback
 from services.telemetry import Log
 
 log = Log("retention")
@@ -28,9 +30,17 @@ segments_removed = Counter("ratchet_log_segments_removed_total", "Segments remov
 
 class LogRetention:
     def __init__(
-        self, ledger: Ledger, bound: Bound, *, logs_dir: Path, adapters_dir: Path, clock: Callable[[], datetime]
+        self,
+        ledger: Ledger,
+        feedback: FeedbackLog,
+        bound: Bound,
+        *,
+        logs_dir: Path,
+        adapters_dir: Path,
+        clock: Callable[[], datetime],
     ) -> None:
         self._ledger = ledger
+        self._feedback = feedback
         self._bound = bound
         self._logs_dir = logs_dir
         self._adapters_dir = adapters_dir
@@ -45,6 +55,7 @@ class LogRetention:
             await self._ledger.seal_in_step()
             self._tell(await asyncio.to_thread(self._prune))
         await self._ledger.forget_removed()
+        await self._feedback.forget(await asyncio.to_thread(trim_feedback, self._logs_dir))
         for name, size in (await asyncio.to_thread(sizes, self._logs_dir)).items():
             log_bytes.labels(name).set(size)
 

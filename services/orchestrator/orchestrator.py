@@ -128,6 +128,7 @@ class Orchestrator:
         self._gauges = QueueGauges(bus, settings.topology.names)
         self._retention = LogRetention(
             self._ledger,
+            self._feedback_log,
             Bound.of(settings.log_keep_gb, settings.log_keep_days),
             logs_dir=settings.logs_dir,
             adapters_dir=settings.adapters_dir,

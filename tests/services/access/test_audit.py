@@ -164,3 +164,16 @@ def test_a_full_disk_refuses_leaves_no_half_line_and_ends(tmp_path: Path) -> Non
     assert ran.stdout.strip() == "3"
     assert [line["event"] for line in lines(tmp_path)] == ["before", "after"]
     assert json.loads((tmp_path / "agent/audit.jsonl").read_text().splitlines()[-1])["sequence"] == 2
+
+
+async def test_the_oldest_segments_go_and_what_is_left_is_still_a_chain(tmp_path: Path) -> None:
+    for _ in range(2):
+        audit = AuditLog(tmp_path, "agent", segment_bytes=2_000, kept_segments=3)
+        for number in range(60):
+            await audit.record({"event": "e", "number": number})
+        await audit.close()
+
+    found = lines(tmp_path)
+    assert [line["sequence"] for line in found] == list(range(found[0]["sequence"], 121))
+    assert found[0]["sequence"] > 60
+    assert len(list((tmp_path / "agent").glob("audit-*"))) <= 5  # three, and those sealed or compressed meanwhile

@@ -7,20 +7,24 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from prometheus_client import REGISTRY
 
 from schemas import Task
+from schemas.feedback import LoggedFeedback
 from schemas.interaction import Interaction
 from services.errors import JournalError, LogRemoved
 from services.failpoint import RETENTION_STEPS
 from services.orchestrator.catch_up import ASSIGNMENTS, INTERACTIONS
+from services.orchestrator.feedback_log import FeedbackLog
 from services.orchestrator.ledger import Ledger
 from services.orchestrator.log_retention import LogRetention
 from services.retention.plan import Bound
 from services.retention.pruner import sizes
+from services.retention.trim import FEEDBACK
 from services.storage.journal_reader import read
 from services.storage.log_floor import read_floor
 from services.storage.segments import sealed_segments
@@ -38,6 +42,24 @@ async def filled(folder: Path, *, stays_open: int | None = None) -> Ledger:
     await answer(ledger, 0, TASKS, stays_open=stays_open)
     ledger.commit()
     return ledger
+
+
+async def given_feedback(folder: Path) -> FeedbackLog:
+    """One for each task, when the task came."""
+    log = FeedbackLog(folder, segment_bytes=SEGMENT_BYTES)
+    await log.open()
+    for number in range(TASKS):
+        line = LoggedFeedback(
+            feedback_id=f"f{number}",
+            task_id=f"t{number}",
+            sample=0,
+            score=1.0,
+            agent_id="small",
+            adapter_version="v1.0.0",
+            timestamp=NOW + timedelta(minutes=number),
+        )
+        await log.add(line)
+    return log
 
 
 def disk(folder: Path) -> int:
@@ -68,11 +90,11 @@ async def check_nothing_is_new(folder: Path) -> None:
 
 async def test_the_oldest_go_until_the_rest_fits_and_are_known_as_removed(tmp_path: Path) -> None:
     # given logs of many segments
-    ledger = await filled(tmp_path)
+    ledger, feedback = await filled(tmp_path), await given_feedback(tmp_path)
     before = disk(tmp_path)
     assert before > 1.5 * KEEP
     retention = LogRetention(
-        ledger, Bound(KEEP), logs_dir=tmp_path, adapters_dir=tmp_path / "adapters", clock=lambda: NOW
+        ledger, feedback, Bound(KEEP), logs_dir=tmp_path, adapters_dir=tmp_path / "adapters", clock=lambda: NOW
     )
 
     # when the clock ticks, they fit, and the metrics say so
@@ -82,7 +104,19 @@ async def test_the_oldest_go_until_the_rest_fits_and_are_known_as_removed(tmp_pa
     on_metrics = [REGISTRY.get_sample_value("ratchet_log_bytes", {"log": log}) for log in (ASSIGNMENTS, INTERACTIONS)]
     assert sum(size or 0 for size in on_metrics) == disk(tmp_path)
 
-    # then the index has forgotten them at once, and goes on
+    # then feedback that is older than all tasks left is gone, and the rest is there
+    left = [LoggedFeedback.decode(line.data).feedback_id for line in read(tmp_path, FEEDBACK)]
+    assert 0 < len(left) < TASKS
+    assert left[-1] == f"f{TASKS - 1}"
+    assert feedback.find("f0") is None
+    assert feedback.find(left[0]) is not None
+    await feedback.close()
+    reopened = FeedbackLog(tmp_path, segment_bytes=SEGMENT_BYTES)
+    await reopened.open()
+    assert reopened.find("f0") is None
+    await reopened.close()
+
+    # and the index has forgotten the tasks at once, and goes on
     removed = read_floor(tmp_path).sequence
     assert 0 < removed < TASKS
     assert ledger.has_forgotten(f"t{removed - 1}")
