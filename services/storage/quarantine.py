@@ -1,6 +1,7 @@
 """`quarantine.jsonl`: every line of a log that can't be read, kept whole, with where it was and what is wrong with it.
 
-Nothing reads it but people; nothing is ever removed from it by us.
+Nothing reads it but people; nothing is ever removed from it by us. From 256 MiB on it takes no more: so many bad lines are
+a damaged disk, which the log of the process says.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ import msgspec
 
 from services.storage.append_file import AppendFile, explain
 from services.storage.segments import Position
+from services.telemetry import Log
 
 FILE_NAME = "quarantine.jsonl"
+MAX_BYTES = 256 * 1024 * 1024
+
+log = Log("quarantine")
 
 
 class BadLine(NamedTuple):
@@ -48,8 +53,9 @@ class Quarantine:
     Several processes may append to the same file. Raises DiskFull or JournalError if the disk does not take the line.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, max_bytes: int = MAX_BYTES) -> None:
         self.path = folder / FILE_NAME
+        self._max_bytes = max_bytes
         self._seen = {_key(bad) for bad in read_quarantine(folder)}
 
     def __call__(self, bad: BadLine) -> None:
@@ -60,6 +66,9 @@ class Quarantine:
     def _append(self, line: bytes) -> None:
         file = AppendFile(self.path)
         try:
+            if file.size + len(line) > self._max_bytes:
+                log.error("quarantine-full", f"{self.path} is full: this line is passed over: {line[:200]!r}")
+                return
             torn = file.size > 0 and file.read(file.size - 1, 1) != b"\n"
             file.append(b"\n" + line if torn else line)
             file.sync()

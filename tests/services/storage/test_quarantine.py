@@ -30,3 +30,12 @@ def test_a_torn_entry_does_not_swallow_the_next(tmp_path: Path) -> None:
     bad = BadLine("log.jsonl", 7, "broken", b"\xff\n\0")
     Quarantine(tmp_path)(bad)
     assert list(read_quarantine(tmp_path)) == [bad]
+
+
+def test_a_full_quarantine_takes_no_more_and_the_reading_goes_on(tmp_path: Path) -> None:
+    quarantine = Quarantine(tmp_path, max_bytes=200)
+    for position in range(10):
+        quarantine(BadLine("log.jsonl", position, "broken", b"x"))
+
+    assert 0 < len(list(read_quarantine(tmp_path))) < 10
+    assert (tmp_path / "quarantine.jsonl").stat().st_size <= 200
