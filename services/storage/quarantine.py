@@ -1,7 +1,7 @@
 """`quarantine.jsonl`: every line of a log that can't be read, kept whole, with where it was and what is wrong with it.
 
-Nothing reads it but people; nothing is ever removed from it by us. From 256 MiB on it takes no more: so many bad lines are
-a damaged disk, which the log of the process says.
+Nothing reads it but people; nothing is ever removed from it by us. From 256 MiB on it takes no more: so many bad lines
+are a damaged disk, which the log of the process says.
 """
 
 from __future__ import annotations
