@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, WithJsonSchema
 
 SHOWN_BYTES = 200
 
@@ -66,7 +66,19 @@ def utc(moment: datetime) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
-Timestamp = Annotated[datetime, AfterValidator(utc)]
+Timestamp = Annotated[
+    datetime,
+    AfterValidator(utc),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "format": "date-time"},
+                {"type": "number", "minimum": 0, "maximum": 2e10, "description": "Seconds since 1970."},
+            ]
+        },
+        mode="validation",
+    ),
+]
 Identifier = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 AgentId = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$")]
 AdapterVersion = Annotated[str, StringConstraints(pattern=r"^v\d+\.\d+\.\d+$")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from schemas.message import AdapterVersion, AgentId, Identifier, Message, Metadata, Record, Timestamp
 
@@ -17,6 +17,14 @@ class ChatMessage(Record):
 Prompt = str | Annotated[tuple[ChatMessage, ...], Field(min_length=1)]
 
 
+Reference = Annotated[
+    str,
+    Field(coerce_numbers_to_str=True),
+    WithJsonSchema({"type": ["string", "number"]}, mode="validation"),
+]
+"""A number is taken as its text."""
+
+
 class Task(Message):
     """A task for the fleet. The same `task_id` sent again returns the stored result and is not run again."""
 
@@ -26,7 +34,7 @@ class Task(Message):
     input: Prompt = Field(description="The prompt: text, or chat messages.")
     metadata: Metadata = Metadata()
     agent_id: AgentId | None = Field(None, description="Which agent answers; the fleet's default one if absent.")
-    reference: Annotated[str, Field(coerce_numbers_to_str=True)] | None = Field(
+    reference: Reference | None = Field(
         None, description="The right answer, for scorers that verify. Agents never see it in the prompt."
     )
     criteria: str | None = Field(None, description="What a good answer is, for scorers that judge.")

@@ -9,7 +9,8 @@ from pydantic import Field, JsonValue
 from schemas.adapter_card import AdapterVersion
 from schemas.message import AgentId, Identifier, Record, Seconds, Timestamp
 
-LARGEST = 2**63 - 1
+LARGEST = 2**53 - 1
+"""What JSON holds exactly everywhere: nine petabytes of log."""
 
 RunState = Literal["queued", "running", "trained", "refused", "failed"]
 

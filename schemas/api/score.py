@@ -8,7 +8,7 @@ from pydantic import Field
 
 from schemas.message import Identifier, Record, Seconds
 from schemas.reward import SampleScore, ScorerIdentity
-from schemas.task import Prompt
+from schemas.task import Prompt, Reference
 
 
 class ScoreRequest(Record):
@@ -16,9 +16,7 @@ class ScoreRequest(Record):
     responses: Annotated[tuple[str, ...], Field(min_length=1, max_length=64)] = Field(
         description="The answers; a relative judge compares them with each other."
     )
-    reference: Annotated[str, Field(coerce_numbers_to_str=True)] | None = Field(
-        None, description="The right answer, for scorers that verify."
-    )
+    reference: Reference | None = Field(None, description="The right answer, for scorers that verify.")
     criteria: str | None = Field(None, description="What a good answer is, for scorers that judge.")
     task_type: Identifier | None = Field(None, description="The kind of task, where scoring depends on it.")
 

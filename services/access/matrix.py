@@ -50,13 +50,18 @@ class Matrix:
         self.rows = tuple(self._row(route, who, table) for route, who in (table[EVERY] | own).items())
 
     def find(self, method: str, path: str) -> Row | None:
-        """The row of a request. A path without variables goes before one with."""
-        found = [row for row in self.rows if row.method == method and row.pattern.match(path)]
-        return min(found, key=lambda row: row.path.count("{"), default=None)
+        """The row of a request."""
+        return next((row for row in self._rows_of(path) if row.method == method), None)
 
     def methods(self, path: str) -> list[str]:
         """What may be done with the path; empty if there is no such path."""
-        return sorted({row.method for row in self.rows if row.pattern.match(path)})
+        return sorted(row.method for row in self._rows_of(path))
+
+    def _rows_of(self, path: str) -> list[Row]:
+        """One for each method. A path without variables goes before one with: `…/promote` is no version."""
+        found = [row for row in self.rows if row.pattern.match(path)]
+        fewest = min((row.path.count("{") for row in found), default=0)
+        return [row for row in found if row.path.count("{") == fewest]
 
     def check(self, routes: Iterable[str]) -> None:
         """Raises SettingsError if the application has a route that no row is about: it would be open to nobody."""

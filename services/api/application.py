@@ -31,6 +31,7 @@ from services.api.limits import AtOnce, Body, Deadline, Pace
 from services.api.openapi import document
 from services.api.operations import operations_router
 from services.api.problem import RETRY_AFTER_S, Problem, problem_of, problem_of_http, problem_of_validation
+from services.api.queries import KnownQueries
 from services.errors import RatchetError
 from services.mcp import endpoint as mcp
 from services.settings import FleetSettings
@@ -81,6 +82,7 @@ def application(
     app.add_exception_handler(RequestValidationError, _validation_problem)
     matrix = matrix_of(name)
     matrix.check(routes_of(app))
+    app.openapi = cache(partial(document, app, matrix))  # type: ignore[method-assign]
     guard = Middleware(Guard, matrix=matrix, tokens=token_check(settings), hosts=settings.api_hosts)
     from_outside_in = [
         Middleware(Problems),
@@ -89,12 +91,12 @@ def application(
         guard,
         Middleware(Pace, per_s=settings.api_requests_per_s),
         Middleware(Readiness, phase=phase),
+        Middleware(KnownQueries, document=app.openapi),
         Middleware(Body, most_bytes=settings.max_message_bytes),
         Middleware(Deadline),
         Middleware(AuditChanges, audit=audit),
     ]
     app.user_middleware = from_outside_in
-    app.openapi = cache(partial(document, app, matrix))  # type: ignore[method-assign]
     return app
 
 

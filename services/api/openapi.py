@@ -11,8 +11,8 @@ from services.access.matrix import Matrix, Row
 from services.api.problem import OPENAI_PATHS, ProblemDocument, documented
 
 BEARER = {"bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}}
-EVERY_CALL = (401, 403, 429, 503)
-WITH_A_BODY = (400, 408, 413, 422)
+EVERY_CALL = (401, 403, 422, 429, 503)
+WITH_A_BODY = (400, 408, 413)
 REFERENCES = "#/components/schemas/{model}"
 
 
@@ -39,8 +39,6 @@ def _schemas(found: dict[str, Any]) -> dict[str, Any]:
 
 def _describe(operation: dict[str, Any], row: Row, path: str) -> None:
     statuses = {*EVERY_CALL, *(WITH_A_BODY if "requestBody" in operation else ())}
-    if operation.get("parameters"):
-        statuses.add(422)
     if "{" in path:
         statuses.add(404)
     responses = operation["responses"]

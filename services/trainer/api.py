@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -45,7 +46,7 @@ def trainer_router(accept: Accept, desk: RunDesk) -> APIRouter:
         recorded = await asyncio.to_thread(lambda: job.request)
         if _content(recorded) != _content(asked):
             raise key_reused("training") if body.request_id is None else _taken(asked.request_id)
-        response.headers["Location"] = f"/v1/runs/{asked.request_id}"
+        response.headers["Location"] = f"/v1/runs/{quote(asked.request_id, safe='')}"
         return await asyncio.to_thread(desk.view, job)
 
     @router.get("/runs")

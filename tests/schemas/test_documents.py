@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 import schemas
+from services.api.openapi_documents import openapi_documents
 from services.schema_documents import documents
 from services.topology import fleet_topology
 
 FOLDER = Path(schemas.__file__).parent
+ALL = documents() | openapi_documents()
 
 
-@pytest.mark.parametrize(("name", "text"), documents().items(), ids=documents())
+@pytest.mark.parametrize(("name", "text"), ALL.items(), ids=ALL)
 def test_a_document_is_current(name: str, text: str) -> None:
     assert (FOLDER / name).read_text() == text, "type `ratchet schema` and commit what it writes"
 
@@ -22,7 +24,7 @@ def test_a_document_is_current(name: str, text: str) -> None:
 def test_no_document_is_left_of_a_message_that_is_gone() -> None:
     on_disk = {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.json") if "examples" not in path.parts}
 
-    assert on_disk == set(documents())
+    assert on_disk == set(ALL)
 
 
 def test_the_asyncapi_document_names_every_queue_and_its_references_resolve() -> None:
