@@ -23,6 +23,13 @@ class Latencies(Record):
     total_s: Seconds
 
 
+class Attempts(Record):
+    """How often each was tried until it was done: once where nothing failed."""
+
+    generate: int = Field(ge=1)
+    score: int = Field(ge=1)
+
+
 class Interaction(Message):
     """A task that ended without an answer has one line, with `sample`, `response` and `score` null and a reason."""
 
@@ -59,6 +66,7 @@ class Interaction(Message):
     score_status: ScoreStatus | None = None
     score_reason: str | None = None
     latencies: Latencies
+    attempts: Attempts | None = Field(None, description="Null where the first attempt did both.")
 
     def encode(self) -> bytes:
         """The drafted fields are always there, null where there is no value."""

@@ -34,6 +34,7 @@ class GenerationLatencies(Record):
 
     queue_s: Seconds = 0.0
     generate_s: Seconds = 0.0
+    attempts: int | None = Field(None, ge=1, description="Times it was tried; absent where the first did it.")
 
 
 class Response(Message):

@@ -39,6 +39,7 @@ class ScoringLatencies(Record):
 
     queue_s: Seconds = 0.0
     score_s: Seconds = 0.0
+    attempts: int | None = Field(None, ge=1, description="Times it was tried; absent where the first did it.")
 
 
 class Reward(Message):

@@ -30,6 +30,11 @@ class Delivery:
     redelivered: bool = False
     """True if any handler may have seen it before, wholly or in part (redelivery by the broker, or a retry)."""
 
+    @property
+    def attempts(self) -> int | None:
+        """Which attempt this is, counted from 1; None for the first, which goes without saying."""
+        return self.attempt + 1 if self.attempt else None
+
 
 @dataclass(frozen=True, slots=True)
 class QueueState:

@@ -58,7 +58,7 @@ class Hop(Record):
     service: str = Field(description="Who had the task in hand, or whose queue it waited in.")
     at: Timestamp
     seconds: Seconds | None = Field(description="Null while it lasts.")
-    attempts: int | None = Field(description="Times it was tried; null where it is not over.")
+    attempts: int | None = Field(description="Times it was tried; null for a wait.")
 
 
 class LoggedSample(Record):

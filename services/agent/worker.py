@@ -90,7 +90,7 @@ class AgentWorker:
             metrics.expired.inc()
             log.info("expired", "not answered: the deadline passed while it waited", deadline=work.deadline)
             return
-        body = await self._recent.answer((work.task_id, work.arm.sequence), lambda: self._respond(work, delivery.body))
+        body = await self._recent.answer((work.task_id, work.arm.sequence), lambda: self._respond(work, delivery))
         failpoint.reach("worked")
         await self._bus.publish(RESPONSES, body, type=Response.TYPE, message_id=derived_id(work.task_id, "response"))
 
@@ -108,7 +108,7 @@ class AgentWorker:
             await asyncio.sleep(ENGINE_POLL_S)
         return False
 
-    async def _respond(self, work: Work, work_body: bytes) -> bytes:
+    async def _respond(self, work: Work, delivery: Delivery) -> bytes:
         queue_s = max(0.0, (now() - work.admitted_at).total_seconds())
         started = time.perf_counter()
         adapter: LentAdapter | None = None
@@ -121,9 +121,10 @@ class AgentWorker:
         except EngineError as error:
             metrics.retried.inc()
             raise Retry(f"the engine could not answer task {work.task_id}: {error}") from error
-        latencies = GenerationLatencies(queue_s=queue_s, generate_s=time.perf_counter() - started)
+        generate_s = time.perf_counter() - started
+        latencies = GenerationLatencies(queue_s=queue_s, generate_s=generate_s, attempts=delivery.attempts)
         metrics.observe(work.arm.adapter_version, answer, latencies)
-        return self._response(work, answer, adapter, latencies).encode_around("work", work_body)
+        return self._response(work, answer, adapter, latencies).encode_around("work", delivery.body)
 
     async def _generate(self, request: GenerationRequest, priority: int = 0) -> Generation:
         if not self._engine.batches_itself:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
-from schemas.interaction import Interaction, Latencies
+from schemas.interaction import Attempts, Interaction, Latencies
 from schemas.message import Metadata
 from schemas.response import Response, Sample
 from schemas.result import Result
@@ -101,6 +101,11 @@ def _latencies(reward: Reward, response: Response, work: Work, now: datetime) ->
     )
 
 
+def _attempts(response: Response, reward: Reward) -> Attempts | None:
+    generate, score = response.latencies.attempts, reward.latencies.attempts
+    return Attempts(generate=generate or 1, score=score or 1) if generate or score else None
+
+
 def _interaction(
     work: Work,
     response: Response,
@@ -139,4 +144,5 @@ def _interaction(
         score_status=score.status,
         score_reason=score.reason,
         latencies=latencies,
+        attempts=_attempts(response, reward),
     )

@@ -77,17 +77,17 @@ def hops(work: Work, last: Interaction | None) -> list[Hop]:
         return [Hop(name="queued", service=queue, at=work.admitted_at, seconds=None, attempts=None)]
     if last.sample is None:
         return [Hop(name="queued", service=queue, at=work.admitted_at, seconds=last.latencies.total_s, attempts=None)]
-    spent = last.latencies
-    measured: list[tuple[HopName, str, float]] = [
-        ("queued", queue, spent.queue_s),
-        ("generated", last.agent_id, spent.generate_s),
-        ("awaiting_score", RESPONSES, spent.score_queue_s),
-        ("scored", last.scoring_agent_id or "scorer", spent.score_s),
+    spent, tried = last.latencies, last.attempts
+    measured: list[tuple[HopName, str, float, int | None]] = [
+        ("queued", queue, spent.queue_s, None),
+        ("generated", last.agent_id, spent.generate_s, tried.generate if tried else 1),
+        ("awaiting_score", RESPONSES, spent.score_queue_s, None),
+        ("scored", last.scoring_agent_id or "scorer", spent.score_s, tried.score if tried else 1),
     ]
-    rest = max(0.0, spent.total_s - sum(seconds for _, _, seconds in measured))
+    rest = max(0.0, spent.total_s - sum(seconds for _, _, seconds, _ in measured))
     found, at = list[Hop](), work.admitted_at
-    for name, service, seconds in [*measured, ("settled", SERVICE, rest)]:
-        found.append(Hop(name=name, service=service, at=at, seconds=seconds, attempts=None))
+    for name, service, seconds, attempts in [*measured, ("settled", SERVICE, rest, None)]:
+        found.append(Hop(name=name, service=service, at=at, seconds=seconds, attempts=attempts))
         at += timedelta(seconds=seconds)
     return found
 

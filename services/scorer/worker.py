@@ -91,7 +91,8 @@ class ScorerWorker:
         queue_s = self._waited(response)
         began = time.perf_counter()
         scores = await self._scores(request_of(response, work), delivery.attempt)
-        latencies = ScoringLatencies(queue_s=queue_s, score_s=time.perf_counter() - began)
+        score_s = time.perf_counter() - began
+        latencies = ScoringLatencies(queue_s=queue_s, score_s=score_s, attempts=delivery.attempts)
         await self._publish(delivery.body, self._reward(response, work, scores, latencies))
         _count(response, scores, latencies)
 

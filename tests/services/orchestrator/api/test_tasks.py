@@ -12,6 +12,7 @@ import pytest
 
 from schemas import Task
 from schemas.api.tasks import TaskHistory
+from schemas.response import GenerationLatencies
 from schemas.result import Result
 from tests.services.orchestrator.api.calling import SCORES, TEXTS, answering, api_of
 from tests.services.orchestrator.house import answered, house, scored, until
@@ -222,6 +223,19 @@ async def test_a_task_from_the_queue_and_one_from_the_api_are_the_same_task(tmp_
         answer = await api.post("/v1/tasks", json={"task_id": "t1", "input": "x"})
 
         assert (answer.status_code, len(fleet.assigned())) == (200, 1)
+
+
+async def test_the_history_says_how_often_answering_and_scoring_were_tried(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet, api_of(fleet) as api:
+        await api.post("/v1/tasks", json={"task_id": "t1", "input": "x"})
+        (work,) = await fleet.work()
+        tried = answered(work, *TEXTS).model_copy(update={"latencies": GenerationLatencies(queue_s=5, attempts=3)})
+        await fleet.reward(scored(tried, *SCORES))
+        await until(lambda: bool(fleet.bus.published("results")))
+        told = await history(api, "t1")
+
+        attempts = {hop.name: hop.attempts for hop in told.hops}
+        assert attempts == {"queued": None, "generated": 3, "awaiting_score": None, "scored": 1, "settled": None}
 
 
 async def history(api: httpx.AsyncClient, task_id: str) -> TaskHistory:
