@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 WAIT_MS = 15_000
@@ -46,7 +46,7 @@ class Visit:
         """To a view of the page, and until it shows what it has read."""
         self.page.goto(f"{self.origin}/#/{view}")
         self.page.wait_for_selector("main h1")
-        self.page.wait_for_function("!document.querySelector('main .waiting')")
+        expect(self.page.locator("main .waiting")).to_have_count(0)
 
     def text(self, selector: str = "main") -> str:
         return self.page.inner_text(selector)

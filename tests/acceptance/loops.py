@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import time
+from collections.abc import Iterator
 
 from rich.console import Console
 
+from schemas.task import Task
 from services.adapters.registry import RegistryStore
 from services.cli.demo.loop import Loop, LoopPlan
 from services.cli.demo.narrator import Narrator
@@ -45,9 +48,16 @@ def access_to(fleet: Fleet) -> FleetAccess:
     )
 
 
-def loop_on(fleet: Fleet, run: str) -> tuple[Loop, Users, io.StringIO]:
+def paced(tasks: Iterator[Task], pause_s: float) -> Iterator[Task]:
+    for task in tasks:
+        time.sleep(pause_s)
+        yield task
+
+
+def loop_on(fleet: Fleet, run: str, *, pause_s: float = 0.0) -> tuple[Loop, Users, io.StringIO]:
+    """The loop, its users, who pause so long before each task, and what it tells."""
     access, told = access_to(fleet), io.StringIO()
-    users = Users(access, users_tasks(1, run, samples=SAMPLES), stall_s=30.0)
+    users = Users(access, paced(users_tasks(1, run, samples=SAMPLES), pause_s), stall_s=30.0)
     look = Look(access, RegistryStore(fleet.folder / "adapters"), "small")
     plan = LoopPlan(turns=1, groups=GROUPS, patience_s=30.0)
     return Loop(look, users, Narrator(Console(file=told, width=200)), plan, run), users, told

@@ -1,6 +1,9 @@
 // A view's frame: heading, what it is about, actions; and the titled card.
 import { html, useEffect, useRef } from "../core/html.js";
 
+/** Whether a view was shown before: the first one leaves the focus where the browser has it. */
+let changed = false;
+
 /** `back`: [href, words]. The heading takes the focus when the view changes, so that a screen reader begins there. */
 export function Heading({ title, about, back, children }) {
   const heading = useRef(null);
@@ -8,7 +11,9 @@ export function Heading({ title, about, back, children }) {
     document.title = `${title} · Ratchet`;
   }, [title]);
   useEffect(() => {
-    if (document.activeElement === document.body || document.activeElement?.closest("main")) heading.current.focus();
+    const held = document.activeElement;
+    if (changed && (held === document.body || held?.closest("main"))) heading.current.focus();
+    changed = true;
   }, []);
   return html`<header class="heading">
     ${back && html`<a class="crumb" href=${back[0]}>← ${back[1]}</a>`}

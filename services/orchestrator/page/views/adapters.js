@@ -2,7 +2,7 @@
 import { count, moment, score, words } from "../core/format.js";
 import { html, useMemo, useState } from "../core/html.js";
 import { useResource } from "../core/resource.js";
-import { apiPath, link } from "../core/router.js";
+import { apiPath, go, link } from "../core/router.js";
 import { may, session } from "../core/session.js";
 import { useStore } from "../core/store.js";
 import { AdapterMove } from "../parts/adapter_move.js";
@@ -13,6 +13,8 @@ import { Pill } from "../parts/pill.js";
 import { Empty, Loaded } from "../parts/states.js";
 
 const CHANGES = ["adapter", "decision"];
+/** States an operator may promote from; whether it is fit for traffic the server looks up then. */
+const PROMOTABLE = new Set(["validated", "canary", "superseded", "rolled_back", "inconclusive", "aborted"]);
 
 export function Adapters({ parts, status }) {
   const agents = useResource("v1/adapters", { kinds: CHANGES });
@@ -22,12 +24,16 @@ export function Adapters({ parts, status }) {
     const open = !parts[0] || parts[0] === agent.agent_id;
     return { agent, open, chosen: (open && parts[1]) || agent.primary, means: means.get(agent.agent_id) ?? new Map() };
   };
+  const done = () => {
+    agents.reload();
+    if (asked.version) go("adapters", [asked.agent.agent_id, asked.version]);
+  };
   return html`
     <${Heading} title="Adapters" about="From the base model to the right; each grew from the one it is joined to" />
     <${Loaded} resource=${agents}>${({ items }) => html`<div class="stack">
       ${items.map((agent) => html`<${Agent} key=${agent.agent_id} ...${shown(agent)} ask=${setAsked} />`)}
     </div>`}<//>
-    ${asked && html`<${AdapterMove} ...${asked} done=${agents.reload} onClose=${() => setAsked(null)} />`}`;
+    ${asked && html`<${AdapterMove} ...${asked} done=${done} onClose=${() => setAsked(null)} />`}`;
 }
 
 function meansOf(status) {
@@ -101,13 +107,14 @@ function Version({ agent, one, operator, ask, mean }) {
 }
 
 function Moves({ agent, one, ask }) {
-  const serving = one.version === agent.primary || one.version === agent.candidate;
-  const falls = one.version === agent.candidate ? agent.primary : agent.previous;
+  const { version, state, can_serve: there } = one;
+  const serving = version === agent.primary || version === agent.candidate;
+  const falls = version === agent.candidate ? agent.primary : agent.previous;
+  const promote = () => ask({ kind: "promote", agent, version });
+  const rollBack = () => ask({ kind: "rollback", agent, version, falls });
   return html`<div class="actions">
-    ${one.version !== agent.primary && one.can_serve &&
-      html`<button onClick=${() => ask({ kind: "promote", agent, version: one.version })}>Promote</button>`}
-    ${serving && falls &&
-      html`<button onClick=${() => ask({ kind: "rollback", agent, version: one.version, falls })}>Roll back</button>`}
+    ${there && PROMOTABLE.has(state) && html`<button onClick=${promote}>Promote</button>`}
+    ${serving && falls && html`<button onClick=${rollBack}>Roll back</button>`}
   </div>`;
 }
 

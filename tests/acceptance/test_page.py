@@ -1,0 +1,435 @@
+"""The web page in a headless Chromium, on real fleets: each view, live, by keyboard, with and without a token.
+
+With RATCHET_PAGE_IMAGES=docs/images the documentation's pictures are made anew; else they go to a temporary folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pika
+import pytest
+from playwright.sync_api import Browser, expect
+
+from services.access.key_folder import KeyFolder
+from services.access.roles import Role
+from services.access.tokens import issue
+from services.adapters.registry import RegistryStore
+from services.cli.broker import free_port
+from tests.acceptance.browser import NARROW, Visit, chromium, visiting
+from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
+from tests.acceptance.foreign_trainer import foreign_trainer
+from tests.acceptance.loops import loop_on
+from tests.acceptance.many_tasks import write_tasks
+from tests.acceptance.page_faults import faults
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
+
+QUALITY = {"v1.0.0": 0.3, "v1.0.1": 0.6, "v1.0.2": 0.2}
+VIEWS = ("overview", "tasks", "experiments", "adapters", "training", "queues", "dead-letters")
+MANY = 100_000
+PAUSE_S = 0.02
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def fleet(start_fleet: Callable[..., Fleet]) -> Fleet:
+    return start_fleet(
+        environment={
+            "RATCHET_SCORER": "python:tests.acceptance.scoring:by_version",
+            "RATCHET_EXPERIMENT_MIN_UNITS_PER_ARM": "10",
+            "RATCHET_PROBATION_UNITS": "40",
+            "RATCHET_HOLDBACK": "0.3",
+            "QUALITY": json.dumps(QUALITY),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    wanted = os.environ.get("RATCHET_PAGE_IMAGES")
+    return Path(wanted) if wanted else tmp_path_factory.mktemp("images")
+
+
+@pytest.fixture
+def visit(browser: Browser, fleet: Fleet) -> Iterator[Visit]:
+    with visiting(browser, origin(fleet)) as visit:
+        yield visit
+        assert visit.complaints() == []
+
+
+def origin(fleet: Fleet) -> str:
+    return f"http://127.0.0.1:{fleet[ORCHESTRATOR].port}"
+
+
+def ask(fleet: Fleet, task_id: str, text: str = "say it", wait_s: int = 20) -> None:
+    """A task, through the API; returns when it is answered."""
+    body = json.dumps({"task_id": task_id, "input": text, "samples": 2}).encode()
+    request = urllib.request.Request(
+        f"{origin(fleet)}/v1/tasks?wait_s={wait_s}", body, {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=wait_s + 10) as answer:
+        assert answer.status == 200, answer.read()
+
+
+@contextmanager
+def learning(fleet: Fleet, *, pause_s: float = 0.0) -> Iterator[threading.Thread]:
+    """Meanwhile users ask, a better adapter is trained and proves itself, and a bad one is thrown out."""
+
+    def learn() -> None:
+        loop, _, _ = loop_on(fleet, "page", pause_s=pause_s)
+        with foreign_trainer(fleet):
+            loop.turn(1)
+        loop.sabotage(2)
+
+    thread = threading.Thread(target=learn)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def learned(fleet: Fleet) -> Fleet:
+    """v1.0.1 is the primary, v1.0.2 was rolled back; whichever test comes first has that done."""
+    if "v1.0.2" not in RegistryStore(fleet.folder / "adapters").read().agent("small").versions:
+        with learning(fleet):
+            pass
+    return fleet
+
+
+def test_an_empty_fleet_says_what_to_type(visit: Visit, images: Path) -> None:
+    told = {
+        "overview": "ratchet submit",
+        "tasks": "ratchet submit",
+        "experiments": "ratchet train",
+        "adapters": "ratchet train",
+        "training": "ratchet train",
+        "dead-letters": "ratchet dead-letters list",
+    }
+    for view, command in told.items():
+        visit.go(view)
+        visit.wait_for(command)
+        assert faults(visit.page) == [], view
+    visit.go()
+    visit.page.screenshot(path=images / "page-empty.png")
+
+
+def test_a_fleet_learns_before_one_s_eyes(visit: Visit, fleet: Fleet, images: Path) -> None:
+    page = visit.page
+    visit.go("experiments")
+    visit.wait_for("No experiment has run yet")
+
+    with learning(fleet, pause_s=PAUSE_S):
+        page.locator("td a").first.click(timeout=60_000)
+        units = page.locator(".tile", has_text="units finished").locator("dd")
+        seen = {units.inner_text()}
+        deadline = time.monotonic() + 60
+        while "promoted" not in visit.text(".heading") and time.monotonic() < deadline:
+            seen.add(units.inner_text())
+            page.wait_for_timeout(100)
+        visit.wait_for("The candidate is proved better")
+        page.screenshot(path=images / "page-experiment.png")
+
+    assert len(seen) > 3, "the figures moved while one looked"
+    assert page.locator(".chart canvas").count() == 2
+    assert visit.loads == 1, "without a reload"
+    visit.go("overview")
+    visit.wait_for("v1.0.2")
+    page.wait_for_timeout(1500)
+    page.screenshot(path=images / "page-overview.png")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_view_can_be_read_by_everyone(browser: Browser, learned: Fleet, images: Path, theme: str) -> None:
+    for size in ((1280, 860), NARROW):
+        with visiting(browser, origin(learned), size=size, theme=theme) as visit:
+            for view in (*VIEWS, "adapters/small/v1.0.1", "training/small/v1.0.1"):
+                visit.go(view)
+                assert faults(visit.page) == [], (view, size)
+                if view in ("overview", "adapters/small/v1.0.1"):
+                    name = f"page-{view.split('/')[0]}-{theme}{'-narrow' if size == NARROW else ''}.png"
+                    visit.page.screenshot(path=images / name)
+            visit.go("experiments")
+            visit.page.locator("td a").first.click()
+            visit.wait_for("Both arms")
+            assert faults(visit.page) == [], (theme, size)
+            assert visit.complaints() == []
+
+
+def test_a_new_task_shows_up_by_itself_and_can_be_followed(visit: Visit, learned: Fleet) -> None:
+    visit.go("tasks")
+
+    ask(learned, "seen/live 1", "say hello")
+    visit.page.get_by_role("link", name="seen/live 1").click()
+
+    visit.wait_for("Its way")
+    text = visit.text()
+    for words in ("say hello", "waited for an agent", "answered", "scored", "settled", "Samples", "sample 0", "chosen"):
+        assert words in text, words
+    assert visit.loads == 1
+    assert visit.page.get_by_role("heading", name="Task").count() == 1
+
+
+def test_adapters_are_rolled_back_and_promoted_with_a_reason(visit: Visit, learned: Fleet) -> None:
+    page = visit.page
+    visit.go("adapters")
+    lineage = page.get_by_role("group", name="Lineage of small")
+    expect(lineage.get_by_role("link")).to_have_count(3)
+    expect(lineage.get_by_role("link", name="v1.0.2, rolled back")).to_be_visible()
+
+    page.get_by_role("button", name="Roll back").click()
+    dialog = page.get_by_role("dialog", name="Roll back v1.0.1?")
+    expect(dialog.get_by_role("button", name="Roll back")).to_be_disabled()
+    dialog.get_by_label("Reason").fill("it greets too loudly")
+    dialog.get_by_role("button", name="Roll back").click()
+    expect(dialog).to_have_count(0)
+    expect(lineage.get_by_role("link", name="v1.0.0, stable, primary")).to_be_visible()
+    visit.wait_for("it greets too loudly")
+
+    page.get_by_role("button", name="Promote").click()
+    dialog = page.get_by_role("dialog", name="Promote v1.0.1?")
+    dialog.get_by_label("Reason").fill("they like it loud")
+    dialog.get_by_role("button", name="Promote").click()
+    expect(dialog).to_have_count(0)
+    expect(lineage.get_by_role("link", name="v1.0.1, probation, primary")).to_be_visible()
+
+    decisions = [decision for decision, _ in RegistryStore(learned.folder / "adapters").ledger.read()][-2:]
+    assert [(one.move.kind, one.who, one.reason) for one in decisions] == [
+        ("roll_back", "operator:local", "it greets too loudly"),
+        ("promote", "operator:local", "they like it loud"),
+    ]
+    assert visit.loads == 1
+
+
+def test_what_the_registry_forbids_is_said_in_the_dialog(visit: Visit, learned: Fleet) -> None:
+    page = visit.page
+    visit.go("adapters")
+    page.get_by_role("button", name="Freeze").click()
+    page.get_by_label("Reason").fill("the auditors are here")
+    page.get_by_role("dialog").get_by_role("button", name="Freeze").click()
+    visit.wait_for("the auditors are here")
+
+    visit.go("adapters/small/v1.0.2")
+    page.get_by_role("button", name="Promote").click()
+    page.get_by_label("Reason").fill("why not")
+    page.get_by_role("dialog").get_by_role("button", name="Promote").click()
+
+    visit.wait_for("frozen", "dialog [role=alert]")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.get_by_role("button", name="Unfreeze").click()
+    page.get_by_label("Reason").fill("they have left")
+    page.get_by_role("dialog").get_by_role("button", name="Unfreeze").click()
+    expect(page.get_by_role("button", name="Freeze", exact=True)).to_be_visible()
+    visit.console = [line for line in visit.console if "409" not in line]
+
+
+def test_a_training_s_curves_are_drawn(visit: Visit, learned: Fleet) -> None:
+    visit.go("training/small/v1.0.1")
+
+    visit.wait_for("How v1.0.1 was made")
+    assert visit.page.locator(".chart canvas").count() == 2
+    assert visit.page.get_by_role("img", name="Reward: from 0.4 to 0.7").count() == 1
+    assert "64 groups" in visit.text()
+    visit.page.locator("summary", has_text="Figures").first.click()
+    assert "0.5" in visit.text("details[open]")
+
+
+def test_dead_letters_are_read_and_sent_back(visit: Visit, learned: Fleet) -> None:
+    page = visit.page
+    visit.go("dead-letters")
+    with pika.BlockingConnection(pika.URLParameters(learned.amqp_url)) as connection:
+        connection.channel().basic_publish("", learned.namespace + "tasks", b'{"task_id": "no-input"}')
+
+    page.locator("td a").first.click(timeout=30_000)
+    dialog = page.get_by_role("dialog")
+    visit.wait_for('{"task_id": "no-input"}', "dialog")
+    assert "input" in dialog.inner_text()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name=re.compile("Requeue all of .*tasks")).click()
+    page.get_by_role("dialog").get_by_role("button", name="Requeue").click()
+
+    visit.wait_for("1 letter sent back")
+
+
+def test_it_can_be_used_by_keyboard_alone(visit: Visit, learned: Fleet) -> None:
+    ask(learned, "by keyboard")
+    page = visit.page
+    visit.go()
+
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "content"
+
+    page.keyboard.press("g")
+    page.keyboard.press("t")
+    visit.wait_for("by keyboard")
+    page.keyboard.press("j")
+    assert page.evaluate("document.activeElement.closest('tr') !== null")
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    page.keyboard.press("Enter")
+    visit.wait_for("Its way")
+
+    page.keyboard.press("?")
+    sheet = page.get_by_role("dialog", name="Keys")
+    expect(sheet).to_be_visible()
+    for _ in range(6):
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement === document.body || !!document.activeElement.closest('dialog')")
+    page.keyboard.press("Escape")
+    expect(sheet).to_have_count(0)
+
+    page.keyboard.press("/")
+    page.wait_for_selector("[data-key=search]:focus")
+    page.keyboard.type("by keyboard")
+    page.keyboard.press("Enter")
+    visit.wait_for("Its way")
+
+
+def test_the_theme_is_switched_and_kept(visit: Visit) -> None:
+    visit.go()
+    before = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    visit.page.get_by_role("button", name="Switch to dark").click()
+
+    assert visit.page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    visit.page.reload()
+    assert visit.page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+@pytest.fixture(scope="module")
+def guarded(amqp_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """An orchestrator that asks for tokens and has answered very many tasks; nobody else of its fleet is there."""
+    folder = tmp_path_factory.mktemp("guarded")
+    KeyFolder(folder / "keys").make()
+    fleet = Fleet(
+        folder,
+        amqp_url,
+        namespace=f"p{free_port()}.",
+        environment={"RATCHET_API_PUBLIC_KEYS": str(folder / "keys" / "jwks.json")},
+    )
+    write_tasks(fleet.logs, MANY)
+    fleet[ORCHESTRATOR].start()
+    try:
+        fleet[ORCHESTRATOR].wait_until_ready()
+        yield fleet
+    finally:
+        fleet.stop()
+
+
+def token(fleet: Fleet, role: Role, ttl_s: int = 600) -> str:
+    key = KeyFolder(fleet.folder / "keys").signing_key()
+    return issue(key, "ann", role, ttl_s, issuer="ratchet", audience="ratchet")[0]
+
+
+@pytest.fixture
+def guest(browser: Browser, guarded: Fleet) -> Iterator[Visit]:
+    """Nothing else may be complained of than what was refused for want of a token."""
+    with visiting(browser, origin(guarded)) as visit:
+        yield visit
+        assert [line for line in visit.complaints() if " 401 " not in line] == []
+
+
+def enter(visit: Visit, text: str) -> None:
+    visit.page.get_by_role("textbox", name="Token").fill(text)
+    visit.page.get_by_role("button", name="Go on").click()
+
+
+def test_it_asks_for_a_token_and_a_viewer_changes_nothing(guest: Visit, guarded: Fleet) -> None:
+    guest.page.goto(f"{guest.origin}/#/adapters")
+    guest.wait_for("This fleet's API asks for a token.")
+    assert faults(guest.page) == []
+
+    enter(guest, "no.such.token")
+    guest.wait_for("The token was refused.")
+    enter(guest, token(guarded, Role.VIEWER))
+
+    guest.page.get_by_role("group", name="Lineage of small").wait_for()
+    assert "ann · viewer" in guest.text("header.side")
+    assert "token ends in" in guest.text("header.side")
+    assert guest.page.get_by_role("button", name="Freeze").count() == 0
+    assert guest.page.evaluate("Object.keys(localStorage)") == []
+    expect(guest.page.locator(".live")).to_have_text("Live")
+
+    guest.page.get_by_role("button", name="Sign out").click()
+    guest.wait_for("This fleet's API asks for a token.")
+
+
+def test_a_submitter_is_told_what_is_not_theirs(guest: Visit, guarded: Fleet) -> None:
+    guest.page.goto(guest.origin)
+    enter(guest, token(guarded, Role.SUBMITTER))
+
+    guest.wait_for("Your role does not allow this")
+    guest.console = [line for line in guest.console if " 403 " not in line]
+
+
+def test_a_hundred_thousand_tasks_are_as_quick_as_none(guest: Visit, guarded: Fleet) -> None:
+    page = guest.page
+    page.goto(f"{guest.origin}/#/tasks")
+    enter(guest, token(guarded, Role.OPERATOR))
+    guest.wait_for("100,000 known")
+    guest.wait_for("task-0099999")
+
+    began = time.monotonic()
+    for number in range(1, 11):
+        page.keyboard.press("n")
+        guest.wait_for(f"task-{MANY - 1 - 50 * number:07d}")
+    took = time.monotonic() - began
+
+    assert took < 10, f"ten pages took {took:.1f} s"
+    assert page.locator("tbody tr").count() == 50
+    page.keyboard.press("p")
+    guest.wait_for(f"task-{MANY - 1 - 50 * 9:07d}")
+    page.get_by_label("Task id").fill("task-0000042")
+    page.keyboard.press("Enter")
+    guest.wait_for("Its way")
+    assert page.evaluate("performance.memory.usedJSHeapSize") < 50e6
+
+
+def test_it_says_when_the_fleet_is_away_and_goes_on_by_itself(browser: Browser, guarded: Fleet) -> None:
+    leader = guarded[ORCHESTRATOR]
+    port = free_port()
+    second = {**leader.environment, "RATCHET_ORCHESTRATOR_HTTP_PORT": str(port)}
+    standby = Member("standby", leader.module, port, second, guarded.folder / "standby.log")
+    guarded.members["standby"] = standby
+    standby.start()
+    wait_for_answer(standby)
+    with visiting(browser, f"http://127.0.0.1:{port}") as visit, visiting(browser, origin(guarded)) as other:
+        for one in (visit, other):
+            one.page.goto(f"{one.origin}/#/queues")
+            enter(one, token(guarded, Role.OPERATOR))
+        visit.wait_for("This orchestrator is on standby")
+        expect(other.page.locator(".live")).to_have_text("Live")
+
+        leader.kill()
+
+        expect(other.page.locator(".live")).to_have_text("Not connected")
+        other.wait_for("The orchestrator does not answer")
+        visit.wait_for("work.small", timeout_ms=30_000)
+        expect(visit.page.locator(".live")).to_have_text("Live")
+        assert visit.loads == 1
+
+
+def wait_for_answer(member: Member) -> None:
+    """Until its HTTP server answers at all: a standby is alive, and never ready."""
+    deadline = time.monotonic() + 60
+    while member.get("/healthz")[0] != 200:
+        assert time.monotonic() < deadline, member.log_tail()
+        time.sleep(0.05)
