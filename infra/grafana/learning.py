@@ -17,6 +17,11 @@ SCORER_MEAN = (
     ' / sum by (agent_id, adapter_version) (rate(ratchet_scorer_score_count{agent_id=~"$agent"}[$__rate_interval]))'
 )
 
+FEEDBACK_MEAN = (
+    'sum by (agent, adapter_version) (increase(ratchet_feedback_score_sum{agent=~"$agent"}[6h]))'
+    ' / sum by (agent, adapter_version) (increase(ratchet_feedback_score_count{agent=~"$agent"}[6h]))'
+)
+
 
 def learning() -> Dashboard:
     dashboard = page("ratchet-learning", "Ratchet: learning", "Does it get better, and what was decided on what proof?")
@@ -69,6 +74,21 @@ def _scores(dashboard: Dashboard) -> None:
             "Mean score at the scorer",
             "As given, before the orchestrator logged it.",
             Query(SCORER_MEAN, "{{agent_id}} {{adapter_version}}"),
+            span=HALF,
+        ),
+        lines(
+            "Mean feedback by adapter version",
+            "Of applications, over 6 hours, 0 to 1. Who gives it is self-selected: no experiment uses it.",
+            Query(FEEDBACK_MEAN, "{{agent}} {{adapter_version}}"),
+            span=HALF,
+        ),
+        lines(
+            "Feedback",
+            "How much there is, over 6 hours.",
+            Query(
+                'sum by (agent, adapter_version) (increase(ratchet_feedback_score_count{agent=~"$agent"}[6h]))',
+                "{{agent}} {{adapter_version}}",
+            ),
             span=HALF,
         ),
     )

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from prometheus_client import REGISTRY
 from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.registry import Collector
+
+from services.loop_histogram import LoopHistogram
 
 ROOT = Path(__file__).parents[2]
 TARGET_LABELS = frozenset({"job", "instance", "fleet"})
@@ -19,7 +23,10 @@ FOREIGN = {
     if line and not line.startswith("#")
     for name, *labels in [line.split()]
 }
-DEFINES = re.compile(r"^from prometheus_client import .*\b(?:Counter|Gauge|Histogram)\b", re.MULTILINE)
+DEFINES = re.compile(
+    r"^from (?:prometheus_client|services\.\w+) import .*\b(?:Counter|Gauge|\w*Histogram)\b",
+    re.MULTILINE,
+)
 
 
 @cache
@@ -30,6 +37,12 @@ def exported() -> dict[str, frozenset[str]]:
             importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
     ours: dict[str, frozenset[str]] = {}
     for collector, names in REGISTRY._collector_to_names.items():
-        labels = frozenset(collector._labelnames if isinstance(collector, MetricWrapperBase) else ())
+        labels = frozenset(_labels(collector))
         ours |= {name: labels | ({"le"} if name.endswith("_bucket") else frozenset()) for name in names}
     return ours | FOREIGN
+
+
+def _labels(collector: Collector) -> Sequence[str]:
+    if isinstance(collector, LoopHistogram):
+        return collector._labels
+    return collector._labelnames if isinstance(collector, MetricWrapperBase) else ()
