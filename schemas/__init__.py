@@ -4,6 +4,7 @@ from schemas.adapter_card import AdapterCard, AdapterManifest
 from schemas.adapter_event import AdapterEvent
 from schemas.adapter_report import AdapterReport
 from schemas.adapter_trained import AdapterTrained
+from schemas.agent_rewards import AgentRewards
 from schemas.decision import Decision
 from schemas.feedback import Feedback, LoggedFeedback
 from schemas.interaction import Interaction
@@ -26,6 +27,7 @@ MESSAGES: tuple[type[Message], ...] = (
     AdapterTrained,
     AdapterEvent,
     AdapterReport,
+    AgentRewards,
     Feedback,
 )
 RECORDS: tuple[type[Message], ...] = (Interaction, LoggedFeedback, AdapterCard, AdapterManifest, Decision, Registry)

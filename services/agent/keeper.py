@@ -59,6 +59,9 @@ class AdapterKeeper:
             await asyncio.gather(self._work, return_exceptions=True)
 
     def _hear(self, delivery: Delivery) -> None:
+        """The topic has other messages too, which are for others."""
+        if delivery.type != AdapterEvent.TYPE:
+            return
         try:
             event = AdapterEvent.decode(delivery.body)
         except DecodeError as error:

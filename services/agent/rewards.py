@@ -1,6 +1,6 @@
 """The rewards an agent gets for its answers: a running mean for each adapter version, on /metrics and over HTTP.
 
-Heard from copies of the scorer's messages, while the agent runs: a view, not a record; the log is the record.
+Heard from the orchestrator once they are logged, while the agent runs: a view, not a record; the log is the record.
 """
 
 from __future__ import annotations
@@ -8,33 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import msgspec
 from prometheus_client import Gauge
 
+from schemas.agent_rewards import AgentRewards
+from schemas.message import DecodeError
 from services.bus import Bus, Delivery
-from services.topology import REWARDS
+from services.telemetry import Log
+from services.topology import events_topic
+
+log = Log("agent.rewards")
 
 rewards_heard = Gauge("ratchet_agent_rewards", "Scores this agent heard of.", ["adapter_version"])
 running_score = Gauge("ratchet_agent_running_score", "Their running mean, 0 to 1.", ["adapter_version"])
-
-
-class _Score(msgspec.Struct):
-    score: float | None = None
-
-
-class _Scored(msgspec.Struct):
-    agent_id: str = ""
-    adapter_version: str = ""
-
-
-class _Reward(msgspec.Struct):
-    """Only what is counted, of a message with much more in it."""
-
-    scores: list[_Score] = msgspec.field(default_factory=list)
-    scored: _Scored = msgspec.field(default_factory=_Scored)
-
-
-_decoder = msgspec.json.Decoder(_Reward)
 
 
 @dataclass(slots=True)
@@ -50,7 +35,7 @@ class RunningScore:
 
 
 class RewardListener:
-    """One agent's; other agents' rewards are passed over."""
+    """One agent's."""
 
     def __init__(self, agent_id: str, bus: Bus) -> None:
         self._agent_id = agent_id
@@ -58,7 +43,7 @@ class RewardListener:
         self._scores: dict[str, RunningScore] = {}
 
     async def start(self) -> None:
-        await self._bus.listen(REWARDS, self.hear)
+        await self._bus.listen(events_topic(self._agent_id), self.hear)
 
     @property
     def scores(self) -> Mapping[str, RunningScore]:
@@ -66,17 +51,19 @@ class RewardListener:
         return self._scores
 
     def hear(self, delivery: Delivery) -> None:
-        """A draft-shaped Reward names no version, a broken one is the orchestrator's affair: both are passed over."""
+        """The topic has other events too, which are for others."""
+        if delivery.type != AgentRewards.TYPE:
+            return
         try:
-            reward = _decoder.decode(delivery.body)
-        except msgspec.DecodeError:
+            news = AgentRewards.decode(delivery.body)
+        except DecodeError as error:
+            log.error("rewards-unreadable", error.reason)
             return
-        version = reward.scored.adapter_version
-        if reward.scored.agent_id != self._agent_id or not version:
-            return
-        running = self._scores.setdefault(version, RunningScore())
-        for score in reward.scores:
-            if score.score is not None:
-                running.add(score.score)
-        rewards_heard.labels(version).set(running.count)
-        running_score.labels(version).set(running.mean)
+        for task in news.tasks:
+            running = self._scores.setdefault(task.adapter_version, RunningScore())
+            for score in task.scores:
+                if score is not None:
+                    running.add(score)
+        for version in {task.adapter_version for task in news.tasks}:
+            rewards_heard.labels(version).set(self._scores[version].count)
+            running_score.labels(version).set(self._scores[version].mean)

@@ -48,6 +48,7 @@ from services.orchestrator.own_tasks import OwnTasks
 from services.orchestrator.promoter import Promoter
 from services.orchestrator.queue_gauges import QueueGauges
 from services.orchestrator.replicas import Replicas
+from services.orchestrator.reward_news import RewardNews
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.settler import Settler
 from services.orchestrator.task_desk import TaskDesk
@@ -68,6 +69,7 @@ COMMIT_EVERY_S = 0.5
 SWEEP_EVERY_S = 1.0
 TURN_EVERY_S = 0.25
 WATCH_EVERY_S = 0.5
+NEWS_EVERY_S = 0.25
 GAUGES_EVERY_S = 5.0
 RETAIN_EVERY_S = 30.0
 SWEEP_AT_ONCE = 500
@@ -94,6 +96,7 @@ class Orchestrator:
         self._intake = Intake(
             bus, self._ledger, answers, policy, arms, max_message_bytes=settings.max_message_bytes, clock=now
         )
+        self._news = RewardNews(bus, now)
         self._settler = Settler(self._ledger, answers, self._closed, clock=now)
         self._waits = Waits()
         self._task_desk = TaskDesk(self._intake, self._ledger, self._waits, settings.logs_dir)
@@ -215,6 +218,7 @@ class Orchestrator:
         start = self._clocks.start
         start("index-commit", self._commit, COMMIT_EVERY_S)
         start("deadline-sweep", self._sweep, SWEEP_EVERY_S)
+        start("reward-news", self._news.tell, NEWS_EVERY_S)
         start("queue-gauges", self._gauges.refresh, GAUGES_EVERY_S)
         start("disk-gauges", self._disks.refresh, GAUGES_EVERY_S)
         start("log-retention", self._retention.turn, RETAIN_EVERY_S)
@@ -258,6 +262,7 @@ class Orchestrator:
 
     def _closed(self, work: Work, lines: list[Interaction]) -> None:
         self._own_tasks.closed(work.task_id, lines)
+        self._news.logged(work.agent_id, lines)
         self._waits.closed(work.task_id)
         self._api.watcher.settled(work, lines)
         if promoter := self._promoters.get(work.agent_id):

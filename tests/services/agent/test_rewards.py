@@ -2,46 +2,47 @@
 
 from __future__ import annotations
 
-from schemas import Response, Reward
-from schemas.response import Sample
-from schemas.reward import SampleScore
+from schemas.adapter_event import AdapterEvent
+from schemas.agent_rewards import AgentRewards, TaskScores
 from services.agent.rewards import RewardListener
-from services.bus import Delivery
 from services.memory_bus import MemoryBus
-from services.topology import REWARDS, fleet_topology
+from services.topology import events_topic, fleet_topology
 
 
-def reward(agent_id: str, version: str, *scores: float | None) -> bytes:
-    samples = tuple(Sample(text="x") for _ in scores)
-    response = Response(task_id="t", response="x", agent_id=agent_id, samples=samples, adapter_version=version)
-    given = tuple(
-        SampleScore(score=None, status="timeout") if score is None else SampleScore(score=score) for score in scores
-    )
-    return Reward(task_id="t", scoring_agent_id="judge", scores=given, scored=response).encode()
+def task(version: str, *scores: float | None) -> TaskScores:
+    return TaskScores(task_id="t", adapter_version=version, scores=scores)
+
+
+async def listening(agent_id: str = "small") -> tuple[RewardListener, MemoryBus]:
+    bus = MemoryBus(fleet_topology(("small", "other")))
+    await bus.start()
+    listener = RewardListener(agent_id, bus)
+    await listener.start()
+    return listener, bus
+
+
+async def tell(bus: MemoryBus, agent_id: str, *tasks: TaskScores) -> None:
+    body = AgentRewards(agent_id=agent_id, tasks=tasks).encode()
+    await bus.broadcast(events_topic(agent_id), body, type=AgentRewards.TYPE, message_id="r")
 
 
 async def test_the_running_score_is_the_mean_of_all_scored_samples_by_version() -> None:
-    bus = MemoryBus(fleet_topology(("small", "other")))
-    await bus.start()
-    listener = RewardListener("small", bus)
-    await listener.start()
+    listener, bus = await listening()
 
-    for body in (
-        reward("small", "v1.0.0", 0.2, 0.4),
-        reward("small", "v1.0.1", 1.0, None),
-        reward("other", "v1.0.0", 0.0),
-        reward("small", "v1.0.0", 0.6),
-    ):
-        await bus.publish(REWARDS, body, type=Reward.TYPE, message_id="r")
+    await tell(bus, "small", task("v1.0.0", 0.2, 0.4), task("v1.0.1", 1.0, None))
+    await tell(bus, "other", task("v1.0.0", 0.0))
+    await tell(bus, "small", task("v1.0.0", 0.6))
 
     scores = {version: (score.count, round(score.mean, 6)) for version, score in listener.scores.items()}
     assert scores == {"v1.0.0": (3, 0.4), "v1.0.1": (1, 1.0)}
 
 
-def test_what_is_no_whole_reward_is_passed_over() -> None:
-    listener = RewardListener("small", MemoryBus(fleet_topology(("small",))))
+async def test_other_events_and_what_cannot_be_read_are_passed_over() -> None:
+    listener, bus = await listening()
+    event = AdapterEvent(agent_id="small", event="standing", revision=1, primary="v1.0.0")
 
-    for body in (b"", b"[]", b'{"scores": 7}', b'{"task_id": "t", "score": 1, "scoring_agent_id": "them"}'):
-        listener.hear(Delivery(REWARDS, body))
+    await bus.broadcast(events_topic("small"), event.encode(), type=AdapterEvent.TYPE, message_id="e")
+    for body in (b"", b"[]", b'{"agent_id": "small", "tasks": 7}'):
+        await bus.broadcast(events_topic("small"), body, type=AgentRewards.TYPE, message_id="r")
 
     assert listener.scores == {}

@@ -8,8 +8,10 @@ from pathlib import Path
 from prometheus_client import REGISTRY
 
 from schemas import Task
+from schemas.agent_rewards import AgentRewards
 from services.bus import Delivery
 from services.orchestrator.queue_gauges import QueueGauges
+from services.topology import events_topic
 from tests.services.orchestrator.house import House, answered, house, scored, settled, until
 
 
@@ -69,3 +71,24 @@ async def test_the_depth_of_every_queue_is_on_the_metrics(tmp_path: Path) -> Non
 
         assert REGISTRY.get_sample_value("ratchet_queue_messages", {"queue": "work.small"}) == 1
         assert REGISTRY.get_sample_value("ratchet_queue_consumers", {"queue": "tasks"}) == 1
+
+
+async def test_an_agent_is_told_what_its_answers_were_worth_once_they_are_logged(tmp_path: Path) -> None:
+    told: list[AgentRewards] = []
+
+    def hear(delivery: Delivery) -> None:
+        if delivery.type == AgentRewards.TYPE:
+            told.append(AgentRewards.decode(delivery.body))
+
+    async with house(tmp_path) as opened:
+        await opened.bus.listen(events_topic("small"), hear)
+        for name in ("one", "two"):
+            await opened.submit(Task(task_id=name, input="2+2"))
+        for work in await opened.work(2):
+            for _ in range(2):
+                await opened.reward(scored(answered(work, "4", "5"), 0.25, None))
+        await until(lambda: sum(len(news.tasks) for news in told) == 2)
+
+    tasks = [task for news in told for task in news.tasks]
+    assert {task.task_id for task in tasks} == {"one", "two"}
+    assert {(task.adapter_version, task.scores) for task in tasks} == {("v1.0.0", (0.25, None))}
