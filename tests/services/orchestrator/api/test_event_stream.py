@@ -1,0 +1,70 @@
+"""A stream of events on a real socket: clients that go, and one that takes nothing for too long."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import uvicorn
+from fastapi import FastAPI
+
+from services.orchestrator.api.events import events_router
+from services.orchestrator.event_hub import EventHub
+from services.service import TAKES_NOTHING_MS, _listen
+from tests.services.orchestrator.house import until
+
+ASKED = b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@asynccontextmanager
+async def served(hub: EventHub, takes_nothing_ms: int) -> AsyncIterator[int]:
+    """The port it listens on, as a service does, save for how long a client may take nothing."""
+    app = FastAPI()
+    app.include_router(events_router(hub))
+    listener = _listen("127.0.0.1", 0, "orchestrator")
+    assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == TAKES_NOTHING_MS
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, takes_nothing_ms)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", http="h11", ws="none"))
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    await until(lambda: server.started)
+    yield listener.getsockname()[1]
+    hub.close()
+    server.should_exit = True
+    await serving
+
+
+async def test_who_goes_is_forgotten_and_who_stays_hears_the_end() -> None:
+    hub = EventHub("now")
+    async with served(hub, TAKES_NOTHING_MS) as port:
+        (one, one_writer), (_, other_writer) = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for writer in (one_writer, other_writer):
+            writer.write(ASKED)
+        await until(lambda: hub.clients == 2)
+
+        other_writer.close()
+        await until(lambda: hub.clients == 1)
+        hub.publish("e", {"n": 1})
+        assert b'data: {"n":1}' in await one.readuntil(b'{"n":1}')
+
+    assert (await one.read()).endswith(b"0\r\n\r\n")
+    assert hub.clients == 0
+    one_writer.close()
+
+
+async def test_who_takes_nothing_is_cut_off_by_the_kernel() -> None:
+    hub = EventHub("now")
+    async with served(hub, 500) as port:
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        client.connect(("127.0.0.1", port))
+        client.sendall(ASKED)
+        await until(lambda: hub.clients == 1)
+
+        async with asyncio.timeout(20):
+            while hub.clients:
+                for number in range(200):
+                    hub.publish("e", {"n": number, "padding": "x" * 300})
+                await asyncio.sleep(0.05)
+        client.close()
