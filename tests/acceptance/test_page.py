@@ -30,6 +30,7 @@ from tests.acceptance.foreign_trainer import foreign_trainer
 from tests.acceptance.loops import loop_on
 from tests.acceptance.many_tasks import write_tasks
 from tests.acceptance.page_faults import faults
+from tests.acceptance.page_images import take_pictures
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
@@ -60,8 +61,8 @@ def fleet(start_fleet: Callable[..., Fleet]) -> Fleet:
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    wanted = os.environ.get("RATCHET_PAGE_IMAGES")
-    return Path(wanted) if wanted else tmp_path_factory.mktemp("images")
+    kept = os.environ.get("RATCHET_PAGE_IMAGES")
+    return Path(kept) if kept else tmp_path_factory.mktemp("images")
 
 
 @pytest.fixture
@@ -129,7 +130,7 @@ def test_an_empty_fleet_says_what_to_type(visit: Visit, images: Path) -> None:
     visit.page.screenshot(path=images / "page-empty.png")
 
 
-def test_a_fleet_learns_before_one_s_eyes(visit: Visit, fleet: Fleet, images: Path) -> None:
+def test_a_fleet_learns_before_one_s_eyes(visit: Visit, fleet: Fleet) -> None:
     page = visit.page
     visit.go("experiments")
     visit.wait_for("No experiment has run yet")
@@ -143,27 +144,41 @@ def test_a_fleet_learns_before_one_s_eyes(visit: Visit, fleet: Fleet, images: Pa
             seen.add(units.inner_text())
             page.wait_for_timeout(100)
         visit.wait_for("The candidate is proved better")
-        page.screenshot(path=images / "page-experiment.png")
 
     assert len(seen) > 3, "the figures moved while one looked"
     assert page.locator(".chart canvas").count() == 2
     assert visit.loads == 1, "without a reload"
-    visit.go("overview")
-    visit.wait_for("v1.0.2")
-    page.wait_for_timeout(1500)
-    page.screenshot(path=images / "page-overview.png")
+
+
+def test_the_documentation_s_pictures_can_be_taken(browser: Browser, learned: Fleet, images: Path) -> None:
+    names = take_pictures(browser, origin(learned), images)
+
+    assert {(images / f"{name}.png").stat().st_size > 10_000 for name in names} == {True}
+    assert len(names) == len(set(names)) == 7
+
+
+def test_the_search_for_faults_finds_them(browser: Browser) -> None:
+    page = browser.new_page()
+    page.set_content("<p style='color:#aaa;background:#fff'>pale</p><button></button><img src='data:,'><table></table>")
+
+    assert [fault.split(":")[0] for fault in faults(page)] == [
+        'contrast 2.32 of p. "pale"',
+        "no name",
+        "no alt",
+        "a table without headers",
+        "0 main headings",
+        "no language or no title",
+    ]
+    page.close()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_view_can_be_read_by_everyone(browser: Browser, learned: Fleet, images: Path, theme: str) -> None:
+def test_every_view_can_be_read_by_everyone(browser: Browser, learned: Fleet, theme: str) -> None:
     for size in ((1280, 860), NARROW):
         with visiting(browser, origin(learned), size=size, theme=theme) as visit:
             for view in (*VIEWS, "adapters/small/v1.0.1", "training/small/v1.0.1"):
                 visit.go(view)
                 assert faults(visit.page) == [], (view, size)
-                if view in ("overview", "adapters/small/v1.0.1"):
-                    name = f"page-{view.split('/')[0]}-{theme}{'-narrow' if size == NARROW else ''}.png"
-                    visit.page.screenshot(path=images / name)
             visit.go("experiments")
             visit.page.locator("td a").first.click()
             visit.wait_for("Both arms")

@@ -32,13 +32,15 @@ export const VIEWS = [
 ];
 
 const MARK = new URL("mark.svg", import.meta.url).href;
+const STATUS_KINDS = ["task.settled", "decision", "queues", "training"];
+const STATUS_EVERY_MS = 5000;
 const STREAM_WORDS = { live: "Live", connecting: "Connecting …", away: "Not connected" };
 
 export function Shell() {
   const here = useStore(place);
   const reason = useStore(entryReason);
   const [sheet, setSheet] = useState(false);
-  const status = useResource("v1/status", { kinds: ["task.settled", "decision", "queues", "training"] });
+  const status = useResource("v1/status", { kinds: STATUS_KINDS, everyMs: STATUS_EVERY_MS });
   useKeys(VIEWS, () => setSheet(true));
   useEffect(() => scrollTo(0, 0), [here.view, here.parts.join("/")]);
   return html`<div class="shell">

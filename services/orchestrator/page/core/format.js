@@ -48,7 +48,8 @@ export function eValue(value) {
   if (value < 10_000) return plain.format(value);
   const power = Math.floor(Math.log10(value));
   const raised = [...String(power)].map((digit) => SUPERSCRIPT[digit]).join("");
-  return `${(value / 10 ** power).toFixed(1).replace(/\.0$/, "")}×10${raised}`;
+  const digits = (value / 10 ** power).toFixed(1).replace(/\.0$/, "");
+  return digits === "1" ? `10${raised}` : `${digits}×10${raised}`;
 }
 
 const two = (value) => String(value).padStart(2, "0");

@@ -1,4 +1,5 @@
-// The tasks that were settled lately: the newest of the list, and then whatever the stream tells. For the live charts.
+// The tasks that were settled lately: the newest of the list, and then whatever the stream tells. For the live charts:
+// the scores of the latest, and how many were settled in each second of the last minutes.
 import { call } from "./api.js";
 import { listen } from "./events.js";
 import { useEffect } from "./html.js";
@@ -10,6 +11,9 @@ const DRAW_EVERY_MS = 500;
 
 /** {sequence, score, version}, in the order of their sequence numbers. */
 const recent = store([]);
+/** Second since 1970 → tasks settled in it. */
+const settled = new Map();
+const SECONDS_KEPT = 300;
 let arriving = [];
 let timer = null;
 let users = 0;
@@ -28,8 +32,28 @@ export function useRecent() {
   return useStore(recent);
 }
 
+/** [second, tasks a second, as the mean of the `over` seconds up to it][], from the first that is known to `until`. */
+export function settledRates(until, over) {
+  if (!settled.size) return [];
+  const first = Math.max(Math.min(...settled.keys()), until - SECONDS_KEPT + over);
+  const rates = [];
+  for (let second = first; second <= until; second += 1) {
+    let sum = 0;
+    for (let back = 0; back < over; back += 1) sum += settled.get(second - back) ?? 0;
+    rates.push([second, sum / Math.min(over, second - first + 1)]);
+  }
+  return rates;
+}
+
+function count(iso, number = 1) {
+  const second = Math.floor(Date.parse(iso) / 1000);
+  settled.set(second, (settled.get(second) ?? 0) + number);
+  if (settled.size > SECONDS_KEPT) settled.delete(settled.keys().next().value);
+}
+
 function heard({ kind, data }) {
   if (kind === "gap") return void fill();
+  count(data.at);
   arriving.push({ sequence: data.sequence, score: data.score, version: data.adapter_version });
   timer ??= setTimeout(take, DRAW_EVERY_MS);
 }
@@ -43,6 +67,7 @@ function take() {
 async function fill() {
   try {
     const { items } = await call(`v1/tasks?state=closed&limit=${FROM_LIST}`);
+    if (!settled.size) items.filter((one) => one.closed_at).reverse().forEach((one) => count(one.closed_at));
     merge(items.map(({ sequence, score, adapter_version: version }) => ({ sequence, score, version })));
   } catch (problem) {
     if (!problem.kind) throw problem;

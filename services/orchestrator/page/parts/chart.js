@@ -114,7 +114,7 @@ function optionsOf({ lines, band, y, range, xTime, xLabel, yLabel, height }, wid
   return {
     width: Math.max(width, 120),
     height,
-    padding: [10, 10, 0, 0],
+    padding: [10, xTime ? 26 : 10, 0, 0],
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
     scales: {

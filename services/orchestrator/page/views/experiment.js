@@ -22,7 +22,7 @@ const EVIDENCE_AXIS = {
   format: eValue,
   range: (low, high) => [
     Math.max(LOWEST_E, 10 ** Math.floor(Math.log10(low))),
-    10 ** Math.ceil(Math.log10(Math.max(high, 100)) + 0.1),
+    Math.min(HIGHEST_E, 10 ** Math.ceil(Math.log10(Math.max(high, 100)) + 0.1)),
   ],
 };
 

@@ -1,7 +1,7 @@
 // The fleet at a glance: figures, live charts, each agent with what it runs, the latest decisions.
 import { compact, count, eValue, moment, NONE, rate, score, seconds, words } from "../core/format.js";
-import { html, useEffect, useMemo, useRef, useState } from "../core/html.js";
-import { useRecent } from "../core/recent.js";
+import { html, useMemo } from "../core/html.js";
+import { settledRates, useRecent } from "../core/recent.js";
 import { useResource } from "../core/resource.js";
 import { link } from "../core/router.js";
 import { Chart } from "../parts/chart.js";
@@ -21,7 +21,7 @@ const STAGES = {
 };
 const MEAN_OVER = 20;
 const LEAST_POINTS = 5;
-const RATE_POINTS = 150;
+const RATE_OVER_S = 5;
 const NOT_SCORED = "Too few tasks have a score yet.";
 const SCORE_AXIS = {
   format: (value) => value.toFixed(2),
@@ -39,7 +39,7 @@ export function Overview({ status }) {
     <${Loaded} resource=${status}>${(data) => html`<div class="stack">
       <${Tiles} figures=${figuresOf(data)} />
       ${data.tasks.known === 0 ? html`<${NoTasks} />`
-        : html`<div class="columns"><${LiveScores} agents=${data.agents} /><${LiveRate} data=${data} /></div>`}
+        : html`<div class="columns"><${LiveScores} agents=${data.agents} /><${LiveRate} at=${data.at} /></div>`}
       <div class="sides">
         <div class="stack">
           ${data.agents.map((agent) => html`<${Agent} key=${agent.agent_id} agent=${agent} scores=${data.scores} />`)}
@@ -105,39 +105,27 @@ function movingMeans(scored, names) {
   return { x: scored.map((one) => one.sequence), lines, last: all.at(-1) };
 }
 
-function LiveRate({ data }) {
-  const points = useRates(data);
-  if (points.length < 2) {
-    return html`<${Card} title="Throughput"
-      caption="Tasks closed a second, since this page was opened"><${Empty} small>Measuring …<//><//>`;
-  }
-  return html`<${Card} title="Throughput" caption="Tasks closed a second, since this page was opened">
-    <${Chart} sentence="Tasks closed a second; now ${rate(points.at(-1)[1])}" xTime x=${points.map((one) => one[0])}
-      lines=${[{ label: "tasks/s", values: points.map((one) => one[1]), shade: "effect" }]}
-      y=${RATE_AXIS}
-      xLabel="time" yLabel="tasks/s" xFormat=${(at) => new Date(at * 1000).toTimeString().slice(0, 8)} />
+function LiveRate({ at }) {
+  const recent = useRecent();
+  const points = useMemo(() => settledRates(Math.floor(Date.parse(at) / 1000) - 1, RATE_OVER_S), [at, recent.length]);
+  return html`<${Card} title="Throughput" caption="Tasks settled a second: the mean of ${RATE_OVER_S} s">
+    ${points.length < 2 ? html`<${Empty} small>Measuring …<//>` : html`<${RateChart} points=${points} />`}
   <//>`;
 }
 
-const rates = { last: null, points: [] };
-
-/** [seconds since 1970, tasks a second][]: from one look at the figures to the next, kept from view to view. */
-function useRates({ at, started_at: started, tasks }) {
-  const [, draw] = useState(0);
-  const seen = useRef(null);
-  useEffect(() => {
-    if (seen.current === at) return;
-    seen.current = at;
-    const now = { at: Date.parse(at) / 1000, started, closed: tasks.answered + tasks.failed + tasks.expired };
-    const { last } = rates;
-    if (last && last.started === started && now.at > last.at) {
-      rates.points = [...rates.points, [now.at, (now.closed - last.closed) / (now.at - last.at)]].slice(-RATE_POINTS);
-    }
-    if (!last || now.at > last.at) rates.last = now;
-    draw((turn) => turn + 1);
-  }, [at]);
-  return rates.points;
+function RateChart({ points }) {
+  const drawn = useMemo(
+    () => ({
+      x: points.map((one) => one[0]),
+      lines: [{ label: "tasks/s", values: points.map((one) => one[1]), shade: "effect" }],
+    }),
+    [points],
+  );
+  return html`<${Chart} sentence="Tasks settled a second; now ${rate(points.at(-1)[1])}" xTime x=${drawn.x}
+    lines=${drawn.lines} y=${RATE_AXIS} xLabel="time" yLabel="tasks/s" xFormat=${clock} />`;
 }
+
+const clock = (second) => new Date(second * 1000).toTimeString().slice(0, 8);
 
 function Agent({ agent, scores }) {
   const own = scores.filter((one) => one.agent_id === agent.agent_id);

@@ -1,0 +1,53 @@
+"""The documentation's pictures of the page, of a fleet that runs: `python -m tests.acceptance.page_images URL FOLDER`.
+
+The test of the page makes them too, of its own fleet; those in docs/images are of the demo's (`ratchet demo --keep`).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from playwright.sync_api import Browser, expect
+
+from tests.acceptance.browser import NARROW, Visit, chromium, visiting
+
+DRAWN_MS = 1500
+TALL = (1280, 1080)
+
+
+def take_pictures(browser: Browser, origin: str, folder: Path) -> list[str]:
+    """Overview, lineage and training by day, by night and on a phone; the newest experiment that was promoted."""
+    with visiting(browser, origin, size=TALL) as visit:
+        names = [_shot(visit, folder, view, f"page-{view}-light") for view in ("overview", "adapters", "training")]
+        visit.go("tasks")
+        visit.page.locator("td a").first.click()
+        visit.wait_for("Its way")
+        names.append(_taken(visit, folder, "page-task-light"))
+    with visiting(browser, origin, size=TALL, theme="dark") as visit:
+        names.append(_shot(visit, folder, "overview", "page-overview-dark"))
+        visit.go("experiments")
+        visit.page.locator("tr", has_text="promoted").first.locator("a").first.click()
+        visit.wait_for("Evidence")
+        names.append(_taken(visit, folder, "page-experiment-dark"))
+    with visiting(browser, origin, size=NARROW) as visit:
+        names.append(_shot(visit, folder, "overview", "page-narrow"))
+    return names
+
+
+def _shot(visit: Visit, folder: Path, view: str, name: str) -> str:
+    visit.go(view)
+    return _taken(visit, folder, name)
+
+
+def _taken(visit: Visit, folder: Path, name: str) -> str:
+    expect(visit.page.locator(".live")).to_have_text("Live")
+    expect(visit.page.locator("main .waiting")).to_have_count(0)
+    visit.page.wait_for_timeout(DRAWN_MS)
+    visit.page.screenshot(path=folder / f"{name}.png")
+    return name
+
+
+if __name__ == "__main__":
+    with chromium() as opened:
+        take_pictures(opened, sys.argv[1].rstrip("/"), Path(sys.argv[2]))
