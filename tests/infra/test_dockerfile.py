@@ -65,6 +65,13 @@ def test_the_containers_are_the_folders_with_a_front_door() -> None:
     assert "services/*/__main__.py" in TEXT
 
 
+@pytest.mark.parametrize("service", ["orchestrator", "scorer", "cli"])
+def test_a_light_image_asks_for_nothing_heavy(service: str) -> None:
+    wanted = {re.split(r"[^\w-]", line)[0] for line in requirements((ROOT / "pyproject.toml").read_text(), [service])}
+
+    assert wanted & {"numpy", "torch", "transformers", "peft", "trl", "scipy", "pandas"} == set()
+
+
 def test_the_context_holds_only_what_an_image_is_made_of() -> None:
     copied = set(re.findall(r"^COPY (?!--from)(.*) \S+$", TEXT, re.MULTILINE))
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
