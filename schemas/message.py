@@ -73,7 +73,7 @@ Timestamp = Annotated[
         {
             "anyOf": [
                 {"type": "string", "format": "date-time"},
-                {"type": "number", "minimum": 0, "maximum": 2e10, "description": "Seconds since 1970."},
+                {"type": "number", "description": "Seconds since 1970; milliseconds from 2e10 on."},
             ]
         },
         mode="validation",

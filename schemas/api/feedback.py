@@ -19,7 +19,7 @@ ONE_OF_BOTH: dict[str, JsonValue] = {
 class GivenFeedback(Record):
     """Either `score` or `thumbs`: what the application thinks of an answer it got."""
 
-    model_config = ConfigDict(json_schema_extra=ONE_OF_BOTH)
+    model_config = ConfigDict(json_schema_extra=ONE_OF_BOTH, strict=True)
 
     task_id: Identifier
     score: Score | None = Field(None, description="0 is useless, 1 is as good as can be.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from schemas.adapter_card import AdapterVersion
 from schemas.api.page import Page
@@ -14,7 +14,9 @@ MOST_TOKENS = 1_000_000
 
 
 class SamplingGiven(Record):
-    """What is not given is as in the fleet's defaults: one sample, at temperature 1, nothing filtered."""
+    """What is not given: one sample, at temperature 1, nothing filtered."""
+
+    model_config = ConfigDict(strict=True)
 
     n: int = Field(1, ge=1, le=64, description="Answers sampled.")
     temperature: float = Field(1.0, ge=0.0, le=5.0, description="0 is greedy.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue
 
 from schemas.adapter_card import AdapterVersion
 from schemas.message import AgentId, Identifier, Record, Seconds, Timestamp
@@ -17,6 +17,8 @@ RunState = Literal["queued", "running", "trained", "refused", "failed"]
 
 class TrainRunRequest(Record):
     """A TrainRequest, whose id may be left out; what is not given is the trainer's own choice."""
+
+    model_config = ConfigDict(strict=True)
 
     agent_id: AgentId
     request_id: Identifier | None = Field(None, description="Unique per run; the same one again is not trained twice.")

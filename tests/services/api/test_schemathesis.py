@@ -41,7 +41,7 @@ def made_sense_of(case: schemathesis.Case) -> None:
     if isinstance(case.body, dict):
         if "agent_id" in case.body:
             case.body["agent_id"] = "small"
-        for name in {"deadline", "adapter_version", "thumbs"} & case.body.keys():
+        for name in {"deadline", "metadata", "adapter_version", "thumbs"} & case.body.keys():
             del case.body[name]
         if case.path.endswith("/feedback"):
             case.body["score"] = 1.0
