@@ -1,8 +1,8 @@
 """python -m bench.learning.tuning: the same small grid for each learner, on seeds that the table never sees.
 
-A point's figure is the mean held-out score over rounds, seeds and worlds. The best point of offline GRPO and of the
-control became the trainer's defaults; the best of online GRPO is TUNED_ONLINE in the table's program. GRPO's own knobs
-(clipping, the weight of negative advantages) were looked at by hand before, on the same seeds. Figures go to
+A point's figure is the mean held-out score over rounds, seeds and worlds. The best point of each learner is the one
+it has in the table (KNOBS in __main__); that of offline GRPO became the trainer's default. The weight of negative
+advantages, the clipping and the samples a step were looked at before, by hand, on the same seeds. Figures go to
 bench/out/learning_tuning.json.
 """
 

@@ -16,17 +16,17 @@ from services.errors import TrainingRefused
 from services.trainer.advantages import Scale
 
 SMALL_MODEL = 200_000
-SMALL_MODEL_RATE = 1e-3
+SMALL_MODEL_RATE = 2e-3
 LOWEST_RATE = 1e-5
-FEWEST_PASSES, MOST_PASSES = 2, 16
+FEWEST_PASSES, MOST_PASSES = 2, 8
 
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
 def default_learning_rate(parameters: int) -> float:
-    """1e-3 for a model of 200 thousand parameters, falling with the square root of the size down to 1e-5.
+    """2e-3 for a model of 200 thousand parameters, falling with the square root of the size down to 1e-5.
 
-    Of the order that works for LoRA: 2e-5 at half a billion parameters, 1e-5 from two billion on.
+    Of the order that works for LoRA: 4e-5 at half a billion parameters, 1e-5 from eight billion on.
     """
     return min(SMALL_MODEL_RATE, max(LOWEST_RATE, SMALL_MODEL_RATE * math.sqrt(SMALL_MODEL / parameters)))
 
@@ -40,7 +40,7 @@ class Hyperparameters(BaseModel):
         None,
         ge=1,
         le=100,
-        description="Passes over the samples; if not set, from 2 to 16, as many as make so many steps as `steps` says.",
+        description="Passes over the samples; if not set, from 2 to 8, as many as make so many steps as `steps` says.",
     )
     steps: int = Field(64, ge=1, description="Steps a run should take at least; it counts where `epochs` is not set.")
     learning_rate: float | None = Field(

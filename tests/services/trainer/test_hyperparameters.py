@@ -38,9 +38,9 @@ def test_only_dr_grpo_does_not_scale_by_the_deviation_unless_told() -> None:
     ("knobs", "samples", "passes"),
     [
         ({"batch": 64}, 512, 8),  # 8 steps a pass
-        ({"batch": 64}, 60, 16),  # 1 step a pass, and no more than 16 passes
+        ({"batch": 64}, 60, 8),  # 1 step a pass, and no more than 8 passes
         ({"batch": 64}, 32_768, 2),  # 512 steps a pass
-        ({"batch": 64, "steps": 128}, 512, 16),
+        ({"batch": 64, "steps": 32}, 512, 4),
         ({"batch": 64, "epochs": 3}, 512, 3),
     ],
 )
@@ -49,7 +49,7 @@ def test_a_small_window_is_passed_over_more_often(knobs: dict[str, int], samples
 
 
 @pytest.mark.parametrize(
-    ("parameters", "rate"), [(100_000, 1e-3), (200_000, 1e-3), (500_000_000, 2e-5), (70_000_000_000, 1e-5)]
+    ("parameters", "rate"), [(100_000, 2e-3), (200_000, 2e-3), (500_000_000, 4e-5), (70_000_000_000, 1e-5)]
 )
 def test_the_learning_rate_falls_with_the_size_of_the_model(parameters: int, rate: float) -> None:
     assert default_learning_rate(parameters) == pytest.approx(rate, rel=0.01)
