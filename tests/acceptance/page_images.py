@@ -21,8 +21,8 @@ def take_pictures(browser: Browser, origin: str, folder: Path) -> list[str]:
     with visiting(browser, origin, size=TALL) as visit:
         names = [_shot(visit, folder, view, f"page-{view}-light") for view in ("overview", "adapters", "training")]
         visit.go("tasks")
-        visit.page.locator("td a").first.click()
-        visit.wait_for("Its way")
+        visit.page.locator("tr", has=visit.page.locator(".pill.good")).first.locator("a").first.click()
+        visit.wait_for("Samples")
         names.append(_taken(visit, folder, "page-task-light"))
     with visiting(browser, origin, size=TALL, theme="dark") as visit:
         names.append(_shot(visit, folder, "overview", "page-overview-dark"))

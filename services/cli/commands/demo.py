@@ -80,6 +80,7 @@ def _fleet_of_its_own(
         write_golden_set(place, AGENT, held_out)
         narrator.heading("The models and the fleet")
         launch(options, amqp_url, held_out.stall_s, insist=False)
+        narrator.say(f"Watch it learn: http://127.0.0.1:{options.port_base}/")
         try:
             yield place
         finally:
