@@ -180,3 +180,10 @@ def _is_json(line: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def version_of(decision: Decision) -> str | None:
+    """The version a decision is about; None for those that are about the agent."""
+    experiment = getattr(decision.move, "experiment", None)
+    version: str | None = getattr(decision.move, "version", experiment.treatment if experiment else None)
+    return version

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from threading import Lock
 
 from schemas.decision import Decision
-from services.adapters.decisions import DecisionLedger, Mark
+from services.adapters.decisions import DecisionLedger, Mark, version_of
 from services.experiments.book import ExperimentFold, ExperimentRecord
 
 
@@ -80,13 +80,6 @@ class DecisionBook:
 
     def _whole(self, place: DecisionPlace) -> Decision:
         return next(self._ledger.read(place.before)).decision
-
-
-def version_of(decision: Decision) -> str | None:
-    """The version a decision is about; None for those that are about the agent."""
-    experiment = getattr(decision.move, "experiment", None)
-    version = getattr(decision.move, "version", experiment.treatment if experiment else None)
-    return version
 
 
 def _is_about(place: DecisionPlace, agent_id: str | None, version: str | None) -> bool:

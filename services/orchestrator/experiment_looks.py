@@ -1,7 +1,7 @@
 """Pictures of experiments: of a running one from the orchestrator's memory, of an ended one from the logs, and kept.
 
-The bands cost some 30 µs a unit, so they are worked out in a thread, by one at a time, and of a running experiment
-again only after ten times as long as it took.
+The bands cost some 30 µs a unit, so they are worked out in a thread, for each experiment by one at a time, and of a
+running one again only after ten times as long as it took. One replay of the logs at a time.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from services.experiments.book import ExperimentRecord
 from services.experiments.experiment import Still
 from services.experiments.look import ExperimentLook, looked_at
 from services.orchestrator.arms import Arms
+from services.orchestrator.turns import Turns
 
 KEPT = 32
 LEAST_S = 1.0
@@ -40,11 +41,12 @@ class ExperimentLooks:
         self._threads = threads
         self._seconds = seconds
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._turn = asyncio.Lock()
+        self._turns = Turns()
+        self._replaying = asyncio.Lock()
 
     async def look(self, record: ExperimentRecord) -> ExperimentLook:
         """A running one may be as old as a second, and longer where it has many units."""
-        async with self._turn:
+        async with self._turns.of(record.experiment_id):
             kept = self._kept.get(record.experiment_id)
             if kept is None or not self._is_good(kept, record):
                 kept = await self._made(record)
@@ -61,7 +63,8 @@ class ExperimentLooks:
         began = self._seconds()
         still = self._still(record) if record.ended is None else None
         if still is None:
-            return _Kept(await self._threads.run(looked_at, record, self._logs_dir), None, began)
+            async with self._replaying:
+                return _Kept(await self._threads.run(looked_at, record, self._logs_dir), None, began)
         look = await self._threads.run(_drawn, record, still)
         spent = self._seconds() - began
         return _Kept(look, still.evidence.units, self._seconds() + max(LEAST_S, SPARING * spent))

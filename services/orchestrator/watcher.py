@@ -16,8 +16,9 @@ from schemas.interaction import Interaction
 from schemas.message import Record
 from schemas.registry import AgentAdapters
 from schemas.work import Work
+from services.adapters.decisions import version_of
 from services.api.threads import Threads
-from services.orchestrator.decision_book import DecisionBook, version_of
+from services.orchestrator.decision_book import DecisionBook
 from services.orchestrator.event_hub import EventHub
 from services.orchestrator.promoter import Promoter
 from services.orchestrator.queue_look import QueueLooks

@@ -15,6 +15,7 @@ from schemas.adapter_card import AdapterCard
 from schemas.adapter_state import AdapterState
 from schemas.decision import Decision
 from schemas.registry import AdapterEntry, AgentAdapters
+from services.adapters.decisions import version_of
 
 if TYPE_CHECKING:
     from services.adapters.diff import AdapterDiff, ModuleChange
@@ -86,17 +87,11 @@ def render_decisions(decisions: Iterable[Decision]) -> Table:
             _moment(decision.at),
             decision.agent_id,
             decision.move.kind,
-            version_of(decision),
+            version_of(decision) or "",
             decision.who,
             Text(decision.reason),
         )
     return table
-
-
-def version_of(decision: Decision) -> str:
-    """The version a decision is about; empty for those that are about the agent."""
-    experiment = getattr(decision.move, "experiment", None)
-    return str(getattr(decision.move, "version", experiment.treatment if experiment else ""))
 
 
 def _headline(agent_id: str, agent: AgentAdapters) -> Text:

@@ -42,9 +42,10 @@ def list_(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] 
 @adapters.command()
 def show(version: Version, agent: Agent = None, json: AsJson = False) -> None:
     """Show one version: state, lineage, what it was trained on, how its experiments ended, what was decided on it."""
+    from services.adapters.decisions import version_of
     from services.adapters.manifest import read_card
     from services.cli.adapters.adapter_desk import desk_here
-    from services.cli.adapters.adapters_view import render_decisions, render_entry, version_of
+    from services.cli.adapters.adapters_view import render_decisions, render_entry
     from services.cli.console import out, print_json
     from services.errors import NotFound
 

@@ -20,14 +20,12 @@ def list_(
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """List the dead letters, the oldest first; nothing is taken out."""
-    from services.amqp.short_connection import connected
     from services.cli.console import out, print_json
     from services.cli.fleet.fleet_access import FleetAccess
-    from services.dead_letters.dead_letter_queue import DeadLetterQueue
+    from services.dead_letters.office import DeadLetterOffice
 
     access = FleetAccess.here()
-    with connected(access.amqp_url) as connection:
-        letters = [letter for letter, _ in DeadLetterQueue(connection, access.namespace).letters(limit)]
+    letters, _ = DeadLetterOffice(access.amqp_url, access.namespace).oldest(limit)
     if json:
         print_json([letter.as_dict() for letter in letters])
     elif not letters:
@@ -42,23 +40,21 @@ def show(
     json: Annotated[bool, typer.Option("--json", help="As JSON, with the body.")] = False,
 ) -> None:
     """Show one dead letter whole: why it failed, and its body."""
-    from services.amqp.short_connection import connected
     from services.cli.console import out, print_json, print_raw
     from services.cli.exit_codes import CommandError
     from services.cli.fleet.fleet_access import FleetAccess
-    from services.dead_letters.dead_letter_queue import DeadLetterQueue
+    from services.dead_letters.office import DeadLetterOffice, advice
 
     access = FleetAccess.here()
-    with connected(access.amqp_url) as connection:
-        found = [pair for pair in DeadLetterQueue(connection, access.namespace).letters() if pair[0].id == letter_id]
-    if not found:
+    held = DeadLetterOffice(access.amqp_url, access.namespace).find(letter_id)
+    if held is None:
         raise CommandError(f"no dead letter {letter_id!r}: ratchet dead-letters list")
-    letter, body = found[0]
-    text = body.decode("utf-8", "backslashreplace")
+    shown = held.letter.as_dict() | {"advice": advice(held.letter)}
+    text = held.body.decode("utf-8", "backslashreplace")
     if json:
-        print_json(letter.as_dict() | {"body": text})
+        print_json(shown | {"body": text})
         return
-    for name, value in letter.as_dict().items():
+    for name, value in shown.items():
         if name != "beginning":
             out.print(f"{name:<12} {'–' if value is None else value}", markup=False)
     print_raw(text)
