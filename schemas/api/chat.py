@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
 from pydantic_core import PydanticCustomError
 
+from schemas.api.numbers import number
 from schemas.message import Identifier, Timestamp
 from schemas.response import FinishReason
 
@@ -32,7 +33,11 @@ NoMedia = Annotated[None, _not_supported("its agents read and write text")]
 NoEffort = Annotated[None, _not_supported("how long a model thinks or writes is not set by a request")]
 NoName = Annotated[None, _not_supported("chat templates have no names of speakers")]
 NoGuess = Annotated[None, _not_supported("there is no predicted output")]
-Zero = Annotated[float, Field(ge=0, le=0)]
+Zero = Annotated[float, Field(ge=0, le=0, strict=True)]
+Count = Annotated[int, Field(ge=1), BeforeValidator(number)]
+Choices = Annotated[int, Field(ge=1, le=64), BeforeValidator(number)]
+Temperature = Annotated[float, Field(ge=0, le=5, strict=True)]
+TopP = Annotated[float, Field(gt=0, le=1, strict=True)]
 
 
 class Given(BaseModel):
@@ -60,8 +65,8 @@ class ChatTurn(Given):
 
 
 class StreamOptions(Given):
-    include_usage: bool | None = None
-    include_obfuscation: bool | None = None
+    include_usage: StrictBool | None = None
+    include_obfuscation: StrictBool | None = None
 
 
 class ResponseFormat(Given):
@@ -88,12 +93,12 @@ class ChatRequest(Given):
 
     model: str = Field(min_length=1, max_length=128)
     messages: Annotated[tuple[ChatTurn, ...], Field(min_length=1)]
-    n: int | None = Field(None, ge=1, le=64, description="So many of the group, the best first.")
-    temperature: float | None = Field(None, ge=0, le=5)
-    top_p: float | None = Field(None, gt=0, le=1)
-    max_tokens: int | None = Field(None, ge=1, description="Within the fleet's own limit.")
-    max_completion_tokens: int | None = Field(None, ge=1, description="The same; it goes before max_tokens.")
-    stream: bool | None = None
+    n: Choices | None = Field(None, description="So many of the group, the best first.")
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    max_tokens: Count | None = Field(None, description="Within the fleet's own limit.")
+    max_completion_tokens: Count | None = Field(None, description="The same; it goes before max_tokens.")
+    stream: StrictBool | None = None
     stream_options: StreamOptions | None = None
     user: Identifier | None = Field(None, description="The session: its tasks are all given to the same arm.")
     metadata: ChatMetadata | None = None
@@ -117,9 +122,9 @@ class ChatRequest(Given):
     reasoning_effort: NoEffort = None
     verbosity: NoEffort = None
 
-    store: bool | None = None
+    store: StrictBool | None = None
     service_tier: Literal["auto", "default"] | None = None
-    parallel_tool_calls: bool | None = None
+    parallel_tool_calls: StrictBool | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
     safety_identifier: str | None = None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
-from schemas.message import Identifier, Metadata, Record, Score
+from schemas.api.numbers import JSON_NUMBER
+from schemas.message import Identifier, Metadata, Record
 
+GivenScore = Annotated[float, Field(ge=0, le=1), JSON_NUMBER]
+Index = Annotated[int, Field(ge=0, lt=64), JSON_NUMBER]
 ONE_OF_BOTH: dict[str, JsonValue] = {
     "oneOf": [
         {"required": ["score"], "properties": {"score": {"type": "number"}, "thumbs": {"type": "null"}}},
@@ -19,12 +22,12 @@ ONE_OF_BOTH: dict[str, JsonValue] = {
 class GivenFeedback(Record):
     """Either `score` or `thumbs`: what the application thinks of an answer it got."""
 
-    model_config = ConfigDict(json_schema_extra=ONE_OF_BOTH, strict=True)
+    model_config = ConfigDict(json_schema_extra=ONE_OF_BOTH)
 
     task_id: Identifier
-    score: Score | None = Field(None, description="0 is useless, 1 is as good as can be.")
+    score: GivenScore | None = Field(None, description="0 is useless, 1 is as good as can be.")
     thumbs: Literal["up", "down"] | None = Field(None, description="Up is a score of 1, down of 0.")
-    sample: int | None = Field(None, ge=0, lt=64, description="Index in the group; the answer the user got if absent.")
+    sample: Index | None = Field(None, description="Index in the group; the answer the user got if absent.")
     reason: str | None = Field(None, max_length=2000)
     feedback_id: Identifier | None = Field(
         None, description="The idempotency key; the header Idempotency-Key if absent, else made up."

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import ConfigDict, Field
+from typing import Annotated
+
+from pydantic import Field
 
 from schemas.adapter_card import AdapterVersion
+from schemas.api.numbers import JSON_NUMBER
 from schemas.api.page import Page
 from schemas.message import AgentId, Record, Seconds
 from schemas.response import FinishReason
@@ -13,16 +16,19 @@ from schemas.task import Prompt
 MOST_TOKENS = 1_000_000
 
 
+Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS), JSON_NUMBER]
+
+
 class SamplingGiven(Record):
     """What is not given: one sample, at temperature 1, nothing filtered."""
 
-    model_config = ConfigDict(strict=True)
-
-    n: int = Field(1, ge=1, le=64, description="Answers sampled.")
-    temperature: float = Field(1.0, ge=0.0, le=5.0, description="0 is greedy.")
-    top_p: float = Field(1.0, gt=0.0, le=1.0, description="Nucleus sampling; 1 filters nothing.")
-    top_k: int = Field(0, ge=0, le=MOST_TOKENS, description="0 filters nothing.")
-    max_tokens: int = Field(256, ge=1, le=MOST_TOKENS, description="Tokens an answer may have.")
+    n: Annotated[int, Field(ge=1, le=64), JSON_NUMBER] = Field(1, description="Answers sampled.")
+    temperature: Annotated[float, Field(ge=0, le=5), JSON_NUMBER] = Field(1.0, description="0 is greedy.")
+    top_p: Annotated[float, Field(gt=0, le=1), JSON_NUMBER] = Field(
+        1.0, description="Nucleus sampling; 1 filters nothing."
+    )
+    top_k: Annotated[int, Field(ge=0, le=MOST_TOKENS), JSON_NUMBER] = Field(0, description="0 filters nothing.")
+    max_tokens: Tokens = Field(256, description="Tokens an answer may have.")
 
 
 class GenerateRequest(Record):

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import Field, JsonValue
 
 from schemas.adapter_card import AdapterVersion
+from schemas.api.numbers import JSON_NUMBER
 from schemas.message import AgentId, Identifier, Record, Seconds, Timestamp
 
 LARGEST = 2**53 - 1
 """What JSON holds exactly everywhere: nine petabytes of log."""
 
+Place = Annotated[int, Field(ge=0, le=LARGEST), JSON_NUMBER]
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1), JSON_NUMBER]
 RunState = Literal["queued", "running", "trained", "refused", "failed"]
 
 
 class TrainRunRequest(Record):
     """A TrainRequest, whose id may be left out; what is not given is the trainer's own choice."""
 
-    model_config = ConfigDict(strict=True)
-
     agent_id: AgentId
     request_id: Identifier | None = Field(None, description="Unique per run; the same one again is not trained twice.")
     algorithm: Identifier | None = Field(None, description="grpo if absent, best-of-group-sft, or a registered one.")
     parent_version: AdapterVersion | None = Field(None, description="Start from it; from the primary if absent.")
-    since: int | None = Field(None, ge=0, le=LARGEST, description="Read the log of interactions from this byte on.")
-    until: int | None = Field(None, ge=0, le=LARGEST, description="Read it to before this byte; to its end if absent.")
-    feedback_until: int | None = Field(
-        None, ge=0, le=LARGEST, description="Read the log of feedback to before this byte; to its end if absent."
-    )
+    since: Place | None = Field(None, description="Read the log of interactions from this byte on.")
+    until: Place | None = Field(None, description="Read it to before this byte; to its end if absent.")
+    feedback_until: Place | None = Field(None, description="Read the log of feedback to before this byte; to its end.")
     hyperparameters: dict[str, JsonValue] | None = Field(None, description="Checked by the algorithm.")
-    seed: int | None = Field(None, ge=0, le=2**32 - 1, description="Equal seeds and data give equal adapters.")
+    seed: Seed | None = Field(None, description="Equal seeds and data give equal adapters.")
 
 
 class RunProgress(Record):
