@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
 from pydantic_core import PydanticCustomError
 
-from schemas.api.numbers import number
+from schemas.api.numbers import JSON_NUMBER
 from schemas.message import Identifier, Timestamp
 from schemas.response import FinishReason
 
@@ -34,8 +34,8 @@ NoEffort = Annotated[None, _not_supported("how long a model thinks or writes is 
 NoName = Annotated[None, _not_supported("chat templates have no names of speakers")]
 NoGuess = Annotated[None, _not_supported("there is no predicted output")]
 Zero = Annotated[float, Field(ge=0, le=0, strict=True)]
-Count = Annotated[int, Field(ge=1), BeforeValidator(number)]
-Choices = Annotated[int, Field(ge=1, le=64), BeforeValidator(number)]
+Count = Annotated[int, Field(ge=1), JSON_NUMBER]
+Choices = Annotated[int, Field(ge=1, le=64), JSON_NUMBER]
 Temperature = Annotated[float, Field(ge=0, le=5, strict=True)]
 TopP = Annotated[float, Field(gt=0, le=1, strict=True)]
 
