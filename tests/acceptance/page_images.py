@@ -17,9 +17,10 @@ TALL = (1280, 1080)
 
 
 def take_pictures(browser: Browser, origin: str, folder: Path) -> list[str]:
-    """Overview, lineage and training by day, by night and on a phone; the newest experiment that was promoted."""
+    """Overview, lineage and training by day, by night and on a phone; the newest task and experiment."""
     with visiting(browser, origin, size=TALL) as visit:
-        names = [_shot(visit, folder, view, f"page-{view}-light") for view in ("overview", "adapters", "training")]
+        names = [_shot(visit, folder, view, f"page-{view}-light") for view in ("overview", "adapters")]
+        names.append(_shot(visit, folder, "training/small/v1.0.1", "page-training-light"))
         visit.go("tasks")
         visit.page.locator("tr", has=visit.page.locator(".pill.good")).first.locator("a").first.click()
         visit.wait_for("Samples")
@@ -27,7 +28,7 @@ def take_pictures(browser: Browser, origin: str, folder: Path) -> list[str]:
     with visiting(browser, origin, size=TALL, theme="dark") as visit:
         names.append(_shot(visit, folder, "overview", "page-overview-dark"))
         visit.go("experiments")
-        visit.page.locator("tr", has_text="promoted").first.locator("a").first.click()
+        visit.page.locator("td a").first.click()
         visit.wait_for("Evidence")
         names.append(_taken(visit, folder, "page-experiment-dark"))
     with visiting(browser, origin, size=NARROW) as visit:

@@ -38,6 +38,7 @@ QUALITY = {"v1.0.0": 0.3, "v1.0.1": 0.6, "v1.0.2": 0.2}
 VIEWS = ("overview", "tasks", "experiments", "adapters", "training", "queues", "dead-letters")
 MANY = 100_000
 PAUSE_S = 0.02
+SLOW_MS = 2000
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +199,27 @@ def test_a_new_task_shows_up_by_itself_and_can_be_followed(visit: Visit, learned
         assert words in text, words
     assert visit.loads == 1
     assert visit.page.get_by_role("heading", name="Task").count() == 1
+
+
+def test_what_is_told_faster_than_it_can_be_read_is_shown_all_the_same(visit: Visit, learned: Fleet) -> None:
+    slow = {"offline": False, "latency": SLOW_MS, "downloadThroughput": -1, "uploadThroughput": -1}
+    visit.go()
+    visit.page.context.new_cdp_session(visit.page).send("Network.emulateNetworkConditions", slow)
+    going_on = threading.Event()
+
+    def ask_on() -> None:
+        while not going_on.wait(0.2):
+            ask(learned, f"again {time.monotonic()}")
+
+    users = threading.Thread(target=ask_on)
+    users.start()
+    try:
+        visit.page.keyboard.press("g")
+        visit.page.keyboard.press("t")
+        visit.page.locator("td a").first.wait_for(timeout=5 * SLOW_MS)
+    finally:
+        going_on.set()
+        users.join()
 
 
 def test_adapters_are_rolled_back_and_promoted_with_a_reason(visit: Visit, learned: Fleet) -> None:

@@ -20,9 +20,12 @@ export class ApiProblem extends Error {
   }
 }
 
-export async function call(path, { method = "GET", body, signal, headers = {} } = {}) {
-  const response = await request(path, { method, body, signal, headers });
-  if (response.status === 204) return null;
+const LONGEST_MS = 30_000;
+
+/** The answer as an object; throws ApiProblem, also where there is none within half a minute. */
+export async function call(path, { method = "GET", body, signal } = {}) {
+  const late = AbortSignal.timeout(LONGEST_MS);
+  const response = await request(path, { method, body, signal: signal ? AbortSignal.any([signal, late]) : late });
   try {
     return await response.json();
   } catch (error) {

@@ -8,6 +8,7 @@ import { useStore } from "./store.js";
 
 const LEAST_MS = 1000;
 const POLL_MS = 5000;
+const PASSING = new Set(["away", "standby", "unable", "busy"]);
 /** The newest answers, so that going back shows at once what was there. */
 const KEPT = 40;
 const answers = new Map();
@@ -21,7 +22,7 @@ function keep(path, data) {
 sessionTurn.watch(() => answers.clear());
 
 /**
- * {data, problem, waiting, reload}. `path` null: nothing is read. `kinds`: events that make it old.
+ * {data, problem, waiting, reload}. `kinds`: events that make it old.
  * `everyMs`: also read this often although there is a stream.
  */
 export function useResource(path, { kinds = [], everyMs = null } = {}) {
@@ -31,7 +32,6 @@ export function useResource(path, { kinds = [], everyMs = null } = {}) {
   const kindsKey = kinds.join(" ");
 
   useEffect(() => {
-    if (path === null) return undefined;
     const reader = newReader(path, setState);
     reading.current = reader;
     setState((old) => ({
@@ -43,7 +43,7 @@ export function useResource(path, { kinds = [], everyMs = null } = {}) {
     reader.read();
     const silent = kindsKey ? listen(kindsKey.split(" "), reader.soon) : () => {};
     const poll = setInterval(() => {
-      if (!document.hidden && (everyMs || streamState.get() !== "live")) reader.soon();
+      if (everyMs || reader.failing() || streamState.get() !== "live") reader.soon();
     }, everyMs ?? POLL_MS);
     const seen = () => document.hidden || reader.soon();
     document.addEventListener("visibilitychange", seen);
@@ -59,38 +59,55 @@ export function useResource(path, { kinds = [], everyMs = null } = {}) {
   return { ...current, reload: () => reading.current.read?.() };
 }
 
+/** One request at a time: what is told meanwhile has it read again afterwards, however slow the answers are. */
 function newReader(path, setState) {
   let controller = null;
   let timer = null;
   let last = 0;
+  let again = false;
+  let failed = null;
 
   async function read() {
     clearTimeout(timer);
     timer = null;
     controller?.abort();
-    controller = new AbortController();
-    const { signal } = controller;
+    const own = new AbortController();
+    controller = own;
     last = Date.now();
-    try {
-      const data = await call(path, { signal });
-      keep(path, data);
-      setState({ path, data, problem: null, waiting: false });
-    } catch (problem) {
-      if (signal.aborted) return;
-      if (!problem.kind) throw problem;
-      setState((old) => ({ path, data: problem.status === 404 ? null : old.data, problem, waiting: false }));
-    }
+    again = false;
+    const outcome = await outcomeOf(path, own.signal);
+    if (own.signal.aborted) return;
+    controller = null;
+    failed = outcome.problem?.kind ?? null;
+    setState((old) => ({ path, waiting: false, data: outcome.gone ? null : old.data, ...outcome }));
+    if (again) soon();
+  }
+
+  function soon() {
+    if (controller) again = true;
+    else if (!timer && !document.hidden) timer = setTimeout(read, Math.max(0, last + LEAST_MS - Date.now()));
   }
 
   return {
     read,
-    soon() {
-      if (timer || document.hidden) return;
-      timer = setTimeout(read, Math.max(0, last + LEAST_MS - Date.now()));
-    },
+    soon,
+    /** For a reason that may pass by itself. */
+    failing: () => PASSING.has(failed),
     stop() {
       clearTimeout(timer);
       controller?.abort();
     },
   };
+}
+
+/** {data, problem: null}, or {problem, gone: there is no such thing any more}. */
+async function outcomeOf(path, signal) {
+  try {
+    const data = await call(path, { signal });
+    keep(path, data);
+    return { data, problem: null };
+  } catch (problem) {
+    if (!problem.kind && !signal.aborted) throw problem;
+    return { problem, gone: problem.status === 404 };
+  }
 }
