@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -184,6 +186,16 @@ async def test_histories_are_found_after_a_restart_a_rotation_and_the_loss_of_th
         for number in range(12):
             told = await history(api, f"t{number}")
             assert (told.task_id, [sample.text for sample in told.samples]) == (f"t{number}", list(TEXTS))
+
+
+async def test_an_index_of_the_version_before_is_made_anew_from_the_logs(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet, api_of(fleet) as api, answering(fleet):
+        await api.post("/v1/tasks?wait_s=10", json={"task_id": "t1", "input": "x"})
+    with closing(sqlite3.connect(tmp_path / "index.sqlite")) as db:
+        db.executescript("DROP INDEX unanswered_tasks; ALTER TABLE tasks DROP COLUMN lines; PRAGMA user_version = 1;")
+
+    async with house(tmp_path) as fleet, api_of(fleet) as api:
+        assert [sample.text for sample in (await history(api, "t1")).samples] == list(TEXTS)
 
 
 async def test_what_nobody_submitted_is_not_found(tmp_path: Path) -> None:
