@@ -29,7 +29,7 @@ KNOBS: dict[str, dict[str, Any]] = {
     OFFLINE: {},
     RATIO_ONE: {},
     CONTROL: {"epochs": 16, "learning_rate": 1e-3},
-    ONLINE: {"epochs": 8, "learning_rate": 1e-3},
+    ONLINE: {"epochs": 4, "learning_rate": 1e-3},
 }
 """The best of each one's grid; that of offline GRPO is the trainer's default."""
 
