@@ -6,7 +6,6 @@ from pathlib import Path
 
 from schemas.adapter_trained import AdapterTrained
 from schemas.api.runs import RunDetail, RunState, RunView
-from services.adapters.folder import adapter_folder
 from services.adapters.training_runs import training_run
 from services.trainer.jobs import Job
 from services.trainer.standing import RunStanding
@@ -18,7 +17,7 @@ def run_detail(job: Job, adapters_dir: Path, standing: RunStanding | None) -> Ru
     if standing is not None and view.state == "running":
         curves = standing.curves()
     elif view.adapter_version is not None:
-        folder = adapter_folder(adapters_dir, view.agent_id, view.adapter_version)
+        folder = adapters_dir / view.agent_id / view.adapter_version  # it may have been archived: then without curves
         curves = training_run(folder, view.adapter_version).curves
     else:
         curves = {}

@@ -1,0 +1,61 @@
+"""The scorer's route: the strategy's scores, and its failures as nulls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from services.api.application import application
+from services.memory_bus import MemoryBus
+from services.scorer.settings import ScorerSettings
+from services.scorer.strategies.registry import build_strategy
+from services.scorer.worker import ScorerWorker
+from services.topology import REWARDS, fleet_topology
+
+
+async def scored(folder: Path, scorer: str, body: dict[str, Any]) -> tuple[httpx.Response, MemoryBus]:
+    settings = ScorerSettings(scorer=scorer, logs_dir=folder)
+    bus = MemoryBus(fleet_topology(("small",)))
+    worker = ScorerWorker(settings, bus, build_strategy(settings))
+    app = application("scorer", worker.routers(), settings, worker.trouble)
+    await worker.start()
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        answer = await client.post("/v1/score", json=body)
+    await worker.stop()
+    return answer, bus
+
+
+async def test_every_answer_has_its_score_and_nothing_is_published(tmp_path: Path) -> None:
+    body = {"input": "sort: dbca", "responses": ["abcd", "dcba", " ABCD "], "reference": "abcd"}
+
+    answer, bus = await scored(tmp_path, "verifier:normalised", body)
+
+    assert answer.status_code == 200
+    assert [one["score"] for one in answer.json()["scores"]] == [1.0, 0.0, 1.0]
+    assert answer.json()["scorer"]["id"] == "verifier:normalised"
+    assert bus.published(REWARDS) == []
+
+
+async def test_what_can_t_be_scored_is_null_and_not_zero(tmp_path: Path) -> None:
+    answer, _ = await scored(tmp_path, "verifier:exact", {"input": "x", "responses": ["a"]})
+
+    assert [(one["score"], one["status"]) for one in answer.json()["scores"]] == [(None, "unscorable")]
+
+
+async def test_a_scorer_that_fails_says_so_in_the_reason(tmp_path: Path) -> None:
+    answer, _ = await scored(
+        tmp_path, "python:tests.services.scorer.functions:raises", {"input": "x", "responses": ["a", "b"]}
+    )
+
+    assert answer.status_code == 200
+    assert [one["score"] for one in answer.json()["scores"]] == [None, None]
+    assert all(one["reason"] for one in answer.json()["scores"])
+
+
+async def test_there_are_one_to_sixty_four_answers(tmp_path: Path) -> None:
+    for count, status in ((0, 422), (1, 200), (64, 200), (65, 422)):
+        body = {"input": "x", "responses": ["a"] * count, "reference": "a"}
+        answer, _ = await scored(tmp_path, "verifier:exact", body)
+        assert answer.status_code == status
