@@ -26,7 +26,8 @@ REMEMBERED_CALLERS = 10_000
 TIMEOUT_HEADER = "x-request-timeout"
 LONGEST_S = 3600.0
 
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+"""One that is never closed goes on to the end: tried again from each quote within it, it would take hours."""
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 

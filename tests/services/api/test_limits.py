@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,16 @@ def test_the_depth_of_json_is_never_told_too_small(tree: Any, around: int) -> No
     deepest = nesting(tree) + 2
 
     assert (depth_of(body) > DEEPEST) == (deepest > DEEPEST)
+
+
+@pytest.mark.parametrize("within", [b'\\"', b'"', b"\\", b'a"', b'\\\\"'])
+def test_no_body_takes_long_to_measure(within: bytes) -> None:
+    body = b"[" * DEEPEST + b'"[' + within * (500_000 // len(within))
+    began = time.process_time()
+
+    depth_of(body)
+
+    assert time.process_time() - began < 2
 
 
 async def test_a_deadline_bounds_the_wait(slow: Slow, tmp_path: Path) -> None:
