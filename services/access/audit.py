@@ -89,7 +89,7 @@ class AuditLog:
             batch, self._waiting = self._waiting, []
             try:
                 numbers = await self._write([entry for entry, _ in batch])
-            except (JournalError, ValueError) as error:
+            except Exception as error:  # whatever it is: nobody is left waiting
                 self._trouble = str(error)
                 for _, written in batch:
                     if not written.done():
@@ -128,7 +128,7 @@ class AuditLog:
         try:
             journal = Journal.open(lock.path.parent, NAME, max_segment_bytes=self._segment_bytes)
             last = last_link(lock.path.parent)
-        except JournalError:
+        except BaseException:
             lock.release()
             raise
         log.info("audit-opened", f"{journal.path} goes on", sequence=last.sequence, sha256=last.sha256)

@@ -6,6 +6,7 @@ own log has it whole.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -71,15 +72,19 @@ class AuditChanges:
 
         try:
             await self._app(scope, receive, watched)
+        except asyncio.CancelledError:  # the caller's deadline passed: what was submitted goes on
+            self._end(scope, row, begun, 504)
+            raise
         except Exception as error:
             self._end(scope, row, begun, status_of(error))
             raise
 
     async def _begin(self, scope: Scope, row: Row) -> int | None:
-        """The number of the line that says what is about to be changed; None for work."""
-        if row.effect == "work":
-            if trouble := self._audit.trouble():
-                raise _not_audited(trouble)
+        """The number of the line that says what is about to be changed; None for work.
+
+        While the audit is in trouble, work is told beforehand too: the first that can be ends the trouble.
+        """
+        if row.effect == "work" and self._audit.trouble() is None:
             return None
         try:
             return await self._audit.record({"event": "change", **_who(scope), "concerns": _concerns(scope, row)})

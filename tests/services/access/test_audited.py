@@ -159,3 +159,57 @@ async def test_work_is_one_line_with_its_end(tmp_path: Path) -> None:
     found = [fields for _, fields in read_audit(tmp_path / "logs/audit/orchestrator")]
     assert [(line["event"], line["who"], line["status"]) for line in found] == [("work", "local", 200)] * 20
     assert json.dumps(found)
+
+
+async def test_work_is_taken_again_as_soon_as_it_can_be_audited(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    in_the_way = tmp_path / "logs/audit"
+    in_the_way.write_text("")
+
+    async with orchestrator(tmp_path) as client:
+        await client.post("/v1/tasks", json={})
+        refused = await until_status(client, 503)
+        in_the_way.unlink()
+        taken = await client.post("/v1/tasks", json={})
+        await client.post("/v1/tasks", json={})
+
+    assert (refused.json()["type"], taken.status_code) == ("audit", 200)
+    found = [fields for _, fields in read_audit(in_the_way / "orchestrator")]
+    assert [line["event"] for line in found] == ["change", "done", "work"]
+
+
+async def test_work_whose_deadline_passed_is_a_line_too(tmp_path: Path) -> None:
+    async with orchestrator(tmp_path) as client:
+        late = await client.post("/v1/feedback", headers={"X-Request-Timeout": "0.01"})
+
+    found = [fields for _, fields in read_audit(tmp_path / "logs/audit/orchestrator")]
+    assert late.status_code == 504
+    assert [(line["event"], line["path"], line["status"]) for line in found] == [("work", "/v1/feedback", 504)]
+
+
+@asynccontextmanager
+async def orchestrator(folder: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """Its application with a route that answers at once, and one that never does."""
+    router = APIRouter()
+
+    @router.post("/v1/tasks")
+    async def tasks() -> dict[str, str]:
+        return {}
+
+    @router.post("/v1/feedback")
+    async def feedback() -> None:
+        await asyncio.Event().wait()
+
+    app = application("orchestrator", [router], settings_of("orchestrator", folder), lambda: None)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client,
+    ):
+        yield client
+
+
+async def until_status(client: httpx.AsyncClient, status: int) -> httpx.Response:
+    async with asyncio.timeout(5):
+        while (answer := await client.post("/v1/tasks", json={})).status_code != status:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return answer
