@@ -48,6 +48,10 @@ class Matrix:
         own = {} if service in (EVERY, "change", "work") else table.get(service, {})
         self.service = service
         self.rows = tuple(self._row(route, who, table) for route, who in (table[EVERY] | own).items())
+        self._plain: dict[str, list[Row]] = {}
+        for row in self.rows:
+            if "{" not in row.path:
+                self._plain.setdefault(row.path, []).append(row)
 
     def find(self, method: str, path: str) -> Row | None:
         """The row of a request."""
@@ -59,6 +63,8 @@ class Matrix:
 
     def _rows_of(self, path: str) -> list[Row]:
         """One for each method. A path without variables goes before one with: `…/promote` is no version."""
+        if plain := self._plain.get(path):
+            return plain
         found = [row for row in self.rows if row.pattern.match(path)]
         fewest = min((row.path.count("{") for row in found), default=0)
         return [row for row in found if row.path.count("{") == fewest]
