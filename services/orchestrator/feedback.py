@@ -5,6 +5,7 @@ It changes no Result and no experiment: what it is for is the next training (doc
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable
 from datetime import datetime
@@ -52,8 +53,12 @@ class FeedbackDesk:
     async def take(self, feedback: Feedback, feedback_id: str, *, given_by: str | None = None) -> LoggedFeedback:
         """On disk when this returns; the same id again changes nothing.
 
+        A caller that is cancelled leaves it given or not, never half: its id would else be free for a second line.
         Raises UnknownTask, NotAnsweredYet, NoSuchAnswer, IdUsedBefore, DiskFull, JournalError.
         """
+        return await asyncio.shield(asyncio.ensure_future(self._take(feedback, feedback_id, given_by)))
+
+    async def _take(self, feedback: Feedback, feedback_id: str, given_by: str | None) -> LoggedFeedback:
         line = self._line(feedback, feedback_id, given_by)
         logged = await self._log.add(line)
         if logged is line:

@@ -55,7 +55,10 @@ class FeedbackLog:
         self._db.close()
 
     async def add(self, line: LoggedFeedback) -> LoggedFeedback:
-        """The line, once it is on disk; or the one logged before under the same id. Raises DiskFull, JournalError."""
+        """The line, once it is on disk; or the one logged before under the same id. Not to be cancelled.
+
+        Raises DiskFull, JournalError.
+        """
         while (other := self._adding.get(line.feedback_id)) is not None:
             await other.wait()
         if (known := self.find(line.feedback_id)) is not None:

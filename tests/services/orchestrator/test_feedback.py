@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from schemas import Task
 from schemas.feedback import Feedback, LoggedFeedback
+from services.orchestrator.feedback import IdUsedBefore
 from services.storage.journal_reader import read
 from services.topology import FEEDBACK
 from tests.services.orchestrator.house import House, answered, house, scored, settled, until
@@ -119,3 +121,19 @@ async def test_feedback_that_comes_before_the_answer_waits_on_the_ladder(tmp_pat
 
         assert at.bus.waiting("dead-letters") == []
         assert logged(at) == []
+
+
+async def test_feedback_whose_giver_does_not_wait_is_given_whole_and_its_id_is_taken(tmp_path: Path) -> None:
+    async with house(tmp_path) as at:
+        await answered_task(at, "t1", 0.5)
+        desk = at.orchestrator._feedback
+        giving = asyncio.create_task(desk.take(Feedback(task_id="t1", score=0.1), "mine"))
+        await asyncio.sleep(0)
+        giving.cancel()
+        await until(lambda: len(logged(at)) == 1)
+
+        with pytest.raises(IdUsedBefore):
+            await desk.take(Feedback(task_id="t1", score=0.9), "mine")
+
+        assert [line.score for line in desk.of_task("t1")] == [0.1]
+        assert len(logged(at)) == 1
