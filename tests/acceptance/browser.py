@@ -16,6 +16,8 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 WAIT_MS = 15_000
+CABLE_PULLED = "ERR_NETWORK_CHANGED"
+"""Chromium breaks off what it loads when the machine gets or loses an interface, a container's too; pages go on."""
 WIDE, NARROW = (1280, 860), (390, 844)
 
 
@@ -73,7 +75,7 @@ def _watched(context: BrowserContext, origin: str) -> Visit:
     visit = Visit(context.new_page(), origin)
 
     def on_console(message: Any) -> None:
-        if message.type in ("error", "warning"):
+        if message.type in ("error", "warning") and CABLE_PULLED not in message.text:
             visit.console.append(f"{message.type}: {message.text} ({message.location.get('url', '')})")
 
     def on_request(request: Any) -> None:

@@ -5,3 +5,9 @@ import { Shell } from "./shell.js";
 
 render(html`<${Shell} />`, document.getElementById("page"));
 startStream();
+
+try {
+  sessionStorage.removeItem("ratchet.loads"); // all of it came: see loading.js
+} catch {
+  // Nothing was counted.
+}

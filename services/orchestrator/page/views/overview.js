@@ -151,14 +151,18 @@ function Replicas({ replicas }) {
   }`;
 }
 
+/** Without a candidate it is a probation, in which only harm decides. */
 function Running({ agent }) {
+  const { candidate, experiment_id: id, units, gain, harm } = agent;
   return html`<div>
-    <a href=${link("experiments", [agent.experiment_id])}>Experiment ${agent.experiment_id}</a>
-    <span class="muted"> · ${count(agent.units)} units</span>
-    <${Meter} label="better in score" value=${evidence(agent.gain)} words=${`e ${eValue(agent.gain)} of 20`}
-      shade="good" />
-    <${Meter} label="harm" value=${evidence(agent.harm)} words=${`e ${eValue(agent.harm)} of 20`} shade="bad" />
+    <a href=${link("experiments", [id])}>Experiment ${id}</a> <span class="muted">· ${count(units)} units</span>
+    ${candidate && html`<${Evidence} label="better in score" value=${gain} shade="good" />`}
+    <${Evidence} label="harm" value=${harm} shade="bad" />
   </div>`;
+}
+
+function Evidence({ label, value, shade }) {
+  return html`<${Meter} label=${label} value=${evidence(value)} words="e ${eValue(value)} of 20" shade=${shade} />`;
 }
 
 /** How far on a logarithmic way from 1 to 20. */

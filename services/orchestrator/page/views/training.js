@@ -12,11 +12,11 @@ import { Table } from "../parts/table.js";
 
 const CURVES = {
   reward: ["Reward", "mean score of the batch's answers", "effect"],
-  loss: ["Loss", "of the policy gradient; about zero is normal", "effect"],
-  entropy: ["Entropy", "of the policy, nats a token; a fall to zero is a collapse", "effect"],
+  loss: ["Loss", "of the policy gradient; its level says little", "effect"],
+  entropy: ["Entropy", "nats a token; near zero it has collapsed", "effect"],
   kl: ["KL divergence", "from the parent, nats a token", "effect"],
   clip_fraction: ["Clipped", "share of tokens whose ratio was clipped", "fourth"],
-  effective_share: ["Effective sample size", "share of the samples; refused under 0.3", "fourth"],
+  effective_share: ["Effective sample size", "share of the batch, by importance weights", "fourth"],
 };
 
 export function Training({ parts, status }) {
@@ -81,7 +81,7 @@ function Run({ run }) {
     <${Card} title=${`How ${run.version} was made`} caption=${card && `${card.algorithm}, ${moment(card.created)}`}>
       <div class="columns">
         <${Facts} pairs=${factsOf(card)} />
-        <${Facts} pairs=${Object.entries(training?.counts ?? {}).map(([name, value]) => [words(name), count(value)])} />
+        <${Facts} pairs=${countsOf(training)} />
       </div>
       ${card && html`<${Details} card=${card} />`}
     <//>
@@ -94,6 +94,11 @@ function Details({ card: { hyperparameters, metrics } }) {
     <summary>Hyperparameters and final metrics</summary>
     <pre class="said">${JSON.stringify({ hyperparameters, metrics }, null, 2)}</pre>
   </details>`;
+}
+
+function countsOf(training) {
+  const named = Object.entries(training?.counts ?? {});
+  return named.map(([name, value]) => [words(name).replace(".", ": "), count(value)]);
 }
 
 function factsOf(card) {
