@@ -6,6 +6,7 @@ Left out: how slowly headers may come in; an idle connection costs little, and u
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import re
 import time
@@ -28,6 +29,7 @@ LONGEST_S = 3600.0
 
 _STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 """One that is never closed goes on to the end: tried again from each quote within it, it would take hours."""
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
@@ -109,6 +111,10 @@ class Body:
         body = await self._read(Headers(scope=scope), receive)
         if depth_of(body) > DEEPEST:
             raise Problem(400, "Nested too deep", f"brackets go deeper than {DEEPEST}: flatten the body", "nested")
+        if has_half_characters(body):
+            raise Problem(
+                400, "No text", "a \\u escape is half of a surrogate pair: send whole characters", "half-character"
+            )
         await self._app(scope, _again(body, receive), send)
 
     async def _read(self, headers: Headers, receive: Receive) -> bytes:
@@ -191,6 +197,19 @@ def depth_of(body: bytes) -> int:
         return opening
     brackets = _STRINGS.sub(b"", body).translate(None, _NO_BRACKETS)
     return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
+
+
+def has_half_characters(body: bytes) -> bool:
+    """Whether JSON has an escaped surrogate without its other half: no log and no answer could hold such text."""
+    if not _SURROGATE.search(body):
+        return False
+    try:
+        json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except ValueError:
+        return False  # no JSON at all: that is said elsewhere
+    return False
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

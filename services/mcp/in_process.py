@@ -7,10 +7,16 @@ looks whether its client is still there sees that it is not. Answers are held wh
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar
 from typing import Any
 
 import httpx
 from starlette.types import ASGIApp, Message
+
+Address = tuple[str, int]
+
+caller_address: ContextVar[Address] = ContextVar("caller_address", default=("127.0.0.1", 0))
+"""From where the request came that makes the calls: the audit says so."""
 
 
 class InProcess(httpx.AsyncBaseTransport):
@@ -75,6 +81,6 @@ def _scope(request: httpx.Request) -> dict[str, Any]:
         "raw_path": request.url.raw_path.partition(b"?")[0],
         "query_string": request.url.query,
         "server": (request.url.host, request.url.port),
-        "client": ("127.0.0.1", 0),
+        "client": caller_address.get(),
         "root_path": "",
     }

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from services.access.matrix import matrix_of
 from services.access.roles import Role
 from services.mcp import agent_tools, orchestrator_tools, scorer_tools, trainer_tools
+from services.mcp.in_process import caller_address
 from services.mcp.prompts import add_prompts
 from services.mcp.resources import add_resources
 from services.mcp.rest import Services, authorization
@@ -73,8 +74,10 @@ def may_call(role: Role, spec: ToolSpec) -> bool:
 
 async def _with_authorization(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
     """What the caller may do is decided by the header they came with: it goes along with every call of the API."""
-    request = ctx.request
-    authorization.set(request.headers.get("authorization") if isinstance(request, Request) else None)
+    request = ctx.request if isinstance(ctx.request, Request) else None
+    authorization.set(request.headers.get("authorization") if request else None)
+    if request and request.client:
+        caller_address.set(request.client)
     return await call_next(ctx)
 
 

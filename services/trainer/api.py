@@ -63,7 +63,7 @@ def trainer_router(accept: Accept, desk: RunDesk) -> APIRouter:
         more = cursor_of(list(_place(rest[limit - 1]))) if len(rest) > limit else None
         return Page(items=rest[:limit], next=more)
 
-    @router.get("/runs/{run_id}")
+    @router.get("/runs/{run_id:path}")
     async def run(run_id: str) -> RunDetail:
         """One run whole."""
         found = await asyncio.to_thread(desk.detail, run_id)

@@ -108,6 +108,24 @@ async def test_refusals_are_told_with_who_and_why_and_reading_is_not(tmp_path: P
     ]
 
 
+async def test_what_comes_over_mcp_is_told_with_where_it_came_from(tmp_path: Path) -> None:
+    settings = settings_of("trainer", tmp_path)
+    app = application("trainer", service_of(settings).routers(), settings, lambda: None)
+    call = {"name": "start_training", "arguments": {"agent_id": "small"}}
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+
+    async with app.router.lifespan_context(app):
+        transport = httpx.ASGITransport(app, client=("192.0.2.7", 4711))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            await client.post("/mcp", json=asked, headers={"Accept": "application/json, text/event-stream"})
+
+    found = audited(tmp_path)
+    assert [(line["event"], line["path"], line["from"]) for line in found] == [
+        ("change", "/v1/train", "192.0.2.7"),
+        ("done", "/v1/train", "192.0.2.7"),
+    ]
+
+
 async def test_a_token_is_in_no_file_no_log_and_no_answer_wherever_it_was_put(tmp_path: Path) -> None:
     mint = Mint(tmp_path / "keys")
     good, bad = mint.good(Role.OPERATOR), Mint(tmp_path / "other").good(Role.OPERATOR)

@@ -179,6 +179,25 @@ async def test_brackets_go_only_so_deep(slow: Slow, tmp_path: Path, depth: int, 
     assert answer.status_code == status
 
 
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        (r'{"a": "\ud83d\ude00"}', 200),
+        (r'{"a": "\ud83d"}', 400),
+        (r'{"\uDE00": 1}', 400),
+        (r'["\ude00\ud83d"]', 400),
+        (r'["\\ud83d"]', 200),
+        (r"\ud83d", 200),
+    ],
+)
+async def test_a_character_is_whole(slow: Slow, tmp_path: Path, text: str, status: int) -> None:
+    slow.go.set()
+    async with client_of(app_of(slow, tmp_path)) as client:
+        answer = await client.post("/v1/generate", content=text)
+
+    assert answer.status_code == status
+
+
 trees = st.recursive(
     st.none() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),

@@ -86,6 +86,14 @@ async def test_an_idempotency_key_stands_for_an_id(house: House) -> None:
     assert len({answer.json()["run_id"] for answer in (first, *none)}) == 3
 
 
+async def test_a_run_is_found_where_its_location_says_whatever_its_id(house: House) -> None:
+    async with house.client() as client:
+        asked = await client.post("/v1/train", json={"agent_id": "small", "request_id": "night/2031-05-01 ü?"})
+        found = await client.get(asked.headers["location"])
+
+    assert (found.status_code, found.json()["run_id"]) == (200, "night/2031-05-01 ü?")
+
+
 async def test_an_unknown_agent_is_refused_and_leaves_nothing(house: House) -> None:
     async with house.client() as client:
         answer = await client.post("/v1/train", json={"agent_id": "nobody"})
