@@ -12,39 +12,39 @@ from playwright.sync_api import Browser, expect
 
 from tests.acceptance.browser import NARROW, Visit, chromium, visiting
 
-DRAWN_MS = 1500
+WATCHED_MS = 1500
 TALL = (1280, 1080)
 
 
-def take_pictures(browser: Browser, origin: str, folder: Path) -> list[str]:
-    """Overview, lineage and training by day, by night and on a phone; the newest task and experiment."""
+def take_pictures(browser: Browser, origin: str, folder: Path, watched_ms: int = WATCHED_MS) -> list[str]:
+    """By day, by night and on a phone; each view after it was watched so long. Returns the pictures' names."""
     with visiting(browser, origin, size=TALL) as visit:
-        names = [_shot(visit, folder, view, f"page-{view}-light") for view in ("overview", "adapters")]
-        names.append(_shot(visit, folder, "training/small/v1.0.1", "page-training-light"))
+        names = [_shot(visit, folder, view, f"page-{view}-light", watched_ms) for view in ("overview", "adapters")]
+        names.append(_shot(visit, folder, "training/small/v1.0.1", "page-training-light", watched_ms))
         visit.go("tasks")
         visit.page.locator("tr", has=visit.page.locator(".pill.good")).first.locator("a").first.click()
         visit.wait_for("Samples")
-        names.append(_taken(visit, folder, "page-task-light"))
+        names.append(_taken(visit, folder, "page-task-light", watched_ms))
     with visiting(browser, origin, size=TALL, theme="dark") as visit:
-        names.append(_shot(visit, folder, "overview", "page-overview-dark"))
+        names.append(_shot(visit, folder, "overview", "page-overview-dark", watched_ms))
         visit.go("experiments")
         visit.page.locator("tr", has_text="canary").first.locator("a").first.click()
         visit.wait_for("Evidence")
-        names.append(_taken(visit, folder, "page-experiment-dark"))
+        names.append(_taken(visit, folder, "page-experiment-dark", watched_ms))
     with visiting(browser, origin, size=NARROW) as visit:
-        names.append(_shot(visit, folder, "overview", "page-narrow"))
+        names.append(_shot(visit, folder, "overview", "page-narrow", watched_ms))
     return names
 
 
-def _shot(visit: Visit, folder: Path, view: str, name: str) -> str:
+def _shot(visit: Visit, folder: Path, view: str, name: str, watched_ms: int) -> str:
     visit.go(view)
-    return _taken(visit, folder, name)
+    return _taken(visit, folder, name, watched_ms)
 
 
-def _taken(visit: Visit, folder: Path, name: str) -> str:
+def _taken(visit: Visit, folder: Path, name: str, watched_ms: int) -> str:
     expect(visit.page.locator(".live")).to_have_text("Live")
     expect(visit.page.locator("main .waiting")).to_have_count(0)
-    visit.page.wait_for_timeout(DRAWN_MS)
+    visit.page.wait_for_timeout(watched_ms)
     visit.page.screenshot(path=folder / f"{name}.png")
     return name
 

@@ -152,7 +152,7 @@ def test_a_fleet_learns_before_one_s_eyes(visit: Visit, fleet: Fleet) -> None:
 
 
 def test_the_documentation_s_pictures_can_be_taken(browser: Browser, learned: Fleet, images: Path) -> None:
-    names = take_pictures(browser, origin(learned), images)
+    names = take_pictures(browser, origin(learned), images, watched_ms=100)
 
     assert {(images / f"{name}.png").stat().st_size > 10_000 for name in names} == {True}
     assert len(names) == len(set(names)) == 7
