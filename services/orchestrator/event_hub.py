@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,8 @@ PULSE_PER_CLIENT_S = 0.0005
 WRITE_BYTES = 64 * 1024
 """Of events a client gets at a time, about."""
 HEARTBEAT_S = 15.0
+LONGEST_S = 600.0
+"""Then a stream ends, and its client comes back with its token: it may have expired or been revoked meanwhile."""
 HEARTBEAT = b": still here\n\n"
 
 
@@ -38,10 +41,20 @@ class Event:
 class EventHub:
     """Use it from one event loop. `epoch` tells this process's numbers from those of the one before."""
 
-    def __init__(self, epoch: str, *, size: int = SIZE, most_clients: int = MOST_CLIENTS) -> None:
+    def __init__(
+        self,
+        epoch: str,
+        *,
+        size: int = SIZE,
+        most_clients: int = MOST_CLIENTS,
+        heartbeat_s: float = HEARTBEAT_S,
+        longest_s: float = LONGEST_S,
+    ) -> None:
         self._epoch = epoch
         self._size = size
         self._most = most_clients
+        self._heartbeat_s = heartbeat_s
+        self._longest_s = longest_s
         self._ring: list[Event | None] = [None] * size
         self._last = 0
         self._incomplete = 0
@@ -88,34 +101,31 @@ class EventHub:
     async def stream(self, last_id: str | None, kinds: frozenset[str]) -> AsyncGenerator[bytes, None]:
         """From the event after `last_id` on, or from now on; no `kinds` means all. Close it, so that it is counted."""
         self.clients += 1
+        clock = asyncio.get_running_loop().time
+        said = began = clock()
         try:
             place, missed = self._place_of(last_id)
             yield b"retry: 2000\nid: %b\n\n" % self.id_of(place).encode()
             if missed is not None:
                 yield self._gap(missed, place)
-            while not self._closed:
+            while not self._closed and clock() - began < self._longest_s:
                 if place == self._last:
-                    woken = await self._woken()
-                    if not woken:
-                        yield HEARTBEAT
-                    continue
+                    await self._woken()
                 if (oldest := self._last - self._size) > place:
                     missed, place = oldest - place, oldest
                     yield self._gap(missed, place)
-                part, place = self._part(place, kinds)
-                if part:
-                    yield part
+                part, place = self._part(place, kinds) if place < self._last else (b"", place)
+                if part or clock() - said >= self._heartbeat_s:
+                    yield part or HEARTBEAT
+                    said = clock()
         finally:
             self.clients -= 1
 
-    async def _woken(self) -> bool:
-        """False after a quiet time."""
-        try:
-            async with asyncio.timeout(HEARTBEAT_S):
+    async def _woken(self) -> None:
+        """By an event, or after a quiet time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._heartbeat_s):
                 await self._wake.wait()
-        except TimeoutError:
-            return False
-        return True
 
     def _wake_all(self) -> None:
         self._pulse = None

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from services.orchestrator.event_hub import EventHub
+from services.orchestrator.event_hub import HEARTBEAT, EventHub
 from tests.services.orchestrator.house import until
 
 ALL: frozenset[str] = frozenset()
@@ -150,7 +150,48 @@ async def test_a_full_house_lets_nobody_else_in() -> None:
     clients = [Client(hub), Client(hub)]
     await joined(hub, 2)
 
-    assert hub.is_full
+    full = [hub.is_full]
     await clients[0].leave()
-    assert not hub.is_full
+    full.append(hub.is_full)
     await clients[1].leave()
+    assert full == [True, False]
+
+
+async def test_who_waits_for_something_rare_hears_on_a_busy_fleet_that_it_is_still_there() -> None:
+    hub = EventHub("now", heartbeat_s=0.2)
+    stream = hub.stream(None, frozenset({"rare"}))
+    await anext(stream)
+
+    async def busy() -> None:
+        while True:
+            hub.publish("e", {})
+            await asyncio.sleep(0.02)
+
+    publishing = asyncio.create_task(busy())
+    async with asyncio.timeout(5):
+        assert await anext(stream) == HEARTBEAT
+    publishing.cancel()
+    await stream.aclose()
+
+
+async def test_after_a_quiet_time_the_next_event_comes_as_ever() -> None:
+    hub = EventHub("now", heartbeat_s=0.02)
+    stream = hub.stream(None, ALL)
+    await anext(stream)
+    assert await anext(stream) == HEARTBEAT
+
+    hub.publish("e", {"n": 1})
+
+    async with asyncio.timeout(5):
+        assert b"event: e" in await anext(stream)
+    await stream.aclose()
+
+
+async def test_a_stream_ends_in_time_so_that_its_client_comes_back_with_a_token_that_counts() -> None:
+    hub = EventHub("now", heartbeat_s=0.01, longest_s=0.05)
+    client = Client(hub)
+
+    await asyncio.wait((client.reading,), timeout=5)
+
+    assert client.reading.done()
+    assert hub.clients == 0
