@@ -18,6 +18,7 @@ import uvloop
 from fastapi import APIRouter
 
 from services.api.application import application
+from services.api.heads import BoundedHeads
 from services.bus import Bus, Handler
 from services.errors import RatchetError, SettingsError
 from services.settings import FleetSettings
@@ -124,7 +125,7 @@ class Runner:
         front = application(service.name, service.routers(), self._settings, self._trouble, self._not_at_work)
         return uvicorn.Config(
             front,
-            http="h11",  # it bounds the size of the headers
+            http=BoundedHeads,
             ws="none",
             log_config=None,
             access_log=False,

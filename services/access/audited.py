@@ -103,7 +103,7 @@ def _who(scope: Scope) -> dict[str, Any]:
         "who": caller.name if caller else None,
         "role": caller.role.value if caller else None,
         "token_id": caller.token_id if caller else None,
-        "from": client[0] if client else None,
+        "from": _plain(client[0]) if client else None,
         "method": scope["method"],
         "path": _plain(scope["path"]),
     }

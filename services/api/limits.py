@@ -1,6 +1,6 @@
 """What one caller, or all together, may ask for at a time: requests at once and per second, bytes, nesting, time.
 
-Left out: how slowly headers may come in; an idle connection costs little, and uvicorn bounds their size.
+Left out: headers; uvicorn bounds their size, and heads.py how slowly they may come in.
 """
 
 from __future__ import annotations
