@@ -72,7 +72,11 @@ class FleetSettings(BaseSettings):
         (),
         description="Host names, by comma, that pages may call the API by, besides loopback and their own.",
     )
-    api_requests_at_once: int = Field(1024, ge=1, description="Requests answered at a time; more get a 429.")
+    api_requests_at_once: int = Field(
+        1024,
+        ge=1,
+        description="Requests answered at a time, three quarters of them tasks, chats and feedback; more get a 429.",
+    )
     api_requests_per_s: float = Field(
         1000.0, ge=0, description="Requests a second of one caller, twice as many in a burst; 0: no limit."
     )

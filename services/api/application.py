@@ -1,8 +1,8 @@
 """The HTTP application of a service: its routes, those every service has, and what stands before all of them.
 
 From outside to inside: problems (every error becomes a document), the audit of refusals, the limits of all together,
-the guard (who may), the limits of each caller, readiness (503 while the service is starting, draining or a standby),
-the audit of changes, the routes.
+the guard (who may), the limits of each caller and of work, readiness (503 while the service is starting, draining or a
+standby), the audit of changes, the routes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from services.access.audited import AuditChanges, AuditRefusals
 from services.access.guard import Guard, token_check
 from services.access.matrix import matrix_of
 from services.access.refusals import Refusals
-from services.api.limits import AtOnce, Body, Deadline, Pace
+from services.api.limits import AtOnce, Body, Deadline, Pace, is_work, of_the_api, places_of_work
 from services.api.openapi import document
 from services.api.operations import operations_router
 from services.api.problem import RETRY_AFTER_S, Problem, problem_of, problem_of_http, problem_of_validation
@@ -87,9 +87,10 @@ def application(
     from_outside_in = [
         Middleware(Problems),
         Middleware(AuditRefusals, refusals=refusals),
-        Middleware(AtOnce, most=settings.api_requests_at_once),
+        Middleware(AtOnce, most=settings.api_requests_at_once, counts=of_the_api),
         guard,
         Middleware(Pace, per_s=settings.api_requests_per_s),
+        Middleware(AtOnce, most=places_of_work(settings.api_requests_at_once), counts=is_work),
         Middleware(Readiness, phase=phase),
         Middleware(KnownQueries, document=app.openapi),
         Middleware(Body, most_bytes=settings.max_message_bytes),

@@ -34,19 +34,32 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
+def of_the_api(scope: Scope) -> bool:
+    """What comes in at /mcp is counted by the calls of /v1 that it makes: none waits for a place it holds itself."""
+    return scope["type"] == "http" and str(scope["path"]).startswith("/v1/")
+
+
+def is_work(scope: Scope) -> bool:
+    """After the guard: a task, a chat, feedback."""
+    return bool(scope["type"] == "http" and scope["state"]["row"].effect == "work")
+
+
+def places_of_work(most: int) -> int:
+    """Of all requests at a time those that may be work, which waits long: what is left is for looking and changing."""
+    return max(1, most * 3 // 4)
+
+
 class AtOnce:
-    """Before the guard: so many requests at a time. A stream counts until its answer begins; /healthz never does.
+    """So many requests at a time of those that `counts` is true of. A stream counts until its answer begins."""
 
-    What comes in at /mcp is counted by the calls of /v1 that it makes, so that none waits for a place it holds itself.
-    """
-
-    def __init__(self, app: ASGIApp, most: int) -> None:
+    def __init__(self, app: ASGIApp, most: int, counts: Callable[[Scope], bool]) -> None:
         self._app = app
         self._most = most
+        self._counts = counts
         self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].startswith("/v1/"):
+        if not self._counts(scope):
             await self._app(scope, receive, send)
             return
         if self._running >= self._most:

@@ -84,6 +84,24 @@ async def test_more_at_once_than_allowed_are_told_to_come_again(slow: Slow, tmp_
     assert (health.status_code, after.status_code) == (200, 200)
 
 
+async def test_work_that_waits_leaves_room_to_look_and_to_change(tmp_path: Path) -> None:
+    slow, router = Slow(), APIRouter()
+    router.add_api_route("/v1/tasks", slow.generate, methods=["POST"])
+    router.add_api_route("/v1/adapters/{agent_id}/rollback", lambda agent_id: {}, methods=["POST"])
+    settings = settings_of("orchestrator", tmp_path, api_requests_at_once=4)
+
+    async with client_of(application("orchestrator", [router], settings, lambda: None)) as client:
+        waiting = [asyncio.create_task(client.post("/v1/tasks")) for _ in range(3)]
+        await until_inside(slow, 3)
+        refused = await client.post("/v1/tasks")
+        change = await client.post("/v1/adapters/small/rollback")
+        slow.go.set()
+        answered = await asyncio.gather(*waiting)
+
+    assert (refused.status_code, change.status_code) == (429, 200)
+    assert [answer.status_code for answer in answered] == [200] * 3
+
+
 async def test_a_stream_that_runs_is_not_a_request_at_once(slow: Slow, tmp_path: Path) -> None:
     app = app_of(slow, tmp_path, api_requests_at_once=1)
     streaming = asyncio.create_task(client_of(app).get("/v1/adapters"))
