@@ -7,7 +7,8 @@ standby), the audit of changes, the routes.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from typing import Any
@@ -70,6 +71,7 @@ def application(
         title=f"Ratchet {name}",
         version=VERSION,
         description=DESCRIPTION,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -78,6 +80,7 @@ def application(
     for router in (operations_router(name, trouble), *routers):
         app.include_router(router)
     app.router.routes.append(Route(mcp.PATH, mcp.McpEndpoint(name, app, settings.max_message_bytes)))
+    app.router.routes.append(Route("/openapi.json", _openapi_of(app), methods=["GET"]))
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(RequestValidationError, _validation_problem)
     matrix = matrix_of(name)
@@ -107,6 +110,19 @@ def routes_of(app: FastAPI) -> Iterator[str]:
         named = compile_path(route.path or "")[1]
         for method in sorted(set(route.methods or ()) - {"HEAD"}):
             yield f"{method} {named}"
+
+
+def _openapi_of(app: FastAPI) -> Callable[[Request], Awaitable[Response]]:
+    """Written once: it is long, and anyone may ask for it as often as they like."""
+
+    @cache
+    def written() -> bytes:
+        return json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
+
+    async def openapi(_: Request) -> Response:
+        return Response(written(), media_type="application/json")
+
+    return openapi
 
 
 class Problems:

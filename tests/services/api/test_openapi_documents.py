@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 import schemas
@@ -34,3 +36,18 @@ def test_every_call_says_who_may_make_it_and_how_it_can_end(text: str) -> None:
                 assert operation["security"] == [{"bearer": []}]
                 assert operation["x-roles"]
                 assert operation["description"]
+
+
+async def test_whoever_asks_for_the_document_again_and_again_costs_little(tmp_path: Path) -> None:
+    settings = settings_of("orchestrator", tmp_path)
+    service = service_of(settings)
+    app = application("orchestrator", service.routers(), settings, service.trouble)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        first = await client.get("/openapi.json")
+        began = time.process_time()
+        again = [await client.get("/openapi.json") for _ in range(50)]
+        spent = time.process_time() - began
+
+    assert first.json() == app.openapi()
+    assert {answer.content for answer in again} == {first.content}
+    assert spent / 50 < 0.004
