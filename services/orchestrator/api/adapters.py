@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from typing import Annotated
@@ -44,9 +45,10 @@ def adapters_router(
     router = APIRouter(tags=["adapters"])
 
     async def moved(agent_id: str, caller: Caller, move: Callable[[AdapterDesk], Registry]) -> AgentView:
-        (name,) = chosen_agents(agents, await threads.run(store.read), agent_id)
+        """In other threads than what is read: a rollback waits for nobody who looks at old tasks."""
+        (name,) = chosen_agents(agents, await asyncio.to_thread(store.read), agent_id)
         desk = AdapterDesk(store, name, max_rank, NOT_IN_A_NAME.sub("", caller.name)[:100] or "unknown")
-        return agent_view(await threads.run(move, desk), name)
+        return agent_view(await asyncio.to_thread(move, desk), name)
 
     @router.get("/v1/adapters", responses=problems(503))
     async def adapters() -> Page[AgentView]:

@@ -1,0 +1,27 @@
+"""An operator's moves while others look: they wait for nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+from services.api.threads import THREADS
+from tests.services.orchestrator.api.calling import api_of
+from tests.services.orchestrator.house import house
+
+
+async def test_a_move_does_not_wait_for_those_who_read(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet, api_of(fleet) as api:
+        done = threading.Event()
+        reading = [asyncio.create_task(fleet.orchestrator._threads.run(done.wait, 30)) for _ in range(2 * THREADS)]
+        await asyncio.sleep(0)
+
+        async with asyncio.timeout(10):
+            answer = await api.post("/v1/adapters/small/freeze", json={"reason": "look into it"})
+
+        still = [one.done() for one in reading]
+        done.set()
+        await asyncio.gather(*reading)
+    assert (answer.status_code, answer.json()["frozen"]) == (200, True)
+    assert not any(still)
