@@ -23,5 +23,5 @@ async def test_a_move_does_not_wait_for_those_who_read(tmp_path: Path) -> None:
         still = [one.done() for one in reading]
         done.set()
         await asyncio.gather(*reading)
-    assert (answer.status_code, answer.json()["frozen"]) == (200, True)
+    assert (answer.status_code, answer.json()["frozen"]["reason"]) == (200, "look into it")
     assert not any(still)
