@@ -6,6 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
+from schemas.api.page import Page
 from schemas.message import Record
 
 
@@ -24,12 +25,13 @@ class DeadLetterView(Record):
     beginning: str
 
 
-class DeadLetters(Record):
-    """The oldest first. `total`: how many there are in all; the rest is not listed."""
+class DeadLetters(Page[DeadLetterView]):
+    """The oldest first; what came or left since the page before does no harm to the order.
 
-    items: list[DeadLetterView]
-    total: int = Field(ge=0)
-    next: None = None
+    At most 10,000 are listed, fewer where they are long: send those back, and the rest comes into view.
+    """
+
+    total: int = Field(ge=0, description="How many there are in all.")
 
 
 class DeadLetterDetail(DeadLetterView):

@@ -2,6 +2,7 @@
 
 Without keys the service listens on loopback only and everyone on this machine is operator. A page in this machine's
 browser is no such person: the Host must be a loopback name (DNS rebinding), and an Origin the service's own (CSRF).
+What is open to anyone looks at the Host too, save for the health checks.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from services.api.problem import Problem
 from services.errors import SettingsError
 from services.settings import FleetSettings
 
+HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
+"""For whoever probes it, by whatever name: they say nothing that is worth a rebound name."""
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 CHALLENGE = 'Bearer realm="ratchet"'
 
@@ -68,6 +71,8 @@ class Guard:
         state = scope.setdefault("state", {})
         row = self._matrix.find(scope["method"], scope["path"])
         if row is not None and row.roles is None:
+            if row.path not in HEALTH_PATHS:
+                self._check_host(Headers(scope=scope))
             state["row"] = row
             return
         state["caller"] = who = await self._caller(Headers(scope=scope))
@@ -92,10 +97,14 @@ class Guard:
             return Problem(405, "Method not allowed", f"this path takes {methods}", headers={"Allow": methods})
         return Problem(404, "Not found", "there is no such path here: GET /openapi.json lists them all")
 
-    def _check_site(self, headers: Headers) -> None:
+    def _check_host(self, headers: Headers) -> str:
         host = headers.get("host", "")
         if self._tokens is None and _site(f"//{host}")[1] not in self._hosts:
             raise Problem(403, "Foreign host", "without tokens it answers to loopback names only", "foreign-host")
+        return host
+
+    def _check_site(self, headers: Headers) -> None:
+        host = self._check_host(headers)
         if "origin" not in headers:
             return
         address, name = _site(headers["origin"])

@@ -69,6 +69,16 @@ class DecisionLedger:
                 mark = Mark(mark.sequence + 1, mark.bytes + len(line), decision.sha256)
                 yield Entry(decision, mark)
 
+    def after(self, start: Mark) -> Decision:
+        """The one that follows the mark. Raises RegistryError, also where there is none."""
+        entry = next(self.read(start), None)
+        if entry is None:
+            raise RegistryError(
+                f"{self.path} ends after decision {start.sequence}: another program cut off what followed. Restore the "
+                f"file from a copy"
+            )
+        return entry.decision
+
     def repair(self, end: Mark) -> None:
         """Cut off what a crash left after the last whole decision, which ends at the mark; it goes to quarantine.
 

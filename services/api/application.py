@@ -105,10 +105,14 @@ def application(
 
 
 def routes_of(app: FastAPI) -> Iterator[str]:
-    """`METHOD /path` of every route, mounted applications left out: the guard knows them by their paths."""
+    """`METHOD /path` of every route, mounted applications left out: the guard knows them by their paths.
+
+    A HEAD that Starlette adds to a GET by itself is none.
+    """
     for route in iter_route_contexts(app.routes):
         named = compile_path(route.path or "")[1]
-        for method in sorted(set(route.methods or ()) - {"HEAD"}):
+        methods = set(route.methods or ())
+        for method in sorted(methods - {"HEAD"} or methods):
             yield f"{method} {named}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fastapi import APIRouter, Response
+from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, Field
 
@@ -34,6 +35,17 @@ def operations_router(name: str, trouble: Callable[[], str | None]) -> APIRouter
         reason = trouble()
         response.status_code = 200 if reason is None else 503
         return Readiness(service=name, ready=reason is None, reason=reason)
+
+    @router.head("/healthz", response_class=Response)
+    async def healthz_head() -> Response:
+        """As GET, without its body: for load balancers."""
+        return JSONResponse((await healthz()).model_dump())
+
+    @router.head("/readyz", response_class=Response, responses={503: {"description": "It can't do its work now."}})
+    async def readyz_head(response: Response) -> Response:
+        """As GET, without its body: for load balancers."""
+        said = await readyz(response)
+        return JSONResponse(said.model_dump(), response.status_code or 200)
 
     @router.get("/metrics", response_class=Response, responses={200: {"content": {CONTENT_TYPE_LATEST: {}}}})
     async def metrics() -> Response:

@@ -7,6 +7,7 @@ leaves both, and every handler of the fleet is idempotent.
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from pika.exceptions import ChannelClosedByBroker, NackError, UnroutableError
 from pika.spec import BasicProperties
 
 from services.dead_letters.dead_letter import DeadLetter, dead_letter, headers_to_go_again
+from services.dead_letters.listing import Listing, listing
 from services.errors import DeadLetterError
 from services.topology import DEAD_LETTERS
 
@@ -53,11 +55,22 @@ class DeadLetterQueue:
         finally:
             _close(channel)
 
-    def find(self, letter_id: str) -> Held | None:
-        """That letter, for reading; it stays in the queue. Looks at all before it."""
+    def look(self, most: int, within_s: float) -> Listing:
+        """At most so many letters, and only those that came in that time, without their bodies; they stay."""
         channel = self._connection.channel()
         try:
-            return next((held for held in self._hold(channel, None) if held.letter.id == letter_id), None)
+            total, began = self._depth(channel), time.monotonic()
+            letters = [held.letter for held in self._hold(channel, most, within_s)]
+            return listing(letters, max(total, len(letters)), began)
+        finally:
+            _close(channel)
+
+    def find(self, letter_id: str, within_s: float | None = None) -> Held | None:
+        """That letter, for reading; it stays in the queue. Looks at all before it, or at those that come in time."""
+        channel = self._connection.channel()
+        try:
+            held_ones = self._hold(channel, None, within_s)
+            return next((held for held in held_ones if held.letter.id == letter_id), None)
         finally:
             _close(channel)
 
@@ -96,10 +109,13 @@ class DeadLetterQueue:
             _close(channel)
         return sent, stayed
 
-    def _hold(self, channel: BlockingChannel, limit: int | None) -> Iterator[Held]:
+    def _hold(self, channel: BlockingChannel, limit: int | None, within_s: float | None = None) -> Iterator[Held]:
         """What is in the queue now; what arrives meanwhile is left for the next look."""
         count = self._depth(channel)
+        until = math.inf if within_s is None else time.monotonic() + within_s
         for _ in range(count if limit is None else min(count, limit)):
+            if time.monotonic() > until:
+                return
             method, properties, body = channel.basic_get(self._namespace + DEAD_LETTERS)
             if method is None or properties is None or body is None:
                 return

@@ -5,13 +5,21 @@ Call it one at a time: a look holds letters in hand, and another at the same tim
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from services.amqp.short_connection import connected
 from services.dead_letters.dead_letter import DeadLetter
 from services.dead_letters.dead_letter_queue import DeadLetterQueue, Held, Stays
+from services.dead_letters.listing import Listing
 from services.retry_policy import MAX_ATTEMPTS
+
+MOST_LISTED = 10_000
+LOOK_S = 10.0
+"""Seconds a look may hold letters in hand: a requeue of others waits for it. About a thousand come in a second."""
+LOOK_AGAIN_S = 30.0
+"""Seconds a look is as good as another, while there are as many letters as then."""
 
 
 class DeadLetterOffice:
@@ -27,10 +35,17 @@ class DeadLetterOffice:
             total = queue.depth()
             return [letter for letter, _ in queue.letters(limit)], total
 
-    def find(self, letter_id: str) -> Held | None:
-        """With its properties and its body; None if there is none of that id."""
+    def listing(self, known: Listing | None = None) -> Listing:
+        """As many as may be listed, the oldest first: those of `known` if that look is young and nothing changed."""
         with self._queue() as queue:
-            return queue.find(letter_id)
+            if known is not None and _holds(known, queue.depth()):
+                return known
+            return queue.look(MOST_LISTED, LOOK_S)
+
+    def find(self, letter_id: str, within_s: float | None = None) -> Held | None:
+        """With its properties and its body; None if there is none of that id, or none that came in that time."""
+        with self._queue() as queue:
+            return queue.find(letter_id, within_s)
 
     def send_back(self, wanted: Callable[[DeadLetter], bool]) -> tuple[list[str], list[Stays]]:
         """Ids of those that are back in their queues, confirmed; and those that were wanted and stay."""
@@ -41,6 +56,10 @@ class DeadLetterOffice:
     def _queue(self) -> Iterator[DeadLetterQueue]:
         with connected(self._amqp_url) as connection:
             yield DeadLetterQueue(connection, self._namespace)
+
+
+def _holds(known: Listing, depth: int) -> bool:
+    return depth == known.total and time.monotonic() - known.looked_at < LOOK_AGAIN_S
 
 
 def advice(letter: DeadLetter) -> str:

@@ -200,11 +200,11 @@ def queues() -> Call:
 
 
 @TOOLS.tool("GET /v1/dead-letters", DeadLetters, "List dead letters", Effect.READS)
-def list_dead_letters(limit: Limit = 20) -> Call:
+def list_dead_letters(cursor: Cursor = None, limit: Limit = 20) -> Call:
     """Messages that could not be handled, the oldest first, each with the reason in a sentence and the queue it
     failed in.
     """
-    return Call(query={"limit": limit})
+    return Call(query={"cursor": cursor, "limit": limit})
 
 
 @TOOLS.tool("POST /v1/dead-letters/requeue", Requeued, "Requeue dead letters", Effect.ADDS)

@@ -79,7 +79,7 @@ class DecisionBook:
             yield light
 
     def _whole(self, place: DecisionPlace) -> Decision:
-        return next(self._ledger.read(place.before)).decision
+        return self._ledger.after(place.before)
 
 
 def _is_about(place: DecisionPlace, agent_id: str | None, version: str | None) -> bool:

@@ -8,6 +8,7 @@ share the bytes they get. Leaves out HTTP (api/event_stream.py).
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -63,6 +64,7 @@ class EventHub:
         self._pulse: asyncio.TimerHandle | None = None
         self._parts: dict[tuple[int, frozenset[str]], tuple[bytes, int]] = {}
         self._closed = False
+        self._of: Counter[str] = Counter()
         self.clients = 0
 
     def publish(self, kind: str, data: Any) -> None:
@@ -93,14 +95,18 @@ class EventHub:
         """No other client should be let in."""
         return self.clients >= self._most
 
+    def has_enough(self, caller: str) -> bool:
+        """This caller has a quarter of the places: the others' are not theirs to take."""
+        return self._of[caller] >= max(1, self._most // 4)
+
     @property
     def bytes_kept(self) -> int:
         """Of all events in the ring, whoever listens."""
         return sum(len(event.frame) for event in self._ring if event is not None)
 
-    async def stream(self, last_id: str | None, kinds: frozenset[str]) -> AsyncGenerator[bytes, None]:
+    async def stream(self, last_id: str | None, kinds: frozenset[str], caller: str = "") -> AsyncGenerator[bytes, None]:
         """From the event after `last_id` on, or from now on; no `kinds` means all. Close it, so that it is counted."""
-        self.clients += 1
+        self._count(caller, 1)
         clock = asyncio.get_running_loop().time
         said = began = clock()
         try:
@@ -119,7 +125,13 @@ class EventHub:
                     yield part or HEARTBEAT
                     said = clock()
         finally:
-            self.clients -= 1
+            self._count(caller, -1)
+
+    def _count(self, caller: str, change: int) -> None:
+        self.clients += change
+        self._of[caller] += change
+        if not self._of[caller]:
+            del self._of[caller]
 
     async def _woken(self) -> None:
         """By an event, or after a quiet time."""

@@ -7,12 +7,14 @@ requests and statuses.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
+from schemas.message import DecodeError
 from schemas.result import Result
 from schemas.task import Task
 from schemas.work import Work
-from services.errors import RatchetError
+from services.errors import JournalError, RatchetError
 from services.orchestrator.catch_up import ASSIGNMENTS
 from services.orchestrator.index import Entry
 from services.orchestrator.intake import Intake
@@ -62,12 +64,24 @@ class TaskDesk:
         assert known is not None
         if known.work is not None:
             return Work.decode(known.work)
-        return Work.decode(await asyncio.to_thread(logged_work, self._logs_dir, known))
+        return await asyncio.to_thread(logged_work, self._logs_dir, known)
 
 
-def logged_work(logs_dir: Path, known: Entry) -> bytes:
-    """The Work as it was logged. Blocks: up to half a second where its part of the log is compressed."""
-    return next(read(logs_dir, ASSIGNMENTS, known.line or 0)).data
+def logged_work(logs_dir: Path, known: Entry) -> Work:
+    """The Work as it was logged. Blocks: up to half a second where its part of the log is compressed.
+
+    Raises JournalError, also where another program took the line or put another task's in its place.
+    """
+    line = next(read(logs_dir, ASSIGNMENTS, known.line or 0), None)
+    work: Work | None = None
+    with suppress(DecodeError):
+        work = None if line is None else Work.decode(line.data)
+    if work is None or work.task_id != known.task_id:
+        raise JournalError(
+            f"the log of assignments in {logs_dir} does not hold task {known.task_id} at byte {known.line or 0:,} any "
+            f"more: another program cut or changed it; restore the file from a copy"
+        )
+    return work
 
 
 def differs(task: Task, work: Work) -> bool:

@@ -25,7 +25,7 @@ def read_history(logs_dir: Path, known: Entry) -> TaskHistory:
 
     Raises JournalError.
     """
-    work = Work.decode(known.work or logged_work(logs_dir, known))
+    work = Work.decode(known.work) if known.work else logged_work(logs_dir, known)
     lines = logged_lines(logs_dir, known) if known.lines is not None else []
     return history(known, work, lines)
 

@@ -304,6 +304,26 @@ def test_dead_letters_are_read_and_sent_back(visit: Visit, learned: Fleet) -> No
     visit.wait_for("1 letter sent back")
 
 
+def test_more_dead_letters_than_a_page_holds_are_a_click_away(visit: Visit, learned: Fleet) -> None:
+    queue = learned.namespace + "dead-letters"
+    with pika.BlockingConnection(pika.URLParameters(learned.amqp_url)) as connection:
+        channel = connection.channel()
+        channel.queue_purge(queue)
+        channel.confirm_delivery()
+        for number in range(105):
+            channel.basic_publish("", queue, b"letter %d" % number)
+        visit.go("dead-letters")
+        visit.wait_for("100 of 105")
+
+        visit.page.get_by_role("link", name="More").click()
+
+        visit.wait_for("5 of 105")
+        expect(visit.page.locator("tbody tr")).to_have_count(5)
+        visit.page.get_by_role("link", name="First").click()
+        expect(visit.page.locator("tbody tr")).to_have_count(100)
+        channel.queue_purge(queue)
+
+
 def test_it_can_be_used_by_keyboard_alone(visit: Visit, learned: Fleet) -> None:
     ask(learned, "by keyboard")
     page = visit.page

@@ -84,6 +84,10 @@ async def test_health_answers_from_the_start_to_the_end_and_the_api_in_between(t
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
         assert (await answered(client, "/healthz", 200)).json() == {"service": "agent", "status": "ok"}
         assert (await client.get("/readyz")).json()["reason"] == "starting"
+        for path, status in (("/healthz", 200), ("/readyz", 503)):
+            asked, head = await client.get(path), await client.head(path)
+            assert (head.status_code, head.content) == (status, b"")
+            assert head.headers["content-length"] == str(len(asked.content))
         early = await client.get("/v1/adapters")
 
         service.starts.set()

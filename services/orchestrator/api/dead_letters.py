@@ -1,11 +1,15 @@
-"""/v1/dead-letters: what could not be handled, one letter whole, and the way back."""
+"""/v1/dead-letters: what could not be handled, one letter whole, and the way back.
+
+A look holds letters in hand, so there is one at a time. It has a bound (office.py), and whoever sends letters back
+waits for one look at most, however many want to look.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path
 from pydantic import JsonValue
@@ -18,35 +22,42 @@ from schemas.api.dead_letters import (
     RequeueRequest,
     Stayed,
 )
-from services.api.paging import Limit
+from services.api.paging import Cursor, Limit, cursor_of, place_of
 from services.api.problem import Problem, problems
 from services.api.threads import Threads
 from services.dead_letters.dead_letter import DeadLetter
-from services.dead_letters.dead_letter_queue import Held
-from services.dead_letters.office import DeadLetterOffice, advice
+from services.dead_letters.dead_letter_queue import Held, Stays
+from services.dead_letters.listing import Listing, Place
+from services.dead_letters.office import LOOK_S, DeadLetterOffice, advice
 
 LetterId = Annotated[str, Path(max_length=64, description="As in the list.")]
+T = TypeVar("T")
 GONE = "it is not among the dead letters (any more)"
+TOO_DEEP = f"it lies deeper than one look of {LOOK_S:g} s: send some of the others back first"
 
 
 def dead_letters_router(office: DeadLetterOffice, threads: Threads) -> APIRouter:
     router = APIRouter(tags=["dead letters"])
-    turn = asyncio.Lock()
+    desk = _Desk(office, threads)
 
     @router.get("/v1/dead-letters", responses=problems(422, 503))
-    async def dead_letters(limit: Limit = 50) -> DeadLetters:
+    async def dead_letters(limit: Limit = 50, cursor: Cursor = None) -> DeadLetters:
         """What could not be handled, the oldest first. Nothing is taken out."""
-        async with turn:
-            letters, total = await threads.run(office.oldest, limit)
-        return DeadLetters(items=[DeadLetterView.model_validate(one.as_dict()) for one in letters], total=total)
+        after = _place(cursor)
+        listed = await desk.listing()
+        letters, last = listed.page(after, limit)
+        return DeadLetters(
+            items=[DeadLetterView.model_validate(one.as_dict()) for one in letters],
+            total=listed.total,
+            next=None if last is None else cursor_of([*last]),
+        )
 
     @router.get("/v1/dead-letters/{letter_id}", responses=problems(404, 422, 503))
     async def dead_letter(letter_id: LetterId) -> DeadLetterDetail:
         """One letter whole, and what to do about it."""
-        async with turn:
-            held = await threads.run(office.find, letter_id)
+        held = await desk.find(letter_id)
         if held is None:
-            raise Problem(404, "No such letter", f"no letter of this id: {GONE}", "unknown-letter")
+            raise Problem(404, "No such letter", f"no letter of this id: {GONE}, or {TOO_DEEP}", "unknown-letter")
         return detail(held)
 
     @router.post("/v1/dead-letters/requeue", responses=problems(422, 503))
@@ -57,8 +68,7 @@ def dead_letters_router(office: DeadLetterOffice, threads: Threads) -> APIRouter
         def wanted(letter: DeadLetter) -> bool:
             return letter.id in ids or (asked.queue is not None and letter.queue == asked.queue)
 
-        async with turn:
-            sent, stayed = await threads.run(office.send_back, wanted)
+        sent, stayed = await desk.send_back(wanted)
         missing = ids - {*sent, *(stays.id for stays in stayed)}
         return Requeued(
             sent=len(sent),
@@ -69,6 +79,52 @@ def dead_letters_router(office: DeadLetterOffice, threads: Threads) -> APIRouter
         )
 
     return router
+
+
+def _place(cursor: str | None) -> Place | None:
+    if (place := place_of(cursor, str, str, int)) is None:
+        return None
+    at, letter_id, nth = place
+    return Place(str(at), str(letter_id), int(nth))
+
+
+class _Desk:
+    """Everyone's turns at the office. What was begun is ended in its turn, even if its caller has gone."""
+
+    def __init__(self, office: DeadLetterOffice, threads: Threads) -> None:
+        self._office = office
+        self._threads = threads
+        self._looks = asyncio.Lock()
+        """Those who look wait here: only one of them stands before the office beside those who send back."""
+        self._turn = asyncio.Lock()
+        self._known: Listing | None = None
+
+    async def listing(self) -> Listing:
+        async def look() -> Listing:
+            async with self._looks, self._turn:
+                self._known = await self._threads.run(self._office.listing, self._known)
+                return self._known
+
+        return await _to_its_end(look())
+
+    async def find(self, letter_id: str) -> Held | None:
+        async def look() -> Held | None:
+            async with self._looks, self._turn:
+                return await self._threads.run(self._office.find, letter_id, LOOK_S)
+
+        return await _to_its_end(look())
+
+    async def send_back(self, wanted: Callable[[DeadLetter], bool]) -> tuple[list[str], list[Stays]]:
+        async def send() -> tuple[list[str], list[Stays]]:
+            async with self._turn:
+                self._known = None
+                return await self._threads.run(self._office.send_back, wanted)
+
+        return await _to_its_end(send())
+
+
+async def _to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    return await asyncio.shield(asyncio.ensure_future(work))
 
 
 def detail(held: Held) -> DeadLetterDetail:

@@ -16,6 +16,8 @@ from schemas.api.events import (
     TaskSettled,
     TrainingMoved,
 )
+from services.access.guard import CallerOf
+from services.access.roles import LOCAL
 from services.api.limits import too_many
 from services.api.problem import Fault, Problem, problems
 from services.orchestrator.api.event_stream import EventStream
@@ -49,6 +51,7 @@ def events_router(hub: EventHub) -> APIRouter:
 
     @router.get("/v1/events", status_code=200, response_class=EventStream, responses=STREAM | problems(422, 429))
     async def events(
+        who: CallerOf,
         last_event_id: LastId = None,
         after: After = None,
         kinds: Kinds = "",
@@ -56,7 +59,9 @@ def events_router(hub: EventHub) -> APIRouter:
         """What happens, as it happens. A client that is too slow gets `gap`, and should read the lists again."""
         if hub.is_full:
             raise too_many("as many clients listen already as there is room for", RETRY_AFTER_S)
-        return EventStream(hub.stream(last_event_id or after, chosen(kinds)))
+        if who != LOCAL and hub.has_enough(who.name):
+            raise too_many(f"{who.name} listens in a quarter of all places already", RETRY_AFTER_S)
+        return EventStream(hub.stream(last_event_id or after, chosen(kinds), who.name))
 
     return router
 

@@ -36,6 +36,22 @@ async def test_a_name_that_was_rebound_to_this_machine_is_refused(tmp_path: Path
     assert (answer.status_code, answer.json()["type"]) == (403, "foreign-host")
 
 
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/metrics", 403), ("/openapi.json", 403), ("/", 403), ("/healthz", 200)],
+)
+async def test_a_rebound_name_reaches_nothing_but_the_health_checks(tmp_path: Path, path: str, status: int) -> None:
+    settings = settings_of("orchestrator", tmp_path)
+    service = service_of(settings)
+    app = application("orchestrator", service.routers(), settings, service.trouble)
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        rebound = await client.get(path, headers={"host": "evil.example"})
+        own = await client.get(path)
+
+    assert (rebound.status_code, own.status_code) == (status, 200)
+
+
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost.evil.example", "http://[", ""])
 async def test_a_page_of_another_site_is_refused(tmp_path: Path, origin: str) -> None:
     answer = await asked(settings_of("agent", tmp_path), {"origin": origin})

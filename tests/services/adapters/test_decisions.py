@@ -30,6 +30,18 @@ def test_what_was_appended_is_read_in_order_and_from_any_mark(tmp_path: Path) ->
     assert list(DecisionLedger(tmp_path).read(entries[1].end)) == entries[2:]
 
 
+def test_a_decision_that_was_cut_off_from_outside_is_said_to_be(tmp_path: Path) -> None:
+    ledger = written(tmp_path)
+    *_, before, last = list(ledger.read())
+    assert ledger.after(before.end) == last.decision
+
+    with ledger.path.open("r+b") as file:
+        file.truncate(before.end.bytes)
+
+    with pytest.raises(RegistryError, match="ends after decision 3: another program cut off"):
+        ledger.after(before.end)
+
+
 def test_a_line_can_be_checked_without_this_program(tmp_path: Path) -> None:
     # the rule for other languages: sort the keys, leave out sha256, no spaces, and hash
     lines = written(tmp_path).path.read_text().splitlines()

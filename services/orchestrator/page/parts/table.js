@@ -32,14 +32,14 @@ export function stepRows(step) {
   links[next].scrollIntoView({ block: "nearest" });
 }
 
-/** Below a paged list; `query` is the view's, `next` the API's cursor. */
-export function Pager({ view, query, next, shown }) {
+/** Below a paged list; `query` is the view's, `next` the API's cursor; `first` and `more`: what the ways are called. */
+export function Pager({ view, query, next, shown, first = "Newest", more = "Older" }) {
   if (!query.cursor && !next) return null;
   return html`<nav class="pager" aria-label="Pages">
     ${query.cursor &&
-      html`<a class="button" data-key="newest" href=${link(view, [], { ...query, cursor: null })}>Newest</a>`}
+      html`<a class="button" data-key="newest" href=${link(view, [], { ...query, cursor: null })}>${first}</a>`}
     ${query.cursor && html`<button data-key="newer" onClick=${() => history.back()}>← Back</button>`}
-    ${next && html`<a class="button" data-key="older" href=${link(view, [], { ...query, cursor: next })}>Older →</a>`}
+    ${next && html`<a class="button" data-key="older" href=${link(view, [], { ...query, cursor: next })}>${more} →</a>`}
     <span class="where">${shown}</span>
   </nav>`;
 }

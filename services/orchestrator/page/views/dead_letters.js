@@ -9,12 +9,13 @@ import { useStore } from "../core/store.js";
 import { Confirm, Dialog } from "../parts/dialog.js";
 import { Card, Facts, Heading } from "../parts/frame.js";
 import { Empty, Loaded } from "../parts/states.js";
-import { Table } from "../parts/table.js";
+import { Pager, Table } from "../parts/table.js";
 
 const PAGE = 100;
 
-export function DeadLetters() {
-  const letters = useResource(apiPath(["dead-letters"], { limit: PAGE }), { kinds: ["queues"], everyMs: 10_000 });
+export function DeadLetters({ query }) {
+  const asked = apiPath(["dead-letters"], { cursor: query.cursor, limit: PAGE });
+  const letters = useResource(asked, query.cursor ? {} : { kinds: ["queues"], everyMs: 10_000 });
   const operator = may("change", useStore(session).role);
   const [shown, setShown] = useState(null);
   const [asked, setAsked] = useState(null);
@@ -26,15 +27,16 @@ export function DeadLetters() {
   return html`
     <${Heading} title="Dead letters" about=${letters.data && plural(letters.data.total, "letter")} />
     ${told && html`<${Told} answer=${told} />`}
-    <${Loaded} resource=${letters}>${({ items, total }) =>
+    <${Loaded} resource=${letters}>${({ items, total, next }) =>
       total === 0
         ? html`<div class="card"><${Nothing} /></div>`
         : html`<div class="stack">
         ${operator && html`<${ByQueue} items=${items} ask=${setAsked} />`}
         <${Card} title="The oldest first"
-          caption=${items.length < total && `The first ${count(items.length)} of ${count(total)}`}>
+          caption=${items.length < total && `${count(items.length)} of ${count(total)}`}>
           <${Table} label="Dead letters" rows=${items} keyOf=${(one) => one.id}
-            columns=${columns(operator, setShown, setAsked)} /><//>
+            columns=${columns(operator, setShown, setAsked)} />
+          <${Pager} view="dead-letters" query=${query} next=${next} first="First" more="More" /><//>
       </div>`}<//>
     ${shown && html`<${Letter} id=${shown} onClose=${() => setShown(null)} />`}
     ${asked && html`<${Requeue} ...${asked} sent=${sent} onClose=${() => setAsked(null)} />`}`;

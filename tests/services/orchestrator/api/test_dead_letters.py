@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -11,6 +13,7 @@ from pika.adapters.blocking_connection import BlockingConnection
 from pika.spec import BasicProperties
 
 from services.amqp.short_connection import connected
+from services.api.problem import Problem
 from services.api.threads import Threads
 from services.dead_letters.office import DeadLetterOffice, advice
 from services.orchestrator.api.dead_letters import dead_letters_router
@@ -55,12 +58,15 @@ async def test_letters_are_listed_shown_whole_and_sent_back(
         bury(connection, namespace, body)
 
     listed = (await api.get("/v1/dead-letters", params={"limit": 2})).json()
+    followed = (await api.get("/v1/dead-letters", params={"limit": 2, "cursor": listed["next"]})).json()
     everything = (await api.get("/v1/dead-letters")).json()
     ids = {one["beginning"]: one["id"] for one in everything["items"]}
     text = (await api.get(f"/v1/dead-letters/{ids['three']}")).json()
     binary = (await api.get(f"/v1/dead-letters/{everything['items'][1]['id']}")).json()
 
-    assert (len(listed["items"]), listed["total"], listed["next"]) == (2, 3, None)
+    assert (len(listed["items"]), listed["total"]) == (2, 3)
+    assert [*listed["items"], *followed["items"]] == everything["items"]
+    assert followed["next"] is everything["next"] is None
     assert (text["body"], text["encoding"], text["queue"]) == ("three", "utf-8", namespace + RESPONSES)
     assert "refused again as it is" in text["advice"]
     assert text["headers"]["odd"] == r"\xff"
@@ -76,6 +82,54 @@ async def test_letters_are_listed_shown_whole_and_sent_back(
     assert (await api.get("/v1/dead-letters")).json()["total"] == 0
     channel = connection.channel()
     assert channel.basic_get(namespace + RESPONSES, auto_ack=True)[2] == b"three"
+
+
+async def test_more_letters_than_a_page_holds_are_paged_through_while_the_queue_changes(
+    api: httpx.AsyncClient, connection: BlockingConnection, namespace: str
+) -> None:
+    for number in range(450):
+        bury(connection, namespace, b"%03d" % (number // 2))  # each twice: alike in all
+
+    first = (await api.get("/v1/dead-letters", params={"limit": 200})).json()
+    gone = first["items"][0]["id"]
+    sent = (await api.post("/v1/dead-letters/requeue", json={"ids": [gone]})).json()
+    seen, cursor = first["items"], first["next"]
+    while cursor:
+        page = (await api.get("/v1/dead-letters", params={"limit": 200, "cursor": cursor})).json()
+        seen, cursor = seen + page["items"], page["next"]
+
+    assert (first["total"], sent["sent"], page["total"]) == (450, 2, 448)
+    assert sorted(one["beginning"] for one in seen) == sorted(f"{number // 2:03d}" for number in range(450))
+    again = (await api.get("/v1/dead-letters", params={"limit": 200})).json()
+    assert again["items"][:198] == first["items"][2:]
+
+
+async def test_who_sends_back_waits_for_one_look_and_not_for_all_who_want_one(
+    api: httpx.AsyncClient, connection: BlockingConnection, namespace: str
+) -> None:
+    for number in range(30):
+        bury(connection, namespace, b"%d" % number)
+    ended: list[str] = []
+
+    async def ask(what: str, *, send: bool = False) -> None:
+        if send:
+            await api.post("/v1/dead-letters/requeue", json={"ids": ["none"]})
+        else:
+            with suppress(Problem):
+                await api.get("/v1/dead-letters/none")
+        ended.append(what)
+
+    looks = [asyncio.create_task(ask("look")) for _ in range(8)]
+    await asyncio.sleep(0.01)
+    await asyncio.gather(*looks, ask("requeue", send=True))
+
+    assert ended.index("requeue") <= 2
+    assert len(ended) == 9
+
+
+async def test_what_is_no_cursor_is_refused(api: httpx.AsyncClient) -> None:
+    with pytest.raises(Problem, match="cursor"):
+        await api.get("/v1/dead-letters", params={"cursor": "abc"})
 
 
 async def test_what_is_not_there_and_what_is_not_asked_clearly(api: httpx.AsyncClient) -> None:

@@ -6,16 +6,40 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Annotated
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Header
 
+from services.access.guard import caller
+from services.access.roles import LOCAL, Caller, Role
+from services.api.application import Problems
 from services.orchestrator.api.events import events_router
 from services.orchestrator.event_hub import EventHub
 from services.service import TAKES_NOTHING_MS, _listen
 from tests.services.orchestrator.house import until
 
+PLACES = 8
+KEPT_OPEN: list[asyncio.StreamWriter] = []
 ASKED = b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def named(x_name: Annotated[str, Header()] = "") -> Caller:
+    """In place of the guard."""
+    return Caller(x_name, Role.VIEWER) if x_name else LOCAL
+
+
+async def status_for(port: int, name: str) -> int:
+    """Of a stream that is left open for as long as the server is."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(ASKED.replace(b"\r\n\r\n", b"\r\nX-Name: %b\r\n\r\n" % name.encode()))
+    line = await reader.readline()
+    if b"200" in line:
+        await reader.readuntil(b"retry: ")
+        KEPT_OPEN.append(writer)
+    else:
+        writer.close()
+    return int(line.split()[1])
 
 
 @asynccontextmanager
@@ -23,6 +47,8 @@ async def served(hub: EventHub, takes_nothing_ms: int) -> AsyncIterator[int]:
     """The port it listens on, as a service does, save for how long a client may take nothing."""
     app = FastAPI()
     app.include_router(events_router(hub))
+    app.dependency_overrides[caller] = named
+    app.add_middleware(Problems)
     listener = _listen("127.0.0.1", 0, "orchestrator")
     assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == TAKES_NOTHING_MS
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, takes_nothing_ms)
@@ -51,6 +77,22 @@ async def test_who_goes_is_forgotten_and_who_stays_hears_the_end() -> None:
     assert (await one.read()).endswith(b"0\r\n\r\n")
     assert hub.clients == 0
     one_writer.close()
+
+
+async def test_one_caller_has_a_quarter_of_the_places_and_leaves_the_others_theirs() -> None:
+    hub = EventHub("now", most_clients=PLACES)
+    async with served(hub, TAKES_NOTHING_MS) as port:
+        greedy = [await status_for(port, "anna") for _ in range(4)]
+        others = [await status_for(port, "ben"), *[await status_for(port, "") for _ in range(3)]]
+        KEPT_OPEN.pop(0).close()
+        await until(lambda: hub.clients == 5)
+        again = await status_for(port, "anna")
+
+    assert greedy == [200, 200, 429, 429]
+    assert others == [200] * 4
+    assert again == 200
+    while KEPT_OPEN:
+        KEPT_OPEN.pop().close()
 
 
 async def test_who_takes_nothing_is_cut_off_by_the_kernel() -> None:

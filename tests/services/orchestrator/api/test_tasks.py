@@ -16,6 +16,8 @@ from schemas import Task
 from schemas.api.tasks import TaskHistory
 from schemas.response import GenerationLatencies
 from schemas.result import Result
+from services.orchestrator.catch_up import ASSIGNMENTS
+from services.storage.segments import active_path
 from tests.services.orchestrator.api.calling import SCORES, TEXTS, answering, api_of
 from tests.services.orchestrator.house import answered, house, scored, until
 
@@ -62,6 +64,25 @@ async def test_the_same_task_id_is_the_same_task_and_runs_once(tmp_path: Path) -
         assert len({answer.text for answer in (*answers, late)}) == 1
         assert len(fleet.assigned()) == 1
         assert len(fleet.bus.published("results")) == 1
+
+
+@pytest.mark.parametrize("left", [b"", b'{"task_id": "another"}\n'], ids=["cut off", "another's"])
+async def test_a_task_whose_line_was_taken_from_the_log_is_told_to_be_lost_and_nobody_waits(
+    tmp_path: Path, left: bytes
+) -> None:
+    async with house(tmp_path) as fleet, api_of(fleet) as api, answering(fleet):
+        headers = {"Idempotency-Key": "order-17"}
+        first = await api.post("/v1/tasks?wait_s=10", json={"input": "x"}, headers=headers)
+        task_id = first.json()["task_id"]
+        active_path(tmp_path, ASSIGNMENTS).write_bytes(left)
+
+        async with asyncio.timeout(5):
+            told = await api.get(f"/v1/tasks/{task_id}")
+            again = await api.post("/v1/tasks", json={"input": "x"}, headers=headers)
+
+        assert (told.status_code, told.json()["type"]) == (503, "log")
+        assert f"does not hold task {task_id}" in told.json()["detail"]
+        assert (again.status_code, again.json()["type"]) == (503, "log")
 
 
 async def test_a_key_serves_as_the_id_and_must_come_with_the_same_task(tmp_path: Path) -> None:
