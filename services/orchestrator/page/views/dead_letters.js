@@ -14,8 +14,8 @@ import { Pager, Table } from "../parts/table.js";
 const PAGE = 100;
 
 export function DeadLetters({ query }) {
-  const asked = apiPath(["dead-letters"], { cursor: query.cursor, limit: PAGE });
-  const letters = useResource(asked, query.cursor ? {} : { kinds: ["queues"], everyMs: 10_000 });
+  const path = apiPath(["dead-letters"], { cursor: query.cursor, limit: PAGE });
+  const letters = useResource(path, query.cursor ? {} : { kinds: ["queues"], everyMs: 10_000 });
   const operator = may("change", useStore(session).role);
   const [shown, setShown] = useState(null);
   const [asked, setAsked] = useState(null);
