@@ -20,8 +20,7 @@ class Grpo:
     hyperparameters = GrpoHyperparameters
 
     def lessons(self, groups: Sequence[Sequence[float]], hyperparameters: GrpoHyperparameters) -> Lessons:
-        scale = hyperparameters.advantage_scale
-        plain = (group_advantages(scores, scale) for scores in groups)
+        plain = (group_advantages(scores, hyperparameters.scale) for scores in groups)
         weights = [weight for group in plain for weight in tempered(group, hyperparameters.negative_weight)]
         starts = [sum(map(len, groups[:index])) for index in range(len(groups))]
         used = (tuple(range(start, start + len(scores))) for start, scores in zip(starts, groups, strict=True))

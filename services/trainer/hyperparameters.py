@@ -16,7 +16,7 @@ from services.errors import TrainingRefused
 from services.trainer.advantages import Scale
 
 SMALL_MODEL = 200_000
-SMALL_MODEL_RATE = 2e-3
+SMALL_MODEL_RATE = 1e-3
 LOWEST_RATE = 1e-5
 FEWEST_PASSES, MOST_PASSES = 2, 8
 
@@ -24,9 +24,9 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 
 def default_learning_rate(parameters: int) -> float:
-    """2e-3 for a model of 200 thousand parameters, falling with the square root of the size down to 1e-5.
+    """1e-3 for a model of 200 thousand parameters, falling with the square root of the size down to 1e-5.
 
-    Of the order that works for LoRA: 4e-5 at half a billion parameters, 1e-5 from eight billion on.
+    Of the order that works for LoRA: 2e-5 at half a billion parameters, 1e-5 from two billion on.
     """
     return min(SMALL_MODEL_RATE, max(LOWEST_RATE, SMALL_MODEL_RATE * math.sqrt(SMALL_MODEL / parameters)))
 
@@ -42,13 +42,13 @@ class Hyperparameters(BaseModel):
         le=100,
         description="Passes over the samples; if not set, from 2 to 8, as many as make so many steps as `steps` says.",
     )
-    steps: int = Field(64, ge=1, description="Steps a run should take at least; it counts where `epochs` is not set.")
+    steps: int = Field(128, ge=1, description="Steps a run should take at least; it counts where `epochs` is not set.")
     learning_rate: float | None = Field(
         None,
         gt=0,
         description="AdamW's, at the start: it falls to 0 in a straight line; if not set, by the model's size.",
     )
-    batch: int = Field(64, ge=1, description="Samples per step, about.")
+    batch: int = Field(32, ge=1, description="Samples per step, about.")
     micro_batch_tokens: int = Field(
         16_384, ge=1, description="Tokens through the model at once, padding included: what memory allows."
     )
@@ -124,11 +124,6 @@ class GrpoHyperparameters(Hyperparameters):
     )
     beta: float = Field(0.0, ge=0, description="Weight of the KL divergence from the reference policy.")
     kl_to: Literal["parent", "base"] = Field("parent", description="The reference policy: the parent, or no adapter.")
-    scale: Scale | None = Field(
-        None, description="Advantages over the group's deviation (group) or not (none); by the loss, if not set."
+    scale: Scale = Field(
+        "none", description="Advantages as they are (none), or over the deviation of their group (group), as in DAPO."
     )
-
-    @property
-    def advantage_scale(self) -> Scale:
-        """Dr. GRPO's point is not to scale."""
-        return self.scale or ("none" if self.loss == "dr_grpo" else "group")

@@ -28,16 +28,10 @@ def test_what_a_request_gives_must_be_known_and_in_range(given: dict[str, object
         GrpoHyperparameters.read({}, given)  # type: ignore[arg-type]
 
 
-def test_only_dr_grpo_does_not_scale_by_the_deviation_unless_told() -> None:
-    assert GrpoHyperparameters().advantage_scale == "group"
-    assert GrpoHyperparameters(loss="dr_grpo").advantage_scale == "none"
-    assert GrpoHyperparameters(loss="dr_grpo", scale="group").advantage_scale == "group"
-
-
 @pytest.mark.parametrize(
     ("knobs", "samples", "passes"),
     [
-        ({"batch": 64}, 512, 8),  # 8 steps a pass
+        ({"batch": 64}, 2048, 4),  # 32 steps a pass
         ({"batch": 64}, 60, 8),  # 1 step a pass, and no more than 8 passes
         ({"batch": 64}, 32_768, 2),  # 512 steps a pass
         ({"batch": 64, "steps": 32}, 512, 4),
@@ -49,7 +43,7 @@ def test_a_small_window_is_passed_over_more_often(knobs: dict[str, int], samples
 
 
 @pytest.mark.parametrize(
-    ("parameters", "rate"), [(100_000, 2e-3), (200_000, 2e-3), (500_000_000, 4e-5), (70_000_000_000, 1e-5)]
+    ("parameters", "rate"), [(100_000, 1e-3), (200_000, 1e-3), (500_000_000, 2e-5), (70_000_000_000, 1e-5)]
 )
 def test_the_learning_rate_falls_with_the_size_of_the_model(parameters: int, rate: float) -> None:
     assert default_learning_rate(parameters) == pytest.approx(rate, rel=0.01)
