@@ -8,8 +8,8 @@ from pydantic import Field
 
 from schemas.evidence import ExperimentPlan
 from schemas.work import Sampling
-from services.orchestrator.learning_moves import ExperimentPolicy
-from services.orchestrator.training_trigger import TrainingPolicy
+from services.orchestrator.promotion.learning_moves import ExperimentPolicy
+from services.orchestrator.promotion.training_trigger import TrainingPolicy
 from services.settings import FleetSettings
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from schemas.interaction import Interaction
 from schemas.work import Work
-from services.orchestrator.catch_up import ASSIGNMENTS, INTERACTIONS
-from services.orchestrator.index import TaskIndex
-from services.orchestrator.ledger import INDEX
-from services.orchestrator.settlement import result_of
+from services.orchestrator.ledger.catch_up import ASSIGNMENTS, INTERACTIONS
+from services.orchestrator.ledger.index import TaskIndex
+from services.orchestrator.ledger.ledger import INDEX
+from services.orchestrator.tasks.settlement import result_of
 
 EXAMPLES = Path(__file__).parents[2] / "schemas" / "examples" / "good"
 ID, SEQUENCE = "task-in-its-place", 987_654_321

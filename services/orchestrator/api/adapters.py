@@ -33,7 +33,7 @@ from services.api.problem import problems
 from services.api.threads import Threads
 from services.errors import NotFound
 from services.orchestrator.api.places import sequence_of
-from services.orchestrator.decision_book import DecisionBook
+from services.orchestrator.observation.decision_book import DecisionBook
 
 MOVED = problems(404, 409, 422, 503)
 NOT_IN_A_NAME = re.compile(r"[\x00-\x1f\x7f]")

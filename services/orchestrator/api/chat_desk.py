@@ -18,11 +18,11 @@ from services.api.threads import Threads
 from services.errors import Reject
 from services.orchestrator.api.chat_task import AT, task_of, unknown_model
 from services.orchestrator.api.retries import Retries
-from services.orchestrator.arms import Arms
-from services.orchestrator.intake import Forgotten
-from services.orchestrator.ledger import Ledger
-from services.orchestrator.task_desk import SaysSomethingElse, TaskDesk
-from services.orchestrator.task_history import logged_lines
+from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.promotion.arms import Arms
+from services.orchestrator.tasks.intake import Forgotten
+from services.orchestrator.tasks.task_desk import SaysSomethingElse, TaskDesk
+from services.orchestrator.tasks.task_history import logged_lines
 
 LONGEST_WAIT_S = 24 * 3600.0
 """Every task is closed at its deadline, so this ends no wait before that."""

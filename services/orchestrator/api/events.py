@@ -21,7 +21,7 @@ from services.access.roles import LOCAL
 from services.api.limits import too_many
 from services.api.problem import Fault, Problem, problems
 from services.orchestrator.api.event_stream import EventStream
-from services.orchestrator.event_hub import EventHub
+from services.orchestrator.observation.event_hub import EventHub
 
 RETRY_AFTER_S = 30
 DATA: dict[EventKind, type] = {

@@ -14,8 +14,8 @@ from services.api.problem import Problem, problems
 from services.api.threads import Threads
 from services.experiments.book import ExperimentRecord
 from services.orchestrator.api.places import sequence_of
-from services.orchestrator.decision_book import DecisionBook
-from services.orchestrator.experiment_looks import ExperimentLooks
+from services.orchestrator.observation.decision_book import DecisionBook
+from services.orchestrator.observation.experiment_looks import ExperimentLooks
 
 ExperimentId = Annotated[str, Path(description="As in the list; it may hold slashes.")]
 

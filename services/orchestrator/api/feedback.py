@@ -12,7 +12,13 @@ from schemas.feedback import Feedback, LoggedFeedback
 from services.access.guard import CallerOf
 from services.api.idempotency import IdempotencyKey, id_from_key
 from services.api.problem import Problem, problems
-from services.orchestrator.feedback import FeedbackDesk, IdUsedBefore, NoSuchAnswer, NotAnsweredYet, UnknownTask
+from services.orchestrator.feedback.feedback_desk import (
+    FeedbackDesk,
+    IdUsedBefore,
+    NoSuchAnswer,
+    NotAnsweredYet,
+    UnknownTask,
+)
 
 ROUTE = "POST /v1/feedback"
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from schemas.api.log import LogLine, LogTail
 from services.api.problem import problems
 from services.api.threads import Threads
-from services.orchestrator.catch_up import INTERACTIONS
+from services.orchestrator.ledger.catch_up import INTERACTIONS
 from services.storage.active_tail import active_tail
 
 

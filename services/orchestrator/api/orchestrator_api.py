@@ -19,16 +19,16 @@ from services.orchestrator.api.experiments import experiments_router
 from services.orchestrator.api.log import log_router
 from services.orchestrator.api.queues import queues_router
 from services.orchestrator.api.status import status_router
-from services.orchestrator.decision_book import DecisionBook
-from services.orchestrator.event_hub import EventHub
-from services.orchestrator.experiment_looks import ExperimentLooks
-from services.orchestrator.ledger import Ledger
-from services.orchestrator.overview import Overview
-from services.orchestrator.promoter import Promoter
-from services.orchestrator.queue_look import QueueLooks
-from services.orchestrator.replicas import Replicas
+from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.observation.decision_book import DecisionBook
+from services.orchestrator.observation.event_hub import EventHub
+from services.orchestrator.observation.experiment_looks import ExperimentLooks
+from services.orchestrator.observation.overview import Overview
+from services.orchestrator.observation.queue_look import QueueLooks
+from services.orchestrator.observation.watcher import Watcher
+from services.orchestrator.promotion.promoter import Promoter
+from services.orchestrator.promotion.replicas import Replicas
 from services.orchestrator.settings import OrchestratorSettings
-from services.orchestrator.watcher import Watcher
 
 
 class OrchestratorApi:

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from schemas.api.queues import Queues, QueueView
 from services.api.problem import problems
 from services.bus import QueueState
-from services.orchestrator.queue_look import QueueLook, QueueLooks
+from services.orchestrator.observation.queue_look import QueueLook, QueueLooks
 from services.topology import Queue, Rung, Topology
 
 NONE_THERE = QueueState(0, 0)

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from schemas.api.status import Status
 from services.api.problem import problems
-from services.orchestrator.overview import Overview
+from services.orchestrator.observation.overview import Overview
 
 
 def status_router(overview: Overview) -> APIRouter:

@@ -23,11 +23,11 @@ from services.api.patience import while_connected
 from services.api.problem import Problem, problems
 from services.api.threads import Threads
 from services.orchestrator.api.places import sequence_of
-from services.orchestrator.intake import Forgotten
-from services.orchestrator.ledger import INDEX, Ledger
-from services.orchestrator.task_desk import SaysSomethingElse, TaskDesk
-from services.orchestrator.task_history import read_history
-from services.orchestrator.task_list import StateFilter, task_page
+from services.orchestrator.ledger.ledger import INDEX, Ledger
+from services.orchestrator.tasks.intake import Forgotten
+from services.orchestrator.tasks.task_desk import SaysSomethingElse, TaskDesk
+from services.orchestrator.tasks.task_history import read_history
+from services.orchestrator.tasks.task_list import StateFilter, task_page
 
 LONGEST_WAIT_S = 600
 ROUTE = "POST /v1/tasks"

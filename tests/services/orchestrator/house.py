@@ -13,7 +13,7 @@ from schemas import Interaction, Response, Result, Reward, Task, Work
 from schemas.response import Sample
 from schemas.reward import SampleScore, ScorerIdentity
 from services.memory_bus import MemoryBus
-from services.orchestrator.catch_up import ASSIGNMENTS, INTERACTIONS
+from services.orchestrator.ledger.catch_up import ASSIGNMENTS, INTERACTIONS
 from services.orchestrator.orchestrator import Orchestrator
 from services.orchestrator.settings import OrchestratorSettings
 from services.storage.journal_reader import read

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from schemas import Interaction, Task, Work
 from schemas.work import Arm, Sampling
-from services.orchestrator.admission import AdmissionPolicy, Origin, admit
-from services.orchestrator.ledger import Ledger
-from services.orchestrator.settlement import settle
+from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
+from services.orchestrator.tasks.settlement import settle
 from services.retention.needs import needs
 from services.retention.plan import Bound
 from services.retention.pruner import Pruned, Pruner

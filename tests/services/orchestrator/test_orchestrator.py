@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from schemas import Task
 from schemas.agent_rewards import AgentRewards
 from services.bus import Delivery
-from services.orchestrator.queue_gauges import QueueGauges
+from services.orchestrator.observation.queue_gauges import QueueGauges
 from services.topology import events_topic
 from tests.services.orchestrator.house import House, answered, house, scored, settled, until
 

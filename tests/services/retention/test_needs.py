@@ -13,8 +13,8 @@ from schemas.decision import StartExperiment, Validate
 from schemas.train_request import TrainRequest
 from services.adapters.registry import RegistryStore
 from services.errors import JournalError
-from services.orchestrator.index import TaskIndex
-from services.orchestrator.training_trigger import TrainingState
+from services.orchestrator.ledger.index import TaskIndex
+from services.orchestrator.promotion.training_trigger import TrainingState
 from services.retention.contents import ASSIGNMENTS, INTERACTIONS
 from services.retention.needs import Need, needs
 from services.storage.segments import Segment

@@ -15,7 +15,7 @@ from services.access.guard import caller
 from services.access.roles import LOCAL, Caller, Role
 from services.api.application import Problems
 from services.orchestrator.api.events import events_router
-from services.orchestrator.event_hub import EventHub
+from services.orchestrator.observation.event_hub import EventHub
 from services.service import TAKES_NOTHING_MS, _listen
 from tests.services.orchestrator.house import until
 

@@ -1,0 +1,1 @@
+"""The application's own signal: checked, logged once, looked up."""

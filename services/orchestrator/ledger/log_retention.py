@@ -1,0 +1,76 @@
+"""A clock of the orchestrator: the logs stay within their bound, and the index forgets what went.
+
+What may go is decided in `services/retention/`; the work on files is done in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from prometheus_client import Counter, Gauge
+
+from services.orchestrator.feedback.feedback_log import FeedbackLog
+from services.orchestrator.ledger.ledger import Ledger
+from services.retention.needs import needs
+from services.retention.plan import Bound, Held
+from services.retention.pruner import Pruned, Pruner, sizes
+from services.retention.trim import trim_feedback
+from services.telemetry import Log
+
+log = Log("retention")
+
+log_bytes = Gauge("ratchet_log_bytes", "Bytes of a log on disk, sealed segments included.", ["log"])
+bound_bytes = Gauge("ratchet_log_bound_bytes", "Bytes both logs may have on disk; 0: no bound.")
+is_held = Gauge("ratchet_log_removal_held", "1 while the logs are over their bound and something needs all of them.")
+segments_removed = Counter("ratchet_log_segments_removed_total", "Segments removed from the logs.", ["log"])
+
+
+class LogRetention:
+    def __init__(
+        self,
+        ledger: Ledger,
+        feedback: FeedbackLog,
+        bound: Bound,
+        *,
+        logs_dir: Path,
+        adapters_dir: Path,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._ledger = ledger
+        self._feedback = feedback
+        self._bound = bound
+        self._logs_dir = logs_dir
+        self._adapters_dir = adapters_dir
+        self._clock = clock
+        self._pruner = Pruner(logs_dir, bound)
+        self._said: str | None = None
+        bound_bytes.set(bound.keep_bytes)
+
+    async def turn(self) -> None:
+        """Raises DiskFull, JournalError, RegistryError; the next turn tries again."""
+        if self._bound:
+            await self._ledger.seal_in_step()
+            self._tell(await asyncio.to_thread(self._prune))
+        await self._ledger.forget_removed()
+        await self._feedback.forget(await asyncio.to_thread(trim_feedback, self._logs_dir))
+        for name, size in (await asyncio.to_thread(sizes, self._logs_dir)).items():
+            log_bytes.labels(name).set(size)
+
+    def _prune(self) -> Pruned:
+        return self._pruner.prune(needs(self._logs_dir, self._adapters_dir), self._clock())
+
+    def _tell(self, pruned: Pruned) -> None:
+        for part in pruned.removed:
+            segments_removed.labels(part.segment.name).inc()
+        is_held.set(pruned.held is not None)
+        self._say(pruned.held)
+
+    def _say(self, held: Held | None) -> None:
+        """Each reason once."""
+        why = f"{held.part.segment.path.name} stays: {held.why}" if held else None
+        if why is not None and why != self._said:
+            log.warning("held", f"the logs are over their bound, but {why}")
+        self._said = why

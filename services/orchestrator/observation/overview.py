@@ -1,0 +1,191 @@
+"""The fleet at a glance: counts since the start, rates and latencies over the last minute, how each agent stands."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from prometheus_client import Counter
+from prometheus_client.registry import Collector
+
+from schemas.adapter_report import AdapterReport
+from schemas.api.status import AgentFigures, LearningFigures, ReplicaView, ScoreFigure, StageFigure, Status, TaskFigures
+from schemas.work import Work
+from services.errors import BusError
+from services.histogram import quantile
+from services.orchestrator import metrics
+from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.observation.queue_look import QueueLooks
+from services.orchestrator.promotion.promoter import Promoter
+from services.orchestrator.promotion.replicas import Replicas
+from services.topology import DEAD_LETTERS, UNROUTABLE
+
+STAGES = ("queue", "generate", "score_queue", "score", "total")
+LOOK_EVERY_S = 5.0
+LOOKS = 13
+"""Looks that are kept: the oldest is a minute old."""
+
+Labels = tuple[str, ...]
+Buckets = dict[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """All the counters at one moment; `at` in seconds of a steady clock."""
+
+    at: float
+    closed: float
+    stages: dict[str, Buckets]
+
+
+class Overview:
+    def __init__(
+        self,
+        ledger: Ledger,
+        promoters: Mapping[str, Promoter],
+        replicas: Mapping[str, Replicas],
+        queues: QueueLooks,
+        trouble: Callable[[], str | None],
+        *,
+        clock: Callable[[], datetime],
+        seconds: Callable[[], float],
+    ) -> None:
+        self._ledger = ledger
+        self._promoters = promoters
+        self._replicas = replicas
+        self._queues = queues
+        self._trouble = trouble
+        self._clock = clock
+        self._seconds = seconds
+        self._started_at = clock()
+        self._looks: deque[Counted] = deque(maxlen=LOOKS)
+
+    async def look(self) -> None:
+        """Call it every LOOK_EVERY_S seconds."""
+        self._looks.append(counted(self._seconds()))
+
+    async def status(self) -> Status:
+        now = counted(self._seconds())
+        before = self._looks[0] if self._looks else None
+        trouble = self._trouble()
+        dead, unroutable = await self._lost()
+        return Status(
+            at=self._clock(),
+            started_at=self._started_at,
+            ready=trouble is None,
+            trouble=trouble,
+            tasks=self._tasks(now, before),
+            stages=[stage_figure(stage, now, before) for stage in STAGES],
+            scores=list(scores()),
+            agents=[self._agent(name, promoter) for name, promoter in self._promoters.items()],
+            dead_letters=dead,
+            unroutable=unroutable,
+        )
+
+    def _tasks(self, now: Counted, before: Counted | None) -> TaskFigures:
+        known, opened = self._ledger.index.count()
+        oldest = self._ledger.index.oldest_open_work()
+        age = (self._clock() - Work.decode(oldest).admitted_at).total_seconds() if oldest else 0.0
+        ended = closed_by_status()
+        return TaskFigures(
+            known=known,
+            open=opened,
+            oldest_open_s=max(0.0, age),
+            answered=int(ended.get("ok", 0)),
+            failed=int(ended.get("failed", 0)),
+            expired=int(ended.get("expired", 0)),
+            repeated=int(total(metrics.tasks_repeated)),
+            refused=int(total(metrics.tasks_refused)),
+            per_s=_rate(now, before),
+        )
+
+    def _agent(self, name: str, promoter: Promoter) -> AgentFigures:
+        adapters, experiment, training = promoter.arms.adapters, promoter.arms.experiment, promoter.training
+        evidence = experiment.evidence if experiment else None
+        reports = self._replicas[name].reports(self._seconds())
+        return AgentFigures(
+            agent_id=name,
+            primary=adapters.primary,
+            candidate=adapters.candidate,
+            frozen=adapters.frozen is not None,
+            experiment_id=experiment.plan.experiment_id if experiment else None,
+            units=evidence.units if evidence else None,
+            gain=evidence.gain_score if evidence else None,
+            harm=evidence.harm if evidence else None,
+            replicas=[_replica(report) for report in reports],
+            learning=LearningFigures(groups=training.groups, wanted=training.wanted, pending=training.pending),
+        )
+
+    async def _lost(self) -> tuple[int | None, int | None]:
+        try:
+            states = (await self._queues.look()).states
+        except BusError:
+            return None, None
+        dead, unroutable = states.get(DEAD_LETTERS), states.get(UNROUTABLE)
+        return (dead.messages if dead else None), (unroutable.messages if unroutable else None)
+
+
+def counted(at: float) -> Counted:
+    return Counted(at, total(metrics.tasks_closed), stage_buckets())
+
+
+def total(counter: Counter) -> float:
+    return sum(value for name, _, value in _samples(counter) if name.endswith("_total"))
+
+
+def closed_by_status() -> dict[str, float]:
+    ended: dict[str, float] = {}
+    for name, labels, value in _samples(metrics.tasks_closed):
+        if name.endswith("_total"):
+            ended[labels["status"]] = ended.get(labels["status"], 0.0) + value
+    return ended
+
+
+def stage_buckets() -> dict[str, Buckets]:
+    """Stage → upper bound → how many took no longer."""
+    found: dict[str, Buckets] = {stage: {} for stage in STAGES}
+    for name, labels, value in _samples(metrics.stage_seconds):
+        if name.endswith("_bucket"):
+            found[labels["stage"]][float(labels["le"])] = value
+    return found
+
+
+def stage_figure(stage: str, now: Counted, before: Counted | None) -> StageFigure:
+    earlier = before.stages[stage] if before else {}
+    buckets = [(bound, count - earlier.get(bound, 0.0)) for bound, count in now.stages[stage].items()]
+    count = max((count for _, count in buckets), default=0.0)
+    return StageFigure(stage=stage, count=int(count), p50=quantile(0.5, buckets), p95=quantile(0.95, buckets))
+
+
+def scores() -> Iterator[ScoreFigure]:
+    """By agent and version."""
+    counts: dict[tuple[str, str], float] = {}
+    sums: dict[tuple[str, str], float] = {}
+    for name, labels, value in _samples(metrics.sample_score):
+        of = labels.get("agent", ""), labels.get("adapter_version", "")
+        if name.endswith("_count"):
+            counts[of] = value
+        elif name.endswith("_sum"):
+            sums[of] = value
+    for (agent_id, version), count in sorted(counts.items()):
+        if count:
+            mean = sums[agent_id, version] / count
+            yield ScoreFigure(agent_id=agent_id, adapter_version=version, samples=int(count), mean=mean)
+
+
+def _rate(now: Counted, before: Counted | None) -> float | None:
+    if before is None or now.at <= before.at:
+        return None
+    return (now.closed - before.closed) / (now.at - before.at)
+
+
+def _replica(report: AdapterReport) -> ReplicaView:
+    return ReplicaView(replica=report.replica, loaded=list(report.loaded), refused=report.refused)
+
+
+def _samples(metric: Collector) -> Iterator[tuple[str, dict[str, str], float]]:
+    for family in metric.collect():
+        for sample in family.samples:
+            yield sample.name, sample.labels, sample.value

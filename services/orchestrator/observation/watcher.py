@@ -1,0 +1,194 @@
+"""Looks, a few times a second, at what has changed in the fleet besides its tasks, and makes events of it.
+
+It looks at what others hold in memory, and reads the ledger of decisions on where an agent's adapters have changed: so
+an operator's decisions are told as those of the orchestrator are. Tasks tell of themselves (`settled`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from schemas.adapter_event import AdapterMove
+from schemas.adapter_trained import AdapterTrained
+from schemas.api.events import AdapterMoved, DecisionMade, ExperimentMoved, QueueDepth, QueuesLooked, TrainingMoved
+from schemas.decision import Conclude, Decision
+from schemas.interaction import Interaction
+from schemas.message import Record
+from schemas.registry import AgentAdapters
+from schemas.work import Work
+from services.adapters.decisions import version_of
+from services.api.threads import Threads
+from services.orchestrator.observation.decision_book import DecisionBook
+from services.orchestrator.observation.event_hub import EventHub
+from services.orchestrator.observation.queue_look import QueueLooks
+from services.orchestrator.promotion.promoter import Promoter
+from services.orchestrator.tasks.settlement import result_of
+
+QUEUES_EVERY_S = 2.0
+MOVES: dict[str, AdapterMove] = {
+    "start_experiment": "experiment_started",
+    "promote": "promoted",
+    "settle": "settled",
+    "roll_back": "rolled_back",
+    "reject": "rejected",
+    "archive": "retired",
+}
+
+
+class Watcher:
+    def __init__(
+        self,
+        hub: EventHub,
+        book: DecisionBook,
+        promoters: Mapping[str, Promoter],
+        queues: QueueLooks,
+        threads: Threads,
+        seconds: Callable[[], float],
+    ) -> None:
+        self._hub = hub
+        self._book = book
+        self._promoters = promoters
+        self._queues = queues
+        self._threads = threads
+        self._seconds = seconds
+        self._adapters: dict[str, AgentAdapters] = {}
+        self._units: dict[str, tuple[str, int]] = {}
+        self._asked: dict[str, str | None] = {}
+        self._depths: QueuesLooked | None = None
+        self._looked_at = float("-inf")
+
+    async def start(self) -> None:
+        """What was decided before is no news. Raises RegistryError."""
+        await self._threads.run(self._book.read_on)
+        self._adapters = {agent: promoter.arms.adapters for agent, promoter in self._promoters.items()}
+        self._asked = {agent: promoter.training.pending for agent, promoter in self._promoters.items()}
+
+    async def turn(self) -> None:
+        """Raises RegistryError, BusError; the next turn goes on."""
+        await self._look_at_adapters()
+        for agent_id, promoter in self._promoters.items():
+            self._look_at_experiment(agent_id, promoter)
+            self._look_at_training(agent_id, promoter)
+        if self._hub.clients and self._seconds() - self._looked_at > QUEUES_EVERY_S:
+            await self._look_at_queues()
+
+    def settled(self, work: Work, lines: Sequence[Interaction]) -> None:
+        """A task was closed. Costs next to nothing while nobody listens."""
+        if not self._hub.clients:
+            self._hub.pass_over()
+            return
+        result = result_of(lines)
+        line = lines[0]
+        self._hub.publish(
+            "task.settled",
+            {
+                "task_id": work.task_id,
+                "sequence": work.arm.sequence,
+                "agent_id": work.agent_id,
+                "status": result.status,
+                "score": result.score,
+                "adapter_version": line.adapter_version,
+                "is_candidate": work.arm.is_candidate,
+                "experiment_id": work.arm.experiment_id,
+                "seconds": line.latencies.total_s,
+                "at": line.timestamp,
+            },
+        )
+
+    def trained(self, message: AdapterTrained) -> None:
+        """A training has ended."""
+        self._asked[message.agent_id] = None
+        moved = TrainingMoved(
+            agent_id=message.agent_id,
+            request_id=message.request_id,
+            state=message.status,
+            version=message.adapter_version,
+            reason=message.reason,
+        )
+        self._tell("training", moved)
+
+    async def _look_at_adapters(self) -> None:
+        now = {agent: promoter.arms.adapters for agent, promoter in self._promoters.items()}
+        if all(now[agent] is self._adapters.get(agent) for agent in now):
+            return
+        for decision in await self._threads.run(self._book.read_on):
+            self._tell("decision", _made(decision))
+            if (promoter := self._promoters.get(decision.agent_id)) and (event := _move_of(decision)):
+                self._tell("adapter", _moved(decision, event, promoter.arms.adapters))
+        self._adapters = now
+
+    def _look_at_experiment(self, agent_id: str, promoter: Promoter) -> None:
+        experiment = promoter.arms.experiment
+        if experiment is None:
+            return
+        evidence = experiment.evidence
+        here = (experiment.plan.experiment_id, evidence.units)
+        if self._units.get(agent_id) == here:
+            return
+        self._units[agent_id] = here
+        verdict = experiment.final.verdict if experiment.final else "continue"
+        moved = ExperimentMoved(
+            experiment_id=experiment.plan.experiment_id,
+            agent_id=agent_id,
+            units=evidence.units,
+            candidate_units=evidence.candidate.units,
+            share=evidence.share,
+            gain=evidence.gain_score,
+            harm=evidence.harm,
+            verdict=verdict,
+        )
+        self._tell("experiment", moved)
+
+    def _look_at_training(self, agent_id: str, promoter: Promoter) -> None:
+        pending = promoter.training.pending
+        if pending is not None and pending != self._asked.get(agent_id):
+            asked = TrainingMoved(agent_id=agent_id, request_id=pending, state="requested", version=None, reason=None)
+            self._tell("training", asked)
+        self._asked[agent_id] = pending
+
+    async def _look_at_queues(self) -> None:
+        self._looked_at = self._seconds()
+        look = await self._queues.look()
+        depths = [
+            QueueDepth(name=name, messages=state.messages, consumers=state.consumers)
+            for name, state in look.states.items()
+            if state is not None
+        ]
+        looked = QueuesLooked(items=depths)
+        if looked != self._depths:
+            self._depths = looked
+            self._tell("queues", looked)
+
+    def _tell(self, kind: str, record: Record) -> None:
+        self._hub.publish(kind, record.model_dump(mode="json"))
+
+
+def _made(decision: Decision) -> DecisionMade:
+    return DecisionMade(
+        sequence=decision.sequence,
+        agent_id=decision.agent_id,
+        kind=decision.move.kind,
+        version=version_of(decision),
+        who=decision.who,
+        reason=decision.reason,
+        at=decision.at,
+    )
+
+
+def _moved(decision: Decision, event: AdapterMove, adapters: AgentAdapters) -> AdapterMoved:
+    return AdapterMoved(
+        agent_id=decision.agent_id,
+        event=event,
+        version=version_of(decision),
+        reason=decision.reason,
+        primary=adapters.primary,
+        candidate=adapters.candidate,
+        revision=decision.sequence,
+    )
+
+
+def _move_of(decision: Decision) -> AdapterMove | None:
+    """None for a decision that changes nothing about who answers."""
+    if isinstance(decision.move, Conclude):
+        return decision.move.verdict
+    return MOVES.get(decision.move.kind)

@@ -1,0 +1,52 @@
+"""Tells an agent's replicas which adapters to have loaded, again and again, and hears what they have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from schemas.adapter_event import AdapterEvent, AdapterMove, ServedAdapter
+from schemas.message import Metadata
+from schemas.work import BASE_VERSION
+from services.bus import Bus
+from services.orchestrator.promotion.arms import Arms
+from services.topology import events_topic
+
+
+class Announcer:
+    """One agent's. What must be loaded: all in traffic, all that still answers, and what is being validated."""
+
+    def __init__(self, arms: Arms, bus: Bus, clock: Callable[[], datetime]) -> None:
+        self._arms = arms
+        self._bus = bus
+        self._clock = clock
+        self.revision = 0
+        self.validating: str | None = None
+
+    def wanted(self) -> tuple[ServedAdapter, ...]:
+        adapters = self._arms.adapters
+        versions = set(adapters.in_traffic) | self._arms.answering | {self.validating or BASE_VERSION}
+        entries = (adapters.versions[version] for version in sorted(versions - {BASE_VERSION}))
+        return tuple(
+            ServedAdapter(version=entry.version, sha256=entry.sha256) for entry in entries if entry.sha256 is not None
+        )
+
+    async def announce(
+        self, event: AdapterMove = "standing", version: str | None = None, reason: str | None = None
+    ) -> None:
+        """Raises BusError."""
+        adapters = self._arms.adapters
+        message = AdapterEvent(
+            agent_id=self._arms.agent_id,
+            event=event,
+            metadata=Metadata(timestamp=self._clock(), source="orchestrator"),
+            version=version,
+            reason=reason,
+            revision=self.revision,
+            primary=adapters.primary,
+            candidate=adapters.candidate,
+            adapters=self.wanted(),
+        )
+        topic = events_topic(self._arms.agent_id)
+        message_id = f"{self._arms.agent_id}/{self.revision}/{event}"
+        await self._bus.broadcast(topic, message.encode(), type=AdapterEvent.TYPE, message_id=message_id)

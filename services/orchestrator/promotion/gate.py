@@ -1,0 +1,140 @@
+"""The validation gate: what a new adapter must show before any traffic. It checks, loads and asks; it decides nothing.
+
+In order: the folder is whole and fit for the engines, every replica has loaded it, and it answers the golden set of its
+agent (`adapters/<agent>/golden.jsonl`, one Task a line) at least as well as its parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from schemas.interaction import Interaction
+from schemas.message import DecodeError
+from schemas.registry import AdapterEntry
+from schemas.task import Task
+from schemas.work import Arm
+from services.adapters.check import AdapterLimits, check_adapter
+from services.bus import Bus
+from services.errors import AdapterError
+from services.orchestrator.promotion.announcer import Announcer
+from services.orchestrator.promotion.arms import Arms
+from services.orchestrator.promotion.golden import GoldenVerdict, compare, summary
+from services.orchestrator.promotion.replicas import Replicas
+from services.orchestrator.tasks.own_tasks import VALIDATION, Ask, OwnTasks
+from services.telemetry import Log
+from services.topology import work_queue
+
+log = Log("gate")
+
+GOLDEN = "golden.jsonl"
+LOOK_EVERY_S = 0.2
+
+
+class Gate:
+    """One agent's."""
+
+    def __init__(
+        self,
+        arms: Arms,
+        announcer: Announcer,
+        replicas: Replicas,
+        bus: Bus,
+        ask: Ask,
+        own_tasks: OwnTasks,
+        *,
+        adapters_dir: Path,
+        max_rank: int,
+        margin: float,
+        timeout_s: float,
+        seconds: Callable[[], float],
+    ) -> None:
+        self._arms = arms
+        self._announcer = announcer
+        self._replicas = replicas
+        self._bus = bus
+        self._ask = ask
+        self._own_tasks = own_tasks
+        self._home = adapters_dir / arms.agent_id
+        self._max_rank = max_rank
+        self._margin = margin
+        self._timeout_s = timeout_s
+        self._seconds = seconds
+
+    async def validate(self, entry: AdapterEntry) -> GoldenVerdict:
+        """May take as long as the time-out. Raises BusError and DiskFull, for which the version is not to blame."""
+        try:
+            limits = AdapterLimits(max_rank=self._max_rank, base=self._replicas.base)
+            await asyncio.to_thread(check_adapter, self._home / entry.version, limits)
+            await self._load_everywhere(entry.version)
+            return await self._ask_golden_tasks(entry)
+        except AdapterError as error:
+            return GoldenVerdict(False, str(error), {})
+
+    async def _load_everywhere(self, version: str) -> None:
+        """Raises AdapterError where a replica refuses it, or does not have it in time."""
+        deadline = self._seconds() + self._timeout_s
+        while True:
+            loading = self._replicas.loading(version, self._seconds())
+            if loading.refused:
+                who, why = next(iter(loading.refused.items()))
+                raise AdapterError(f"replica {who} can't load it: {why}")
+            replicas = (await self._bus.state(work_queue(self._arms.agent_id))).consumers
+            if replicas and loading.loaded >= replicas:
+                return
+            if self._seconds() > deadline:
+                raise AdapterError(
+                    f"only {loading.loaded} of {replicas} replicas of agent {self._arms.agent_id} had loaded it after "
+                    f"{self._timeout_s:g} s: look at their logs, then publish it again"
+                )
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _ask_golden_tasks(self, entry: AdapterEntry) -> GoldenVerdict:
+        tasks = await asyncio.to_thread(read_golden_tasks, self._home / GOLDEN)
+        if not tasks:
+            reason = f"it loads everywhere; there is no golden set to ask ({self._home / GOLDEN})"
+            return GoldenVerdict(True, reason, {})
+        parent = entry.parent if entry.parent in self._arms.adapters.versions else None
+        candidate_lines, parent_lines = await asyncio.gather(
+            self._answers(tasks, entry.version, of=entry.version),
+            self._answers(tasks, parent or self._arms.adapters.primary, of=entry.version),
+        )
+        return compare(summary(candidate_lines), summary(parent_lines), margin=self._margin)
+
+    async def _answers(self, tasks: Sequence[Task], version: str, *, of: str) -> list[Sequence[Interaction]]:
+        """The whole set answered by one version, in the validation of another or the same."""
+        run = f"{of}-{self._announcer.revision}"
+
+        def arm(sequence: int) -> Arm:
+            return self._arms.arm(
+                version,
+                sequence,
+                experiment_id=f"{VALIDATION}{self._arms.agent_id}-{run}",
+                is_candidate=version == of,
+                propensity=0.5,
+            )
+
+        asked = (
+            self._own_tasks.answer(self._ask, self._named(task, run, version, number), arm)
+            for number, task in enumerate(tasks)
+        )
+        return list(await asyncio.gather(*asked))
+
+    def _named(self, task: Task, run: str, version: str, number: int) -> Task:
+        task_id = f"golden/{self._arms.agent_id}/{run}/{version}/{self._seconds():.3f}/{number}"
+        return task.model_copy(update={"task_id": task_id, "agent_id": self._arms.agent_id, "deadline": None})
+
+
+def read_golden_tasks(path: Path) -> list[Task]:
+    """One Task a line; none where there is no file. Raises AdapterError naming a line that is not one."""
+    if not path.exists():
+        return []
+    tasks = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        if line.strip():
+            try:
+                tasks.append(Task.decode(line))
+            except DecodeError as error:
+                raise AdapterError(f"{path}, line {number}: {error.reason}; mend the golden set") from None
+    return tasks

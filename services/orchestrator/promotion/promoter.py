@@ -1,0 +1,303 @@
+"""One agent's adapters on their way: trained, validated, tried on live traffic, promoted or rolled back, retired.
+
+A loop over the registry, which is the truth: every step is a decision in it, so a kill between two steps loses none. An
+operator's decisions are picked up from the same file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from schemas.adapter_event import AdapterMove
+from schemas.adapter_state import AdapterState
+from schemas.adapter_trained import AdapterTrained
+from schemas.decision import Archive, DecisionDraft, Move, Register, Reject, RunningExperiment, Settle, Validate
+from schemas.evidence import Decision, Verdict
+from schemas.interaction import Interaction
+from schemas.registry import AdapterEntry, Registry
+from schemas.work import Work
+from services.adapters.manifest import version_key
+from services.adapters.publish import registration
+from services.adapters.registry import RegistryStore
+from services.adapters.retention import drained, to_archive
+from services.errors import AdapterError, NotAllowed
+from services.experiments.experiment import Experiment
+from services.experiments.replay import plan_of, replayed
+from services.orchestrator import metrics
+from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.promotion.announcer import Announcer
+from services.orchestrator.promotion.arms import Arms
+from services.orchestrator.promotion.gate import Gate
+from services.orchestrator.promotion.learning_moves import (
+    ExperimentPolicy,
+    Where,
+    canary,
+    carried_out,
+    next_candidate,
+    watch,
+)
+from services.orchestrator.promotion.replicas import Replicas
+from services.orchestrator.promotion.swap_clock import SwapClock
+from services.orchestrator.promotion.training import Training
+from services.telemetry import Log
+
+log = Log("promoter")
+
+WHO = "orchestrator"
+ANNOUNCE_EVERY_S = 5.0
+
+
+class Promoter:
+    def __init__(
+        self,
+        arms: Arms,
+        announcer: Announcer,
+        replicas: Replicas,
+        gate: Gate,
+        training: Training,
+        store: RegistryStore,
+        ledger: Ledger,
+        policy: ExperimentPolicy,
+        *,
+        logs_dir: Path,
+        keep: int,
+        clock: Callable[[], datetime],
+        seconds: Callable[[], float],
+    ) -> None:
+        self.arms = arms
+        self._announcer = announcer
+        self._replicas = replicas
+        self._gate = gate
+        self.training = training
+        self._store = store
+        self._ledger = ledger
+        self._policy = policy
+        self._logs_dir = logs_dir
+        self._keep = keep
+        self._clock = clock
+        self._seconds = seconds
+        self._agent_id = arms.agent_id
+        self._validation: asyncio.Task[None] | None = None
+        self._announced_at = float("-inf")
+        self._swap = SwapClock(arms.agent_id)
+        self._held_back: str | None = None
+
+    # --- what the orchestrator tells it ----------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Once the ledger is open: take up what was running, finish what a crash cut short. Raises RegistryError."""
+        registry = await asyncio.to_thread(self._store.read)
+        running = registry.agent(self._agent_id).experiment
+        experiment = await asyncio.to_thread(replayed, running, self._logs_dir) if running else None
+        self._follow(registry, experiment)
+        self.training.start()
+
+    def closed(self, work: Work, lines: list[Interaction]) -> None:
+        """A task of this agent has its lines in the log."""
+        self.arms.closed(work, lines)
+        self.training.closed(lines)
+        self._swap.answered(work, lines)
+
+    async def trained(self, message: AdapterTrained) -> None:
+        """Make a trained adapter known. Raises RegistryError; an adapter that can't be read is refused, and logged."""
+        self.training.ended(message.request_id)
+        if message.status != "trained" or message.adapter_version is None:
+            log.warning("not-trained", message.reason or message.status, agent_id=self._agent_id)
+            metrics.trainings.labels(self._agent_id, message.status).inc()
+            return
+        metrics.trainings.labels(self._agent_id, "trained").inc()
+        folder = self._store.folder / self._agent_id / message.adapter_version
+        try:
+            move = await asyncio.to_thread(registration, folder, self._store.folder)
+        except AdapterError as error:
+            log.error("not-registered", f"{message.adapter_version} was trained, but can't be read: {error}")
+            return
+        if move.sha256 != message.adapter_sha256:
+            log.error("not-registered", f"{folder} is not what was trained: its sha256 is {move.sha256[:8]}…")
+            return
+        await self._decide(move, f"trained in run {message.request_id}", evidence=message.metrics)
+
+    async def abort(self, reason: str) -> None:
+        """End the running experiment without a winner: its measure can't be trusted. Raises RegistryError."""
+        if (running := self.arms.running) is not None:
+            move, event = carried_out(running, Verdict.ABORT, self._policy, self._where())
+            await self._decide(move, reason, event=event, running=running)
+
+    # --- its loop --------------------------------------------------------------------------------------------------
+
+    async def turn(self) -> None:
+        """One look at all there is to do. Raises RegistryError, BusError, JournalError; the next turn tries again."""
+        await self._read_registry()
+        await self._carry_out_verdict()
+        self._validate_next()
+        await self._watch_primary()
+        await self._start_experiment()
+        await self.training.ask_if_due(allowed=self._may_train(), primary=self.arms.adapters.primary)
+        await self._retire()
+        self._show()
+        if self._seconds() - self._announced_at > ANNOUNCE_EVERY_S:
+            await self._announce()
+
+    async def stop(self) -> None:
+        if self._validation is not None:
+            self._validation.cancel()
+            await asyncio.gather(self._validation, return_exceptions=True)
+
+    def _show(self) -> None:
+        experiment = self.arms.experiment
+        metrics.show_experiment(self._agent_id, experiment.evidence if experiment else None)
+
+    async def _read_registry(self) -> None:
+        registry = await asyncio.to_thread(self._store.read)
+        if registry.revision != self._announcer.revision:
+            self._follow(registry, self._experiment_of(registry))
+            await self._announce()
+
+    def _follow(self, registry: Registry, experiment: Experiment | None) -> None:
+        """Never backwards: of two reads at the same time the older may come back last."""
+        if registry.revision < self._announcer.revision:
+            return
+        self._announcer.revision = registry.revision
+        self.arms.follow(registry.agent(self._agent_id), experiment)
+        metrics.show_primary(self._agent_id, self.arms.adapters)
+
+    def _experiment_of(self, registry: Registry) -> Experiment | None:
+        """The one that runs: ours if we have it, else a fresh one, of which nothing is in the logs yet."""
+        running = registry.agent(self._agent_id).experiment
+        if running is None:
+            return None
+        current = self.arms.experiment
+        if current is not None and current.plan.experiment_id == running.experiment_id:
+            return current
+        return Experiment(plan_of(running))
+
+    async def _carry_out_verdict(self) -> None:
+        verdict, running = self.arms.verdict, self.arms.running
+        if verdict is None or running is None:
+            return
+        move, event = carried_out(running, verdict.verdict, self._policy, self._where())
+        try:
+            await self._decide(move, verdict.reason, event=event, verdict=verdict, running=running)
+        except NotAllowed as error:
+            self._hold_back(
+                f"{running.experiment_id} ended with {verdict.verdict}, which can't be carried out: {error}"
+            )
+            return
+        self._held_back = None
+        if event in ("promoted", "rolled_back"):
+            self._swap.began(self.arms.adapters.primary, self._clock())
+
+    def _hold_back(self, reason: str) -> None:
+        """Said once: the verdict waits for an operator."""
+        if reason != self._held_back:
+            log.warning("held-back", reason, agent_id=self._agent_id)
+        self._held_back = reason
+
+    def _validate_next(self) -> None:
+        if self._validation is not None and not self._validation.done():
+            return
+        versions = self.arms.adapters.versions
+        waiting = [version for version, entry in versions.items() if entry.state is AdapterState.TRAINED]
+        if waiting:
+            self._validation = asyncio.create_task(self._validate(versions[min(waiting, key=version_key)]))
+
+    async def _validate(self, entry: AdapterEntry) -> None:
+        self._announcer.validating = entry.version
+        try:
+            await self._announce("validating", entry.version)
+            verdict = await self._gate.validate(entry)
+            move: Move = Validate(version=entry.version) if verdict.passed else Reject(version=entry.version)
+            event: AdapterMove = "standing" if verdict.passed else "rejected"
+            await self._decide(move, verdict.reason, event=event, evidence=verdict.evidence)
+        except Exception as error:
+            log.error(
+                "validation", f"{entry.version} could not be validated, it is tried again: {error}", exc_info=error
+            )
+            await asyncio.sleep(ANNOUNCE_EVERY_S)
+        finally:
+            self._announcer.validating = None
+
+    async def _watch_primary(self) -> None:
+        adapters = self.arms.adapters
+        move = watch(self._agent_id, adapters, self._policy, self._where())
+        if isinstance(move, Settle):
+            await self._decide(move, "its probation has nothing to watch it by", event="settled")
+        elif move is not None:
+            reason = f"{adapters.primary} is on probation, and nothing watches it"
+            await self._decide(move, reason, event="experiment_started")
+
+    async def _start_experiment(self) -> None:
+        adapters = self.arms.adapters
+        if (candidate := next_candidate(adapters, self._clock())) is None:
+            return
+        move = canary(self._agent_id, candidate, adapters.primary, self._policy, self._where())
+        await self._decide(move, f"{candidate} is validated", event="experiment_started")
+
+    def _may_train(self) -> bool:
+        adapters = self.arms.adapters
+        waiting = (AdapterState.TRAINED, AdapterState.VALIDATED)
+        busy = any(entry.state in waiting for entry in adapters.versions.values())
+        return not (busy or adapters.experiment or adapters.frozen)
+
+    async def _retire(self) -> None:
+        adapters = self.arms.adapters
+        for version in to_archive(adapters, self._keep):
+            await self._decide(Archive(version=version), f"older than the newest {self._keep}", event="retired")
+        for version, entry in self.arms.adapters.versions.items():
+            if entry.state is AdapterState.ARCHIVED and entry.folder and self._is_drained(version):
+                await asyncio.to_thread(drained, self._store, self._agent_id, version, who=WHO, at=self._clock())
+
+    def _is_drained(self, version: str) -> bool:
+        return version not in self.arms.answering and not self._replicas.loading(version, self._seconds()).loaded
+
+    def _where(self) -> Where:
+        return Where(self._ledger.sequence, self._ledger.positions(), self._clock())
+
+    async def _decide(
+        self,
+        move: Move,
+        reason: str,
+        *,
+        event: AdapterMove = "standing",
+        evidence: object = None,
+        verdict: Decision | None = None,
+        running: RunningExperiment | None = None,
+    ) -> None:
+        """Into the ledger of decisions, then into effect. Nothing where the registry has gone on without us."""
+        proof = verdict.model_dump(mode="json") if verdict else evidence or {}
+        draft = DecisionDraft.model_validate(
+            {"agent_id": self._agent_id, "move": move, "who": WHO, "at": self._clock(), "reason": reason}
+            | {"evidence": proof}
+        )
+
+        decided = False
+
+        def still_right(registry: Registry) -> DecisionDraft | None:
+            nonlocal decided
+            decided = False
+            adapters = registry.agent(self._agent_id)
+            if running is not None and adapters.experiment != running:
+                return None
+            if isinstance(move, Register) and move.version in adapters.versions:
+                return None
+            if (
+                isinstance(move, Validate | Reject)
+                and adapters.versions[move.version].state is not AdapterState.TRAINED
+            ):
+                return None  # an operator was faster
+            decided = True
+            return draft
+
+        registry = await asyncio.to_thread(self._store.update, still_right)
+        metrics.decisions.labels(self._agent_id, move.kind).inc(decided)
+        self._follow(registry, self._experiment_of(registry))
+        await self._announce(event, getattr(move, "version", None), reason)
+
+    async def _announce(
+        self, event: AdapterMove = "standing", version: str | None = None, reason: str | None = None
+    ) -> None:
+        self._announced_at = self._seconds()
+        await self._announcer.announce(event, version, reason)

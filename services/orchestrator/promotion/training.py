@@ -1,0 +1,115 @@
+"""Asks the trainer for a new adapter when there is enough to learn from. One request at a time for each agent.
+
+What is counted lies in the index, as a note: it survives a kill; losing the index only delays a training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from schemas.interaction import Interaction
+from schemas.message import Metadata
+from schemas.train_request import TrainRequest
+from services.bus import Bus
+from services.message_id import derived_id
+from services.orchestrator import metrics
+from services.orchestrator.ledger.catch_up import INTERACTIONS
+from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.promotion.training_trigger import TrainingPolicy, TrainingState, due, teaches
+from services.orchestrator.tasks.own_tasks import is_own
+from services.telemetry import Log
+from services.topology import TRAINING
+
+log = Log("training")
+
+GIVE_UP_AFTER_S = 24 * 3600.0
+"""After so long without an answer a request is taken for lost."""
+
+
+class Training:
+    """One agent's."""
+
+    def __init__(
+        self, agent_id: str, bus: Bus, ledger: Ledger, policy: TrainingPolicy, clock: Callable[[], datetime]
+    ) -> None:
+        self._agent_id = agent_id
+        self._bus = bus
+        self._ledger = ledger
+        self._policy = policy
+        self._clock = clock
+        self._note = f"training/{agent_id}"
+        self._state = TrainingState()
+        self._sent = False
+
+    def start(self) -> None:
+        """Once the ledger is open. A request that was pending is sent again: the trainer knows it by its id."""
+        note = self._ledger.index.note(self._note)
+        self._state = msgspec.json.decode(note, type=TrainingState) if note else TrainingState()
+
+    @property
+    def groups(self) -> int:
+        """Groups with something to learn from, since the last request."""
+        return self._state.groups
+
+    @property
+    def wanted(self) -> int:
+        """So many bring a training; 0: it is not asked for by count."""
+        return self._policy.after_groups
+
+    @property
+    def pending(self) -> str | None:
+        """The request that is not answered yet."""
+        return self._state.pending
+
+    def closed(self, lines: Sequence[Interaction]) -> None:
+        if teaches(lines) and not is_own(lines[0].arm):
+            self._state.groups += 1
+            metrics.useful_groups.labels(self._agent_id).set(self._state.groups)
+
+    async def ask_if_due(self, *, allowed: bool, primary: str) -> None:
+        """Raises BusError. `allowed`: no experiment runs and nothing waits for one."""
+        now = self._clock().timestamp()
+        if self._state.pending and now - self._state.requested_at > GIVE_UP_AFTER_S:
+            log.error("training-lost", f"no answer to {self._state.pending} within a day; see dead-letters")
+            self._state.pending = None
+        if self._state.pending is None and allowed and (why := due(self._state, self._policy, now)):
+            self._begin(now)
+            log.info("training-requested", why, agent_id=self._agent_id, request_id=self._state.pending)
+        if self._state.pending and not self._sent:
+            await self._send(self._state.pending, primary)
+
+    def ended(self, request_id: str) -> None:
+        """The trainer answered."""
+        if request_id == self._state.pending:
+            self._state.pending = None
+            self._save()
+
+    def _begin(self, now: float) -> None:
+        state = self._state
+        state.runs += 1
+        state.pending = f"{self._agent_id}-{self._ledger.sequence}"
+        state.requested_at = now
+        state.groups = 0
+        state.asked_since, state.since = state.since, self._ledger.positions()[INTERACTIONS]
+        self._sent = False
+        self._save()
+
+    async def _send(self, request_id: str, primary: str) -> None:
+        request = TrainRequest(
+            request_id=request_id,
+            agent_id=self._agent_id,
+            metadata=Metadata(timestamp=self._clock(), source="orchestrator"),
+            parent_version=primary,
+            since=self._state.asked_since,
+        )
+        await self._bus.publish(
+            TRAINING, request.encode(), type=TrainRequest.TYPE, message_id=derived_id(request_id, "train")
+        )
+        self._sent = True
+
+    def _save(self) -> None:
+        self._ledger.index.write_note(self._note, msgspec.json.encode(self._state))
+        self._ledger.commit()

@@ -1,0 +1,52 @@
+"""Send Results: to the queue of results, to the queue the user named, and to whoever asked for the same task later."""
+
+from __future__ import annotations
+
+import asyncio
+
+from schemas.result import Result
+from services.bus import Bus
+from services.message_id import derived_id
+from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.tasks.admission import Origin
+from services.telemetry import Log
+from services.topology import RESULTS
+
+log = Log("answers")
+
+
+class Answers:
+    """Every Result of one task has one message id, so that a user can tell a repetition."""
+
+    def __init__(self, bus: Bus, ledger: Ledger) -> None:
+        self._bus = bus
+        self._ledger = ledger
+
+    async def send(self, task_id: str, result: bytes, origin: Origin) -> None:
+        """To `results`, to the origin, and to those who waited. Returns when all are confirmed. Raises BusError."""
+        message_id = derived_id(task_id, "result")
+        origins = {origin, *(Origin(*waiter) for waiter in self._ledger.index.waiters(task_id))}
+        replies = [self._reply(result, message_id, other) for other in origins if other.reply_to is not None]
+        publish = self._bus.publish(
+            RESULTS, result, type=Result.TYPE, message_id=message_id, correlation_id=origin.correlation_id
+        )
+        await (asyncio.gather(publish, *replies) if replies else publish)
+        if len(origins) > 1:
+            self._ledger.index.forget_waiters(task_id)
+
+    async def refuse(self, task_id: str, reason: str, origin: Origin) -> None:
+        """Tell a user, where the broken task named a queue, that it failed and why."""
+        if origin.reply_to is not None:
+            result = Result(task_id=task_id[:200], status="failed", reason=reason).encode()
+            await self._reply(result, derived_id(task_id[:200], "refused"), origin)
+
+    async def _reply(self, result: bytes, message_id: str, origin: Origin) -> None:
+        arrived = await self._bus.reply(
+            origin.reply_to or "",
+            result,
+            type=Result.TYPE,
+            message_id=message_id,
+            correlation_id=origin.correlation_id,
+        )
+        if not arrived:
+            log.info("reply-queue-gone", "the queue named in reply_to is gone; the Result is in results and in the log")

@@ -1,0 +1,47 @@
+"""Draft-shaped Responses, of third-party agents: give them the Work they answer, or keep them for their Rewards."""
+
+from __future__ import annotations
+
+from schemas.response import Response
+from schemas.work import Work
+from services.bus import Bus, Delivery, opened
+from services.errors import Reject
+from services.message_id import derived_id
+from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.tasks.settlement import completed_response
+from services.telemetry import Log, task_in_hand
+from services.topology import RESPONSES
+
+log = Log("completion")
+
+
+class Completion:
+    """Handles `responses.draft` and, in a fleet with an external scorer, `responses.kept`."""
+
+    def __init__(self, bus: Bus, ledger: Ledger) -> None:
+        self._bus = bus
+        self._ledger = ledger
+
+    async def complete(self, delivery: Delivery) -> None:
+        """Send a draft-shaped Response on as a whole one."""
+        draft = opened(Response, delivery)
+        task_in_hand.set(draft.task_id)
+        known = self._ledger.find(draft.task_id)
+        if known is None:
+            raise Reject(
+                f"no task {draft.task_id!r} was admitted by this fleet: a Response names the task_id of its Work"
+            )
+        if known.result is not None or known.work is None:
+            log.info("late", "a Response to a task that is closed; it is not scored")
+            return
+        response = completed_response(draft, Work.decode(known.work))
+        await self._bus.publish(
+            RESPONSES, response.encode(), type=Response.TYPE, message_id=derived_id(draft.task_id, "response")
+        )
+
+    async def keep(self, delivery: Delivery) -> None:
+        """Remember a Response until its Reward comes."""
+        response = opened(Response, delivery)
+        known = self._ledger.find(response.task_id)
+        if known is not None and known.result is None:
+            self._ledger.index.keep_response(response.task_id, delivery.body)

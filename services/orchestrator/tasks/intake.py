@@ -1,0 +1,202 @@
+"""Tasks in: refuse the broken, repeat the answered, admit the new.
+
+The write-ahead line is on disk before the Work leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from schemas.response import Response
+from schemas.task import Task
+from schemas.work import Arm, Work
+from services import failpoint
+from services.bus import Bus, Delivery, opened
+from services.errors import BusError, Reject
+from services.message_id import derived_id
+from services.orchestrator import metrics
+from services.orchestrator.ledger.index import Entry
+from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.promotion.arms import Arms
+from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
+from services.orchestrator.tasks.answers import Answers
+from services.orchestrator.tasks.settlement import completed_response
+from services.telemetry import task_in_hand
+from services.topology import RESPONSES, work_queue
+
+FORGOTTEN = (
+    "a task with this task_id was answered before, so it is not run again; its answer is no longer kept here "
+    "(RATCHET_LOG_KEEP_GB, RATCHET_LOG_KEEP_DAYS). To have it run, publish it under another task_id"
+)
+
+
+class Forgotten(Reject):
+    """The task was answered, and its answer is no longer kept."""
+
+
+class Intake:
+    """Handles `tasks`. A task seen before is answered from the index, or left alone while it is being worked on."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        ledger: Ledger,
+        answers: Answers,
+        policy: AdmissionPolicy,
+        arms: Mapping[str, Arms],
+        *,
+        max_message_bytes: int,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._bus = bus
+        self._ledger = ledger
+        self._answers = answers
+        self._policy = policy
+        self._arms = arms
+        self._max_bytes = max_message_bytes
+        self._clock = clock
+        self._admitting: dict[str, asyncio.Event] = {}
+        self._unsent: set[str] = set()
+        self._sent_again: set[str] = set()
+
+    async def handle(self, delivery: Delivery) -> None:
+        origin = Origin(delivery.reply_to, delivery.correlation_id)
+        try:
+            task = self._opened(delivery)
+        except Reject as refusal:
+            metrics.tasks_refused.inc()
+            await self._answers.refuse(_task_id_of(delivery.body), str(refusal), origin)
+            raise
+        task_in_hand.set(task.task_id)
+        await self._accept(task, origin, seen_before=delivery.redelivered)
+
+    def _opened(self, delivery: Delivery) -> Task:
+        if len(delivery.body) > self._max_bytes:
+            raise Reject(
+                f"too large: {len(delivery.body):,} bytes, at most {self._max_bytes:,} "
+                f"(RATCHET_MAX_MESSAGE_BYTES): send a reference to the data instead"
+            )
+        task = opened(Task, delivery)
+        self._check(task)
+        return task
+
+    def _check(self, task: Task) -> None:
+        self._arms[self._policy.agent_for(task)].check(task)
+
+    async def submit(self, task: Task) -> bool:
+        """For a caller that looks for the answer itself: as `handle`, but nothing is sent back. True if it is new.
+
+        Not to be cancelled. Raises Reject, Forgotten, BusError, DiskFull, JournalError.
+        """
+        self._check(task)
+        known = await self._seen(task.task_id)
+        if known is not None:
+            metrics.tasks_repeated.inc()
+            await self._send_again(known)
+            return False
+        if self._ledger.has_forgotten(task.task_id):
+            raise Forgotten(FORGOTTEN)
+        await self._begin(task, Origin())
+        return True
+
+    async def _send_again(self, known: Entry) -> None:
+        """The Work of an open task, if it may never have left: an admission before this start was cut short maybe."""
+        before = known.sequence < self._ledger.began and known.task_id not in self._sent_again
+        if known.result is None and known.work is not None and (before or known.task_id in self._unsent):
+            await self._send(Work.decode(known.work), known.work)
+            self._sent_again.add(known.task_id)
+
+    async def _seen(self, task_id: str) -> Entry | None:
+        while (other := self._admitting.get(task_id)) is not None:
+            await other.wait()
+        return self._ledger.find(task_id)
+
+    async def _accept(self, task: Task, origin: Origin, *, seen_before: bool) -> None:
+        known = await self._seen(task.task_id)
+        if known is not None:
+            metrics.tasks_repeated.inc()
+            await self._repeat(known, origin, seen_before=seen_before)
+            return
+        if self._ledger.has_forgotten(task.task_id):
+            metrics.tasks_repeated.inc()
+            await self._answers.refuse(task.task_id, FORGOTTEN, origin)
+            return
+        await self._begin(task, origin)
+
+    async def _begin(self, task: Task, origin: Origin) -> None:
+        done = self._admitting[task.task_id] = asyncio.Event()
+        try:
+            body, work = await self._admit(task, origin)
+        finally:
+            del self._admitting[task.task_id]
+            done.set()
+        await self._send(work, body)
+
+    async def ask(self, task: Task, arm: Callable[[int], Arm]) -> None:
+        """Admit a task of our own with the arm made for its sequence number. Raises BusError, JournalError."""
+        sequence = self._ledger.next_sequence()
+        body, work = await self._log(admit(task, self._policy, arm=arm(sequence), now=self._clock(), origin=Origin()))
+        await self._send(work, body)
+
+    async def rescore(self, task: Task, answer: str, arm: Callable[[int], Arm]) -> None:
+        """As `ask`, but no agent answers: the scorer gets this answer."""
+        sequence = self._ledger.next_sequence()
+        _, work = await self._log(admit(task, self._policy, arm=arm(sequence), now=self._clock(), origin=Origin()))
+        given = Response(task_id=task.task_id, response=answer, agent_id=work.agent_id)
+        response = completed_response(given, work)
+        message_id = derived_id(task.task_id, "response")
+        await self._bus.publish(RESPONSES, response.encode(), type=Response.TYPE, message_id=message_id)
+
+    async def _admit(self, task: Task, origin: Origin) -> tuple[bytes, Work]:
+        sequence = self._ledger.next_sequence()
+        arm = self._arms[self._policy.agent_for(task)].arm_for(task, sequence)
+        return await self._log(admit(task, self._policy, arm=arm, now=self._clock(), origin=origin))
+
+    async def _log(self, work: Work) -> tuple[bytes, Work]:
+        body = await self._ledger.admit(work)
+        self._arms[work.agent_id].admitted(work)
+        metrics.admitted(work.agent_id).inc()
+        failpoint.reach("worked")
+        return body, work
+
+    async def _repeat(self, known: Entry, origin: Origin, *, seen_before: bool) -> None:
+        """The same task again: its stored Result; or, while it is open, a place among those who wait for it.
+
+        Where it may have been us who saw it before, and its Work may never have left, that is sent again.
+        """
+        if known.result is not None:
+            await self._answers.send(known.task_id, known.result, origin)
+        elif known.work is not None:
+            work = Work.decode(known.work)
+            if origin.reply_to and origin != Origin(work.reply_to, work.correlation_id):
+                self._ledger.index.add_waiter(known.task_id, origin.reply_to, origin.correlation_id)
+            if seen_before or known.task_id in self._unsent:
+                await self._send(work, known.work)
+
+    async def _send(self, work: Work, body: bytes) -> None:
+        queue = work_queue(work.agent_id, priority=work.priority)
+        try:
+            await self._bus.publish(queue, body, type=Work.TYPE, message_id=derived_id(work.task_id, "work"))
+        except BusError:
+            self._unsent.add(work.task_id)
+            raise
+        self._unsent.discard(work.task_id)
+
+
+def _task_id_of(body: bytes) -> str:
+    """The id a broken task may still carry; empty where there is none."""
+    try:
+        task_id = json.loads(body)["task_id"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return task_id if isinstance(task_id, str) and _encodable(task_id) else ""
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,116 @@
+"""One task as the logs tell it, from its admission to its Result. Reading blocks; the rest is pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+from schemas.api.tasks import Hop, HopName, LoggedSample, TaskHistory
+from schemas.interaction import Interaction
+from schemas.message import DecodeError
+from schemas.result import Result
+from schemas.work import Work
+from services.orchestrator.ledger.catch_up import INTERACTIONS
+from services.orchestrator.ledger.index import Entry
+from services.orchestrator.tasks.task_desk import logged_work
+from services.storage.journal_reader import read
+from services.topology import RESPONSES, work_queue
+
+SERVICE = "orchestrator"
+
+
+def read_history(logs_dir: Path, known: Entry) -> TaskHistory:
+    """Reads its lines where the index says they are: at once in the active file, else by unpacking up to one segment.
+
+    Raises JournalError.
+    """
+    work = Work.decode(known.work) if known.work else logged_work(logs_dir, known)
+    lines = logged_lines(logs_dir, known) if known.lines is not None else []
+    return history(known, work, lines)
+
+
+def logged_lines(logs_dir: Path, known: Entry) -> list[Interaction]:
+    """All of a closed task's. They lie together, save where a kill cut a group in two."""
+    found: list[Interaction] = []
+    for line in _of_task(logs_dir, known):
+        found.append(line)
+        if len(found) >= line.group_size:
+            break
+    return found
+
+
+def history(known: Entry, work: Work, lines: Sequence[Interaction]) -> TaskHistory:
+    result = Result.decode(known.result) if known.result else None
+    last = lines[-1] if lines else None
+    return TaskHistory(
+        task_id=work.task_id,
+        sequence=known.sequence,
+        state=result.status if result else "open",
+        agent_id=work.agent_id,
+        input=work.input,
+        metadata=work.metadata,
+        reference=work.reference,
+        criteria=work.criteria,
+        task_type=work.task_type,
+        session_id=work.session_id,
+        priority=work.priority,
+        admitted_at=work.admitted_at,
+        deadline=work.deadline,
+        closed_at=result.metadata.timestamp if result else None,
+        arm=work.arm,
+        sampling=work.sampling,
+        hops=hops(work, last),
+        samples=[_sample(line, result) for line in lines if line.sample is not None],
+        engine=last.engine if last else None,
+        adapter_sha256=last.adapter_sha256 if last else None,
+        scoring_agent_id=last.scoring_agent_id if last else None,
+        scorer=last.scorer if last else None,
+        result=result,
+    )
+
+
+def hops(work: Work, last: Interaction | None) -> list[Hop]:
+    """From one to the next without a gap: what the services did not measure themselves is the last one's."""
+    queue = work_queue(work.agent_id, priority=work.priority)
+    if last is None:
+        return [Hop(name="queued", service=queue, at=work.admitted_at, seconds=None, attempts=None)]
+    if last.sample is None:
+        return [Hop(name="queued", service=queue, at=work.admitted_at, seconds=last.latencies.total_s, attempts=None)]
+    spent, tried = last.latencies, last.attempts
+    measured: list[tuple[HopName, str, float, int | None]] = [
+        ("queued", queue, spent.queue_s, None),
+        ("generated", last.agent_id, spent.generate_s, tried.generate if tried else 1),
+        ("awaiting_score", RESPONSES, spent.score_queue_s, None),
+        ("scored", last.scoring_agent_id or "scorer", spent.score_s, tried.score if tried else 1),
+    ]
+    rest = max(0.0, spent.total_s - sum(seconds for _, _, seconds, _ in measured))
+    found, at = list[Hop](), work.admitted_at
+    for name, service, seconds, attempts in [*measured, ("settled", SERVICE, rest, None)]:
+        found.append(Hop(name=name, service=service, at=at, seconds=seconds, attempts=attempts))
+        at += timedelta(seconds=seconds)
+    return found
+
+
+def _sample(line: Interaction, result: Result | None) -> LoggedSample:
+    assert line.sample is not None
+    return LoggedSample(
+        index=line.sample,
+        text=line.response or "",
+        score=line.score,
+        status=line.score_status,
+        reason=line.score_reason,
+        finish_reason=line.finish_reason,
+        tokens=None if line.completion_ids is None else len(line.completion_ids),
+        chosen=result is not None and result.sample == line.sample,
+    )
+
+
+def _of_task(logs_dir: Path, known: Entry) -> Iterator[Interaction]:
+    for line in read(logs_dir, INTERACTIONS, known.lines or 0, on_bad=lambda bad: None):
+        try:
+            interaction = Interaction.decode(line.data)
+        except DecodeError:
+            continue
+        if interaction.task_id == known.task_id:
+            yield interaction

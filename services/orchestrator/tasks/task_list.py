@@ -1,0 +1,151 @@
+"""The list of tasks, the newest first, out of the index: read in a thread, over a connection of its own.
+
+What a page costs does not grow with the number of tasks. It shows what the orchestrator had committed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from schemas.api.tasks import TaskSummary
+from services.errors import JournalError
+from services.orchestrator.ledger.catch_up import ASSIGNMENTS
+from services.orchestrator.ledger.index import ENDINGS
+from services.storage.log_source import Source, open_source
+from services.telemetry import Log
+
+StateFilter = Literal["open", "closed", "ok", "failed", "expired"]
+
+log = Log("task-list")
+
+SHOWN_CHARS = 200
+MOST_SCANNED = 2_000
+"""Tasks looked at for one page where an agent is named: the page may then be short, and still have a next one."""
+NEWEST = (1 << 63) - 1
+
+_WHERE: dict[StateFilter | None, str] = {
+    None: "tasks WHERE sequence < ?",
+    "open": "tasks INDEXED BY open_tasks WHERE result IS NULL AND sequence < ?",
+    "closed": "tasks WHERE result IS NOT NULL AND sequence < ?",
+    "ok": "tasks WHERE ended = 0 AND sequence < ?",
+    "failed": "tasks INDEXED BY unanswered_tasks WHERE ended > 0 AND ended = 1 AND sequence < ?",
+    "expired": "tasks INDEXED BY unanswered_tasks WHERE ended > 0 AND ended = 2 AND sequence < ?",
+}
+
+
+class Row(NamedTuple):
+    sequence: int
+    task_id: str
+    logged: int
+    work: bytes | None
+    result: bytes | None
+    line: int | None
+    ended: int | None
+
+
+class TaskPage(NamedTuple):
+    """`next`: only tasks with a lower sequence number are on the next page; None at the end."""
+
+    items: list[TaskSummary]
+    next: int | None
+
+
+def task_page(
+    index: Path,
+    logs_dir: Path,
+    *,
+    limit: int,
+    before: int | None = None,
+    state: StateFilter | None = None,
+    agent_id: str | None = None,
+) -> TaskPage:
+    """`before`: the place that the page before named. Raises JournalError."""
+    scanned = limit if agent_id is None else MOST_SCANNED
+    rows = _rows(index, state, NEWEST if before is None else before, scanned + 1)
+    kept = [row for row in rows[:scanned] if agent_id in (None, _agent_of(row))]
+    shown = kept[:limit]
+    if len(kept) > limit:
+        following: int | None = shown[-1].sequence
+    else:
+        following = rows[scanned - 1].sequence if len(rows) > scanned else None
+    questions = dict(_works(logs_dir, [row for row in shown if row.work is None]))
+    return TaskPage([summary(row, row.work or questions.get(row.sequence)) for row in shown], following)
+
+
+def summary(row: Row, work: bytes | None) -> TaskSummary:
+    """`work`: where it was at hand."""
+    asked = _read(work)
+    result = _read(row.result)
+    arm = asked.get("arm", {})
+    state = next((name for name, number in ENDINGS.items() if number == row.ended), "open")
+    return TaskSummary(
+        task_id=row.task_id,
+        sequence=row.sequence,
+        state=state,
+        agent_id=result.get("agent_id") or asked.get("agent_id"),
+        adapter_version=result.get("adapter_version") or arm.get("adapter_version"),
+        score=result.get("score"),
+        samples=row.logged,
+        reason=result.get("reason"),
+        admitted_at=asked.get("admitted_at"),
+        closed_at=result.get("metadata", {}).get("timestamp"),
+        input=_beginning(asked.get("input")),
+        response=_beginning(result.get("response")),
+    )
+
+
+def _rows(index: Path, state: StateFilter | None, before: int, limit: int) -> list[Row]:
+    """In the order of sequence numbers, the highest first; all open tasks are gone through for a page of them."""
+    query = f"SELECT {', '.join(Row._fields)} FROM {_WHERE[state]} ORDER BY sequence DESC LIMIT ?"
+    try:
+        with closing(sqlite3.connect(f"{index.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            return [Row(*row) for row in db.execute(query, (before, limit))]
+    except sqlite3.Error as error:
+        raise JournalError(f"the index {index} can't be read now ({error}): try again") from None
+
+
+def _works(logs_dir: Path, rows: Sequence[Row]) -> Iterator[tuple[int, bytes]]:
+    """The Works of those closed tasks that lie in the newest file any of them is in, unless that is compressed."""
+    places = [(row.line, row.sequence) for row in rows if row.line is not None]
+    source = _source(logs_dir, max(places)[0]) if places else None
+    if source is None:
+        return
+    with source.stream:
+        if source.path.suffix == ".zst":
+            return
+        for line, sequence in sorted(places):
+            if line >= source.start:
+                source.stream.seek(line - source.start)
+                yield sequence, source.stream.readline()
+
+
+def _source(logs_dir: Path, line: int) -> Source | None:
+    """None also for a log that can't be read: the list stands without what only the log has."""
+    try:
+        return open_source(logs_dir, ASSIGNMENTS, line)
+    except JournalError as error:
+        log.warning("list-without-log", f"the list of tasks is shown without their questions: {error}")
+        return None
+
+
+def _agent_of(row: Row) -> str | None:
+    return _read(row.result or row.work).get("agent_id")
+
+
+def _read(body: bytes | None) -> dict[str, Any]:
+    return msgspec.json.decode(body, type=dict[str, Any]) if body else {}
+
+
+def _beginning(said: Any) -> str | None:
+    """Of a text, or of the last of several messages."""
+    if said is None:
+        return None
+    text = said if isinstance(said, str) else str(said[-1]["content"])
+    flat = " ".join(text[: 4 * SHOWN_CHARS].split())
+    return flat if len(flat) <= SHOWN_CHARS else flat[: SHOWN_CHARS - 1] + "…"

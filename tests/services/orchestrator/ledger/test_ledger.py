@@ -1,0 +1,190 @@
+"""What the orchestrator knows is what the two logs say, whatever happened to the index."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from schemas import Interaction, Result, Task, Work
+from schemas.work import Arm, Sampling
+from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
+from services.orchestrator.tasks.settlement import ending, result_of, settle
+from tests.services.orchestrator.house import answered, house, scored, until
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+MEGABYTE = 1 << 20
+
+
+async def opened(folder: Path, *, segment_bytes: int = MEGABYTE) -> Ledger:
+    ledger = Ledger(folder, segment_bytes=segment_bytes)
+    await ledger.open()
+    return ledger
+
+
+async def admitted(ledger: Ledger, task_id: str) -> Work:
+    policy = AdmissionPolicy(("small",), Sampling(n=2), timedelta(seconds=10))
+    sequence = ledger.next_sequence()
+    work = admit(Task(task_id=task_id, input="x"), policy, arm=Arm(sequence=sequence), now=NOW, origin=Origin("q", "c"))
+    await ledger.admit(work)
+    return work
+
+
+def lines_of(work: Work) -> list[Interaction]:
+    response = answered(work, "a", "b")
+    return settle(scored(response, 0.1, 0.9), response, work, NOW)
+
+
+async def test_all_is_known_again_after_a_restart(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    work = await admitted(ledger, "t1")
+    await ledger.settle(lines_of(work))
+    await admitted(ledger, "t2")
+    before = ledger.find("t1"), ledger.find("t2")
+    await ledger.close()
+
+    again = await opened(tmp_path)
+
+    assert (again.find("t1"), again.find("t2")) == before
+    assert again.next_sequence() == 2
+    await again.close()
+
+
+@pytest.mark.parametrize("damage", ["deleted", "garbage", "truncated"])
+async def test_a_lost_or_broken_index_is_built_again_from_the_logs(tmp_path: Path, damage: str) -> None:
+    ledger = await opened(tmp_path, segment_bytes=8192)
+    for number in range(60):
+        work = await admitted(ledger, f"t{number}")
+        if number % 2:
+            await ledger.settle(lines_of(work))
+    before = [ledger.find(f"t{number}") for number in range(60)]
+    await ledger.close()
+    index = tmp_path / "index.sqlite"
+    content = index.read_bytes()
+    index.unlink()
+    if damage != "deleted":
+        index.write_bytes(b"not a database" * 1000 if damage == "garbage" else content[: len(content) // 3])
+
+    again = await opened(tmp_path)
+
+    assert [again.find(f"t{number}") for number in range(60)] == before
+    await again.close()
+
+
+async def test_logs_that_were_deleted_under_the_index_are_noticed(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    await admitted(ledger, "t1")
+    await ledger.close()
+    (tmp_path / "assignments.jsonl").unlink()
+
+    again = await opened(tmp_path)
+
+    assert again.find("t1") is None
+    await again.close()
+
+
+async def test_what_the_index_had_not_committed_is_read_again(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    ledger.commit()
+    work = await admitted(ledger, "t1")
+    await ledger.settle(lines_of(work))
+    stored = ledger.find("t1")
+    ledger.index._db.close()  # as a kill would: nothing committed since
+
+    again = await opened(tmp_path)
+
+    assert again.find("t1") == stored
+    await again.close()
+
+
+async def test_of_a_group_torn_by_a_kill_only_the_missing_samples_are_logged(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    work = await admitted(ledger, "t1")
+    lines = lines_of(work)
+    await ledger.close()
+    (tmp_path / "agent_interactions.jsonl").write_bytes(lines[0].encode() + b"\n" + lines[1].encode()[:40])
+
+    for _ in range(2):
+        ledger = await opened(tmp_path)
+        known = ledger.find("t1")
+        assert known is not None
+        assert (known.logged, known.result) == (1, None)
+        await ledger.close()
+    ledger = await opened(tmp_path)
+    await ledger.settle(lines, logged=1)
+    await ledger.close()
+
+    again = await opened(tmp_path)
+    known = again.find("t1")
+    assert known is not None
+    assert (known.logged, known.result) == (2, result_of(lines).encode())
+    text = (tmp_path / "agent_interactions.jsonl").read_text()
+    assert [Interaction.decode(line).sample for line in text.splitlines()] == [0, 1]
+    await again.close()
+
+
+async def test_a_task_that_ended_without_an_answer_is_told_again_until_it_is_known_to_be_told(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    work = await admitted(ledger, "t1")
+    await ledger.settle([ending(work, "expired", "too late", NOW)])
+    await ledger.close()
+
+    again = Ledger(tmp_path, segment_bytes=MEGABYTE)
+    untold = await again.open()
+    known = again.find("t1")
+
+    assert untold == ["t1"]
+    assert known is not None
+    assert known.work is not None
+    assert Result.decode(known.result or b"").status == "expired"
+    again.told("t1")
+    await again.close()
+    third = Ledger(tmp_path, segment_bytes=MEGABYTE)
+    assert await third.open() == []
+    await third.close()
+
+
+async def test_bad_lines_are_quarantined_and_passed_over(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    await admitted(ledger, "t1")
+    await ledger.close()
+    (tmp_path / "index.sqlite").unlink()
+    with (tmp_path / "assignments.jsonl").open("ab") as file:
+        file.write(b'{"not": "a work"}\n\xff\xfe\n')
+
+    again = await opened(tmp_path)
+
+    assert again.find("t1") is not None
+    quarantine = (tmp_path / "quarantine.jsonl").read_text().splitlines()
+    assert len(quarantine) == 2
+    assert "task_id: Field required" in quarantine[0] + quarantine[1]
+    await again.close()
+
+
+async def test_an_index_that_can_not_be_written_is_caught_up_from_the_logs(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    await admitted(ledger, "t1")
+    ledger.index._db.execute("ROLLBACK")
+    ledger.index._db.execute("PRAGMA query_only = 1")
+
+    work = await admitted(ledger, "t2")
+
+    assert ledger.find("t1") is not None
+    known = ledger.find("t2")
+    assert known is not None
+    assert known.work == work.encode()
+    await ledger.close()
+
+
+async def test_expired_while_the_orchestrator_was_away_is_told_by_the_next_one(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x", deadline=datetime.now(UTC) + timedelta(seconds=0.2)))
+        await fleet.work()
+
+    async with house(tmp_path) as fleet:
+        (result,) = await fleet.results()
+
+        assert result.status == "expired"
+        await until(lambda: len(fleet.bus.published("results")) == 1)

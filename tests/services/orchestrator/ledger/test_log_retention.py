@@ -1,0 +1,227 @@
+"""The disk stays within its bound, and no removed task becomes new again: live, after a kill, after a rebuild."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from prometheus_client import REGISTRY
+
+from schemas import Task
+from schemas.feedback import LoggedFeedback
+from schemas.interaction import Interaction
+from services.errors import JournalError, LogRemoved
+from services.failpoint import RETENTION_STEPS
+from services.orchestrator.feedback.feedback_log import FeedbackLog
+from services.orchestrator.ledger.catch_up import ASSIGNMENTS, INTERACTIONS
+from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.ledger.log_retention import LogRetention
+from services.retention.plan import Bound
+from services.retention.pruner import sizes
+from services.retention.trim import FEEDBACK
+from services.storage.journal_reader import read
+from services.storage.log_floor import read_floor
+from services.storage.segments import sealed_segments
+from tests.services.orchestrator import old_logs
+from tests.services.orchestrator.house import house
+from tests.services.orchestrator.old_logs import NOW, SEGMENT_BYTES, answer, opened, prune
+
+ROOT = Path(__file__).parents[4]
+TASKS = 160
+KEEP = 15_000
+
+
+async def filled(folder: Path, *, stays_open: int | None = None) -> Ledger:
+    ledger = await opened(folder)
+    await answer(ledger, 0, TASKS, stays_open=stays_open)
+    ledger.commit()
+    return ledger
+
+
+async def given_feedback(folder: Path) -> FeedbackLog:
+    """One for each task, when the task came."""
+    log = FeedbackLog(folder, segment_bytes=SEGMENT_BYTES)
+    await log.open()
+    for number in range(TASKS):
+        line = LoggedFeedback(
+            feedback_id=f"f{number}",
+            task_id=f"t{number}",
+            sample=0,
+            score=1.0,
+            agent_id="small",
+            adapter_version="v1.0.0",
+            timestamp=NOW + timedelta(minutes=number),
+        )
+        await log.add(line)
+    return log
+
+
+def disk(folder: Path) -> int:
+    return sum(sizes(folder).values())
+
+
+def files(folder: Path) -> list[Path]:
+    """But for those SQLite makes to read the index."""
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("index.sqlite"))
+
+
+async def check_nothing_is_new(folder: Path) -> None:
+    """Every task is known, as it was or as removed; numbers go on; what is left can be read from the beginning."""
+    ledger = await opened(folder)
+    floor = read_floor(folder)
+    for number in range(TASKS):
+        known = ledger.find(f"t{number}")
+        assert (known is None) == (number < floor.sequence)
+        assert ledger.has_forgotten(f"t{number}") == (number < floor.sequence)
+        assert known is None or known.result is not None
+    assert not ledger.has_forgotten("another")
+    assert ledger.index.count() == (TASKS, 0)
+    assert ledger.next_sequence() == TASKS
+    await ledger.close()
+    left = [Interaction.decode(line.data) for line in read(folder, INTERACTIONS)]
+    assert {f"t{number}" for number in range(floor.sequence, TASKS)} <= {line.task_id for line in left}
+
+
+async def test_the_oldest_go_until_the_rest_fits_and_are_known_as_removed(tmp_path: Path) -> None:
+    # given logs of many segments
+    ledger, feedback = await filled(tmp_path), await given_feedback(tmp_path)
+    before = disk(tmp_path)
+    assert before > 1.5 * KEEP
+    retention = LogRetention(
+        ledger, feedback, Bound(KEEP), logs_dir=tmp_path, adapters_dir=tmp_path / "adapters", clock=lambda: NOW
+    )
+
+    # when the clock ticks, they fit, and the metrics say so
+    await retention.turn()
+    assert disk(tmp_path) <= KEEP
+    assert REGISTRY.get_sample_value("ratchet_log_removal_held") == 0
+    on_metrics = [REGISTRY.get_sample_value("ratchet_log_bytes", {"log": log}) for log in (ASSIGNMENTS, INTERACTIONS)]
+    assert sum(size or 0 for size in on_metrics) == disk(tmp_path)
+
+    # then feedback that is older than all tasks left is gone, and the rest is there
+    left = [LoggedFeedback.decode(line.data).feedback_id for line in read(tmp_path, FEEDBACK)]
+    assert 0 < len(left) < TASKS
+    assert left[-1] == f"f{TASKS - 1}"
+    assert feedback.find("f0") is None
+    assert feedback.find(left[0]) is not None
+    await feedback.close()
+    reopened = FeedbackLog(tmp_path, segment_bytes=SEGMENT_BYTES)
+    await reopened.open()
+    assert reopened.find("f0") is None
+    await reopened.close()
+
+    # and the index has forgotten the tasks at once, and goes on
+    removed = read_floor(tmp_path).sequence
+    assert 0 < removed < TASKS
+    assert ledger.has_forgotten(f"t{removed - 1}")
+    assert ledger.find(f"t{removed - 1}") is None
+    assert ledger.find(f"t{removed}") is not None
+    await ledger.close()
+    await check_nothing_is_new(tmp_path)
+
+    # and a rebuilt index knows the same
+    (tmp_path / "index.sqlite").unlink()
+    await check_nothing_is_new(tmp_path)
+
+
+async def test_a_log_read_from_where_it_was_removed_says_so(tmp_path: Path) -> None:
+    ledger = await filled(tmp_path)
+    second = next(line.end for line in read(tmp_path, INTERACTIONS))
+    await ledger.close()
+    prune(tmp_path, KEEP)
+
+    with pytest.raises(LogRemoved, match="RATCHET_LOG_KEEP_GB"):
+        list(read(tmp_path, INTERACTIONS, second))
+
+    # but a segment that is missing without having been removed on purpose is a loss
+    sealed_segments(tmp_path, INTERACTIONS)[0].path.unlink()
+    with pytest.raises(JournalError, match="put it back"):
+        list(read(tmp_path, INTERACTIONS))
+
+
+async def test_a_dry_run_says_what_would_go_and_removes_nothing(tmp_path: Path) -> None:
+    await (await filled(tmp_path)).close()
+    before = files(tmp_path)
+
+    would = prune(tmp_path, KEEP, dry=True)
+
+    assert files(tmp_path) == before
+    went = prune(tmp_path, KEEP)
+    assert [part.segment for part in would.removed] == [part.segment for part in went.removed]
+    assert would.disk_bytes == went.disk_bytes == disk(tmp_path)
+
+
+async def test_an_open_task_holds_what_came_after_it(tmp_path: Path) -> None:
+    ledger = await filled(tmp_path, stays_open=40)
+    await ledger.close()
+
+    pruned = prune(tmp_path, 1)
+
+    assert pruned.held is not None
+    assert pruned.held.why == "task number 40 is open"
+    assert 0 < read_floor(tmp_path).sequence <= 40
+    ledger = await opened(tmp_path)
+    known = ledger.find("t40")
+    assert known is not None
+    assert known.work is not None
+    await ledger.close()
+    (tmp_path / "index.sqlite").unlink()
+    ledger = await opened(tmp_path)
+    assert ledger.find("t40") == known
+    await ledger.close()
+
+
+@pytest.mark.parametrize("step", RETENTION_STEPS)
+async def test_killed_between_two_steps_the_next_turn_finishes(tmp_path: Path, step: str) -> None:
+    # given a retention that dies there
+    await (await filled(tmp_path)).close()
+    environment = os.environ | {"RATCHET_FAILPOINT": f"{step}:2", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(Path(old_logs.__file__)), str(tmp_path), str(KEEP)]
+    child = await asyncio.to_thread(subprocess.run, command, env=environment, check=False, capture_output=True)
+    assert child.returncode == -signal.SIGKILL, child.stderr.decode()
+
+    # then all is known at the next start, and the turn after it ends the work
+    await check_nothing_is_new(tmp_path)
+    prune(tmp_path, KEEP)
+    assert disk(tmp_path) <= KEEP
+    floor = read_floor(tmp_path)
+    assert all(
+        one.start >= floor.begin(log) for log in (ASSIGNMENTS, INTERACTIONS) for one in sealed_segments(tmp_path, log)
+    )
+    await check_nothing_is_new(tmp_path)
+
+
+async def test_a_removed_task_asked_again_is_refused_with_a_sentence_and_not_run(tmp_path: Path) -> None:
+    await (await filled(tmp_path)).close()
+    prune(tmp_path, KEEP)
+
+    async with house(tmp_path, segment_bytes=SEGMENT_BYTES) as fleet:
+        await fleet.submit(Task(task_id="t0", input="x"))
+        (result,) = await fleet.results()
+        await fleet.submit(Task(task_id="new", input="x"))
+        (work,) = await fleet.work()
+
+    assert result.status == "failed"
+    assert "another task_id" in str(result.reason)
+    assert (work.task_id, work.arm.sequence) == ("new", TASKS)
+
+
+async def test_thousands_of_removed_tasks_are_forgotten_in_several_steps(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    await answer(ledger, 0, 2 * TASKS)
+    ledger.commit()
+    prune(tmp_path, 1)
+    removed = read_floor(tmp_path).sequence
+    ledger.index.forget_at_once = 50
+
+    await ledger.forget_removed()
+
+    assert [ledger.has_forgotten(f"t{number}") for number in (0, removed - 1, removed)] == [True, True, False]
+    assert ledger.find("t0") is None
+    await ledger.close()

@@ -1,0 +1,35 @@
+"""What a task may ask for, and what the fleet decides where it does not."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from schemas.task import Task
+from schemas.work import Arm, Sampling
+from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
+
+NOW = datetime(2031, 5, 1, 12, 0, tzinfo=UTC)
+FLEETS = Sampling(n=8, temperature=1.0, top_p=1.0, top_k=0, max_tokens=256)
+POLICY = AdmissionPolicy(("small", "coder"), FLEETS, timedelta(hours=1))
+
+
+@pytest.mark.parametrize(
+    ("asked", "changed"),
+    [
+        ({}, {}),
+        ({"samples": 2}, {"n": 2}),
+        ({"temperature": 0.0, "top_p": 0.9}, {"temperature": 0.0, "top_p": 0.9}),
+        ({"max_tokens": 16}, {"max_tokens": 16}),
+        ({"max_tokens": 100_000}, {}),
+    ],
+    ids=str,
+)
+def test_a_task_is_sampled_as_it_asks_within_the_fleets_limit(asked: dict[str, Any], changed: dict[str, Any]) -> None:
+    task = Task(task_id="t1", input="x", **asked)
+
+    work = admit(task, POLICY, arm=Arm(sequence=0), now=NOW, origin=Origin())
+
+    assert work.sampling == FLEETS.model_copy(update=changed)
