@@ -31,8 +31,8 @@ KNOBS: dict[str, dict[str, Any]] = {
     CONTROL: {"epochs": 32, "learning_rate": 1e-3},
     ONLINE: {"epochs": 4, "learning_rate": 1e-3},
 }
-"""The best of each one's grid; the control has twice the passes, which did it good on the same seeds. Offline GRPO has the
-trainer's defaults."""
+"""The best of each one's grid; of offline GRPO they are the trainer's defaults. The control has twice the passes of its
+best, which did it good on the same seeds."""
 
 
 def main() -> None:
