@@ -15,6 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from bench.machine import machine
+from bench.training.measuring import measure
 
 OUT = Path(__file__).parents[1] / "out" / "training.json"
 NAMES = ("ratchet", "TRL")
@@ -59,13 +60,6 @@ def in_a_process(name: str, workload: int) -> dict[str, float]:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as process:
         return process.submit(measure, name, workload).result()
-
-
-def measure(name: str, workload: int) -> dict[str, float]:
-    from bench.training.contestants import measured
-    from bench.training.workloads import WORKLOADS
-
-    return measured(name, WORKLOADS[workload])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,11 @@
+"""One run of one contestant, asked for by name: importable by the process it is measured in, and light for who asks."""
+
+from __future__ import annotations
+
+
+def measure(name: str, workload: int) -> dict[str, float]:
+    """`workload`: its place in WORKLOADS. Torch is imported here, in the process that is measured."""
+    from bench.training.contestants import measured
+    from bench.training.workloads import WORKLOADS
+
+    return measured(name, WORKLOADS[workload])
