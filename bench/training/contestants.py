@@ -52,7 +52,8 @@ def ours(workload: Workload, samples: list[TrainingSample], folder: Path) -> Any
     kept = [sample for sample in samples if sample.group in spread]
     lessons = Grpo().lessons([groups[number] for number in spread], knobs)
     longest = max(sample.length for sample in kept)
-    how = Batching(epochs=1, batch=workload.batch, micro_batch=max(1, knobs.micro_batch_tokens // longest), seed=0)
+    rows = max(1, knobs.tokens_at_once(on_gpu=False) // longest)
+    how = Batching(epochs=1, batch=workload.batch, micro_batch=rows, seed=0)
     course = Course(
         policy=_policy(workload),
         tokenizer=workload.tokenizer(),

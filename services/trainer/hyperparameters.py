@@ -19,6 +19,7 @@ SMALL_MODEL = 200_000
 SMALL_MODEL_RATE = 1e-3
 LOWEST_RATE = 1e-5
 FEWEST_PASSES, MOST_PASSES = 2, 8
+GPU_TOKENS, CPU_TOKENS = 16_384, 2_048
 
 Share = Annotated[float, Field(gt=0, le=1)]
 
@@ -49,8 +50,11 @@ class Hyperparameters(BaseModel):
         description="AdamW's, at the start: it falls to 0 in a straight line; if not set, by the model's size.",
     )
     batch: int = Field(32, ge=1, description="Samples per step, about.")
-    micro_batch_tokens: int = Field(
-        16_384, ge=1, description="Tokens through the model at once, padding included: what memory allows."
+    micro_batch_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="Tokens through the model at once, padding included: what memory allows; if not set, 16,384 on a "
+        "GPU and 2,048 on a CPU, whose caches hold no more.",
     )
     max_grad_norm: float = Field(1.0, gt=0, description="Gradients are scaled down to this norm.")
     weight_decay: float = Field(0.0, ge=0, description="AdamW's.")
@@ -87,6 +91,10 @@ class Hyperparameters(BaseModel):
             return self.epochs
         steps_per_pass = max(1, round(samples / self.batch))
         return min(MOST_PASSES, max(FEWEST_PASSES, math.ceil(self.steps / steps_per_pass)))
+
+    def tokens_at_once(self, *, on_gpu: bool) -> int:
+        """The largest micro-batch."""
+        return self.micro_batch_tokens or (GPU_TOKENS if on_gpu else CPU_TOKENS)
 
     @classmethod
     def read(cls, defaults: Mapping[str, JsonValue], given: Mapping[str, JsonValue]) -> Self:

@@ -182,7 +182,7 @@ class TrainingRun:
         how = Batching(
             epochs=knobs.passes(sum(map(len, lessons.used))),
             batch=knobs.batch,
-            micro_batch=max(1, knobs.micro_batch_tokens // longest),
+            micro_batch=max(1, knobs.tokens_at_once(on_gpu=self._on_gpu) // longest),
             seed=choices.request.seed,
             processes=self._process.num_processes,
         )

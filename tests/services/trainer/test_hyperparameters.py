@@ -42,6 +42,11 @@ def test_a_small_window_is_passed_over_more_often(knobs: dict[str, int], samples
     assert GrpoHyperparameters.read({}, dict(knobs)).passes(samples) == passes
 
 
+def test_a_cpu_takes_fewer_tokens_at_once_unless_told() -> None:
+    assert [GrpoHyperparameters().tokens_at_once(on_gpu=on_gpu) for on_gpu in (True, False)] == [16_384, 2_048]
+    assert GrpoHyperparameters(micro_batch_tokens=500).tokens_at_once(on_gpu=True) == 500
+
+
 @pytest.mark.parametrize(
     ("parameters", "rate"), [(100_000, 1e-3), (200_000, 1e-3), (500_000_000, 2e-5), (70_000_000_000, 1e-5)]
 )
