@@ -182,8 +182,9 @@ async def training(ask: Asking) -> None:
     shown = await ask("get_run", run_id="mcp-run")
     runs = await ask("list_runs", agent_id="small")
 
-    assert (run["run_id"], run["state"]) == ("mcp-run", "refused")
-    assert shown["reason"] == run["reason"]
+    # too few answers to learn from; where no model was made yet, that is said first
+    assert run["run_id"] == "mcp-run" and run["state"] in {"refused", "failed"}, run
+    assert run["reason"] and shown["reason"] == run["reason"]
     assert [one["run_id"] for one in runs["items"]] == ["mcp-run"]
 
 
