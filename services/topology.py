@@ -48,8 +48,8 @@ class Queue:
             "x-max-length": self.max_length,
             "x-overflow": "drop-head" if self.drop_oldest else "reject-publish",
             "x-consumer-timeout": CONSUMER_TIMEOUT_MS,
+            "x-delivery-limit": self.delivery_limit,
         }
-        arguments["x-delivery-limit"] = DELIVERY_LIMIT if self.dead_letters else LOOKS_LIMIT
         if self.dead_letters:
             arguments |= {
                 "x-dead-letter-exchange": DEAD_EXCHANGE,
@@ -176,6 +176,7 @@ def fleet_topology(agents: tuple[str, ...], *, external_scorer: bool = False) ->
             ttl_ms=7 * DAY_MS,
             drop_oldest=True,
             dead_letters=False,
+            delivery_limit=LOOKS_LIMIT,
         ),
         Queue(
             FEEDBACK,
@@ -209,6 +210,7 @@ def fleet_topology(agents: tuple[str, ...], *, external_scorer: bool = False) ->
             ("operator",),
             "What could not be handled, whole, with the reason in a header.",
             dead_letters=False,
+            delivery_limit=LOOKS_LIMIT,
         ),
         Queue(
             UNROUTABLE,
@@ -217,6 +219,7 @@ def fleet_topology(agents: tuple[str, ...], *, external_scorer: bool = False) ->
             ("operator",),
             "What was published under a name no queue has.",
             dead_letters=False,
+            delivery_limit=LOOKS_LIMIT,
         ),
     )
     return Topology(queues, RETRY_LADDER)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from schemas import MESSAGES
@@ -10,6 +12,7 @@ from services.topology import (
     DEAD_LETTERS,
     DELIVERY_LIMIT,
     KEPT_RESPONSES,
+    LOOKS_LIMIT,
     RESULTS,
     RETRY_LADDER,
     TASKS,
@@ -58,6 +61,15 @@ def test_a_queue_that_someone_works_on_has_a_delivery_limit_and_a_way_to_the_dea
 def test_the_last_stations_dead_letter_nowhere() -> None:
     for name in (DEAD_LETTERS, UNROUTABLE):
         assert "x-dead-letter-exchange" not in FLEET.queue(name).arguments
+
+
+def test_a_message_people_look_at_is_not_dropped_for_being_looked_at() -> None:
+    for name in (RESULTS, DEAD_LETTERS, UNROUTABLE):
+        assert FLEET.queue(name).arguments["x-delivery-limit"] == LOOKS_LIMIT
+
+
+def test_a_queue_is_declared_with_its_own_delivery_limit() -> None:
+    assert replace(FLEET.queue(TASKS), delivery_limit=3).arguments["x-delivery-limit"] == 3
 
 
 def test_a_rung_returns_its_messages_through_the_default_exchange() -> None:
