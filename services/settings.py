@@ -9,10 +9,11 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from schemas.message import AgentId
+from services.amqp.url import amqp_parameters
 from services.errors import SettingsError
 from services.topology import Topology, fleet_topology
 
@@ -92,6 +93,12 @@ class FleetSettings(BaseSettings):
         description="Largest message a user may send, in bytes; larger go to dead-letters.",
     )
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR.")
+
+    @field_validator("amqp_url")
+    @classmethod
+    def _is_an_amqp_url(cls, url: SecretStr) -> SecretStr:
+        amqp_parameters(url.get_secret_value())
+        return url
 
     @property
     def audit_dir(self) -> Path:

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
-from pika import URLParameters
 from pika.connection import Connection, Parameters
 from pika.exceptions import InvalidFrameError, StreamLostError
 from pika.frame import decode_frame
@@ -34,6 +33,7 @@ from services.amqp.frames import (
     read_deliver,
     read_properties,
 )
+from services.amqp.url import amqp_parameters
 
 HEARTBEAT_S = 30
 CONNECT_TIMEOUT_S = 15.0
@@ -202,8 +202,8 @@ class AmqpConnection(Connection, asyncio.Protocol):  # type: ignore[misc]
 
 
 def connection_parameters(amqp_url: str, name: str) -> Parameters:
-    """As in the URL; the name is shown in the broker's list of connections."""
-    parameters = URLParameters(amqp_url)
+    """As in the URL; the name is shown in the broker's list of connections. Raises SettingsError."""
+    parameters = amqp_parameters(amqp_url)
     parameters.client_properties = {"connection_name": name}
     if parameters.heartbeat is None:
         parameters.heartbeat = HEARTBEAT_S

@@ -10,6 +10,7 @@ import pika
 from pika.adapters.blocking_connection import BlockingConnection
 from pika.exceptions import AMQPConnectionError, AMQPError, ProbableAuthenticationError
 
+from services.amqp.url import amqp_parameters
 from services.errors import BusError
 
 SOCKET_TIMEOUT_S = 5.0
@@ -28,11 +29,8 @@ def without_password(url: str) -> str:
 
 
 def parameters(url: str) -> pika.URLParameters:
-    """Raises BrokerUnreachable for what is not an AMQP URL."""
-    try:
-        given = pika.URLParameters(url)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise BrokerUnreachable(f"{url!r} is not an AMQP URL ({error}): set RATCHET_AMQP_URL") from None
+    """Raises SettingsError for what is not an AMQP URL."""
+    given = amqp_parameters(url)
     given.socket_timeout = SOCKET_TIMEOUT_S
     given.blocked_connection_timeout = 30.0
     return given
