@@ -16,7 +16,7 @@ from schemas.work import BASE_VERSION, Arm
 from services.adapters.folder import adapter_folder, adapter_sha256, served_name
 from services.agent import metrics
 from services.agent.engines.engine import Engine
-from services.errors import AdapterError
+from services.errors import AdapterError, EngineError
 from services.telemetry import Log
 
 log = Log("agent.adapters")
@@ -39,6 +39,7 @@ class AdapterShelf:
         self._changing = asyncio.Lock()
         self._in_use: Counter[str] = Counter()
         self._by_last_use: OrderedDict[str, None] = OrderedDict()
+        """Served names that are loaded and are not about to be unloaded."""
         self._versions: dict[str, str] = {}
         """Served name → version."""
         self._content: dict[str, str] = {}
@@ -70,7 +71,10 @@ class AdapterShelf:
         async with self._changing:
             for name, version in list(self._versions.items()):
                 if version not in versions and not self._in_use[name]:
-                    await self._unload(name, "it is retired")
+                    try:
+                        await self._unload(name, "it is retired")
+                    except EngineError as error:
+                        log.warning("not-unloaded", f"{name} is still loaded: {error}", version=version)
 
     def versions(self) -> frozenset[str]:
         """The loaded ones."""
@@ -88,6 +92,10 @@ class AdapterShelf:
         return self._content[version]
 
     async def _ensure_loaded(self, adapter: LentAdapter, version: str) -> None:
+        """A task whose adapter is there does not wait for the loading of another."""
+        if adapter.name in self._by_last_use and adapter.name in self._engine.adapters():
+            self._by_last_use.move_to_end(adapter.name)
+            return
         async with self._changing:
             if adapter.name not in self._engine.adapters():
                 await self._check(adapter, version)
@@ -117,8 +125,8 @@ class AdapterShelf:
                 await self._unload(name, "to make room")
 
     async def _unload(self, name: str, why: str) -> None:
-        await self._engine.unload_adapter(name)
         self._by_last_use.pop(name, None)
+        await self._engine.unload_adapter(name)
         self._versions.pop(name, None)
         metrics.adapters_loaded.set(len(self._engine.adapters()))
         log.info("adapter-unloaded", f"unloaded {name}: {why}")

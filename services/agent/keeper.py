@@ -19,7 +19,7 @@ from schemas.message import DecodeError, Metadata
 from schemas.work import BASE_VERSION
 from services.agent.adapters import AdapterShelf
 from services.bus import Bus, Delivery
-from services.errors import AdapterError, BusError, EngineError
+from services.errors import BusError, EngineError
 from services.telemetry import Log
 from services.topology import ADAPTER_REPORTS, events_topic
 
@@ -86,7 +86,7 @@ class AdapterKeeper:
         for adapter in event.adapters:
             try:
                 await self._shelf.load(adapter.version, adapter.sha256)
-            except (AdapterError, EngineError) as error:
+            except (EngineError, OSError) as error:
                 log.error("adapter-refused", f"{adapter.version} can't be loaded: {error}", version=adapter.version)
                 refused[adapter.version] = str(error)
         await self._shelf.unload_all_but({adapter.version for adapter in event.adapters})

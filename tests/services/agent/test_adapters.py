@@ -11,22 +11,32 @@ from schemas.work import Arm
 from services.adapters.folder import adapter_sha256
 from services.agent.adapters import AdapterShelf
 from services.agent.engines.echo import EchoEngine
-from services.errors import AdapterError
+from services.errors import AdapterError, EngineError
 
 WriteAdapter = Callable[..., Path]
 
 
 class CountingEngine(EchoEngine):
-    """Takes its time to load, and says how often it did."""
+    """Takes its time to load and to unload, and says how often it loaded."""
 
     def __init__(self) -> None:
         super().__init__()
         self.loads: list[str] = []
+        self.free = asyncio.Event()
+        self.free.set()
+        self.away = False
 
     async def load_adapter(self, name: str, path: Path) -> None:
         self.loads.append(name)
         await asyncio.sleep(0.01)
+        await self.free.wait()
         await super().load_adapter(name, path)
+
+    async def unload_adapter(self, name: str) -> None:
+        if self.away:
+            raise EngineError("the server is away")
+        await self.free.wait()
+        await super().unload_adapter(name)
 
 
 @pytest.fixture
@@ -110,3 +120,62 @@ async def test_a_restored_adapter_is_found_again(shelf: AdapterShelf, write_adap
     write_adapter("v1.0.1")
     async with shelf.lend(arm("v1.0.1")) as adapter:
         assert adapter is not None
+
+
+async def test_a_task_whose_adapter_is_there_does_not_wait_while_another_is_loaded(
+    shelf: AdapterShelf, engine: CountingEngine, write_adapter: WriteAdapter
+) -> None:
+    write_adapter("v1.0.1")
+    async with shelf.lend(arm("v1.0.1")):
+        pass
+    engine.free.clear()
+    loading = asyncio.create_task(shelf.load("v1.0.2", adapter_sha256(write_adapter("v1.0.2"))))
+    await asyncio.sleep(0.02)
+
+    async with asyncio.timeout(1), shelf.lend(arm("v1.0.1")) as adapter:
+        assert adapter is not None
+        assert not loading.done()
+
+    engine.free.set()
+    await loading
+    assert len(engine.adapters()) == 2
+
+
+async def test_an_adapter_asked_for_while_it_is_unloaded_is_loaded_again(
+    shelf: AdapterShelf, engine: CountingEngine, write_adapter: WriteAdapter
+) -> None:
+    write_adapter("v1.0.1")
+    async with shelf.lend(arm("v1.0.1")):
+        pass
+    engine.free.clear()
+    unloading = asyncio.create_task(shelf.unload_all_but(set()))
+    await asyncio.sleep(0.02)
+
+    async def use() -> frozenset[str]:
+        async with shelf.lend(arm("v1.0.1")):
+            return engine.adapters()
+
+    using = asyncio.create_task(use())
+    await asyncio.sleep(0.02)
+    assert not using.done()
+    engine.free.set()
+    await unloading
+
+    assert len(await using) == 1
+    assert len(engine.loads) == 2
+
+
+async def test_what_can_t_be_unloaded_now_goes_next_time(
+    shelf: AdapterShelf, engine: CountingEngine, write_adapter: WriteAdapter
+) -> None:
+    write_adapter("v1.0.1")
+    async with shelf.lend(arm("v1.0.1")):
+        pass
+    engine.away = True
+    await shelf.unload_all_but(set())
+    assert shelf.versions() == {"v1.0.1"}
+
+    engine.away = False
+    await shelf.unload_all_but(set())
+
+    assert shelf.versions() == frozenset()
