@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from schemas.adapter_card import BaseModelIdentity
 from schemas.interaction import Interaction
 from schemas.message import DecodeError
 from schemas.registry import AdapterEntry
@@ -63,14 +64,20 @@ class Gate:
         self._seconds = seconds
 
     async def validate(self, entry: AdapterEntry) -> GoldenVerdict:
-        """May take as long as the time-out. Raises BusError and DiskFull, for which the version is not to blame."""
+        """May take as long as the time-out. Raises BusError, DiskFull and ScorerError: not the version's fault."""
         try:
-            limits = AdapterLimits(max_rank=self._max_rank, base=self._replicas.base)
+            limits = AdapterLimits(max_rank=self._max_rank, base=self._base)
             await asyncio.to_thread(check_adapter, self._home / entry.version, limits)
             await self._load_everywhere(entry.version)
             return await self._ask_golden_tasks(entry)
         except AdapterError as error:
             return GoldenVerdict(False, str(error), {})
+
+    @property
+    def _base(self) -> BaseModelIdentity | None:
+        """What the replicas run; where they can't tell (a vllm server can't), what the primary was trained on."""
+        adapters = self._arms.adapters
+        return self._replicas.base or adapters.versions[adapters.primary].base
 
     async def _load_everywhere(self, version: str) -> None:
         """Raises AdapterError where a replica refuses it, or does not have it in time."""

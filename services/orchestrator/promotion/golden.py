@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 
 from schemas.interaction import Interaction
+from services.errors import ScorerError
 
 LONGEST_GROWTH = 2.0
 SHORTEST_SHRINK = 0.5
-MORE_EMPTY = 0.1
+MORE_REFUSED = 0.1
+MORE_UNSCORED = 0.1
+
+REFUSAL = re.compile(
+    r"\W*(?:(?:i['’]?m|i am) (?:very |so |really )?(?:sorry|afraid)|sorry\b|i apologi[sz]e|unfortunately,? i"
+    r"|as an? (?:ai|artificial|language)\b"
+    r"|i (?:can['’]?t|cannot|can not|won['’]?t|will not|am unable|am not able|must decline)"
+    r"|i['’]?m (?:unable|not able))",
+    re.IGNORECASE,
+)
+"""How refusals begin, in English. Those in other languages show in the score."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenSummary:
-    """Means over the answers of one version. `empty` is the share of answers that are blank: refusals to answer."""
+    """Means over the answers of one version; shares are of its answers, from 0 to 1.
+
+    `refused`: blank, or begun as refusals are. `unscored`: the scorer gave no score.
+    """
 
     tasks: int
     answered: int
     score: float | None
+    unscored: float
     length: float
-    empty: float
+    refused: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +55,32 @@ def summary(tasks: Sequence[Sequence[Interaction]]) -> GoldenSummary:
         tasks=len(tasks),
         answered=sum(any(line.sample is not None for line in lines) for lines in tasks),
         score=fmean(scores) if scores else None,
+        unscored=1.0 - len(scores) / len(answers) if answers else 1.0,
         length=fmean(_length(line) for line in answers) if answers else 0.0,
-        empty=fmean(not (line.response or "").strip() for line in answers) if answers else 1.0,
+        refused=fmean(is_refusal(line.response or "") for line in answers) if answers else 1.0,
     )
 
 
+def is_refusal(answer: str) -> bool:
+    return not answer.strip() or REFUSAL.match(answer) is not None
+
+
 def compare(candidate: GoldenSummary, parent: GoldenSummary, *, margin: float) -> GoldenVerdict:
-    """Not worse in mean score by over `margin` (0 to 1), none unanswered, lengths within a factor of 2, not evasive."""
+    """Not worse in mean score by over `margin` (0 to 1), none unanswered, lengths within a factor of 2, not evasive.
+
+    Raises ScorerError where neither has a score: that says nothing of the candidate.
+    """
+    if candidate.score is None and parent.score is None:
+        raise ScorerError(
+            f"none of the {parent.tasks} golden tasks got a scored answer: see that agent and scorer work, and that "
+            f"the scorer can score these tasks"
+        )
     evidence: dict[str, object] = {"candidate": asdict(candidate), "parent": asdict(parent), "margin": margin}
     faults = _faults(candidate, parent, margin)
     if faults:
         return GoldenVerdict(False, "; ".join(faults), evidence)
-    shown = "no scores to compare" if candidate.score is None else f"mean score {candidate.score:.3f}"
-    against = "" if parent.score is None else f", its parent's {parent.score:.3f}"
-    return GoldenVerdict(True, f"{shown}{against}, on {candidate.tasks} golden tasks", evidence)
+    reason = f"{_shown(candidate)}, its parent's {_shown(parent)}, on {candidate.tasks} golden tasks"
+    return GoldenVerdict(True, reason, evidence)
 
 
 def _faults(candidate: GoldenSummary, parent: GoldenSummary, margin: float) -> list[str]:
@@ -60,13 +88,18 @@ def _faults(candidate: GoldenSummary, parent: GoldenSummary, margin: float) -> l
     if candidate.answered < parent.answered:
         faults.append(f"it answered {candidate.answered} of {candidate.tasks} tasks, its parent {parent.answered}")
     if parent.score is not None and (candidate.score is None or candidate.score < parent.score - margin):
-        shown = "no score" if candidate.score is None else f"mean score {candidate.score:.3f}"
-        faults.append(f"{shown}, more than {margin:g} below its parent's {parent.score:.3f}")
+        faults.append(f"{_shown(candidate)}, more than {margin:g} below its parent's {parent.score:.3f}")
+    if candidate.unscored > parent.unscored + MORE_UNSCORED:
+        faults.append(f"{candidate.unscored:.0%} of its answers got no score, of its parent's {parent.unscored:.0%}")
     if parent.length and not SHORTEST_SHRINK <= candidate.length / parent.length <= LONGEST_GROWTH:
         faults.append(f"its answers are {candidate.length:.0f} long on average, its parent's {parent.length:.0f}")
-    if candidate.empty > parent.empty + MORE_EMPTY:
-        faults.append(f"{candidate.empty:.0%} of its answers are empty, of its parent's {parent.empty:.0%}")
+    if candidate.refused > parent.refused + MORE_REFUSED:
+        faults.append(f"it refused or was silent {candidate.refused:.0%} of the time, its parent {parent.refused:.0%}")
     return faults
+
+
+def _shown(one: GoldenSummary) -> str:
+    return "no score" if one.score is None else f"mean score {one.score:.3f}"
 
 
 def _length(line: Interaction) -> float:
