@@ -48,6 +48,7 @@ log = Log("promoter")
 
 WHO = "orchestrator"
 ANNOUNCE_EVERY_S = 5.0
+VALIDATE_AGAIN_S = 30.0
 
 
 class Promoter:
@@ -103,7 +104,7 @@ class Promoter:
 
     async def trained(self, message: AdapterTrained) -> None:
         """Make a trained adapter known. Raises RegistryError; an adapter that can't be read is refused, and logged."""
-        self.training.ended(message.request_id)
+        self.training.ended(message)
         if message.status != "trained" or message.adapter_version is None:
             log.warning("not-trained", message.reason or message.status, agent_id=self._agent_id)
             metrics.trainings.labels(self._agent_id, message.status).inc()
@@ -142,6 +143,7 @@ class Promoter:
             await self._announce()
 
     async def stop(self) -> None:
+        self.training.stop()
         if self._validation is not None:
             self._validation.cancel()
             await asyncio.gather(self._validation, return_exceptions=True)
@@ -216,7 +218,7 @@ class Promoter:
             log.error(
                 "validation", f"{entry.version} could not be validated, it is tried again: {error}", exc_info=error
             )
-            await asyncio.sleep(ANNOUNCE_EVERY_S)
+            await asyncio.sleep(VALIDATE_AGAIN_S)
         finally:
             self._announcer.validating = None
 

@@ -1,24 +1,28 @@
 """Asks the trainer for a new adapter when there is enough to learn from. One request at a time for each agent.
 
-What is counted lies in the index, as a note: it survives a kill; losing the index only delays a training.
+What is counted is noted in the index at each look: it survives a restart; losing the index only delays a training.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 import msgspec
 
+from schemas.adapter_trained import AdapterTrained
 from schemas.interaction import Interaction
 from schemas.message import Metadata
 from schemas.train_request import TrainRequest
 from services.bus import Bus
+from services.errors import DiskFull
 from services.message_id import derived_id
 from services.orchestrator import metrics
 from services.orchestrator.ledger.catch_up import INTERACTIONS
 from services.orchestrator.ledger.ledger import Ledger
-from services.orchestrator.promotion.training_trigger import TrainingPolicy, TrainingState, due, teaches
+from services.orchestrator.promotion.training_trigger import TrainingPolicy, TrainingState, due, teaches, uses_up
 from services.orchestrator.tasks.own_tasks import is_own
 from services.telemetry import Log
 from services.topology import TRAINING
@@ -42,12 +46,14 @@ class Training:
         self._clock = clock
         self._note = f"training/{agent_id}"
         self._state = TrainingState()
+        self._noted = 0
         self._sent = False
 
     def start(self) -> None:
         """Once the ledger is open. A request that was pending is sent again: the trainer knows it by its id."""
         note = self._ledger.index.note(self._note)
         self._state = msgspec.json.decode(note, type=TrainingState) if note else TrainingState()
+        self._noted = self._state.groups
 
     @property
     def groups(self) -> int:
@@ -67,25 +73,37 @@ class Training:
     def closed(self, lines: Sequence[Interaction]) -> None:
         if teaches(lines) and not is_own(lines[0].arm):
             self._state.groups += 1
-            metrics.useful_groups.labels(self._agent_id).set(self._state.groups)
+
+    def stop(self) -> None:
+        """Before the ledger is closed. A count that can't be written only delays a training."""
+        with suppress(DiskFull, sqlite3.Error):
+            self._write_down()
 
     async def ask_if_due(self, *, allowed: bool, primary: str) -> None:
         """Raises BusError. `allowed`: no experiment runs and nothing waits for one."""
         now = self._clock().timestamp()
         if self._state.pending and now - self._state.requested_at > GIVE_UP_AFTER_S:
             log.error("training-lost", f"no answer to {self._state.pending} within a day; see dead-letters")
-            self._state.pending = None
+            self._over(used=False)
         if self._state.pending is None and allowed and (why := due(self._state, self._policy, now)):
             self._begin(now)
             log.info("training-requested", why, agent_id=self._agent_id, request_id=self._state.pending)
+        if self._state.groups != self._noted:
+            self._write_down()
         if self._state.pending and not self._sent:
             await self._send(self._state.pending, primary)
 
-    def ended(self, request_id: str) -> None:
+    def ended(self, outcome: AdapterTrained) -> None:
         """The trainer answered."""
-        if request_id == self._state.pending:
-            self._state.pending = None
-            self._save()
+        if outcome.request_id == self._state.pending:
+            self._over(used=uses_up(outcome))
+
+    def _over(self, *, used: bool) -> None:
+        """Where nothing of the window was used, the next one begins where it began."""
+        self._state.pending = None
+        if not used:
+            self._state.since = self._state.asked_since
+        self._save()
 
     def _begin(self, now: float) -> None:
         state = self._state
@@ -111,5 +129,12 @@ class Training:
         self._sent = True
 
     def _save(self) -> None:
-        self._ledger.index.write_note(self._note, msgspec.json.encode(self._state))
+        """On disk at once: what is asked for, or answered, is not to be asked for again."""
+        self._write_down()
         self._ledger.commit()
+
+    def _write_down(self) -> None:
+        """On disk with the index's next commit."""
+        self._ledger.index.write_note(self._note, msgspec.json.encode(self._state))
+        self._noted = self._state.groups
+        metrics.useful_groups.labels(self._agent_id).set(self._noted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from schemas.adapter_trained import AdapterTrained
 from schemas.interaction import Interaction
 
 
@@ -23,7 +24,7 @@ class TrainingState:
     groups: int = 0
     """Useful ones since the last request."""
     since: int = 0
-    """Byte of the log of interactions from which on they lie."""
+    """Byte of the log of interactions from which on no training has used it."""
     asked_since: int = 0
     """The same of the pending request: what it reads stays in the log until it is answered."""
     requested_at: float = 0.0
@@ -36,6 +37,14 @@ def teaches(lines: Sequence[Interaction]) -> bool:
     """A group with at least two scores that are not all the same."""
     scores = {line.score for line in lines if line.score is not None}
     return len(scores) > 1
+
+
+def uses_up(outcome: AdapterTrained) -> bool:
+    """Whether its window is done with: trained on, or refused after it was held against the parent.
+
+    Too few groups, or a fault of the machine, leave it to the next training, together with what comes in until then.
+    """
+    return outcome.status == "trained" or (outcome.status == "refused" and bool(outcome.metrics))
 
 
 def due(state: TrainingState, policy: TrainingPolicy, now: float) -> str | None:

@@ -87,6 +87,13 @@ class LearningHouse(House):
         await self.bus.publish(ADAPTERS, message.encode(), type=AdapterTrained.TYPE, message_id="t")
         return folder.name
 
+    async def refused(self, request_id: str, reason: str, **metrics: float) -> None:
+        """The trainer says that it made nothing of a request."""
+        message = AdapterTrained(
+            request_id=request_id, agent_id=AGENT, status="refused", reason=reason, metrics=dict(metrics)
+        )
+        await self.bus.publish(ADAPTERS, message.encode(), type=AdapterTrained.TYPE, message_id="t")
+
     @property
     def adapters(self) -> AgentAdapters:
         return self.store.read().agent(AGENT)

@@ -193,6 +193,33 @@ async def test_a_request_to_train_that_was_pending_at_a_kill_is_sent_again_under
         assert TrainRequest.decode(house.bus.published("training")[0].body).request_id == first.request_id
 
 
+async def test_groups_that_were_counted_before_a_restart_are_not_counted_anew(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.5}, train_after_groups=50) as house:
+        await house.traffic(stop_when=lambda: house.submitted >= 40)
+
+    async with learning_house(tmp_path, {"v1.0.0": 0.5}, train_after_groups=50) as house:
+        house.submitted = 40
+        for number in range(40, 60):
+            await house.submit(Task(task_id=f"task-{number + 1}", input="x"))
+
+        await until(lambda: bool(house.bus.published("training")))
+
+
+async def test_what_a_refused_training_could_not_use_is_read_by_the_next(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.5}, train_after_groups=20) as house:
+        await house.traffic(stop_when=lambda: bool(house.bus.published("training")))
+        first = TrainRequest.decode(house.bus.published("training")[0].body)
+        await house.refused(first.request_id, "only 3 useful groups, 8 are needed")
+        await house.traffic(stop_when=lambda: len(house.bus.published("training")) == 2)
+        second = TrainRequest.decode(house.bus.published("training")[1].body)
+        await house.refused(second.request_id, "the mean importance weight is 9", mean_weight=9.0)
+        await house.traffic(stop_when=lambda: len(house.bus.published("training")) == 3)
+        third = TrainRequest.decode(house.bus.published("training")[2].body)
+
+        assert (first.since, second.since) == (0, 0)
+        assert third.since > 0
+
+
 async def test_old_versions_are_archived_and_their_folders_go_once_they_have_drained(tmp_path: Path) -> None:
     settings = QUICK | {"keep_adapters": 1, "probation_units": 0}
     async with learning_house(tmp_path, {"v1.0.0": 0.9, "v1.0.1": 0.0, "v1.0.2": 0.0}, **settings) as house:
