@@ -93,7 +93,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     make.add_argument("--out", type=Path, default=Path("models"), help="folder of the models (default: models)")
     make.add_argument("--seed", type=int, default=SEED, help=f"seed of weights and demonstrations (default: {SEED})")
     given = parser.parse_args(arguments)
-    models = make_models(given.out, given.seed)
+    try:
+        models = make_models(given.out, given.seed)
+    except OSError as error:
+        sys.exit(f"{given.out} can't be written: {error}")
     sys.stdout.write(json.dumps({"models": models}) + "\n")
 
 

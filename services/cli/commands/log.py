@@ -17,12 +17,14 @@ def tail(
     json: Annotated[bool, typer.Option("--json", help="The lines as they are in the log.")] = False,
 ) -> None:
     """Show the newest samples in the log: when, score, adapter version, question and answer."""
-    from services.cli.console import out, print_raw
+    from services.cli.console import out, print_raw, say
     from services.cli.fleet.fleet_access import FleetAccess
-    from services.cli.log.log_tail import follow_rows, last_rows, render_row
+    from services.cli.log.log_tail import follow_rows, last_rows, nothing_to_show, render_row
 
     folder = FleetAccess.here().logs_dir
     rows, end = last_rows(folder, count, agent)
+    if count and not rows:
+        say(nothing_to_show(folder, agent))
     try:
         for line, row in rows:
             print_raw(line) if json else out.print(render_row(row), soft_wrap=False)

@@ -17,10 +17,14 @@ def submit(
     criteria: Annotated[str | None, typer.Option(help="What a good answer is, for scorers that judge.")] = None,
     samples: Annotated[int | None, typer.Option(help="Answers to sample; the best-scored one comes back.")] = None,
     priority: Annotated[int | None, typer.Option(help="0 to 9; 5 and above overtakes what waits below.")] = None,
-    deadline: Annotated[float | None, typer.Option(help="Seconds from now after which it is no longer wanted.")] = None,
+    deadline: Annotated[
+        float | None, typer.Option(min=0, help="Seconds from now after which it is no longer wanted.")
+    ] = None,
     task_id: Annotated[str | None, typer.Option(help="Your own id; the same id again gets the same answer.")] = None,
     wait: Annotated[bool, typer.Option(help="Wait for the answer; --no-wait prints the task id and returns.")] = True,
-    timeout: Annotated[float, typer.Option(help="Seconds without any answer after which to stop waiting.")] = 300.0,
+    timeout: Annotated[
+        float, typer.Option(min=0, help="Seconds without any answer after which to stop waiting.")
+    ] = 300.0,
     json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
 ) -> None:
     """Submit a task and print the best answer, or a file of tasks and print a result a line."""

@@ -18,7 +18,11 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="Show it once; rates are those of one interval.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a look.")] = False,
 ) -> None:
-    """Queues, rates, scores by adapter version and latencies by stage; live on a terminal, a line a look elsewhere."""
+    """Queues, rates, scores by adapter version and latencies by stage; live on a terminal, a line a look elsewhere.
+
+    With --once the exit code is 3 where no broker answers.
+    """
+    from services.cli.exit_codes import ExitCode
     from services.cli.fleet.fleet_access import FleetAccess
     from services.cli.watch.watch_source import WatchSource
 
@@ -30,6 +34,8 @@ def watch(
         return
     finally:
         source.close()
+    if source.broker_fault:
+        raise typer.Exit(ExitCode.BROKER_UNREACHABLE)
 
 
 def _looks(look: Callable[[], Look], interval: float, *, once: bool) -> Iterator[Look]:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from services.cli.log.logged_task import INTERACTIONS
 from services.storage.journal_reader import Line, follow, read, tail_position
+from services.storage.segments import active_path
 
 SHOWN_CHARS = 60
 
@@ -35,6 +36,12 @@ def last_rows(folder: Path, count: int, agent: str | None) -> tuple[list[tuple[s
 def follow_rows(folder: Path, start: int, agent: str | None) -> Iterator[tuple[str, Row]]:
     """What is added from there on, for ever."""
     yield from _rows(follow(folder, INTERACTIONS, start), agent)
+
+
+def nothing_to_show(folder: Path, agent: str | None) -> str:
+    """Where was looked, for whoever looked in the wrong place."""
+    whose = f" of agent {agent!r}" if agent else ""
+    return f"no samples{whose} in {active_path(folder, INTERACTIONS)} (RATCHET_LOGS_DIR says where a fleet logs)"
 
 
 def render_row(row: Row) -> Text:

@@ -55,7 +55,7 @@ class FleetClient:
             if not more and not self._open:
                 return
             if not (self._link.results or (more and self._has_room)):
-                self._wait(stall_s, f"{len(self._open)} open, the oldest {next(iter(self._open), 'none')}")
+                self._wait(stall_s, self._open_now())
 
     def publish(self, tasks: Iterable[Task], *, stall_s: float | None = None) -> int:
         """Publish without waiting for answers; returns how many the broker confirmed: all. Raises like `submit`."""
@@ -75,8 +75,15 @@ class FleetClient:
         self._link.changed.clear()
         self._link.close()
         self._loop.run_until_complete(_at_most(self._link.changed.wait(), 5.0))
+        for unfinished in asyncio.all_tasks(self._loop):  # a connection that was still being made
+            unfinished.cancel()
         self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
+
+    def _open_now(self) -> str:
+        if not self._open:
+            return "not even a connection to the broker"
+        return f"{len(self._open)} open, the oldest {next(iter(self._open))}"
 
     @property
     def _has_room(self) -> bool:
@@ -106,7 +113,7 @@ class FleetClient:
         if self._link.fault:
             raise self._link.fault
         if not came:
-            raise TimedOut(f"nothing came for {stall_s:.0f} s ({open_}): see `ratchet status`")
+            raise TimedOut(f"nothing came for {stall_s:g} s ({open_}): see `ratchet status`")
 
 
 async def _at_most(wait: Awaitable[object], timeout_s: float | None) -> bool:

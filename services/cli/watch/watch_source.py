@@ -24,6 +24,8 @@ class WatchSource:
         self._access = access
         self._connection: BlockingConnection | None = None
         self._window: deque[Snapshot] = deque()
+        self.broker_fault: str | None = None
+        """Why the last look saw no queues; None if it saw them."""
 
     def look(self) -> tuple[WatchFigures, tuple[str, ...]]:
         """The figures now, and a sentence for each part that does not answer."""
@@ -55,7 +57,10 @@ class WatchSource:
         try:
             if self._connection is None or not self._connection.is_open:
                 self._connection = BlockingConnection(parameters(self._access.amqp_url))
-            return tuple(queue_depths(self._connection, self._access.topology, self._access.namespace))
+            depths = tuple(queue_depths(self._connection, self._access.topology, self._access.namespace))
         except (AMQPError, OSError) as error:
-            trouble.append(str(unreachable(self._access.amqp_url, error)))
+            self.broker_fault = str(unreachable(self._access.amqp_url, error))
+            trouble.append(self.broker_fault)
             return ()
+        self.broker_fault = None
+        return depths

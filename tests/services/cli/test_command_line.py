@@ -48,6 +48,13 @@ def test_no_command_imports_torch(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
 
 
+def test_who_does_not_wait_for_the_broker_is_told_so_and_nothing_else(ratchet: Ratchet) -> None:
+    ran = ratchet("submit", "x", "--timeout", "0")
+
+    assert ran.code == 4
+    assert is_a_sentence(ran)
+
+
 @pytest.mark.parametrize("command", [("submit", "x"), ("dead-letters", "list"), ("up", "--engine", "echo")])
 def test_without_a_broker_the_exit_code_is_three(ratchet: Ratchet, command: tuple[str, ...]) -> None:
     extra = ("--scorer", "verifier:exact") if command[0] == "up" else ()
@@ -66,6 +73,21 @@ def test_status_without_a_broker_says_so_and_exits_with_three(ratchet: Ratchet) 
     assert ran.json["healthy"] is False
 
 
+def test_one_look_without_a_broker_exits_with_three(ratchet: Ratchet) -> None:
+    ran = ratchet("watch", "--once", "--json", "--interval", "0.1")
+
+    assert ran.code == 3
+    assert any("127.0.0.1:1" in trouble for trouble in ran.json["trouble"])
+
+
+def test_the_tail_of_no_log_says_where_it_looked(ratchet: Ratchet) -> None:
+    ran = ratchet("log", "tail")
+
+    assert (ran.code, ran.out) == (0, "")
+    assert is_a_sentence(ran)
+    assert "agent_interactions.jsonl" in ran.err
+
+
 def test_a_password_is_never_shown(tmp_path: Path) -> None:
     ran = Ratchet(tmp_path, {"RATCHET_AMQP_URL": "amqp://me:s3cret@127.0.0.1:1/"})("submit", "x")
 
@@ -79,6 +101,8 @@ def test_a_password_is_never_shown(tmp_path: Path) -> None:
         ("submit",),
         ("submit", "x", "--file", "y"),
         ("submit", "x", "--priority", "12"),
+        ("submit", "x", "--timeout", "-1"),
+        ("submit", "x", "--deadline", "-1"),
         ("submit", "--file", "not-there.jsonl"),
         ("dead-letters", "requeue"),
         ("up", "--replicas", "0", "--engine", "echo", "--scorer", "verifier:exact"),
@@ -142,6 +166,16 @@ def test_schema_writes_what_is_missing_and_checks_what_is_there(ratchet: Ratchet
 
     assert ran.code == 1
     assert "asyncapi.json" in ran.err
+
+
+def test_models_that_can_t_be_written_are_a_sentence(ratchet: Ratchet) -> None:
+    (ratchet.folder / "models").write_text("a file where the folder should be")
+
+    ran = ratchet("models", "make")
+
+    assert ran.code == 1
+    assert "Traceback" not in ran.err
+    assert "models can't be written" in ran.err
 
 
 def test_models_are_listed_without_being_loaded(ratchet: Ratchet) -> None:
