@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import shorten
 
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
@@ -30,6 +31,8 @@ SECTIONS: tuple[tuple[str, type[FleetSettings]], ...] = (
 )
 LISTED = ("schemas", "services")
 LONGEST_LINE = 150
+NAMES = 34
+"""Characters that the names of the tree's files take."""
 
 
 def settings_table() -> str:
@@ -59,15 +62,15 @@ def _folder(folder: Path, depth: int) -> Iterator[str]:
 
 
 def _line(name: str, sentence: str, depth: int) -> str:
-    start = f"{'  ' * depth}{name}"
-    return f"{start:<34}{sentence}"[:LONGEST_LINE].rstrip()
+    return (f"{'  ' * depth}{name}".ljust(NAMES) + sentence).rstrip()
 
 
 def _sentence(path: Path) -> str:
-    """The first sentence of a module's docstring, on one line."""
+    """The first sentence of a module's docstring, on one line; of a long one what stands before its colon."""
     docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
-    first = re.split(r"(?<=[.:?])\s", " ".join(docstring.split("\n\n")[0].split()), maxsplit=1)[0]
-    return first.rstrip(".:")
+    first = re.split(r"(?<=[.?])\s", " ".join(docstring.split("\n\n")[0].split()), maxsplit=1)[0].rstrip(".")
+    room = LONGEST_LINE - NAMES
+    return first if len(first) <= room else shorten(first.split(": ")[0], room, placeholder=" …")
 
 
 def _row(name: str, field: FieldInfo) -> str:
