@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 TRACE_HEADER = "traceparent"
+WELL_FORMED = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 trace_parent: ContextVar[str | None] = ContextVar("trace_parent", default=None)
 """The `traceparent` of the message being handled; a publish sends it on."""
@@ -32,7 +33,7 @@ def new_trace_parent() -> str:
 def trace_parent_of(headers: Mapping[str, Any]) -> str:
     """The one the message carries if it is well-formed, else a new one."""
     carried = headers.get(TRACE_HEADER)
-    if isinstance(carried, str) and len(carried) == 55 and carried.count("-") == 3:
+    if isinstance(carried, str) and WELL_FORMED.fullmatch(carried):
         return carried
     return new_trace_parent()
 
