@@ -19,8 +19,13 @@ TYPES = {
     "work.small": "work.v1",
     "work.small.high": "work.v1",
     "responses": "response.v1",
+    "responses.draft": "response.v1",
     "rewards": "reward.v1",
+    "feedback": "feedback.v1",
+    "adapters": "adapter_trained.v1",
+    "adapters.reports": "adapter_report.v1",
 }
+"""Every queue that the orchestrator, the agent and the scorer consume."""
 MAX_MESSAGE_BYTES = 1_048_576
 
 
@@ -50,12 +55,19 @@ REWARD: dict[str, Any] = {
     "task_id": "bad", "score": 0.5, "scoring_agent_id": "judge", "metadata": {}, "scores": [{"score": 0.5}],
     "scored": RESPONSE,
 }  # fmt: skip
+FEEDBACK: dict[str, Any] = {"task_id": "bad", "score": 0.5, "metadata": {}}
+TRAINED: dict[str, Any] = {"request_id": "bad", "agent_id": "small", "status": "failed", "reason": "it", "metadata": {}}
+REPORT: dict[str, Any] = {"agent_id": "small", "replica": "bad", "revision": 0, "metadata": {}}
 GOOD: dict[str, dict[str, Any]] = {
     "tasks": TASK,
     "work.small": WORK,
     "work.small.high": WORK,
     "responses": RESPONSE,
+    "responses.draft": RESPONSE,
     "rewards": REWARD,
+    "feedback": FEEDBACK,
+    "adapters": TRAINED,
+    "adapters.reports": REPORT,
 }
 
 not_text: st.SearchStrategy[Any] = st.one_of(
@@ -79,6 +91,7 @@ bad_count: st.SearchStrategy[Any] = st.one_of(
     st.integers(max_value=0), st.integers(min_value=65), st.just(10**400), st.just(1.5), st.just("many"),
     st.just(float("inf")),
 )  # fmt: skip
+bad_version: st.SearchStrategy[Any] = st.sampled_from(["1.0.1", "v1", "latest", "../v1.0.1", "", 7])
 bad_time: st.SearchStrategy[Any] = st.sampled_from(["yesterday", "2026-13-01T00:00:00Z", [], {}, "", 10**400])
 
 REQUIRED = {
@@ -86,6 +99,9 @@ REQUIRED = {
     "work.small": ("task_id", "input", "agent_id", "deadline", "arm", "sampling", "admitted_at"),
     "responses": ("task_id", "response", "agent_id"),
     "rewards": ("task_id", "scoring_agent_id"),
+    "feedback": ("task_id", "score"),
+    "adapters": ("request_id", "agent_id", "status", "reason"),
+    "adapters.reports": ("agent_id", "replica", "revision"),
 }
 WRONG: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "tasks": {
@@ -105,13 +121,29 @@ WRONG: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "task_id": bad_identifier, "score": bad_score, "scoring_agent_id": bad_identifier, "scores": st.just([{}]),
         "scored": st.one_of(st.integers(), st.just({}), st.just("x")),
     },
+    "feedback": {
+        "task_id": bad_identifier, "score": bad_score, "metadata": not_object,
+        "sample": st.sampled_from([-1, 64, "first"]), "reason": st.sampled_from([1, [], "x" * 2001]),
+        "feedback_id": st.sampled_from(["", "a\nb", 7]),
+    },
+    "adapters": {
+        "request_id": bad_identifier, "agent_id": bad_agent, "status": st.sampled_from(["done", "", 1, None]),
+        "adapter_version": bad_version, "adapter_sha256": st.sampled_from(["", "sum", "0" * 63]), "counts": not_object,
+        "metrics": not_object,
+    },
+    "adapters.reports": {
+        "agent_id": bad_agent, "replica": bad_identifier, "revision": st.sampled_from([-1, 1.5, "first", None]),
+        "loaded": st.one_of(bad_version, st.lists(bad_version, min_size=1, max_size=2)),
+        "refused": st.one_of(not_object, st.just({"latest": "why"})),
+    },
 }  # fmt: skip
 
 queues = st.sampled_from(sorted(TYPES))
 
 
 def kind_of(queue: str) -> str:
-    return "work.small" if queue.startswith("work") else queue
+    """The queue that stands for all of its message."""
+    return {"work.small.high": "work.small", "responses.draft": "responses"}.get(queue, queue)
 
 
 def encoded(value: Any) -> bytes:
@@ -171,25 +203,27 @@ def wrong_type(draw: st.DrawFn) -> BadMessage:
 
 @st.composite
 def unknown_agent(draw: st.DrawFn) -> BadMessage:
-    queue = draw(st.sampled_from(["tasks", "work.small", "work.small.high"]))
+    queue = draw(st.sampled_from(["tasks", "work.small", "work.small.high", "adapters", "adapters.reports"]))
     agent = draw(st.from_regex(r"[a-z][a-z0-9]{5,20}", fullmatch=True))
     return BadMessage(queue, encoded(GOOD[queue] | {"agent_id": agent}), (agent,))
 
 
 @st.composite
 def unknown_task(draw: st.DrawFn) -> BadMessage:
-    """A Reward, or a draft-shaped Response, for a task that nobody asked."""
+    """A Reward, a draft-shaped Response, or feedback, for a task that nobody asked."""
     task_id = "nobody-" + draw(st.from_regex(r"[a-z0-9]{12}", fullmatch=True))
     draft = {"task_id": task_id, "response": "it", "agent_id": "small", "metadata": {}}
     reward = {"task_id": task_id, "score": 0.5, "scoring_agent_id": "judge", "metadata": {}}
-    queue, fields = draw(st.sampled_from([("responses", draft), ("rewards", reward)]))
+    feedback = FEEDBACK | {"task_id": task_id}
+    about = [("responses", draft), ("responses.draft", draft), ("rewards", reward), ("feedback", feedback)]
+    queue, fields = draw(st.sampled_from(about))
     return BadMessage(queue, encoded(fields), (task_id,))
 
 
 @st.composite
 def of_another_task(draw: st.DrawFn) -> BadMessage:
     """A message that contradicts itself: it carries the work, or the response, of another task."""
-    queue = draw(st.sampled_from(["responses", "rewards"]))
+    queue = draw(st.sampled_from(["responses", "responses.draft", "rewards"]))
     task_id = "other-" + draw(st.from_regex(r"[a-z0-9]{12}", fullmatch=True))
     return BadMessage(queue, encoded(GOOD[queue] | {"task_id": task_id}), (task_id,))
 
