@@ -23,7 +23,7 @@ class RunningExperiment(Record):
     kind: Literal["canary", "probation"] = "canary"
     treatment: AdapterVersion
     control: AdapterVersion
-    share: Share = Field(description="Of the traffic, to the treatment.")
+    share: Share = Field(description="Of the traffic, to the treatment, at first; the plan has the whole ramp.")
     started_at: Timestamp
     first_sequence: int = Field(0, ge=0, description="Assignment sequence number from which on it may assign.")
     parameters: dict[str, JsonValue] = Field(default_factory=dict)
@@ -59,14 +59,6 @@ class StartExperiment(Record):
 
     kind: Literal["start_experiment"] = "start_experiment"
     experiment: RunningExperiment
-
-
-class Ramp(Record):
-    """The running experiment's share changes."""
-
-    kind: Literal["ramp"] = "ramp"
-    experiment_id: Identifier
-    share: Share
 
 
 class Promote(Record):
@@ -132,7 +124,6 @@ Move = Annotated[
     | Validate
     | Reject
     | StartExperiment
-    | Ramp
     | Promote
     | Settle
     | RollBack

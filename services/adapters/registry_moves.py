@@ -18,7 +18,6 @@ from schemas.decision import (
     Decision,
     Freeze,
     Promote,
-    Ramp,
     Register,
     Reject,
     RemoveFolder,
@@ -35,7 +34,6 @@ from services.adapters.traffic_moves import (
     changed,
     conclude,
     promote,
-    ramp,
     roll_back,
     settle,
     start_experiment,
@@ -75,8 +73,6 @@ def _moved(agent: AgentAdapters, decision: Decision) -> AgentAdapters:
             return with_state(agent, move.version, AdapterState.REJECTED, decision)
         case StartExperiment() as move:
             return start_experiment(agent, move, decision)
-        case Ramp() as move:
-            return ramp(agent, move)
         case Promote() as move:
             return promote(agent, move, decision)
         case Settle() as move:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from schemas.adapter_state import AdapterState
-from schemas.decision import Conclude, Decision, Promote, Ramp, RollBack, RunningExperiment, Settle, StartExperiment
+from schemas.decision import Conclude, Decision, Promote, RollBack, RunningExperiment, Settle, StartExperiment
 from schemas.registry import AdapterEntry, AgentAdapters, ExperimentOutcome
 from services.adapters.states import entry_of, moved
 from services.errors import NotAllowed
@@ -72,11 +72,6 @@ def start_experiment(agent: AgentAdapters, move: StartExperiment, decision: Deci
         experiment=experiment,
         cool_down_until=None,
     )
-
-
-def ramp(agent: AgentAdapters, move: Ramp) -> AgentAdapters:
-    experiment = _running(agent, move.experiment_id)
-    return changed(agent, experiment=experiment.model_copy(update={"share": move.share}))
 
 
 def promote(agent: AgentAdapters, move: Promote, decision: Decision) -> AgentAdapters:

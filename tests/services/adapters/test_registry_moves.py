@@ -18,7 +18,6 @@ from schemas.decision import (
     Freeze,
     Move,
     Promote,
-    Ramp,
     Reject,
     RemoveFolder,
     RollBack,
@@ -187,7 +186,7 @@ REFUSALS: list[tuple[list[Move], Move, str, str]] = [
         "orchestrator",
         "must hold back v1.0.0",
     ),
-    (to_canary("v1.0.1"), Ramp(experiment_id="old", share=0.5), "orchestrator", "old is not running"),
+    (to_canary("v1.0.1"), Conclude(experiment_id="old", verdict="aborted"), "orchestrator", "old is not running"),
     ([register("v1.0.1")], RollBack(version="v1.0.1"), ANN, "serves nothing to roll back"),
     (to_canary("v1.0.1"), Settle(version="v1.0.1"), "orchestrator", "only a primary becomes stable"),
     ([], Settle(version="v1.0.0"), "orchestrator", "v1.0.0 is stable, so it can't become stable"),
@@ -253,7 +252,6 @@ MOVES = st.one_of(
     st.builds(Validate, version=VERSIONS),
     st.builds(Reject, version=VERSIONS),
     st.builds(StartExperiment, experiment=EXPERIMENTS),
-    st.builds(Ramp, experiment_id=st.just("e1"), share=st.just(0.25)),
     st.builds(
         Promote, version=VERSIONS, experiment_id=st.sampled_from([None, "e1"]), probation=st.none() | EXPERIMENTS
     ),

@@ -9,7 +9,6 @@ const SAID = {
   validate: "passed its checks",
   reject: "rejected",
   start_experiment: "goes on trial",
-  ramp: "gets more traffic",
   promote: "promoted",
   settle: "is stable",
   roll_back: "rolled back",
@@ -49,7 +48,6 @@ function Subject({ decision }) {
 }
 
 function said(move) {
-  if (move.kind === "ramp") return `gets ${Math.round(100 * move.share)} % of the traffic`;
   if (move.kind === "conclude") return `ended: ${words(move.verdict)}`;
   if (move.kind === "start_experiment" && move.experiment.kind === "probation") return "goes on probation";
   return SAID[move.kind] ?? words(move.kind);
