@@ -93,7 +93,7 @@ class Promoter:
         registry = await asyncio.to_thread(self._store.read)
         running = registry.agent(self._agent_id).experiment
         experiment = await asyncio.to_thread(replayed, running, self._logs_dir) if running else None
-        self._follow(registry, experiment)
+        self._take(registry, experiment)
         self.training.start()
 
     def closed(self, work: Work, lines: list[Interaction]) -> None:
@@ -162,6 +162,12 @@ class Promoter:
         """Never backwards: of two reads at the same time the older may come back last."""
         if registry.revision < self._announcer.revision:
             return
+        before = self.arms.adapters.primary
+        self._take(registry, experiment)
+        if (primary := self.arms.adapters.primary) != before:
+            self._swap.began(primary, self.arms.adapters.versions[primary].since or self._clock())
+
+    def _take(self, registry: Registry, experiment: Experiment | None) -> None:
         self._announcer.revision = registry.revision
         self.arms.follow(registry.agent(self._agent_id), experiment)
         metrics.show_primary(self._agent_id, self.arms.adapters)
@@ -189,8 +195,6 @@ class Promoter:
             )
             return
         self._held_back = None
-        if event in ("promoted", "rolled_back"):
-            self._swap.began(self.arms.adapters.primary, self._clock())
 
     def _hold_back(self, reason: str) -> None:
         """Said once: the verdict waits for an operator."""

@@ -22,7 +22,7 @@ class SwapClock:
         self._at = datetime.min
 
     def began(self, version: str, at: datetime) -> None:
-        """It was decided that this version is the primary."""
+        """It was decided, by proof or by hand, that this version is the primary."""
         self._version = version
         self._at = at
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 from prometheus_client import REGISTRY
@@ -288,6 +289,23 @@ async def test_the_running_experiment_is_on_the_metrics_and_gone_after_it(tmp_pa
         await house.traffic(stop_when=lambda: house.adapters.primary == version)
         await until(lambda: shown("ratchet_experiment_share") is None)
         assert shown("ratchet_decisions_total", move="promote") == promotions + 1
+
+
+async def test_the_way_of_a_new_primary_to_its_first_answer_is_measured_also_by_hand(tmp_path: Path) -> None:
+    def measured() -> float | None:
+        return REGISTRY.get_sample_value("ratchet_swap_seconds", {"agent": AGENT})
+
+    async with learning_house(tmp_path, {"v1.0.0": 0.5, "v1.0.1": 0.5}, **QUICK) as house:
+        version = await house.trained()
+        await house.reach(version, "canary")
+        before = measured()
+        operator = {"agent_id": AGENT, "who": "operator:ada", "at": datetime.now(UTC), "reason": "sure of it"}
+        house.store.update(lambda _: DecisionDraft.model_validate(operator | {"move": Promote(version=version)}))
+
+        await house.traffic(stop_when=lambda: measured() != before)
+
+        seconds = measured()
+        assert seconds is not None and 0 < seconds < 10
 
 
 async def test_agents_learn_independently(tmp_path: Path) -> None:
