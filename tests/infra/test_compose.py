@@ -216,6 +216,18 @@ def test_the_health_check_asks_where_the_services_listen() -> None:
     assert ports == PORTS
 
 
+def test_prometheus_scrapes_every_service_where_it_listens() -> None:
+    jobs = yaml.safe_load((ROOT / "infra/prometheus/prometheus.yml").read_text())["scrape_configs"]
+    scraped = {
+        (name, source["port"]) for job in jobs for source in job.get("dns_sd_configs", ()) for name in source["names"]
+    }
+
+    image_of = {name: str(service["image"]).split(":")[0].split("-")[1] for name, service in SERVICES.items()
+                if name in OURS}  # fmt: skip
+    listening = {(name, PORTS[image]) for name, image in image_of.items() if image in PORTS and name not in ONCE}
+    assert scraped == listening
+
+
 @pytest.mark.parametrize("name", sorted(SERVICES))
 def test_what_a_container_names_is_there(name: str) -> None:
     service = SERVICES[name]
