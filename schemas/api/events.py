@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field, GetJsonSchemaHandler, create_model
+from pydantic.json_schema import JsonSchemaValue
 
 from schemas.adapter_event import AdapterMove
 from schemas.message import Record, Score, Timestamp
@@ -90,3 +91,20 @@ class Gap(Record):
     """`gap`: the client was too slow, or came back too late: so many events are lost to it. Read the lists again."""
 
     missed: int = Field(ge=0)
+
+
+class JsonText:
+    """Marks a model that goes over the wire as JSON in a string, for its schema."""
+
+    def __get_pydantic_json_schema__(self, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"type": "string", "contentMediaType": "application/json", "contentSchema": handler(core_schema)}
+
+
+def streamed(kind: EventKind, data: type[BaseModel]) -> type[BaseModel]:
+    """One server-sent event as it is on the stream: `id` is what Last-Event-ID gives back."""
+    fields: dict[str, Any] = {
+        "id": (str, ...),
+        "event": (Literal[kind], ...),
+        "data": (Annotated[data, JsonText()], ...),
+    }
+    return create_model(f"{data.__name__}Event", __doc__=data.__doc__, **fields)

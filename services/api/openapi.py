@@ -8,11 +8,22 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from services.access.matrix import Matrix, Row
+from services.api.limits import LONGEST_S, TIMEOUT_HEADER
 from services.api.problem import OPENAI_PATHS, ProblemDocument, documented
 
 BEARER = {"bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}}
 EVERY_CALL = (401, 403, 422, 429, 503)
 WITH_A_BODY = (400, 408, 413)
+OUT_OF_TIME = (400, 504)
+TIMEOUT = {
+    "name": TIMEOUT_HEADER,
+    "in": "header",
+    "required": False,
+    "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_S},
+    "description": "Seconds to wait for the answer (504 after them); what was submitted goes on.",
+}
+"""Not of what changes the fleet: a change is never broken off."""
+STREAM = "text/event-stream"
 REFERENCES = "#/components/schemas/{model}"
 
 
@@ -39,6 +50,9 @@ def _schemas(found: dict[str, Any]) -> dict[str, Any]:
 
 def _describe(operation: dict[str, Any], row: Row, path: str) -> None:
     statuses = {*EVERY_CALL, *(WITH_A_BODY if "requestBody" in operation else ())}
+    if row.effect != "change":
+        statuses.update(OUT_OF_TIME)
+        operation["parameters"] = [*operation.get("parameters", ()), TIMEOUT]
     if "{" in path:
         statuses.add(404)
     responses = operation["responses"]
@@ -47,6 +61,9 @@ def _describe(operation: dict[str, Any], row: Row, path: str) -> None:
         statuses = (statuses - {422}) | ({400} if 422 in statuses else set())
     for status in statuses:
         responses.setdefault(str(status), documented(status))
+    events = responses.get("200", {}).get("content", {}).get(STREAM, {}).get("schema", {})
+    if "anyOf" in events:
+        events.pop("type", None)  # FastAPI's guess at what is not JSON; the schema is that of one event
     operation["responses"] = dict(sorted(responses.items()))
     operation["security"] = [{"bearer": []}]
     operation["x-roles"] = sorted(row.roles or ())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Union
 
 from fastapi import APIRouter, Header, Query
+from pydantic import BaseModel
 
 from schemas.api.events import (
     AdapterMoved,
@@ -15,6 +16,7 @@ from schemas.api.events import (
     QueuesLooked,
     TaskSettled,
     TrainingMoved,
+    streamed,
 )
 from services.access.guard import CallerOf
 from services.access.roles import LOCAL
@@ -24,7 +26,7 @@ from services.orchestrator.api.event_stream import EventStream
 from services.orchestrator.observation.event_hub import EventHub
 
 RETRY_AFTER_S = 30
-DATA: dict[EventKind, type] = {
+DATA: dict[EventKind, type[BaseModel]] = {
     "task.settled": TaskSettled,
     "decision": DecisionMade,
     "experiment": ExperimentMoved,
@@ -35,9 +37,8 @@ DATA: dict[EventKind, type] = {
 }
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "Server-sent events. `data` is a JSON object: "
-        + ", ".join(f"{kind}: {model.__name__}" for kind, model in DATA.items()),
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "description": "Server-sent events; the schema is that of one of them.",
+        "model": Union[tuple(streamed(kind, model) for kind, model in DATA.items())],  # noqa: UP007
     }
 }
 LastId = Annotated[str | None, Header(alias="Last-Event-ID", max_length=100, description="Go on after this event.")]

@@ -1,6 +1,7 @@
 """The four real services on a real broker, each behind its own HTTP server, all in one thread: for clients of any kind.
 
-The trainer is not started: it records what it is asked for, and trains nothing.
+The trainer is not started: it records what it is asked for, and trains nothing. Beside them is the orchestrator's
+stream of events alone (`urls["events"]`), whose streams end as soon as they have begun.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
 import uvicorn
+from fastapi import FastAPI
 
 from services.access.roles import Role
 from services.api.application import application
+from services.orchestrator.api.events import events_router
+from services.orchestrator.observation.event_hub import EventHub
 from services.rabbitmq import RabbitBus
 from services.service import Service
 from services.settings import FleetSettings
@@ -70,6 +74,9 @@ class ServedFleet:
         async with AsyncExitStack() as stack:
             for name in NAMES:
                 await self._one(stack, settings_of(name, self._folder, **self._given))
+            ending = events_router(EventHub("now", longest_s=0.0))
+            settings = settings_of("orchestrator", self._folder, **self._given)
+            await self._listen(stack, "events", application("orchestrator", [ending], settings, lambda: None))
             self._ready.set()
             await self._end.wait()
 
@@ -81,8 +88,11 @@ class ServedFleet:
         stack.push_async_callback(bus.stop, 1.0)
         if service.name != "trainer":
             await self._work(stack, service, bus)
+        await self._listen(stack, service.name, app)
+
+    async def _listen(self, stack: AsyncExitStack, name: str, app: FastAPI) -> None:
         listener = socket.create_server(("127.0.0.1", 0))
-        self.urls[service.name] = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        self.urls[name] = f"http://127.0.0.1:{listener.getsockname()[1]}"
         config = uvicorn.Config(app, http="h11", ws="none", log_config=None, timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
