@@ -14,6 +14,7 @@ import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import pika
 from pika.exceptions import AMQPError
@@ -75,7 +76,7 @@ class LocalBroker:
     mapper_port: int
 
     @classmethod
-    def on_free_ports(cls, folder: Path) -> LocalBroker:
+    def on_free_ports(cls, folder: Path) -> Self:
         return cls(folder, free_port(), free_port(), free_port())
 
     @property

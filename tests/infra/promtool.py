@@ -1,4 +1,7 @@
-"""promtool: the one on the PATH, else the Debian package's, unpacked into .ratchet/tools: nothing is installed."""
+"""prometheus and promtool: those on the PATH, else the Debian package's, unpacked into .ratchet/tools.
+
+Nothing is installed.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +13,29 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / ".ratchet" / "tools"
-SENTENCE = "promtool is missing and can't be fetched; type: sudo apt-get update && sudo apt-get install -y prometheus"
+SENTENCE = "{} is missing and can't be fetched; type: sudo apt-get update && sudo apt-get install -y prometheus"
 
 
 @cache
-def promtool() -> str:
-    """The program's path. Fails the test, rather than skipping it, where there is none to be had."""
-    unpacked = TOOLS / "usr" / "bin" / "promtool"
-    if found := shutil.which("promtool"):
+def program(name: str) -> str:
+    """The path of `prometheus` or `promtool`. Fails the test, rather than skipping it, where there is none."""
+    unpacked = TOOLS / "usr" / "bin" / name
+    if found := shutil.which(name):
         return found
     if not unpacked.exists():
-        _fetch()
-    assert unpacked.exists(), SENTENCE
+        _fetch(SENTENCE.format(name))
+    assert unpacked.exists(), SENTENCE.format(name)
     return str(unpacked)
 
 
-def _fetch() -> None:
-    assert shutil.which("apt-get") and shutil.which("dpkg-deb"), SENTENCE
+def _fetch(sentence: str) -> None:
+    assert shutil.which("apt-get") and shutil.which("dpkg-deb"), sentence
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["apt-get", "download", "prometheus"], cwd=folder, capture_output=True, check=False)
         packages = list(Path(folder).glob("*.deb"))
-        assert packages, SENTENCE
+        assert packages, sentence
         subprocess.run(["dpkg-deb", "-x", str(packages[0]), str(TOOLS)], check=True)
 
 
 def run_promtool(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([promtool(), *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    return subprocess.run([program("promtool"), *arguments], cwd=folder, capture_output=True, text=True, check=False)

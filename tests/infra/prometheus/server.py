@@ -1,0 +1,70 @@
+"""A Prometheus with our configuration and rules; only the targets are others: processes of this machine."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import yaml
+
+from services.cli.broker import free_port
+from tests.infra.promtool import ROOT, program
+
+OURS = ROOT / "infra" / "prometheus"
+READY_S = 30.0
+STOP_S = 10.0
+
+
+def adapted(targets: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """prometheus.yml with these addresses (host:port) by job. A job without any is left out: it would only be down."""
+    configuration: dict[str, Any] = yaml.safe_load((OURS / "prometheus.yml").read_text())
+    configuration["rule_files"] = [str(OURS / name) for name in configuration["rule_files"]]
+    configuration["alerting"] = {}
+    configuration["scrape_configs"] = [
+        _at(job, targets[job["job_name"]]) for job in configuration["scrape_configs"] if targets.get(job["job_name"])
+    ]
+    return configuration
+
+
+def _at(job: Mapping[str, Any], addresses: Sequence[str]) -> dict[str, Any]:
+    kept = {key: value for key, value in job.items() if not key.endswith("_sd_configs")}
+    return kept | {"static_configs": [{"targets": list(addresses)}]}
+
+
+def scrape_interval_s() -> int:
+    return int(str(adapted({})["global"]["scrape_interval"]).removesuffix("s"))
+
+
+@contextmanager
+def prometheus(folder: Path, targets: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Its address, while it scrapes. What it collects stays in the folder. Raises RuntimeError if it does not start."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(adapted(targets)))
+    address = f"127.0.0.1:{free_port()}"
+    options = ("--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address={address}")
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen([program("prometheus"), *options], cwd=folder, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        _await_ready(process, f"http://{address}", folder / "prometheus.log")
+        yield f"http://{address}"
+    finally:
+        process.terminate()
+        process.wait(STOP_S)
+
+
+def _await_ready(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
+    deadline = time.monotonic() + READY_S
+    while True:
+        try:
+            with urlopen(f"{address}/-/ready", timeout=5):
+                return
+        except (URLError, OSError):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"Prometheus did not start (exit code {process.poll()}): see {log}") from None
+            time.sleep(0.2)
