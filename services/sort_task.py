@@ -1,4 +1,4 @@
-"""The demo's task, "sort: dbca": an endless supply with known answers, some of it never used in training.
+"""The demo's task, "sort: dbcae": an endless supply with known answers, some of it never used in training.
 
 Pure. Training the models that solve it is services/agent/small_models.py.
 """

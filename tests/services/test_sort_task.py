@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import random
+import re
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.sort_task import HELD_OUT_SHARE, SortTask, sort_task
+from services.sort_task import HELD_OUT_SHARE, LENGTH, LETTERS, SortTask, sort_task
+
+ROOT = Path(__file__).parents[2]
 
 
 @given(st.integers(), st.booleans())
@@ -30,3 +34,11 @@ def test_the_share_held_out_is_the_one_stated() -> None:
 def test_one_seed_gives_one_sequence_of_tasks() -> None:
     first, second = random.Random(7), random.Random(7)
     assert [sort_task(first, held_out=True) for _ in range(9)] == [sort_task(second, held_out=True) for _ in range(9)]
+
+
+def test_what_the_docs_and_the_page_ask_the_small_model_is_what_it_was_trained_for() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "services/orchestrator/page").rglob("*.js")]
+    asked = [letters for page in pages for letters in re.findall(r"sort: (\w+)", page.read_text("utf-8"))]
+
+    assert len(asked) > 10
+    assert [letters for letters in asked if len(letters) != LENGTH or set(letters) - set(LETTERS)] == []

@@ -62,7 +62,7 @@ function Picture({ experiment }) {
 }
 
 function NoUnit() {
-  const command = 'ratchet submit "sort: dbca" --samples 8 --reference abcd';
+  const command = 'ratchet submit "sort: dbcae" --samples 8 --reference abcde';
   return html`<${Empty} title="No unit has finished yet" commands=${[command]}>
     The picture begins with the first task that was assigned to either version and has its scores.
   <//>`;

@@ -70,7 +70,7 @@ function figuresOf({ tasks, stages, dead_letters: dead, unroutable }) {
 
 function NoTasks() {
   return html`<div class="card"><${Empty} title="No task has come yet"
-    commands=${['ratchet submit "sort: dbca" --samples 8 --reference abcd', "ratchet demo"]}>
+    commands=${['ratchet submit "sort: dbcae" --samples 8 --reference abcde', "ratchet demo"]}>
     Send one, and watch it here. The demo shows the whole loop: answers, scores, training, and an adapter that proves
     itself.
   <//></div>`;

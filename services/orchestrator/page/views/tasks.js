@@ -28,7 +28,7 @@ function Nothing({ query, more }) {
   if (query.state || query.agent || query.cursor)
     return html`<${Empty} title="No such task">None is in this state. <a href=${link("tasks")}>Show all</a>.<//>`;
   return html`<${Empty} title="No task has come yet"
-    commands=${['ratchet submit "sort: dbca" --samples 8 --reference abcd', "ratchet submit --file tasks.jsonl"]}>
+    commands=${['ratchet submit "sort: dbcae" --samples 8 --reference abcde', "ratchet submit --file tasks.jsonl"]}>
     Send one from a shell, or publish JSON to the queue <code>tasks</code>, or POST it to <code>v1/tasks</code>.
   <//>`;
 }
