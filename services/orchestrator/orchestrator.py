@@ -110,6 +110,7 @@ class Orchestrator:
             settings.logs_dir,
             arms,
             threads=self._threads,
+            names=settings.chat_agents,
             group_size=settings.samples,
             clock=now,
         )

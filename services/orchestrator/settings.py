@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from schemas.evidence import ExperimentPlan
 from schemas.work import Sampling
@@ -26,6 +26,12 @@ class OrchestratorSettings(FleetSettings):
     task_deadline_s: float = Field(3600.0, gt=0, description="Seconds a task may take, where it names no deadline.")
     segment_bytes: int = Field(
         256 * 1024 * 1024, ge=4096, description="Size at which a log is sealed, compressed and begun anew, in bytes."
+    )
+
+    chat_models: str = Field(
+        "",
+        description="Names that chat clients may call agents by, so that nothing but their base URL changes: "
+        "gpt-4o=small,*=small, where * is every name there is no other for.",
     )
 
     train_after_groups: int = Field(
@@ -57,6 +63,20 @@ class OrchestratorSettings(FleetSettings):
     )
     keep_adapters: int = Field(5, ge=1, description="Newest adapter folders kept for each agent, besides those in use.")
 
+    @field_validator("chat_models")
+    @classmethod
+    def _name_agents(cls, chat_models: str, info: ValidationInfo) -> str:
+        agents = info.data.get("agents", ())
+        for name, agent in _pairs(chat_models).items():
+            if not name or agent not in agents:
+                raise ValueError(f"{name}={agent} names no agent: write <name>=<agent>; there are {', '.join(agents)}")
+        return chat_models
+
+    @property
+    def chat_agents(self) -> dict[str, str]:
+        """Name of a model → agent."""
+        return _pairs(self.chat_models)
+
     @property
     def experiments(self) -> ExperimentPolicy:
         canary = ExperimentPlan(
@@ -81,3 +101,8 @@ class OrchestratorSettings(FleetSettings):
             top_k=self.top_k,
             max_tokens=self.max_tokens,
         )
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs = (pair.partition("=") for pair in text.split(",") if pair.strip())
+    return {name.strip(): value.strip() for name, _, value in pairs}

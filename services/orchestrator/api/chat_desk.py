@@ -16,7 +16,7 @@ from services.api.idempotency import key_reused
 from services.api.problem import Problem
 from services.api.threads import Threads
 from services.errors import Reject
-from services.orchestrator.api.chat_task import AT, task_of, unknown_model
+from services.orchestrator.api.chat_task import ANY, AT, model_of, task_of
 from services.orchestrator.api.retries import Retries
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.arms import Arms
@@ -47,25 +47,26 @@ class ChatDesk:
         arms: Mapping[str, Arms],
         *,
         threads: Threads,
+        names: Mapping[str, str],
         group_size: int,
         clock: Callable[[], datetime],
     ) -> None:
-        """`group_size`: of tasks that do not say."""
+        """`names`: what agents may be called besides; `group_size`: of tasks that do not say."""
         self._tasks = tasks
         self._ledger = ledger
         self._logs_dir = logs_dir
         self._arms = arms
         self._threads = threads
+        self._names = names
         self._group_size = group_size
         self._clock = clock
         self._retries = Retries()
 
     async def ask(self, question: Question) -> str:
         """The id of the task it is, on its way when this returns. Raises Problem, BusError, DiskFull, JournalError."""
-        request = question.request
-        models = {model.id for model in self.models()}
-        if request.model not in models:
-            raise unknown_model(request.model, models)
+        models = {model.id for model in self._own_models()}
+        model = model_of(question.request.model, models, self._names)
+        request = question.request.model_copy(update={"model": model})
         body = request.model_dump_json().encode()
         task_id = self._task_id(question, body)
         self._retries.begun(task_id, question.caller, body)
@@ -100,7 +101,10 @@ class ChatDesk:
         self._retries.finished(task_id)
 
     def models(self) -> list[Model]:
-        """Every agent, then its versions that can be asked for."""
+        """Every agent with its versions that can be asked for, then what agents are called besides."""
+        return [*self._own_models(), *(Model(id=name, created=0) for name in self._names if name != ANY)]
+
+    def _own_models(self) -> list[Model]:
         return [model for agent_id, arms in self._arms.items() for model in _models(agent_id, arms)]
 
     def _task_id(self, question: Question, body: bytes) -> str:

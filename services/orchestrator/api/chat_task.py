@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
 from schemas.api.chat import ChatRequest, ChatTurn
@@ -12,6 +12,7 @@ from services.api.problem import Fault, Problem
 
 SOURCE = "openai"
 AT = "@"
+ANY = "*"
 
 
 def task_of(request: ChatRequest, task_id: str, now: datetime, *, group_size: int) -> Task:
@@ -37,6 +38,15 @@ def task_of(request: ChatRequest, task_id: str, now: datetime, *, group_size: in
         task_type=meta and meta.task_type,
         session_id=(meta and meta.session_id) or request.user,
     )
+
+
+def model_of(asked: str, models: Collection[str], names: Mapping[str, str]) -> str:
+    """Which of the fleet's `models` is meant. `names`: other names of them; `*` is any. Raises Problem 404."""
+    if asked in models:
+        return asked
+    if (named := names.get(asked, names.get(ANY))) is None:
+        raise unknown_model(asked, {*models, *names})
+    return named
 
 
 def unknown_model(model: str, models: Iterable[str]) -> Problem:

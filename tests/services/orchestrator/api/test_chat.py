@@ -11,6 +11,8 @@ import openai
 import pytest
 
 from schemas.task import ChatMessage
+from services.errors import SettingsError
+from services.orchestrator.settings import OrchestratorSettings
 from tests.services.orchestrator.api.chatting import chatting
 from tests.services.orchestrator.house import until
 
@@ -200,6 +202,24 @@ async def test_models_are_the_agents_and_the_versions_that_can_be_asked_for(tmp_
         assert answer.model == "other@v1.0.0"
         with pytest.raises(openai.NotFoundError):
             await chat.openai.models.retrieve("gpt-4o")
+
+
+async def test_a_client_that_asks_for_other_models_changes_nothing_but_its_base_url(tmp_path: Path) -> None:
+    async with chatting(tmp_path, chat_models="gpt-4o=other, *=small") as chat:
+        named = await chat.ask("x", model="gpt-4o")
+        any_other = await chat.ask("x", model="claude")
+        own = await chat.ask("x", model="other@v1.0.0")
+        listed = [model.id async for model in await chat.openai.models.list()]
+
+        assert [named.model, any_other.model, own.model] == ["other@v1.0.0", "small@v1.0.0", "other@v1.0.0"]
+        assert [work.agent_id for work in chat.works] == ["other", "small", "other"]
+        assert listed[-1] == "gpt-4o" and "*" not in listed
+
+
+@pytest.mark.parametrize("text", ["gpt-4o=nobody", "gpt-4o", "=small", "gpt-4o=small@v1.0.0"])
+def test_a_name_of_no_agent_is_said_at_the_start(text: str) -> None:
+    with pytest.raises(SettingsError, match=r"RATCHET_CHAT_MODELS: .* names no agent: .* there are small"):
+        OrchestratorSettings.read(chat_models=text)
 
 
 async def test_the_same_idempotency_key_is_one_task_and_must_ask_the_same(tmp_path: Path) -> None:
