@@ -202,6 +202,11 @@ async def resources_and_prompts(client: Client) -> None:
     task = await client.read_resource("ratchet://tasks/mcp-1")
     assert json.loads(task.contents[0].text)["result"]["response"] == "hello"  # type: ignore[union-attr]
 
+    tried = await client.call_tool("list_experiments", {"agent_id": "small"})
+    experiment_id = tried.structured_content["items"][-1]["experiment_id"]  # type: ignore[index]
+    experiment = await client.read_resource(f"ratchet://experiments/{experiment_id}")
+    assert json.loads(experiment.contents[0].text)["treatment"] == "v1.0.1"  # type: ignore[union-attr]
+
     for prompt in (await client.list_prompts()).prompts:
         given = {argument.name: "small" for argument in prompt.arguments or ()}
         assert (await client.get_prompt(prompt.name, given)).messages
