@@ -1,6 +1,7 @@
 """`python -m bench.generation`: tokens/s of the fleet's agent over RabbitMQ, over those of its bare engine.
 
-The two take turns, so that a machine that gets busier hurts both. One agent process; the bare engine runs in this one.
+The two take turns, so that a machine that gets busier hurts both. One agent, with its engine in a process of its own if
+it takes one batch at a time; the bare engine runs in this process.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from bench.generation.fleet import Client, agent_process
 from bench.generation.workload import Rate, Workload, workloads
 from bench.machine import machine
 from services.agent.engines.engine import Engine
-from services.agent.engines.registry import make_engine
+from services.agent.engines.registry import engine_here, takes_one_batch_at_a_time
 from services.agent.settings import AgentSettings
 from services.cli.broker import LocalBroker
 
@@ -62,7 +63,7 @@ def broker(settings: AgentSettings, folder: Path) -> Iterator[AgentSettings]:
 
 
 async def measure(settings: AgentSettings, given: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    engine = make_engine(settings)
+    engine = engine_here(settings)
     await engine.start()
     todo = workloads(given.samples, given.batch // given.samples, given.long_tokens, given.hot)
     try:
@@ -75,10 +76,11 @@ async def measure(settings: AgentSettings, given: argparse.Namespace, folder: Pa
 async def compare(
     engine: Engine, client: Client, workload: Workload, prefetch: int, given: argparse.Namespace
 ) -> dict[str, Any]:
-    await bare_rate(engine, workload, 1.0)
+    in_batches = takes_one_batch_at_a_time(given.engine)
+    await bare_rate(engine, workload, 1.0, in_batches=in_batches)
     bare, fleet = [], []
     for _ in range(given.rounds):
-        bare.append(await bare_rate(engine, workload, given.seconds))
+        bare.append(await bare_rate(engine, workload, given.seconds, in_batches=in_batches))
         fleet.append(await client.rate(workload, 2 * prefetch, given.seconds))
     ratio = median(one.per_s for one in fleet) / median(one.per_s for one in bare)
     return {

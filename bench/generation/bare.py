@@ -10,10 +10,10 @@ from services.agent.engines.engine import Engine, Generation
 from services.errors import EngineError
 
 
-async def bare_rate(engine: Engine, workload: Workload, seconds: float) -> Rate:
-    """Of an engine that is started and warm."""
+async def bare_rate(engine: Engine, workload: Workload, seconds: float, *, in_batches: bool) -> Rate:
+    """Of an engine that is started and warm. `in_batches`: it takes one at a time."""
     started, cpu = time.perf_counter(), time.process_time()
-    streams = workload.concurrency if engine.batches_itself else 1
+    streams = 1 if in_batches else workload.concurrency
     counts = await asyncio.gather(*(_stream(engine, workload, started + seconds, n, streams) for n in range(streams)))
     return Rate(sum(counts), time.perf_counter() - started, time.process_time() - cpu)
 

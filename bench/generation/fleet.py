@@ -110,8 +110,8 @@ class Client:
         return rate
 
     def _cpu_s(self) -> float:
-        used = self._agent.cpu_times()
-        return float(used.user + used.system)
+        used = [process.cpu_times() for process in (self._agent, *self._agent.children())]
+        return float(sum(one.user + one.system for one in used))
 
     async def _keep_going(self, workload: Workload, answers: int) -> None:
         for _ in range(answers):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter, Gauge, ProcessCollector
 
 from schemas.response import GenerationLatencies
 from services.agent.engines.engine import Generation
@@ -26,7 +26,9 @@ queue_seconds = LoopHistogram(
     "ratchet_agent_queue_seconds", "Seconds from admission to the agent.", ["adapter_version"], buckets=SECONDS
 )
 batch_samples = LoopHistogram(
-    "ratchet_agent_batch_samples", "Samples generated in one call.", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256)
+    "ratchet_agent_batch_samples",
+    "Samples generated at once, by an engine in its own process.",
+    buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
 )
 tasks = Counter(
     "ratchet_agent_tasks_total",
@@ -34,6 +36,15 @@ tasks = Counter(
     ["outcome"],
 )
 adapters_loaded = Gauge("ratchet_agent_adapters_loaded", "Adapters the engine holds.")
+
+
+class EngineProcessId:
+    """Of the child with the engine: its memory and CPU seconds are shown beside the agent's own. 0: there is none."""
+
+    value = 0
+
+
+ProcessCollector(namespace="ratchet_agent_engine", pid=lambda: EngineProcessId.value)
 
 
 answered, failed, expired, retried = (tasks.labels(outcome) for outcome in ("answered", "failed", "expired", "retried"))

@@ -22,7 +22,6 @@ from services.agent.keeper import AdapterKeeper
 from services.agent.recent import RecentAnswers
 from services.agent.rewards import RewardListener
 from services.agent.settings import AgentSettings
-from services.batcher import Batcher
 from services.bus import Bus, Delivery, opened
 from services.errors import AdapterError, EngineError, PromptRefused, Reject, Retry
 from services.message_id import derived_id
@@ -48,9 +47,6 @@ class AgentWorker:
         self._engine = engine
         self._shelf = AdapterShelf(
             engine, settings.agent_id, settings.adapters_dir, max_loaded=settings.agent_max_adapters
-        )
-        self._batcher: Batcher[GenerationRequest, Generation] = Batcher(
-            self._generate_batch, max_batch=settings.agent_max_batch, size_of=lambda request: request.sampling.n
         )
         self._recent = RecentAnswers()
         self._rewards = RewardListener(self._agent_id, bus)
@@ -114,8 +110,9 @@ class AgentWorker:
         adapter: LentAdapter | None = None
         try:
             async with self._shelf.lend(work.arm) as adapter:
-                request = GenerationRequest(work.input, work.sampling, adapter.name if adapter else None)
-                answer: Generation | EngineError = await self._generate(request, work.priority)
+                name = adapter.name if adapter else None
+                request = GenerationRequest(work.input, work.sampling, name, work.priority)
+                answer: Generation | EngineError = await self._generate(request)
         except (PromptRefused, AdapterError) as error:
             answer = error
         except EngineError as error:
@@ -126,17 +123,11 @@ class AgentWorker:
         metrics.observe(work.arm.adapter_version, answer, latencies)
         return self._response(work, answer, adapter, latencies).encode_around("work", delivery.body)
 
-    async def _generate(self, request: GenerationRequest, priority: int = 0) -> Generation:
-        if not self._engine.batches_itself:
-            return await self._batcher.submit(request, priority=priority)
-        (answer,) = await self._generate_batch([request])
+    async def _generate(self, request: GenerationRequest) -> Generation:
+        (answer,) = await self._engine.generate([request])
         if isinstance(answer, Exception):
             raise answer
         return answer
-
-    async def _generate_batch(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
-        metrics.batch_samples.observe(sum(request.sampling.n for request in requests))
-        return await self._engine.generate(requests)
 
     def _response(
         self, work: Work, answer: Generation | EngineError, adapter: LentAdapter | None, latencies: GenerationLatencies

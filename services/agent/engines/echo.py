@@ -16,7 +16,6 @@ from services.errors import AdapterError, EngineError
 class EchoEngine:
     """Every sample is the text of the last chat message; with an adapter, `<adapter>: ` stands before it."""
 
-    batches_itself = True
     identity = "echo"
     base = None
 

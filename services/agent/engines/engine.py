@@ -1,6 +1,8 @@
 """The engine as the agent sees it: prompts in, groups of samples out. Knows no bus and no messages but their values.
 
-A new engine is a class with `from_settings`, registered by name in the entry point group `ratchet.engines`.
+A new engine is a class with `from_settings`, registered by name in the entry point group `ratchet.engines`, or, if it
+takes one batch at a time and keeps the interpreter busy, in `ratchet.batch_engines`: then it runs in a process of its
+own, which makes the batches.
 """
 
 from __future__ import annotations
@@ -20,11 +22,15 @@ from services.errors import EngineError
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """A prompt, how often and how to sample it, and the adapter to answer with (None: the base model)."""
+    """A prompt, how often and how to sample it, and the adapter to answer with (None: the base model).
+
+    Where requests wait, the higher priority goes first.
+    """
 
     prompt: Prompt
     sampling: Sampling
     adapter: str | None = None
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +44,13 @@ class Generation:
 class Engine(Protocol):
     """All methods are called from one event loop, and none blocks it."""
 
-    batches_itself: bool
-    """True: call `generate` as often and as concurrently as requests come. False: one call at a time, with many."""
-
-    @classmethod
-    def from_settings(cls, settings: AgentSettings) -> Self: ...
-
     async def start(self) -> None:
         """Get the model ready. Raises EngineError with the reason if there is none."""
 
     async def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
         """One answer a request, in order; a request that can't be answered has its error there and harms no other.
 
+        Called as often and as concurrently as requests come; of `ratchet.batch_engines`, once at a time, with many.
         PromptTooLong and AdapterError as values: no retry mends them. Any other EngineError may pass.
         """
 
@@ -78,3 +79,10 @@ class Engine(Protocol):
 
     async def stop(self) -> None:
         """Release the model; what still runs is cut short."""
+
+
+class EngineKind(Engine, Protocol):
+    """What is registered."""
+
+    @classmethod
+    def from_settings(cls, settings: AgentSettings) -> Self: ...

@@ -1,7 +1,8 @@
 """An engine in this process: transformers on the CPU or one GPU, several adapters in one batch through PEFT.
 
-All work on the model happens in one thread of its own, so that the event loop, and with it the broker's heartbeats,
-never waits for it. Leaves out continuous batching: a batch ends with its longest answer; for more, use a vLLM server.
+All work on the model happens in one thread of its own, so that the event loop never waits for it. Takes one batch at a
+time: own_process/ makes them. Leaves out continuous batching: a batch ends with its longest answer; for more, use a
+vLLM server.
 """
 
 from __future__ import annotations
@@ -29,8 +30,6 @@ T = TypeVar("T")
 
 class TransformersEngine:
     """`load` gives the model; it is called once, by `start`. `seed` None: samples differ from start to start."""
-
-    batches_itself = False
 
     def __init__(self, load: Callable[[], LanguageModel], *, seed: int | None = None) -> None:
         self._load = load

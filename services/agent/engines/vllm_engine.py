@@ -40,8 +40,6 @@ class VllmEngine:
     users are not trusted.
     """
 
-    batches_itself = True
-
     def __init__(
         self,
         client: httpx.AsyncClient,

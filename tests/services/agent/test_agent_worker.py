@@ -28,10 +28,10 @@ MakeWork = Callable[..., Work]
 class ScriptedEngine(EchoEngine):
     """Echoes, but fails, hesitates or is away as the test says; keeps every call."""
 
-    def __init__(self, *, batches_itself: bool = True) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.batches_itself = batches_itself
         self.calls: list[list[GenerationRequest]] = []
+        self.answered: list[str] = []
         self.errors: dict[str, EngineError] = {}
         self.gate = asyncio.Event()
         self.gate.set()
@@ -40,6 +40,7 @@ class ScriptedEngine(EchoEngine):
     async def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
         self.calls.append(list(requests))
         await self.gate.wait()
+        self.answered += [str(request.prompt) for request in requests]
         answers = await super().generate(requests)
         return [self.errors.get(str(request.prompt), answer) for request, answer in zip(requests, answers, strict=True)]
 
@@ -212,24 +213,6 @@ async def test_a_handler_cut_off_by_the_bus_leaves_its_generation_to_the_redeliv
 
         assert len(engine.calls) == 1
         assert len(responses(bus)) == 1
-
-
-async def test_an_engine_that_wants_batches_gets_what_waits_by_priority(
-    settings: AgentSettings, make_work: MakeWork
-) -> None:
-    engine = ScriptedEngine(batches_itself=False)
-    async with agent(settings.model_copy(update={"agent_max_batch": 4}), engine) as (worker, _):
-        engine.gate.clear()
-        works = [make_work(f"t-{n}", input=f"p{n}", priority=9 if n == 5 else 0) for n in range(6)]
-        handling = [asyncio.create_task(worker.handle(delivery(work))) for work in works]
-        await asyncio.sleep(0.02)
-        engine.gate.set()
-        await asyncio.gather(*handling)
-
-        batches = [[str(request.prompt) for request in call] for call in engine.calls]
-        assert all(len(batch) <= 2 for batch in batches)
-        assert sorted(prompt for batch in batches for prompt in batch) == ["p0", "p1", "p2", "p3", "p4", "p5"]
-        assert "p5" in batches[0] + batches[1]
 
 
 async def test_a_candidate_answers_with_its_adapter_under_a_name_of_its_content(

@@ -12,10 +12,12 @@ import pytest
 
 from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import Engine
+from services.agent.engines.own_process.engine_process import EngineProcess
 from services.agent.engines.transformers_engine import TransformersEngine
 from services.agent.engines.vllm_engine import VllmEngine
 from services.local_model import load_language_model
 from services.tokenization import load_tokenizer
+from tests.services.agent.engines.child_here import begin_here
 from tests.services.agent.engines.recorded_vllm import RecordedVllm
 from tests.services.agent.tiny_model import MAX_POSITIONS, save_adapter, save_tiny_model
 
@@ -61,7 +63,13 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[RecordedVllm]:
 
 
 @pytest.fixture(
-    params=["echo", "transformers", "vllm-recorded", pytest.param("vllm-real", marks=pytest.mark.vllm)],
+    params=[
+        "echo",
+        "transformers",
+        "transformers-as-a-child",
+        "vllm-recorded",
+        pytest.param("vllm-real", marks=pytest.mark.vllm),
+    ],
 )
 async def bench(
     request: pytest.FixtureRequest, tiny_model: Path, tiny_adapters: dict[str, Path]
@@ -72,6 +80,9 @@ async def bench(
         engine: Engine = EchoEngine()
     elif kind == "transformers":
         engine = TransformersEngine(partial(load_language_model, str(tiny_model)), seed=5)
+    elif kind == "transformers-as-a-child":
+        make = partial(TransformersEngine, partial(load_language_model, str(tiny_model)), seed=5)
+        engine = EngineProcess(make, max_batch=64, begin=begin_here)
     else:
         engine = VllmEngine(server.client(), model="base", tokenizer=load_tokenizer(tiny_model), health_period_s=60)
     await engine.start()

@@ -1,0 +1,139 @@
+"""The parent's hold on a child: begins it, calls it, takes its answers, knows why it ended, ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from contextlib import suppress
+from itertools import count
+from typing import Any, Protocol, Self
+
+from services.agent import metrics
+from services.agent.engines.own_process.calls import CANCEL, Answer, Batch, Call, Order, Started
+from services.agent.engines.own_process.pipe import Pipe
+from services.errors import EngineError, RatchetError
+
+END_S = 5.0
+"""Seconds it has to end by itself once its pipe is closed."""
+
+
+class Process(Protocol):
+    """What is needed of asyncio's."""
+
+    pid: int
+
+    async def wait(self) -> int: ...
+
+    def kill(self) -> None: ...
+
+
+class ChildProcess:
+    """One that has its model; `begin` makes it."""
+
+    def __init__(self, process: Process, pipe: Pipe, started: Started) -> None:
+        self.started = started
+        self._process = process
+        self._pipe = pipe
+        self._numbers = count(1)
+        self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._reading = asyncio.create_task(self._read())
+
+    @classmethod
+    async def begin(cls, order: Order) -> Self:
+        """Returns when the model is loaded. Raises the child's reason why it can't be, or EngineError if it died."""
+        ours, childs = socket.socketpair()
+        with childs:
+            command = (sys.executable, "-m", "services.agent.engines.own_process.child", str(childs.fileno()))
+            process = await asyncio.create_subprocess_exec(*command, pass_fds=(childs.fileno(),))
+        child = await cls.ordered(process, await Pipe.open(ours), order)
+        metrics.EngineProcessId.value = process.pid
+        return child
+
+    @classmethod
+    async def ordered(cls, process: Process, pipe: Pipe, order: Order) -> Self:
+        """One that was begun, once its model is loaded; it ends if that fails."""
+        try:
+            pipe.send(order)
+            answer: Started | RatchetError = await pipe.receive()
+            if isinstance(answer, RatchetError):
+                raise answer
+        except EOFError:
+            raise EngineError(await _why_it_ended(process)) from None
+        except BaseException:
+            await _end(process, pipe)
+            raise
+        return cls(process, pipe, answer)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        """Raises the child's error, or EngineError if it ends first. Cancelled, the child forgets it too."""
+        call = Call(next(self._numbers), method, arguments)
+        answer = self._calls[call.number] = asyncio.get_running_loop().create_future()
+        try:
+            if self._reading.done():
+                raise EngineError("the engine's process has ended")
+            self._pipe.send(call)
+            return await answer
+        except asyncio.CancelledError:
+            self._pipe.send(Call(call.number, CANCEL))
+            raise
+        finally:
+            del self._calls[call.number]
+
+    async def wait_end(self) -> str:
+        """Why it ended by itself; every call has failed with that."""
+        await asyncio.shield(self._reading)
+        why = await _why_it_ended(self._process)
+        self._fail_calls(why)
+        self._pipe.close()
+        return why
+
+    async def end(self) -> None:
+        await _end(self._process, self._pipe)
+        self._fail_calls("the agent is stopping")
+
+    async def _read(self) -> None:
+        with suppress(EOFError):
+            while True:
+                self._take(await self._pipe.receive())
+
+    def _take(self, said: Answer | Batch) -> None:
+        if isinstance(said, Batch):
+            metrics.batch_samples.observe(said.samples)
+            return
+        answer = self._calls.get(said.number)
+        if answer is None or answer.done():
+            return
+        if isinstance(said.result, Exception):
+            answer.set_exception(said.result)
+        else:
+            answer.set_result(said.result)
+
+    def _fail_calls(self, why: str) -> None:
+        for answer in self._calls.values():
+            if not answer.done():
+                answer.set_exception(EngineError(why))
+
+
+async def _end(process: Process, pipe: Pipe) -> None:
+    pipe.close()
+    try:
+        async with asyncio.timeout(END_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+async def _why_it_ended(process: Process) -> str:
+    code = await process.wait()
+    if code == -signal.SIGKILL:
+        return "the engine's process was killed (signal 9): was it out of memory? Lower RATCHET_AGENT_MAX_BATCH"
+    if code < 0:
+        return f"the engine's process was killed (signal {-code}, {signal.Signals(-code).name}): see its output above"
+    return f"the engine's process ended (exit code {code}): see its output above"

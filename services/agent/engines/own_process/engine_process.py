@@ -1,0 +1,150 @@
+"""Runs an engine that takes one batch at a time in a child process, and starts that again if it dies.
+
+The child has an interpreter of its own: the model does not wait for messages to be read and written, heartbeats and
+health checks do not wait for the model, and a model that dies takes no task with it: those in hand are tried again.
+Batches are made in the child, where what waits is at hand the moment a batch ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
+from pathlib import Path
+
+from schemas.adapter_card import BaseModelIdentity
+from services.agent.engines.engine import Engine, Generation, GenerationRequest
+from services.agent.engines.own_process.calls import Order, Started
+from services.agent.engines.own_process.child_process import ChildProcess
+from services.errors import AdapterError, EngineError, RatchetError
+from services.retry_policy import pause_s
+from services.telemetry import Log
+
+log = Log("agent.engine")
+
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 30.0
+
+
+class EngineProcess:
+    """`make` gives the engine; it is pickled and called in the child. `max_batch`: samples generated at once."""
+
+    def __init__(
+        self,
+        make: Callable[[], Engine],
+        *,
+        max_batch: int,
+        begin: Callable[[Order], Awaitable[ChildProcess]] = ChildProcess.begin,
+    ) -> None:
+        self._order = Order(make, max_batch)
+        self._begin = begin
+        self._child: ChildProcess | None = None
+        self._started: Started | None = None
+        self._trouble = "the model is not loaded yet"
+        self._adapters: dict[str, Path] = {}
+        self._keeping: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        child = await self._begin(self._order)
+        self._take(child)
+        self._keeping = asyncio.create_task(self._keep_running(child))
+
+    def _take(self, child: ChildProcess) -> None:
+        self._child, self._started = child, child.started
+
+    @property
+    def identity(self) -> str:
+        return self._known.identity
+
+    @property
+    def base(self) -> BaseModelIdentity | None:
+        return self._known.base
+
+    @property
+    def _known(self) -> Started:
+        if self._started is None:
+            raise EngineError("the model is not loaded: start the engine first")
+        return self._started
+
+    @property
+    def process_id(self) -> int | None:
+        """Of the child; None while there is none."""
+        return self._child.pid if self._child is not None else None
+
+    async def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
+        return await asyncio.gather(*(self._generate(request) for request in requests))
+
+    async def _generate(self, request: GenerationRequest) -> Generation | EngineError:
+        try:
+            generation: Generation = await self._running.call("generate", request)
+        except EngineError as error:
+            return error
+        return generation
+
+    async def load_adapter(self, name: str, path: Path) -> None:
+        await self._running.call("load_adapter", name, path)
+        self._adapters[name] = path
+
+    async def unload_adapter(self, name: str) -> None:
+        self._adapters.pop(name, None)
+        await self._running.call("unload_adapter", name)
+
+    def adapters(self) -> frozenset[str]:
+        return frozenset(self._adapters)
+
+    def trouble(self) -> str | None:
+        return self._trouble if self._child is None else None
+
+    async def stop(self) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait((self._keeping,))
+        if self._child is not None:
+            child, self._child = self._child, None
+            self._trouble = "the agent is stopping"
+            await child.end()
+
+    @property
+    def _running(self) -> ChildProcess:
+        if self._child is None:
+            raise EngineError(self._trouble)
+        return self._child
+
+    async def _keep_running(self, child: ChildProcess) -> None:
+        while True:
+            why = await child.wait_end()
+            self._child, self._trouble = None, why
+            log.error("engine-lost", f"{why}; it is started again")
+            child = await self._begin_again()
+            self._take(child)
+            log.info("engine-started", f"answering with {self.identity} again")
+
+    async def _begin_again(self) -> ChildProcess:
+        for failures in count(1):
+            pause = pause_s(failures, first_s=FIRST_PAUSE_S, cap_s=LONGEST_PAUSE_S, random=random.random())
+            await asyncio.sleep(pause)
+            try:
+                return await self._begin_with_adapters()
+            except RatchetError as error:
+                self._trouble = f"the engine can't be started again: {error}"
+                log.warning("engine-lost", self._trouble)
+        raise AssertionError("a count has no end")
+
+    async def _begin_with_adapters(self) -> ChildProcess:
+        child = await self._begin(self._order)
+        try:
+            await self._load_adapters(child)
+        except BaseException:
+            await child.end()
+            raise
+        return child
+
+    async def _load_adapters(self, child: ChildProcess) -> None:
+        """Those the last one had. What can't be loaded any more is forgotten: whoever needs it loads it, or fails."""
+        for name, path in list(self._adapters.items()):
+            try:
+                await child.call("load_adapter", name, path)
+            except AdapterError as error:
+                del self._adapters[name]
+                log.warning("adapter-lost", f"{name} is not loaded again: {error}")

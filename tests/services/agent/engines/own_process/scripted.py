@@ -1,0 +1,60 @@
+"""An engine for a child of the tests: answers with its batch, slowly; loads what it is told to; dies when asked to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from schemas.response import Sample
+from services.agent.engines.echo import EchoEngine
+from services.agent.engines.engine import Generation, GenerationRequest
+from services.errors import EngineError, PromptTooLong
+
+DIE = "die"
+LONG = "long"
+ODD = "odd"
+
+
+class ScriptedEngine(EchoEngine):
+    """A sample's text is the prompts of its batch, and the adapter."""
+
+    def __init__(self, latency_s: float = 0.0) -> None:
+        super().__init__()
+        self._seconds = latency_s
+
+    async def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
+        await asyncio.sleep(self._seconds)
+        batch = " ".join(str(request.prompt) for request in requests)
+        return [self._answered(request, batch) for request in requests]
+
+    def _answered(self, request: GenerationRequest, batch: str) -> Generation | EngineError:
+        if request.prompt == DIE:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if request.prompt == LONG:
+            return PromptTooLong("too long by 7 tokens")
+        if request.prompt == ODD:
+            raise ZeroDivisionError("odd")
+        if request.adapter is not None and request.adapter not in self.adapters():
+            return EngineError(f"no adapter {request.adapter!r}")
+        return Generation((Sample(text=f"{batch} {request.adapter or ''}".strip()),) * request.sampling.n)
+
+
+@dataclass(frozen=True)
+class NoModel:
+    """Makes an engine that can't start."""
+
+    why: str
+
+    def __call__(self) -> ScriptedEngine:
+        raise EngineError(self.why)
+
+
+def broken() -> ScriptedEngine:
+    raise ZeroDivisionError("broken")
+
+
+def deadly() -> ScriptedEngine:
+    os._exit(7)

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+from prometheus_client import REGISTRY
+
+from schemas.work import Sampling
+from services.agent.engines.engine import Engine, Generation, GenerationRequest
+from services.agent.engines.own_process.engine_process import EngineProcess
+from services.errors import EngineError, PromptTooLong
+from tests.services.agent.engines.own_process.scripted import DIE, LONG, ODD, NoModel, ScriptedEngine, broken, deadly
+from tests.services.orchestrator.house import until
+
+
+@asynccontextmanager
+async def started(make: Callable[[], Engine], max_batch: int = 64) -> AsyncIterator[EngineProcess]:
+    engine = EngineProcess(make, max_batch=max_batch)
+    await engine.start()
+    yield engine
+    await engine.stop()
+
+
+def ask(prompt: str, adapter: str | None = None, *, n: int = 1, priority: int = 0) -> GenerationRequest:
+    return GenerationRequest(prompt, Sampling(n=n), adapter, priority)
+
+
+def text(answer: Generation | EngineError) -> str:
+    assert isinstance(answer, Generation), answer
+    return answer.samples[0].text
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def batches() -> float:
+    return REGISTRY.get_sample_value("ratchet_agent_batch_samples_count") or 0.0
+
+
+async def test_what_waits_in_the_child_becomes_a_batch_by_priority_and_the_cancelled_never_runs() -> None:
+    counted = batches()
+    async with started(partial(ScriptedEngine, 0.3), max_batch=4) as engine:
+        first = asyncio.create_task(engine.generate([ask("first")]))
+        await asyncio.sleep(0.1)
+        waiting = [ask("a", n=2), ask("given up"), ask("b", n=2), ask("urgent", n=2, priority=9)]
+        running = [asyncio.create_task(engine.generate([request])) for request in waiting]
+        await asyncio.sleep(0.1)
+        running[1].cancel()
+        ended = await asyncio.gather(first, *running, return_exceptions=True)
+
+    assert isinstance(ended.pop(2), asyncio.CancelledError)
+    assert [text(answers[0]) for answers in ended if not isinstance(answers, BaseException)] == [
+        "first",
+        "urgent a",
+        "b",
+        "urgent a",
+    ]
+    assert batches() - counted == 3
+
+
+async def test_errors_of_requests_come_back_as_what_they_are_and_harm_no_other() -> None:
+    async with started(ScriptedEngine) as engine:
+        fine, long, odd, other = await engine.generate([ask("fine"), ask(LONG), ask(ODD), ask("x", "none-such")])
+
+    assert text(fine)
+    assert isinstance(long, PromptTooLong) and str(long) == "too long by 7 tokens"
+    assert isinstance(odd, EngineError) and "ZeroDivisionError" in str(odd)
+    assert isinstance(other, EngineError)
+
+
+async def test_a_child_that_dies_is_started_again_with_its_adapters_and_the_calls_in_hand_fail(tmp_path: Path) -> None:
+    async with started(ScriptedEngine) as engine:
+        await engine.load_adapter("red", tmp_path)
+        before = engine.process_id
+
+        (died,) = await engine.generate([ask(DIE)])
+        trouble = engine.trouble()
+        (meanwhile,) = await engine.generate([ask("too early")])
+        await until(lambda: engine.trouble() is None)
+        (again,) = await engine.generate([ask("hello", "red")])
+
+        assert isinstance(died, EngineError) and "out of memory" in str(died)
+        assert trouble == str(died)
+        assert isinstance(meanwhile, EngineError)
+        assert text(again) == "hello red"
+        assert engine.process_id not in (None, before)
+
+
+async def test_an_adapter_that_is_gone_by_then_is_forgotten(tmp_path: Path) -> None:
+    async with started(ScriptedEngine) as engine:
+        folder = tmp_path / "red"
+        folder.mkdir()
+        await engine.load_adapter("red", folder)
+        folder.rmdir()
+
+        await engine.generate([ask(DIE)])
+        await until(lambda: engine.trouble() is None)
+
+        assert engine.adapters() == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (NoModel("there is no model in models/none"), "^there is no model in models/none$"),
+        (broken, "ZeroDivisionError"),
+        (deadly, "exit code 7"),
+    ],
+)
+async def test_a_model_that_can_t_be_loaded_says_why(make: Callable[[], Engine], why: str) -> None:
+    engine = EngineProcess(make, max_batch=1)
+
+    with pytest.raises(EngineError, match=why):
+        await engine.start()
+
+    assert engine.trouble() is not None
+    await engine.stop()
+
+
+async def test_a_stop_waits_for_nothing_and_leaves_no_process() -> None:
+    async with started(partial(ScriptedEngine, 60.0)) as engine:
+        child = engine.process_id or 0
+        running = asyncio.create_task(engine.generate([ask("for a minute")]))
+        await asyncio.sleep(0.1)
+        async with asyncio.timeout(4.0):
+            await engine.stop()
+        (answer,) = await running
+
+    assert isinstance(answer, EngineError)
+    assert gone(child)
+
+
+async def test_a_signal_to_the_whole_group_is_the_parent_s_to_answer() -> None:
+    async with started(partial(ScriptedEngine, 0.5)) as engine:
+        running = asyncio.create_task(engine.generate([ask("in hand")]))
+        await asyncio.sleep(0.1)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(engine.process_id or 0, number)
+        (answer,) = await running
+
+    assert text(answer) == "in hand"
+
+
+PARENT = """
+import asyncio
+from functools import partial
+from services.agent.engines.own_process.engine_process import EngineProcess
+from tests.services.agent.engines.own_process.test_engine_process import ask
+from tests.services.agent.engines.own_process.scripted import ScriptedEngine
+
+async def main():
+    engine = EngineProcess(partial(ScriptedEngine, 60.0), max_batch=1)
+    await engine.start()
+    print(engine.process_id, flush=True)
+    await engine.generate([ask("for a minute")])
+
+asyncio.run(main())
+"""
+
+
+async def test_a_child_ends_with_a_parent_that_was_killed() -> None:
+    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", PARENT, stdout=asyncio.subprocess.PIPE)
+    assert parent.stdout is not None
+    child = int(await parent.stdout.readline())
+
+    parent.kill()
+
+    await parent.wait()
+    await until(lambda: gone(child))
