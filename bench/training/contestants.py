@@ -77,7 +77,8 @@ def stock(workload: Workload, samples: list[TrainingSample], folder: Path) -> An
         lambda prompts, score, **_: score,
         args=GRPOConfig(
             output_dir=str(folder),
-            per_device_train_batch_size=workload.batch,
+            per_device_train_batch_size=workload.trl_rows,
+            gradient_accumulation_steps=workload.batch // workload.trl_rows,
             num_generations=GROUP,
             num_train_epochs=1,
             max_completion_length=max(len(sample.completion) for sample in samples),
