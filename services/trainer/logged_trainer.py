@@ -88,7 +88,7 @@ class LoggedTrainer(GRPOTrainer):  # type: ignore[misc]
         tensors["loss_share"] = torch.tensor(self._loss_share(micro_batch, steps), device=self.accelerator.device)
         if self.beta != 0.0:
             tensors["ref_per_token_logps"] = self._reference_logps(tensors)
-        self._metrics["train"]["reward"].append(self._mean_score(micro_batch))
+        self._metrics["train"]["reward"].append(self._mean_score(row["micro_batch"]))
         return tensors
 
     def _loss_share(self, micro_batch: MicroBatch, steps: int) -> float:
@@ -97,8 +97,11 @@ class LoggedTrainer(GRPOTrainer):  # type: ignore[misc]
             return 1.0
         return micro_batch.rows * steps * self.plan.processes / micro_batch.step_samples
 
-    def _mean_score(self, micro_batch: MicroBatch) -> float:
-        scores = [self.samples[number].score for number in micro_batch.samples]
+    def _mean_score(self, number: int) -> float:
+        """Of the samples of the step, over all processes, that this micro-batch belongs to."""
+        begin = number - number % self.plan.per_step
+        step = self.plan.micro_batches[begin : begin + self.plan.per_step]
+        scores = [self.samples[number].score for micro_batch in step for number in micro_batch.samples]
         return sum(scores) / len(scores) if scores else float("nan")
 
     def layout(self, numbers: Sequence[int], rows: int) -> Tensors:

@@ -81,15 +81,27 @@ def run_job(settings: TrainerSettings, job: Job, tell: Tell, *, dry: bool = Fals
 
 
 def launch_job(settings: TrainerSettings, job: Job, stdout: TextIO) -> AdapterTrained | None:
-    """The same in several processes, started by Accelerate. Raises TrainingError if they fail."""
-    place = "--cpu" if settings.trainer_device == "cpu" else "--multi_gpu"
-    command = [sys.executable, "-m", "accelerate.commands.launch", place, "--num_machines", "1"]
+    """The same in several processes, started by Accelerate. Raises TrainingError if they fail.
+
+    Only its launcher for GPUs starts more than one; where the job is for the CPU, they run there.
+    """
+    if _taken(job):
+        return job.outcome
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1"]
     command += ["--num_processes", str(settings.trainer_processes), "--mixed_precision", "no", "--dynamo_backend", "no"]
     command += ["-m", "services.trainer.train", "--job", str(job.folder)]
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=stdout, check=False)
-    if job.outcome is None and ended.returncode != EXIT_BUSY:
+    if job.outcome is None and not _taken(job):
         raise TrainingError(f"the processes of run {job.request.request_id} ended with {ended.returncode}")
     return job.outcome
+
+
+def _taken(job: Job) -> bool:
+    """Another process is at it. (Accelerate does not tell how its processes ended, only that they failed.)"""
+    lock = job.lock()
+    free = lock.try_acquire()
+    lock.release()
+    return not free
 
 
 def _serve(do: Do, tell: Tell) -> int:
