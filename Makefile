@@ -6,7 +6,7 @@ TORCH_INDEX ?=
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test setup bench vllm-test clean
+.PHONY: demo test setup bench vllm-test dashboard-images clean
 
 demo: setup  ## The whole loop on this machine: answer, score, learn, prove it on live traffic, promote, roll back.
 	$(BIN)/ratchet demo
@@ -32,16 +32,24 @@ setup: .venv/ready  ## Debian packages and the Python environment, once.
 bench: setup  ## The benchmarks the README quotes; each prints ratios.
 	$(PIP) --editable '.[all,test,bench]'
 	$(BIN)/python -m bench.pipeline
+	$(BIN)/python -m bench.pipeline --flat
+	$(BIN)/python -m bench.faults --minutes 4
 	$(BIN)/python -m bench.api
 	$(BIN)/python -m bench.generation
 	$(BIN)/python -m bench.journal
 	$(BIN)/python -m bench.decision
+	$(BIN)/python -m bench.training
+	$(BIN)/python -m bench.learning
 
 vllm-test: setup  ## The vllm engine against a real vLLM on the CPU: the first time it installs 3 GB into .venv-vllm.
 	tests/integration/vllm_test.sh
+
+dashboard-images: setup .venv/browser  ## The pictures in docs/dashboards.md, of a real fleet: a quarter of an hour. Needs npm.
+	$(BIN)/python -m tests.acceptance.dashboard_images
 
 clean:  ## Stop the fleet and remove what set-up and runs left, except logs and adapters.
 	-test -x $(BIN)/ratchet && $(BIN)/ratchet down
 	-test -x $(BIN)/ratchet && RATCHET_STATE_DIR=.ratchet/demo $(BIN)/ratchet down
 	-test -d .ratchet && chmod -R u+w .ratchet
+	rm -rf infra/grafana/drawing/node_modules infra/grafana/drawing/built
 	rm -rf .venv .ratchet .pytest_cache .mypy_cache .ruff_cache .hypothesis
