@@ -18,6 +18,7 @@ from infra.ingress import ingress
 from infra.monitoring import monitoring
 from infra.scaler_access import scaler_access
 from infra.settings import StackSettings
+from infra.toolbox import toolbox
 from infra.workload import Workload
 
 settings = StackSettings.read()
@@ -37,6 +38,7 @@ agents = [
     for agent in settings.agents
 ]
 trainer = Workload(fleet.trainer(settings, accounts, keys), foundation, after=[queues, *models])
+operator = Workload(toolbox(settings, accounts), foundation, after=[queues])
 
 scaler_access(foundation, accounts)
 monitoring(foundation)

@@ -64,7 +64,7 @@ def gateway(settings: StackSettings) -> Process:
         role=Role.GATEWAY,
         main=Program(
             name="relay",
-            image=_image("cli", settings),
+            image=image_name("cli", settings),
             resources=settings.api.resources,
             ports=(Port("http", API),),
             command=("python", "-m", "services.cli.gateway"),
@@ -213,11 +213,11 @@ def queues(settings: StackSettings, accounts: Accounts) -> Process:
         kind=Kind.ONCE,
         main=Program(
             name="setup",
-            image=_image("cli", settings),
+            image=image_name("cli", settings),
             resources=Resources(cpu="100m", memory="256Mi"),
             args=("broker", "setup", "--timeout", "300"),
         ),
-        environment={"RATCHET_AGENTS": _agents(settings)},
+        environment={"RATCHET_AGENTS": agent_ids(settings)},
         secrets={"RATCHET_AMQP_URL": accounts.amqp_url(SETUP)},
         drain_s=1,
         scale=Scale(1, 1),
@@ -234,7 +234,7 @@ def small_models(settings: StackSettings) -> Process:
         kind=Kind.ONCE,
         main=Program(
             name="maker",
-            image=_image("agent", settings),
+            image=image_name("agent", settings),
             resources=Resources(cpu="1", memory="2Gi"),
             command=("python", "-m", "services.agent.small_models"),
             args=("make", "--out", MODELS_AT),
@@ -252,7 +252,7 @@ def _log_keep_gb(settings: StackSettings) -> float:
     return gigabytes(settings.storage.logs) * LOGS_SHARE if wanted is None else wanted
 
 
-def _agents(settings: StackSettings) -> str:
+def agent_ids(settings: StackSettings) -> str:
     return ",".join(agent.id for agent in settings.agents)
 
 
@@ -276,7 +276,7 @@ def _process(
     (port,) = main.ports
     shared = {
         f"RATCHET_{main.name.upper()}_HTTP_PORT": str(port.number),
-        "RATCHET_AGENTS": _agents(settings),
+        "RATCHET_AGENTS": agent_ids(settings),
         "RATCHET_DECLARE_TOPOLOGY": "false",
         "RATCHET_HTTP_HOST": "0.0.0.0",
         "RATCHET_LOGS_DIR": LOGS_AT,
@@ -325,7 +325,7 @@ def _service(
     )
     return Program(
         name=service,
-        image=_image(service, settings, variant),
+        image=image_name(service, settings, variant),
         resources=resources,
         ports=(Port("http", port),),
         mounts=tuple(
@@ -337,7 +337,7 @@ def _service(
     )
 
 
-def _image(service: str, settings: StackSettings, variant: str = "") -> str:
+def image_name(service: str, settings: StackSettings, variant: str = "") -> str:
     images = settings.images
     digest = images.digests.get(service + variant)
     return f"{images.registry}/ratchet-{service}{variant}:{images.tag}" + (f"@{digest}" if digest else "")

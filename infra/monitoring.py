@@ -1,6 +1,6 @@
 """What the Prometheus operator and Grafana pick up: alert rules, and each dashboard as a ConfigMap.
 
-The files are those of compose: infra/prometheus/rules.yml and infra/grafana/**/*.json.
+The files are those of compose: infra/prometheus/rules.yml and infra/grafana/dashboards/*.json.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from infra.foundation import Foundation
 
 HERE = Path(__file__).parent
 RULES = HERE / "prometheus" / "rules.yml"
-DASHBOARDS = HERE / "grafana"
+DASHBOARDS = HERE / "grafana" / "dashboards"
 
 
 def monitoring(foundation: Foundation) -> None:
     wanted = foundation.settings.monitoring
     if wanted is None:
         return
-    for path in sorted(DASHBOARDS.rglob("*.json")):
+    for path in sorted(DASHBOARDS.glob("*.json")):
         name = f"dashboard-{path.stem.replace('_', '-').lower()}"
         ConfigMap(
             name,

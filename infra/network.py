@@ -44,6 +44,7 @@ FLOWS = (
     Flow(Role.SCORER, Role.BROKER, AMQP),
     Flow(Role.TRAINER, Role.BROKER, AMQP),
     Flow(Role.SETUP, Role.BROKER, AMQP),
+    Flow(Role.OPERATOR, Role.BROKER, AMQP),
     Flow(Role.SCORER, Role.JUDGE, VLLM),
     Flow(Role.GATEWAY, Role.ORCHESTRATOR, API),
     Flow(Role.BROKER, Role.BROKER, EPMD),

@@ -30,6 +30,7 @@ class Role(StrEnum):
     MODELS = "models"
     SETUP = "setup"
     GATEWAY = "gateway"
+    OPERATOR = "operator"
 
 
 class Kind(StrEnum):

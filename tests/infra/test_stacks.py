@@ -163,6 +163,26 @@ def test_the_api_is_reached_through_the_gateway_alone(prod: list[Manifest], dev:
     assert names(dev, "NetworkPolicy") >= {"gateway"}
 
 
+def test_a_person_types_commands_in_a_pod_that_reaches_the_broker_and_nothing_else(prod: list[Manifest]) -> None:
+    spec = one(prod, "Deployment", "operator")["spec"]["template"]["spec"]
+    (shell,) = spec["containers"]
+    rules = one(prod, "NetworkPolicy", "operator")["spec"]
+
+    assert {mount["name"]: mount.get("readOnly", False) for mount in shell["volumeMounts"]} == {
+        "logs": False, "adapters": False, "audit": True, "temporary": False,
+    }  # fmt: skip
+    assert set(one(prod, "Secret", "operator")["stringData"]) == {"RATCHET_AMQP_URL"}
+    assert not rules.get("ingress")
+    assert [port["port"] for rule in rules["egress"] for port in rule["ports"]] == [5672, 53, 53]
+
+
+def test_a_config_map_for_each_dashboard_and_for_no_other_file(prod: list[Manifest]) -> None:
+    dashboards = {f"dashboard-{path.stem}" for path in (ROOT / "infra" / "grafana" / "dashboards").iterdir()}
+
+    assert {name for name in names(prod, "ConfigMap") if name.startswith("dashboard-")} == dashboards
+    assert dashboards
+
+
 def test_the_logs_leave_a_fifth_of_their_claim(dev: list[Manifest]) -> None:
     assert one(dev, "PersistentVolumeClaim", "logs")["spec"]["resources"]["requests"]["storage"] == "2Gi"
     assert one(dev, "ConfigMap", "orchestrator")["data"]["RATCHET_LOG_KEEP_GB"] == f"{0.8 * 2 * 2**30 / 1e9:g}"
