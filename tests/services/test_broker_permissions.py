@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from services.cli.accounts.broker_accounts import accounts
 from services.cli.accounts.broker_setup import declare
 from services.cli.accounts.credentials import DEFINITIONS, SECRET, write_credentials
 from services.cli.broker import LocalBroker
+from services.cli.doctor.broker_checks import broker_checks
 from services.errors import Retry
 from services.rabbitmq import RabbitBus
 from services.settings import FleetSettings
@@ -261,3 +263,23 @@ async def test_a_service_that_may_not_declare_waits_for_the_set_up(node: Node) -
     await asyncio.wait_for(starting, 30.0)
     assert bus.trouble() is None
     await bus.stop(1.0)
+
+
+def test_the_doctor_does_not_take_a_users_limits_for_a_broken_broker(node: Node) -> None:
+    checks = {check.name: check for check in broker_checks(node.url("operator"), "", TOPOLOGY, expected=True)}
+
+    assert checks["broker"].level == "ok"
+    assert (checks["queues"].level, checks["queues"].fix) == ("warn", "ratchet status")
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "docker.md"
+
+
+@pytest.mark.parametrize("account", sorted({"orchestrator", "agent-small", "scorer", "trainer", "client", "operator"}))
+def test_the_table_in_the_docs_says_who_may_do_what(account: str) -> None:
+    row = next(line for line in PAGE.read_text("utf-8").splitlines() if line.startswith(f"| `{account}` |"))
+    _, _, publishes, reads, *_ = row.split("|")
+
+    work = {queue for queue in PUBLISHES[account] if queue.startswith("work.")}
+    assert set(re.findall(r"`([a-z.-]+)`", publishes)) == PUBLISHES[account] - work
+    assert set(re.findall(r"`([a-z.-]+)`", reads)) == READS[account]
