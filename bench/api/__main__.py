@@ -51,7 +51,7 @@ def text(on: str, given: argparse.Namespace, posted: list[compare.Line], heard: 
         on,
         f"\nPOST /v1/tasks, 500-byte tasks; medians of {given.rounds} rounds of {given.seconds:.0f} s",
         compare.table(posted),
-        f"\nGET /v1/events: {given.tasks} tasks at {given.per_s:g} a second; beside the clients one that reads nothing",
+        f"\nGET /v1/events: {given.tasks} tasks at {given.per_s:g} a second; stopped: one more that reads nothing",
         events.table(heard),
         f"\nwritten to bench/out/{OUT.name}",
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -110,3 +111,39 @@ async def test_who_takes_nothing_is_cut_off_by_the_kernel() -> None:
                     hub.publish("e", {"n": number, "padding": "x" * 300})
                 await asyncio.sleep(0.05)
         client.close()
+
+
+async def test_who_reads_nothing_holds_up_nobody_else_and_is_told_of_the_gap() -> None:
+    hub = EventHub("now", size=256)
+    async with served(hub, TAKES_NOTHING_MS) as port:
+        stopped = socket.socket()
+        stopped.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        stopped.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)  # else the kernel keeps megabytes for it
+        stopped.connect(("127.0.0.1", port))
+        stopped.sendall(ASKED)
+        await until(lambda: hub.clients == 1)
+        readers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(30)]
+        for _, writer in readers:
+            writer.write(ASKED)
+        await until(lambda: hub.clients == 31)
+
+        for wave in range(20):
+            for number in range(100):
+                hub.publish("e", {"n": 100 * wave + number, "padding": "x" * 300})
+            last = b'{"n":%d,' % (100 * wave + 99)
+            async with asyncio.timeout(5):
+                read = await asyncio.gather(*(reader.readuntil(last) for reader, _ in readers))
+            assert {part.count(b"event: e") for part in read} == {100}
+            assert not any(b"event: gap" in part for part in read)
+
+        stopped.setblocking(False)
+        loop, heard = asyncio.get_running_loop(), b""
+        async with asyncio.timeout(10):
+            while b'{"n":1999,' not in heard:
+                heard += await loop.sock_recv(stopped, 65536)
+        missed = sum(int(number) for number in re.findall(rb'"missed":(\d+)', heard))
+        assert missed > 0
+        assert heard.count(b"event: e") + missed == 2000
+        stopped.close()
+        for _, writer in readers:
+            writer.close()
