@@ -1,10 +1,10 @@
-"""The dashboard a person looks at first: does the fleet answer, how fast, what is wrong."""
+"""The dashboard a person looks at first: does the fleet answer, how fast, what is wrong. Processes have their own."""
 
 from __future__ import annotations
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 
-from infra.grafana.panels import HALF, QUARTER, Query, lines, log_lines, number, page
+from infra.grafana.panels import QUARTER, WHOLE, Query, lines, log_lines, number, page
 
 GOOD_AT_ONE = ((None, "red"), (1.0, "green"), (2.0, "red"))
 BAD_FROM_ONE = ((None, "green"), (1.0, "red"))
@@ -15,7 +15,6 @@ def fleet() -> Dashboard:
     _now(dashboard)
     _traffic(dashboard)
     _work(dashboard)
-    _processes(dashboard)
     return dashboard.with_row(Row("Logs")).with_panel(
         log_lines("Warnings and errors", "Of all services.", '{fleet="ratchet", level=~"WARNING|ERROR"}')
     )
@@ -59,6 +58,21 @@ def _now(dashboard: Dashboard) -> None:
     dashboard.with_row(Row("Now"))
     for panel in panels:
         dashboard.with_panel(panel)
+    dashboard.with_panel(
+        lines(
+            "Alerts",
+            "Which fire, and since when. `none` is always there, at 0.",
+            Query(
+                'count by (alertname) (ALERTS{alertname=~"Ratchet.+", alertstate="firing"})'
+                ' or label_replace(vector(0), "alertname", "none", "", "")',
+                "{{alertname}}",
+            ),
+            span=WHOLE,
+            height=6,
+            steps=True,
+            stacked=True,
+        )
+    )
 
 
 def _traffic(dashboard: Dashboard) -> None:
@@ -174,58 +188,5 @@ def _work(dashboard: Dashboard) -> None:
         ),
     )
     dashboard.with_row(Row("Agents and scorers"))
-    for panel in panels:
-        dashboard.with_panel(panel)
-
-
-def _processes(dashboard: Dashboard) -> None:
-    panels = (
-        lines(
-            "CPU cores used",
-            "By process; the engines of vllm servers are not counted here.",
-            Query('rate(process_cpu_seconds_total{fleet="ratchet"}[$__rate_interval])', "{{job}} {{instance}}"),
-        ),
-        lines(
-            "Memory",
-            "Resident, by process. Flat for the orchestrator, whatever the number of tasks.",
-            Query('process_resident_memory_bytes{fleet="ratchet"}', "{{job}} {{instance}}"),
-            unit="bytes",
-        ),
-        lines(
-            "Disk space left",
-            "Where the logs and the adapters lie. The fleet stops, and loses nothing, when there is none.",
-            Query("ratchet_disk_free_bytes / ratchet_disk_size_bytes", "{{folder}}"),
-            unit="percentunit",
-        ),
-        lines(
-            "Logs on disk",
-            "By log, and what both may take together: beyond it the oldest segments go, once nothing needs them.",
-            Query("ratchet_log_bytes", "{{log}}"),
-            Query("ratchet_log_bound_bytes > 0", "the bound"),
-            unit="bytes",
-            span=HALF,
-        ),
-        lines(
-            "Segments removed from the logs",
-            "In an hour, by log. Held is 1 while the logs are over their bound and something needs all of them.",
-            Query("sum by (log) (increase(ratchet_log_segments_removed_total[1h]))", "{{log}}"),
-            Query("max(ratchet_log_removal_held)", "held"),
-            span=HALF,
-        ),
-        lines(
-            "Connected to the broker",
-            "1 while it is.",
-            Query("ratchet_broker_connected", "{{job}} {{instance}}"),
-            span=HALF,
-            steps=True,
-        ),
-        lines(
-            "In hand",
-            "Deliveries being handled now, by queue.",
-            Query("sum by (queue) (ratchet_in_flight)", "{{queue}}"),
-            span=HALF,
-        ),
-    )
-    dashboard.with_row(Row("Processes"))
     for panel in panels:
         dashboard.with_panel(panel)

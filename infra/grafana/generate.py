@@ -15,11 +15,12 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from infra.grafana.fleet import fleet
 from infra.grafana.learning import learning
+from infra.grafana.processes import processes
 from infra.grafana.queues import queues
 from infra.grafana.training import training
 
 FOLDER = Path(__file__).parent / "dashboards"
-DASHBOARDS: tuple[Callable[[], Dashboard], ...] = (fleet, queues, learning, training)
+DASHBOARDS: tuple[Callable[[], Dashboard], ...] = (fleet, queues, learning, training, processes)
 
 
 def documents() -> dict[Path, str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 
-from infra.grafana.panels import HALF, QUARTER, Query, agent_variable, heat, lines, number, page
+from infra.grafana.panels import HALF, HEIGHT, QUARTER, Query, agent_variable, heat, lines, number, page
 
 PROOF = 20
 """The e-value at which the orchestrator promotes or rolls back."""
+MOVES = "register|reject|start_experiment|promote|settle|roll_back|conclude"
+"""What an adapter goes through by the orchestrator's decision; the rest is tidying, or an operator's."""
 MEAN_SCORE = (
     'sum by (agent, adapter_version) (rate(ratchet_sample_score_sum{agent=~"$agent"}[$__rate_interval]))'
     ' / sum by (agent, adapter_version) (rate(ratchet_sample_score_count{agent=~"$agent"}[$__rate_interval]))'
@@ -133,7 +135,9 @@ def _decisions(dashboard: Dashboard) -> None:
             "Decisions",
             "What the orchestrator decided in the last hour; adapters/decisions.jsonl has the evidence of each.",
             Query(
-                'sum by (agent, move) (increase(ratchet_decisions_total{agent=~"$agent"}[1h]))', "{{agent}} {{move}}"
+                "sum by (agent, move) (round(increase("
+                f'ratchet_decisions_total{{agent=~"$agent", move=~"{MOVES}"}}[1h])))',
+                "{{agent}} {{move}}",
             ),
             span=HALF,
             steps=True,
@@ -151,6 +155,7 @@ def _decisions(dashboard: Dashboard) -> None:
             Query('max(ratchet_swap_seconds{agent=~"$agent"})'),
             unit="s",
             span=QUARTER,
+            height=HEIGHT,
         ),
     )
     dashboard.with_row(Row("Decisions"))

@@ -19,9 +19,9 @@ from grafana_foundation_sdk.models import prometheus as prometheus_models
 
 PROMETHEUS = dashboard.DataSourceRef(type_val="prometheus", uid="prometheus")
 LOKI = dashboard.DataSourceRef(type_val="loki", uid="loki")
-HEIGHT = 8
+HEIGHT, LOW = 8, 4
 HALF, THIRD, QUARTER, SIXTH, WHOLE = 12, 8, 6, 4, 24
-"""Widths: Grafana's grid has 24 columns."""
+"""Heights and widths in cells of Grafana's grid, which has 24 columns."""
 
 _LEGEND = (
     common_builders.VizLegendOptions()
@@ -60,6 +60,7 @@ def lines(
     *queries: Query,
     unit: str = "short",
     span: int = THIRD,
+    height: int = HEIGHT,
     limit: float | None = None,
     stacked: bool = False,
     logarithmic: bool = False,
@@ -69,7 +70,7 @@ def lines(
     """Series over time. `limit` draws a dashed red line where something happens."""
     panel = timeseries.Panel().title(title).description(about).datasource(PROMETHEUS).targets(_targets(queries))
     panel = (
-        panel.unit(unit).span(span).height(HEIGHT).fill_opacity(40 if stacked else 8).legend(_LEGEND).tooltip(_TOOLTIP)
+        panel.unit(unit).span(span).height(height).fill_opacity(40 if stacked else 8).legend(_LEGEND).tooltip(_TOOLTIP)
     )
     if stacked:
         panel.stacking(common_builders.StackingConfig().mode(common.StackingMode.NORMAL))
@@ -91,13 +92,20 @@ def number(
     *,
     unit: str = "short",
     span: int = SIXTH,
+    height: int = LOW,
     limits: Sequence[tuple[float | None, str]] = ((None, "text"),),
 ) -> stat.Panel:
     """One figure, coloured by `limits`: (from, colour) in rising order, the first from None."""
     panel = stat.Panel().title(title).description(about).datasource(PROMETHEUS).targets(_targets([query]))
-    panel = panel.unit(unit).span(span).height(4).thresholds(_limits(limits)).color_mode(common.BigValueColorMode.VALUE)
+    panel = (
+        panel.unit(unit)
+        .span(span)
+        .height(height)
+        .thresholds(_limits(limits))
+        .color_mode(common.BigValueColorMode.VALUE)
+    )
     options = common_builders.ReduceDataOptions().calcs(["lastNotNull"]).values(False)
-    return panel.reduce_options(options).no_value("none")
+    return panel.reduce_options(options).graph_mode(common.BigValueGraphMode.NONE).no_value("none")
 
 
 def heat(title: str, about: str, query: Query, *, span: int = THIRD) -> heatmap.Panel:

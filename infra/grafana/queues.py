@@ -25,14 +25,21 @@ def _depths(dashboard: Dashboard) -> None:
         ),
         lines(
             "For people",
-            "Results nobody fetched, dead letters, and what was published under a name no queue has.",
-            Query('ratchet_queue_messages{queue=~"results|dead-letters|unroutable"}', "{{queue}}"),
-            span=HALF,
+            "Dead letters, and what was published under a name no queue has. Normal is 0.",
+            Query('ratchet_queue_messages{queue=~"dead-letters|unroutable"}', "{{queue}}"),
+            span=QUARTER,
+        ),
+        lines(
+            "Results nobody fetched",
+            "Of tasks without reply_to, or read there too; the newest million of 7 days stays.",
+            Query('ratchet_queue_messages{queue="results"}', "{{queue}}"),
+            span=QUARTER,
         ),
         lines(
             "Consumers",
-            "By queue. One on the orchestrator's queues; as many as replicas on work, responses and training.",
-            Query("ratchet_queue_consumers", "{{queue}}"),
+            "By queue. One on the orchestrator's queues; as many as replicas on work, responses and training."
+            " A line at 0 is a queue nobody works off.",
+            Query('ratchet_queue_consumers{queue!~"results|dead-letters|unroutable"}', "{{queue}}"),
             span=HALF,
             steps=True,
         ),
@@ -62,9 +69,10 @@ def _deliveries(dashboard: Dashboard) -> None:
         ),
         lines(
             "Not acknowledged",
-            "Retried up the ladder, dead-lettered, or handed back at the end of a drain.",
+            "Retried up the ladder, dead-lettered, or handed back at the end of a drain; queues only while it happens.",
+            Query('sum(rate(ratchet_messages_total{outcome!="acked"}[$__rate_interval]))', "of all queues"),
             Query(
-                'sum by (queue, outcome) (rate(ratchet_messages_total{outcome!="acked"}[$__rate_interval]))',
+                'sum by (queue, outcome) (rate(ratchet_messages_total{outcome!="acked"}[$__rate_interval])) > 0',
                 "{{queue}} {{outcome}}",
             ),
             unit="ops",
@@ -119,17 +127,19 @@ def _broker(dashboard: Dashboard) -> None:
         ),
         lines(
             "Memory",
-            "Of each node, and where it raises its alarm.",
+            "Of each node, and where it raises its alarm. Logarithmic.",
             Query("rabbitmq_process_resident_memory_bytes", "{{instance}}"),
             Query("rabbitmq_resident_memory_limit_bytes", "{{instance}} limit"),
-            unit="bytes",
+            unit="decbytes",
+            logarithmic=True,
         ),
         lines(
             "Free disk",
-            "Of each node, and where it raises its alarm.",
+            "Of each node, and where it raises its alarm. Logarithmic.",
             Query("rabbitmq_disk_space_available_bytes", "{{instance}}"),
             Query("rabbitmq_disk_space_available_limit_bytes", "{{instance}} limit"),
-            unit="bytes",
+            unit="decbytes",
+            logarithmic=True,
         ),
     )
     dashboard.with_row(Row("RabbitMQ"))

@@ -41,7 +41,7 @@ def _standing(dashboard: Dashboard) -> None:
             "Runs by how they ended",
             "In the last hour, as the orchestrator heard. Refused: the log can't support a training.",
             Query(
-                'sum by (agent, status) (increase(ratchet_trainings_total{agent=~"$agent"}[1h]))',
+                'sum by (agent, status) (round(increase(ratchet_trainings_total{agent=~"$agent"}[1h])))',
                 "{{agent}} {{status}}",
             ),
             span=HALF,
@@ -65,8 +65,8 @@ def _run(dashboard: Dashboard) -> None:
         lines(
             "Steps",
             "Done, and all of the present run.",
-            Query('ratchet_trainer_step{agent_id=~"$agent"}', "{{agent_id}} done"),
-            Query('ratchet_trainer_steps{agent_id=~"$agent"}', "{{agent_id}} of"),
+            Query('ratchet_trainer_step{agent_id=~"$agent"}', "{{agent_id}}: done"),
+            Query('ratchet_trainer_steps{agent_id=~"$agent"}', "{{agent_id}}: in all"),
         ),
         lines(
             "Loss and gradient",
@@ -84,13 +84,17 @@ def _run(dashboard: Dashboard) -> None:
             "Does the log fit the policy?",
             "Mean importance weight near 1, effective share near 1, a small log-probability gap, little clipping.",
             Query(_figures("mean_weight|effective_share|gap|clip_fraction"), "{{agent_id}} {{figure}}"),
-            span=HALF,
         ),
         lines(
             "Groups of the last window",
             "Used, and left out by reason.",
-            Query('ratchet_trainer_groups{agent_id=~"$agent"}', "{{agent_id}} {{part}}"),
-            span=HALF,
+            Query('ratchet_trainer_groups{agent_id=~"$agent", part=~"groups.*"}', "{{agent_id}} {{part}}"),
+            steps=True,
+        ),
+        lines(
+            "Lines and samples of the last window",
+            "Used, and left out by reason.",
+            Query('ratchet_trainer_groups{agent_id=~"$agent", part=~"lines.*|samples.*"}', "{{agent_id}} {{part}}"),
             steps=True,
         ),
     )

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import get_args
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from schemas.adapter_trained import AdapterTrained
+from schemas.decision import Move
 from schemas.evidence import Evidence
 from schemas.feedback import LoggedFeedback
 from schemas.interaction import Interaction
 from schemas.registry import AgentAdapters
+from schemas.result import ResultStatus
+from schemas.reward import ScoreStatus
 from services.loop_histogram import LoopHistogram, Series
 
 LATENCY_BUCKETS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
@@ -43,6 +48,8 @@ judge_drift = Gauge("ratchet_judge_drift", "Mean change of the anchors' scores s
 swap_seconds = Gauge("ratchet_swap_seconds", "From a decision to the first answer of the new primary.", ["agent"])
 decisions = Counter("ratchet_decisions_total", "Decisions about adapters.", ["agent", "move"])
 
+MOVES: tuple[str, ...] = tuple(kind.model_fields["kind"].default for kind in get_args(get_args(Move)[0]))
+
 _stages = {
     "queue": stage_seconds.labels("queue"),
     "generate": stage_seconds.labels("generate"),
@@ -56,6 +63,19 @@ _stages = {
 def _of_version(agent_id: str, adapter_version: str) -> tuple[Counter, Series]:
     """The two series of a version. Looking labels up costs more than counting."""
     return samples_logged.labels(agent_id, adapter_version), sample_score.labels(agent_id, adapter_version)
+
+
+def expect(agent_id: str) -> None:
+    """Series of what happens rarely, from 0 on: to Prometheus a series that begins at 1 has never risen."""
+    for move in MOVES:
+        decisions.labels(agent_id, move)
+    for how in get_args(AdapterTrained.model_fields["status"].annotation):
+        trainings.labels(agent_id, how)
+    for status in get_args(ResultStatus):
+        tasks_closed.labels(agent_id, status)
+    for score_status in get_args(ScoreStatus):
+        if score_status != "ok":
+            samples_unscored.labels(agent_id, score_status)
 
 
 @cache

@@ -38,7 +38,7 @@ log = Log("trainer")
 PREFETCH = 8
 LOOK_EVERY_S = 30.0
 """Between looks for runs that another trainer left behind, and for messages that could not be published."""
-FIGURES = ("loss", "reward", "gap", "effective_share", "mean_weight", "clip_fraction", "entropy", "kl")
+FIGURES = ("loss", "gradient_norm", "reward", "gap", "effective_share", "mean_weight", "clip_fraction", "entropy", "kl")
 
 
 def end_this_process() -> None:

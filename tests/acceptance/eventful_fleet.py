@@ -38,8 +38,8 @@ from tests.acceptance.fleet import REPOSITORY
 from tests.infra.measured_broker import MeasuredBroker
 
 AGENT = "small"
-DEMO = ("--keep", "--groups", "400", "--turns", "2", "--no-turn-after", "600", "--timeout", "600")
-PAUSE_S = 0.08
+DEMO = ("--keep", "--groups", "600", "--turns", "2", "--no-turn-after", "600", "--timeout", "600")
+PAUSE_S = 0.15
 """Between two tasks of ordinary users."""
 SAMPLES = 8
 MISHAPS = 12

@@ -10,6 +10,8 @@ GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\(
 RANGE = re.compile(r"\[[^\]]*\]")
 OFFSET = re.compile(r"\boffset\s+\S+\b")
 SELECTOR = re.compile(r"\b([a-zA-Z_][a-zA-Z0-9_]*)\b(?!\s*\()\s*(\{[^}]*\})?")
+TEXT = re.compile(r"(\{[^}]*\})|\"[^\"]*\"")
+"""A selector, which stays; or a string outside of one, such as an argument of label_replace."""
 MATCHER = re.compile(r"([a-zA-Z_][a-zA-Z0-9_]*)\s*(?:=~|!~|!=|=)\s*\"[^\"]*\"")
 
 
@@ -25,7 +27,8 @@ def named(expr: str) -> Named:
     grouping = frozenset(
         label.strip() for group in GROUPING.findall(expr) for label in group.split(",") if label.strip()
     )
-    plain = OFFSET.sub(" ", RANGE.sub(" ", GROUPING.sub(" ", expr)))
+    plain = TEXT.sub(lambda text: text[1] or " ", expr)
+    plain = OFFSET.sub(" ", RANGE.sub(" ", GROUPING.sub(" ", plain)))
     metrics = tuple(
         (name, frozenset(MATCHER.findall(selector))) for name, selector in SELECTOR.findall(plain) if name not in WORDS
     )

@@ -58,6 +58,7 @@ class LogRetention:
         await self._feedback.forget(await asyncio.to_thread(trim_feedback, self._logs_dir))
         for name, size in (await asyncio.to_thread(sizes, self._logs_dir)).items():
             log_bytes.labels(name).set(size)
+            segments_removed.labels(name)
 
     def _prune(self) -> Pruned:
         return self._pruner.prune(needs(self._logs_dir, self._adapters_dir), self._clock())

@@ -90,6 +90,7 @@ class Promoter:
 
     async def start(self) -> None:
         """Once the ledger is open: take up what was running, finish what a crash cut short. Raises RegistryError."""
+        metrics.expect(self._agent_id)
         registry = await asyncio.to_thread(self._store.read)
         running = registry.agent(self._agent_id).experiment
         experiment = await asyncio.to_thread(replayed, running, self._logs_dir) if running else None

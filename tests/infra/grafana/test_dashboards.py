@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,16 @@ import yaml
 
 from infra.grafana.generate import FOLDER, documents
 from infra.grafana.probe import questions
+from services.metrics import OUTCOMES
+from services.orchestrator.metrics import MOVES
+from services.topology import fleet_topology
+from services.trainer.worker import FIGURES
 from tests.infra.exported_metrics import TARGET_LABELS, exported
 from tests.infra.promql import named
 from tests.infra.promtool import run_promtool
 
 PROVISIONED = FOLDER.parent / "provisioning" / "datasources" / "ratchet.yml"
+NAMED = re.compile(r'\b(figure|move|queue|outcome|stage)(?:=|!=|=~|!~)"([^"]+)"')
 DOCUMENTS = {path.stem: json.loads(text) for path, text in documents().items()}
 
 
@@ -72,6 +78,23 @@ def test_every_metric_of_ours_is_on_a_dashboard() -> None:
     roots = {name for name in ours if not name.endswith(("_bucket", "_sum", "_count", "_created", "_total"))}
 
     assert sorted(roots - families) == []
+
+
+def test_every_value_of_a_label_that_is_asked_for_by_name_is_exported() -> None:
+    known = {
+        "figure": set(FIGURES),
+        "move": set(MOVES),
+        "queue": set(fleet_topology(("small",)).names),
+        "outcome": set(OUTCOMES),
+        "stage": {"queue", "generate", "score_queue", "score", "total"},
+    }
+
+    asked = {
+        (label, value) for _, expr in QUERIES for label, values in NAMED.findall(expr) for value in values.split("|")
+    }
+
+    assert {label for label, _ in asked} == set(known)
+    assert {(label, value) for label, value in asked if value not in known[label]} == set()
 
 
 def test_every_panel_says_what_it_shows_and_asks_a_source_that_is_provisioned() -> None:

@@ -19,8 +19,9 @@ from services.errors import BusError, Reject
 from services.memory_bus import MemoryBus
 from services.topology import ADAPTERS, TRAINING, fleet_topology
 from services.trainer.jobs import Job, Jobs
+from services.trainer.progress import FIGURES as TOLD
 from services.trainer.settings import TrainerSettings
-from services.trainer.worker import TrainerWorker
+from services.trainer.worker import FIGURES, TrainerWorker
 
 REQUEST = TrainRequest(request_id="small-7", agent_id="small")
 
@@ -209,6 +210,11 @@ async def test_what_the_process_tells_is_shown(house: House) -> None:
     assert REGISTRY.get_sample_value("ratchet_trainer_steps", labels) == 2
     assert REGISTRY.get_sample_value("ratchet_trainer_figure", labels | {"figure": "loss"}) == 0.5
     assert REGISTRY.get_sample_value("ratchet_trainer_groups", labels | {"part": "groups"}) == 3
+
+
+def test_every_figure_that_is_shown_is_told() -> None:
+    assert set(FIGURES) <= set(TOLD.values())
+    assert "gradient_norm" in FIGURES
 
 
 async def test_a_trainer_for_one_request_leaves_when_nothing_is_left_and_takes_no_more(house: House) -> None:

@@ -70,6 +70,7 @@ function plot(rows: DataFrame[], range: TimeRange, theme: GrafanaTheme2, paint: 
   });
   builder.addSeries({ scaleKey: 'y', theme, pathBuilder: () => null, pointsBuilder: () => undefined, show: true });
   builder.addHook('draw', paint);
+  builder.setPadding([8, 20, 0, 0]);
   return builder;
 }
 

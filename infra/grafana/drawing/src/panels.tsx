@@ -1,7 +1,7 @@
-/** The content of each kind of panel, by Grafana's components. Leaves out lines of logs: they need a Loki. */
+/** The content of each kind of panel, by Grafana's components. Leaves out lines of logs. */
 
-import { FieldType, getDisplayProcessor, reduceField, ReducerID, type DataFrame, type DisplayValue, type TimeRange } from '@grafana/data';
-import { BigValue, TimeSeries, useTheme2, type BigValueColorMode, type BigValueGraphMode, type BigValueJustifyMode, type BigValueTextMode } from '@grafana/ui';
+import { FieldType, getDisplayProcessor, reduceField, ReducerID, type DataFrame, type DisplayValue, type Field, type TimeRange } from '@grafana/data';
+import { BigValue, TimeSeries, useTheme2, type BigValueColorMode, type BigValueGraphMode, type BigValueJustifyMode, type BigValueTextMode, type UPlotConfigBuilder } from '@grafana/ui';
 import type { Panel } from './dashboard';
 import { configured, defaults } from './fields';
 import { HeatMap } from './heatmap';
@@ -18,16 +18,18 @@ export interface Content {
 
 export function PanelContent(content: Content) {
   if (content.panel.type === 'stat') return <Figure {...content} />;
-  if (content.panel.type === 'logs') return <Words>Lines from Loki; this picture was made without one.</Words>;
   if (!content.frames.length) return <Words>No data</Words>;
   if (content.panel.type === 'heatmap') return <HeatMap {...content} />;
   return <Lines {...content} />;
 }
 
+/** Room at the right, so that the last time on the axis is not cut. */
+const renderers = [{ fieldMap: {}, indicesOnly: [], init: (plot: UPlotConfigBuilder) => plot.setPadding([8, 20, 0, 0]) }];
+
 function Lines({ panel, frames, range, width, height }: Content) {
   const ready = configured(frames, panel, useTheme2(), TIME_ZONE);
   const legend = panel.options!.legend!;
-  return <TimeSeries {...{ width, height, legend }} frames={ready} timeRange={range} timeZone={TIME_ZONE} />;
+  return <TimeSeries {...{ width, height, legend, renderers }} frames={ready} timeRange={range} timeZone={TIME_ZONE} />;
 }
 
 function Figure({ panel, frames, range, width, height }: Content) {
@@ -39,7 +41,7 @@ function Figure({ panel, frames, range, width, height }: Content) {
     <BigValue
       {...{ width, height, theme }}
       value={field ? latest(field) : nothing(panel, theme)}
-      sparkline={graph ? { y: field, x: times, timeRange: range } : undefined}
+      sparkline={graph ? { y: { ...field, state: { range: span(field) } }, x: times, timeRange: range } : undefined}
       colorMode={options.colorMode as BigValueColorMode}
       graphMode={options.graphMode as BigValueGraphMode}
       justifyMode={options.justifyMode as BigValueJustifyMode}
@@ -48,9 +50,14 @@ function Figure({ panel, frames, range, width, height }: Content) {
   );
 }
 
-function latest(field: DataFrame['fields'][number]): DisplayValue {
+function latest(field: Field): DisplayValue {
   const value = reduceField({ field, reducers: [ReducerID.lastNotNull] })[ReducerID.lastNotNull];
   return field.display!(value);
+}
+
+function span(field: Field) {
+  const { min, max } = reduceField({ field, reducers: [ReducerID.min, ReducerID.max] });
+  return { min, max, delta: max - min };
 }
 
 function nothing(panel: Panel, theme: ReturnType<typeof useTheme2>): DisplayValue {

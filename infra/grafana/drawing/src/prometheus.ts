@@ -22,9 +22,16 @@ export interface Answer {
   queries: { expr: string; series: number; error?: string }[];
 }
 
-interface Series {
+interface Answered {
   metric: Record<string, string>;
   values: [number, string][];
+}
+
+/** With a value at every step, null where there is none: there the line is broken. */
+interface Series {
+  metric: Record<string, string>;
+  times: number[];
+  values: (number | null)[];
 }
 
 const STEPS = [1, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600];
@@ -76,8 +83,16 @@ function interpolated(expr: string, variables: Record<string, string>, rateInter
 async function range(source: Source, query: string, step: number): Promise<Series[]> {
   const aligned = (time: number) => Math.floor(time / step) * step;
   const times = { start: String(aligned(source.from)), end: String(aligned(source.to)), step: String(step) };
-  const { result } = await ask<{ result: Series[] }>(source, 'query_range', { query, ...times });
-  return result.filter(({ values }) => values.some(([, value]) => Number.isFinite(Number(value))));
+  const { result } = await ask<{ result: Answered[] }>(source, 'query_range', { query, ...times });
+  return result.map(({ metric, values }) => {
+    const known = new Map(values.map(([time, value]) => [time, finite(value)]));
+    const all = Array.from({ length: (aligned(source.to) - aligned(source.from)) / step + 1 }, (_, at) => aligned(source.from) + at * step);
+    return { metric, times: all, values: all.map((time) => known.get(time) ?? null) };
+  }).filter(({ values }) => values.some((value) => value !== null));
+}
+
+function finite(value: string): number | null {
+  return Number.isFinite(Number(value)) ? Number(value) : null;
 }
 
 async function ask<T>(source: Source, what: string, parameters: Record<string, string>): Promise<T> {
@@ -87,17 +102,16 @@ async function ask<T>(source: Source, what: string, parameters: Record<string, s
   return answer.data;
 }
 
-/** The step goes with the times: where a point is missing the line is broken. */
-function frame({ metric, values }: Series, target: Target, step: number): DataFrame {
+function frame({ metric, times, values }: Series, target: Target, step: number): DataFrame {
   return toDataFrame({
     refId: target.refId,
     fields: [
-      { name: 'Time', type: FieldType.time, values: values.map(([time]) => time * 1000), config: { interval: step * 1000 } },
+      { name: 'Time', type: FieldType.time, values: times.map((time) => time * 1000), config: { interval: step * 1000 } },
       {
         name: 'Value',
         type: FieldType.number,
         labels: metric,
-        values: values.map(([, value]) => (Number.isFinite(Number(value)) ? Number(value) : null)),
+        values,
         config: { displayNameFromDS: named(metric, target.legendFormat) },
       },
     ],
@@ -116,8 +130,9 @@ function disjoint(frames: DataFrame[]): DataFrame[] {
   const edge = (one: DataFrame) => (one.fields[1].labels?.le === '+Inf' ? Infinity : Number(one.fields[1].labels?.le));
   const rising = [...frames].sort((a, b) => edge(a) - edge(b));
   return rising.map((one, row) => {
-    const below = row ? new Map(rising[row - 1].fields[0].values.map((t, i) => [t, rising[row - 1].fields[1].values[i]])) : new Map();
-    const values = one.fields[1].values.map((v, i) => Math.max(0, v - (below.get(one.fields[0].values[i]) ?? 0)));
-    return { ...one, fields: [one.fields[0], { ...one.fields[1], values }] };
+    const [times, counts] = one.fields;
+    const below: (number | null)[] = rising[row - 1]?.fields[1].values ?? [];
+    const values = counts.values.map((count: number | null, at) => Math.max(0, (count ?? 0) - (below[at] ?? 0)));
+    return { ...one, fields: [times, { ...counts, values }] };
   });
 }

@@ -1,8 +1,8 @@
 /**
  * `draw(dashboard, source)`: a generated dashboard, drawn with Grafana's panel library from a Prometheus's data.
  *
- * Resolves once all is drawn, with what each panel was answered. Leaves out all that Grafana's server does: people,
- * editing, alerts, annotations.
+ * Resolves once all is drawn, with what each panel was answered. Leaves out panels of other sources (lines of logs),
+ * and all that Grafana's server does: people, editing, alerts, annotations.
  */
 
 import '@fontsource/inter/latin-400.css';
@@ -17,7 +17,7 @@ import { PanelContent, TIME_ZONE } from './panels';
 import { answered, everything, timeRange, type Answer, type Source } from './prometheus';
 import { version } from '../node_modules/@grafana/ui/package.json';
 
-const WIDTH = 1360;
+const WIDTH = 1280;
 const MARGIN = 16;
 const COLUMNS = 24;
 const ROW_HEIGHT = 30;
@@ -36,10 +36,12 @@ async function draw(dashboard: Dashboard, source: Source): Promise<Report[]> {
   const variables: Record<string, string> = {};
   for (const variable of dashboard.templating?.list ?? []) variables[variable.name] = await everything(source, variable);
   const asked = dashboard.panels.filter((panel) => panel.datasource?.type === 'prometheus');
+  const bottom = Math.max(...asked.map(({ gridPos }) => gridPos.y));
+  const panels = dashboard.panels.filter((panel) => asked.includes(panel) || (panel.type === 'row' && panel.gridPos.y < bottom));
   const answers = new Map<Panel, Answer>();
   for (const panel of asked) answers.set(panel, await answered(source, panel, variables, place(panel).width));
   const root = createRoot(document.getElementById('dashboard')!);
-  flushSync(() => root.render(<Page {...{ dashboard, source, answers }} />));
+  flushSync(() => root.render(<Page {...{ source, answers }} dashboard={{ ...dashboard, panels }} />));
   await document.fonts.ready;
   return asked.map((panel) => ({ title: panel.title, type: panel.type, queries: answers.get(panel)!.queries }));
 }

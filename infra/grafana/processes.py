@@ -1,0 +1,77 @@
+"""The dashboard of the processes: what they take of the machine, whether there is enough, who is connected."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
+
+from infra.grafana.panels import HALF, Query, lines, page
+
+
+def processes() -> Dashboard:
+    dashboard = page("ratchet-processes", "Ratchet: processes", "What the processes take, and whether there is enough.")
+    _running(dashboard)
+    _disk(dashboard)
+    return dashboard
+
+
+def _running(dashboard: Dashboard) -> None:
+    panels = (
+        lines(
+            "CPU cores used",
+            "By process; the engines of vllm servers are not counted here.",
+            Query('rate(process_cpu_seconds_total{fleet="ratchet"}[$__rate_interval])', "{{job}} {{instance}}"),
+            span=HALF,
+        ),
+        lines(
+            "Memory",
+            "Resident, by process. Flat for the orchestrator, whatever the number of tasks.",
+            Query('process_resident_memory_bytes{fleet="ratchet"}', "{{job}} {{instance}}"),
+            unit="bytes",
+            span=HALF,
+        ),
+        lines(
+            "Connected to the broker",
+            "1 while it is.",
+            Query("ratchet_broker_connected", "{{job}} {{instance}}"),
+            span=HALF,
+            steps=True,
+        ),
+        lines(
+            "In hand",
+            "Deliveries being handled now, by queue.",
+            Query("sum by (queue) (ratchet_in_flight)", "{{queue}}"),
+            span=HALF,
+        ),
+    )
+    dashboard.with_row(Row("Processes"))
+    for panel in panels:
+        dashboard.with_panel(panel)
+
+
+def _disk(dashboard: Dashboard) -> None:
+    panels = (
+        lines(
+            "Disk space left",
+            "Where the logs and the adapters lie. The fleet stops, and loses nothing, when there is none.",
+            Query("ratchet_disk_free_bytes / ratchet_disk_size_bytes", "{{folder}}"),
+            unit="percentunit",
+        ),
+        lines(
+            "Logs on disk",
+            "By log, and what both may take together: beyond it the oldest segments go, once nothing needs them."
+            " Logarithmic.",
+            Query("ratchet_log_bytes", "{{log}}"),
+            Query("ratchet_log_bound_bytes > 0", "the bound"),
+            unit="decbytes",
+            logarithmic=True,
+        ),
+        lines(
+            "Segments removed from the logs",
+            "In an hour, by log. Held is 1 while the logs are over their bound and something needs all of them.",
+            Query("sum by (log) (round(increase(ratchet_log_segments_removed_total[1h])))", "{{log}}"),
+            Query("max(ratchet_log_removal_held)", "held"),
+        ),
+    )
+    dashboard.with_row(Row("Disk"))
+    for panel in panels:
+        dashboard.with_panel(panel)
