@@ -1,1 +1,1 @@
-"""Dead letters: read without losing one, shown, sent back."""
+"""Dead letters, and messages no queue took: read without losing one, shown, sent back."""

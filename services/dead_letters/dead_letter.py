@@ -49,7 +49,7 @@ def dead_letter(properties: BasicProperties, body: bytes, namespace: str) -> Dea
     death: dict[str, Any] = (headers.get("x-death") or [{}])[0]
     known = headers.get(QUEUE)
     return DeadLetter(
-        id=_identity(properties, body),
+        id=identity(properties, body),
         queue=namespace + known if known else death.get("queue"),
         reason=headers.get(REASON) or _broker_reason(death),
         attempts=headers.get(ATTEMPTS) or death.get("count"),
@@ -58,7 +58,7 @@ def dead_letter(properties: BasicProperties, body: bytes, namespace: str) -> Dea
         type=properties.type,
         message_id=properties.message_id,
         size=len(body),
-        beginning=_beginning(body),
+        beginning=beginning(body),
     )
 
 
@@ -68,7 +68,7 @@ def headers_to_go_again(headers: dict[str, Any] | None) -> dict[str, Any]:
     return {name: value for name, value in own_headers(headers or {}).items() if name not in ours}
 
 
-def _identity(properties: BasicProperties, body: bytes) -> str:
+def identity(properties: BasicProperties, body: bytes) -> str:
     named = f"{properties.message_id}\0{properties.type}\0".encode()
     return hashlib.sha256(named + body).hexdigest()[:12]
 
@@ -82,6 +82,6 @@ def _moment(at: Any) -> str | None:
     return at.replace(tzinfo=UTC).isoformat() if isinstance(at, datetime) else None
 
 
-def _beginning(body: bytes) -> str:
+def beginning(body: bytes) -> str:
     text = body[:SHOWN].decode("utf-8", "backslashreplace")
     return "".join(char if char.isprintable() else "·" for char in text)

@@ -1,4 +1,4 @@
-"""Look into the queue of dead letters without taking anything out, and send letters back to where they failed.
+"""Look into a queue of dead letters without taking anything out, and send letters back to the queues they are for.
 
 A letter leaves the queue only after the broker has confirmed its copy in the queue it goes back to: a crash in between
 leaves both, and every handler of the fleet is idempotent.
@@ -16,10 +16,10 @@ from pika.adapters.blocking_connection import BlockingChannel, BlockingConnectio
 from pika.exceptions import ChannelClosedByBroker, NackError, UnroutableError
 from pika.spec import BasicProperties
 
-from services.dead_letters.dead_letter import DeadLetter, dead_letter, headers_to_go_again
+from services.dead_letters.dead_letter import DeadLetter
+from services.dead_letters.kinds import DEAD, Kind
 from services.dead_letters.listing import Listing, listing
 from services.errors import DeadLetterError
-from services.topology import DEAD_LETTERS
 
 TAKEN_TIMEOUT_S = 60.0
 SETTLE_S = 2.0
@@ -43,9 +43,13 @@ class Stays(NamedTuple):
 
 
 class DeadLetterQueue:
-    def __init__(self, connection: BlockingConnection, namespace: str) -> None:
+    """Of dead letters or, with another `kind`, of the unroutable."""
+
+    def __init__(self, connection: BlockingConnection, namespace: str, kind: Kind = DEAD) -> None:
         self._connection = connection
         self._namespace = namespace
+        self._kind = kind
+        self._name = namespace + kind.queue
 
     def letters(self, limit: int | None = None) -> list[tuple[DeadLetter, bytes]]:
         """The oldest `limit` letters with their bodies; they stay in the queue."""
@@ -116,38 +120,42 @@ class DeadLetterQueue:
         for _ in range(count if limit is None else min(count, limit)):
             if time.monotonic() > until:
                 return
-            method, properties, body = channel.basic_get(self._namespace + DEAD_LETTERS)
+            method, properties, body = channel.basic_get(self._name)
             if method is None or properties is None or body is None:
                 return
-            yield Held(dead_letter(properties, body, self._namespace), method.delivery_tag, properties, body)
+            letter = self._kind.read(method.routing_key, properties, body, self._namespace)
+            yield Held(letter, method.delivery_tag, properties, body)
 
     def _depth(self, channel: BlockingChannel) -> int:
         try:
-            return int(channel.queue_declare(self._namespace + DEAD_LETTERS, passive=True).method.message_count)
+            return int(channel.queue_declare(self._name, passive=True).method.message_count)
         except ChannelClosedByBroker:
-            raise DeadLetterError("the broker has no queue of dead letters: the fleet was never up here") from None
+            raise DeadLetterError(f"the broker has no queue {self._name!r}: the fleet was never up here") from None
 
     def _send_back(self, channel: BlockingChannel, held: Held) -> str | None:
         """Why it stays, or None when it is back in its queue and gone from here."""
-        if held.letter.queue is None:
+        queue = held.letter.queue
+        if queue is None:
             return "it does not say which queue it was in"
+        if not queue.startswith(self._namespace):
+            return f"the queue {queue} is not of this fleet, whose names begin with {self._namespace!r}"
         properties = copy.copy(held.properties)
-        properties.headers = headers_to_go_again(held.properties.headers)
+        properties.headers = self._kind.headers(held.properties.headers or {})
         properties.delivery_mode = 2
         try:
-            channel.basic_publish("", held.letter.queue, held.body, properties, mandatory=True)
+            channel.basic_publish("", queue, held.body, properties, mandatory=True)
         except UnroutableError:
-            return f"there is no queue {held.letter.queue} any more"
+            return self._kind.absent.format(queue=queue)
         except NackError:
-            return f"the queue {held.letter.queue} does not take it (full): try later"
+            return f"the queue {queue} does not take it (full): try later"
         channel.basic_ack(held.tag)
         return None
 
     def _consumers(self, letter: DeadLetter) -> int:
-        """Raises DeadLetterError where nobody would take it."""
-        if letter.queue is None:
+        """Raises DeadLetterError where its queue is there and nobody would take it."""
+        if letter.queue is None or (state := self._state(letter.queue)) is None:
             return 0
-        _, consumers = self._state(letter.queue)
+        _, consumers = state
         if not consumers:
             raise DeadLetterError(
                 f"nobody consumes {letter.queue}: start what does, `ratchet status` names it; stopped here"
@@ -159,7 +167,7 @@ class DeadLetterQueue:
         queue, began = str(letter.queue), time.monotonic()
         empty_since: float | None = None
         while empty_since is None or time.monotonic() - empty_since < SETTLE_S:
-            waiting, left = self._state(queue)
+            waiting, left = self._state(queue) or (0, 0)
             if left < consumers:
                 raise DeadLetterError(f"a consumer of {queue} is gone since it took {letter.id}: stopped here")
             if waiting and time.monotonic() - began > TAKEN_TIMEOUT_S:
@@ -167,13 +175,13 @@ class DeadLetterQueue:
             empty_since = None if waiting else empty_since or time.monotonic()
             self._connection.sleep(LOOK_EVERY_S)
 
-    def _state(self, queue: str) -> tuple[int, int]:
-        """Waiting messages and consumers; neither where there is no such queue."""
+    def _state(self, queue: str) -> tuple[int, int] | None:
+        """Waiting messages and consumers; None where there is no such queue."""
         channel = self._connection.channel()
         try:
             said = channel.queue_declare(queue, passive=True).method
         except ChannelClosedByBroker:
-            return 0, 0
+            return None
         channel.close()
         return said.message_count, said.consumer_count
 

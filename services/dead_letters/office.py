@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from services.amqp.short_connection import connected
 from services.dead_letters.dead_letter import DeadLetter
 from services.dead_letters.dead_letter_queue import DeadLetterQueue, Held, Stays
+from services.dead_letters.kinds import DEAD, Kind
 from services.dead_letters.listing import Listing
 from services.retry_policy import MAX_ATTEMPTS
 
@@ -25,9 +26,10 @@ LOOK_AGAIN_S = 30.0
 class DeadLetterOffice:
     """All raise BusError without a broker, DeadLetterError where the queue is not there."""
 
-    def __init__(self, amqp_url: str, namespace: str) -> None:
+    def __init__(self, amqp_url: str, namespace: str, kind: Kind = DEAD) -> None:
         self._amqp_url = amqp_url
         self._namespace = namespace
+        self._kind = kind
 
     def oldest(self, limit: int) -> tuple[list[DeadLetter], int]:
         """So many, and how many there are in all."""
@@ -55,7 +57,7 @@ class DeadLetterOffice:
     @contextmanager
     def _queue(self) -> Iterator[DeadLetterQueue]:
         with connected(self._amqp_url) as connection:
-            yield DeadLetterQueue(connection, self._namespace)
+            yield DeadLetterQueue(connection, self._namespace, self._kind)
 
 
 def _holds(known: Listing, depth: int) -> bool:

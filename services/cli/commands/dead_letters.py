@@ -9,14 +9,19 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from services.cli.exit_codes import CommandError
     from services.dead_letters.dead_letter import DeadLetter
+    from services.dead_letters.kinds import Kind
 
 dead_letters = typer.Typer(help="What could not be handled: list, show, send back.", no_args_is_help=True)
+
+Unroutable = Annotated[bool, typer.Option("--unroutable", help="Instead, what was sent to a name that no queue has.")]
 
 
 @dead_letters.command("list")
 def list_(
     limit: Annotated[int, typer.Option("--limit", "-n", help="How many, from the oldest on.")] = 50,
+    unroutable: Unroutable = False,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """List the dead letters, the oldest first; nothing is taken out."""
@@ -25,11 +30,11 @@ def list_(
     from services.dead_letters.office import DeadLetterOffice
 
     access = FleetAccess.here()
-    letters, _ = DeadLetterOffice(access.amqp_url, access.namespace).oldest(limit)
+    letters, _ = DeadLetterOffice(access.amqp_url, access.namespace, _kind(unroutable)).oldest(limit)
     if json:
         print_json([letter.as_dict() for letter in letters])
     elif not letters:
-        out.print("No dead letters.")
+        out.print("No unroutable messages." if unroutable else "No dead letters.")
     else:
         _print_table(letters)
 
@@ -37,19 +42,20 @@ def list_(
 @dead_letters.command()
 def show(
     letter_id: Annotated[str, typer.Argument(help="Its id, as `list` shows it.")],
+    unroutable: Unroutable = False,
     json: Annotated[bool, typer.Option("--json", help="As JSON, with the body.")] = False,
 ) -> None:
     """Show one dead letter whole: why it failed, and its body."""
     from services.cli.console import out, print_json, print_raw
-    from services.cli.exit_codes import CommandError
     from services.cli.fleet.fleet_access import FleetAccess
+    from services.dead_letters.kinds import ADVICE_ON_LOST
     from services.dead_letters.office import DeadLetterOffice, advice
 
     access = FleetAccess.here()
-    held = DeadLetterOffice(access.amqp_url, access.namespace).find(letter_id)
+    held = DeadLetterOffice(access.amqp_url, access.namespace, _kind(unroutable)).find(letter_id)
     if held is None:
-        raise CommandError(f"no dead letter {letter_id!r}: ratchet dead-letters list")
-    shown = held.letter.as_dict() | {"advice": advice(held.letter)}
+        raise _no_such(letter_id, unroutable)
+    shown = held.letter.as_dict() | {"advice": ADVICE_ON_LOST if unroutable else advice(held.letter)}
     text = held.body.decode("utf-8", "backslashreplace")
     if json:
         print_json(shown | {"body": text})
@@ -67,11 +73,15 @@ def requeue(
     one_at_a_time: Annotated[
         bool, typer.Option("--one-at-a-time", help="All, each only after the last was taken and killed nobody.")
     ] = False,
+    unroutable: Unroutable = False,
 ) -> None:
-    """Send dead letters back to the queue they failed in. Each leaves here only when the broker has it there."""
+    """Send dead letters back to the queue they failed in. Each leaves here only when the broker has it there.
+
+    An unroutable message goes to the queue it was sent to, once there is one.
+    """
     from services.amqp.short_connection import connected
     from services.cli.console import out, say, say_error
-    from services.cli.exit_codes import CommandError, ExitCode
+    from services.cli.exit_codes import ExitCode
     from services.cli.fleet.fleet_access import FleetAccess
     from services.dead_letters.dead_letter_queue import DeadLetterQueue
 
@@ -79,17 +89,30 @@ def requeue(
         raise typer.BadParameter("give either an id, or --all, or --one-at-a-time")
     access = FleetAccess.here()
     with connected(access.amqp_url) as connection:
-        queue = DeadLetterQueue(connection, access.namespace)
+        queue = DeadLetterQueue(connection, access.namespace, _kind(unroutable))
         sent, stayed = queue.requeue(
             lambda letter: letter_id in (None, letter.id), one_at_a_time=one_at_a_time, say=say
         )
     if letter_id and not sent and not stayed:
-        raise CommandError(f"no dead letter {letter_id!r}: ratchet dead-letters list")
+        raise _no_such(letter_id, unroutable)
     out.print(f"{len(sent)} sent back")
     for stays in stayed:
         say_error(f"stays: {stays.id}: {stays.reason}")
     if stayed:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _kind(unroutable: bool) -> Kind:
+    from services.dead_letters.kinds import DEAD, LOST
+
+    return LOST if unroutable else DEAD
+
+
+def _no_such(letter_id: str, unroutable: bool) -> CommandError:
+    from services.cli.exit_codes import CommandError
+
+    what, option = ("unroutable message", " --unroutable") if unroutable else ("dead letter", "")
+    return CommandError(f"no {what} {letter_id!r}: ratchet dead-letters list{option}")
 
 
 def _print_table(letters: Sequence[DeadLetter]) -> None:

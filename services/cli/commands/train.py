@@ -34,6 +34,7 @@ def train(
     Exit code 1 where the data can't support it, with the reason and the numbers.
     """
     from services.cli.console import err, out, print_json
+    from services.cli.exit_codes import UsageError
     from services.cli.fleet.fleet_access import FleetAccess
     from services.cli.train.train_run import TrainOptions, run_training
     from services.cli.train.train_view import TrainView, ended_well, render_outcome
@@ -54,6 +55,8 @@ def train(
     if queue:
         _leave_to_the_fleet(access, options)
         return
+    if options.agent not in access.agents:
+        raise UsageError(f"agent {agent!r} is not of this fleet ({', '.join(access.agents)}): see RATCHET_AGENTS")
     with TrainView(err) as view:
         outcome = run_training(options, access, view.show)
     if json:

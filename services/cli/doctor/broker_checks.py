@@ -13,7 +13,7 @@ from services.cli.broker import INSTALL_SENTENCE, server_folder
 from services.cli.doctor.doctor_check import Check
 from services.cli.watch.queue_depths import QueueDepth, queue_depths
 from services.errors import BusError
-from services.topology import DEAD_LETTERS, Topology
+from services.topology import DEAD_LETTERS, UNROUTABLE, Topology
 
 TRIED_ARGUMENTS = {
     "x-queue-type": "quorum",
@@ -35,7 +35,9 @@ def broker_checks(url: str, namespace: str, topology: Topology, *, expected: boo
         with connected(url) as connection:
             yield Check("broker", "ok", f"answers at {without_password(url)}")
             yield _tried_out(connection)
-            yield dead_letters_check(queue_depths(connection, topology, namespace))
+            depths = queue_depths(connection, topology, namespace)
+            yield dead_letters_check(depths)
+            yield unroutable_check(depths)
     except BrokerUnreachable as error:
         none = Check("broker", "ok", "none is running yet; `ratchet up` starts one")
         yield Check("broker", "fail", str(error), "ratchet up") if expected else none
@@ -44,10 +46,20 @@ def broker_checks(url: str, namespace: str, topology: Topology, *, expected: boo
 
 
 def dead_letters_check(depths: Sequence[QueueDepth]) -> Check:
-    count = sum(depth.messages or 0 for depth in depths if depth.name == DEAD_LETTERS)
-    if count:
+    if count := _waiting(depths, DEAD_LETTERS):
         return Check("dead letters", "warn", f"{count:,} could not be handled", "ratchet dead-letters list")
     return Check("dead letters", "ok", "none")
+
+
+def unroutable_check(depths: Sequence[QueueDepth]) -> Check:
+    if count := _waiting(depths, UNROUTABLE):
+        says = f"{count:,} were sent to a name that no queue has"
+        return Check("unroutable", "warn", says, "ratchet dead-letters list --unroutable")
+    return Check("unroutable", "ok", "none")
+
+
+def _waiting(depths: Sequence[QueueDepth], queue: str) -> int:
+    return sum(depth.messages or 0 for depth in depths if depth.name == queue)
 
 
 def _installed() -> Check:

@@ -116,6 +116,16 @@ def test_what_makes_no_sense_exits_with_two(ratchet: Ratchet, arguments: tuple[s
     assert "Traceback" not in ran.err
 
 
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_an_agent_that_is_not_of_the_fleet_is_not_trained(tmp_path: Path, options: tuple[str, ...]) -> None:
+    ran = Ratchet(tmp_path, NOWHERE | {"RATCHET_AGENTS": "small,coder"})("train", "--agent", "nobody", *options)
+
+    assert ran.code == 2
+    assert is_a_sentence(ran)
+    assert "agent 'nobody' is not of this fleet (small, coder)" in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_setting_that_can_t_be_is_named(tmp_path: Path) -> None:
     ran = Ratchet(tmp_path, {"RATCHET_MAX_MESSAGE_BYTES": "many"})("status")
 

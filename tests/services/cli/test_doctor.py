@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.doctor.broker_checks import broker_checks, dead_letters_check
+from services.cli.doctor.broker_checks import broker_checks, dead_letters_check, unroutable_check
 from services.cli.doctor.doctor_check import Check, sound
 from services.cli.doctor.machine_checks import disk_space, machine_checks, memory, open_files
 from services.cli.watch.queue_depths import QueueDepth
@@ -33,6 +33,14 @@ def test_dead_letters_are_a_warning_with_what_to_type() -> None:
     check = dead_letters_check([QueueDepth("tasks", 9, 1), QueueDepth("dead-letters", 2, 0)])
 
     assert (check.level, check.fix) == ("warn", "ratchet dead-letters list")
+
+
+def test_unroutable_messages_are_a_warning_with_what_to_type() -> None:
+    full, empty = ([QueueDepth("dead-letters", 9, 0), QueueDepth("unroutable", count, 0)] for count in (2, 0))
+
+    assert unroutable_check(full).level == "warn"
+    assert unroutable_check(full).fix == "ratchet dead-letters list --unroutable"
+    assert unroutable_check(empty).level == "ok"
 
 
 def test_every_check_that_is_not_ok_says_what_to_do(tmp_path: Path) -> None:
@@ -65,4 +73,4 @@ def test_a_broker_that_is_not_expected_may_be_away() -> None:
 def test_a_real_broker_is_tried_out(amqp_url: str, namespace: str) -> None:
     checks = {c.name: c.level for c in broker_checks(amqp_url, namespace, fleet_topology(("small",)), expected=True)}
 
-    assert (checks["broker"], checks["queues"], checks["dead letters"]) == ("ok", "ok", "ok")
+    assert [checks[name] for name in ("broker", "queues", "dead letters", "unroutable")] == ["ok"] * 4

@@ -16,9 +16,17 @@ from services.amqp.short_connection import connected
 from services.cli.watch.queue_depths import queue_depths
 from services.dead_letters.dead_letter import DeadLetter
 from services.dead_letters.dead_letter_queue import DeadLetterQueue
+from services.dead_letters.kinds import LOST
 from services.errors import DeadLetterError
-from services.retry_policy import QUEUE, REASON
-from services.topology import DEAD_LETTERS, RESPONSES, fleet_topology
+from services.retry_policy import QUEUE, REASON, own_headers
+from services.topology import (
+    DEAD_LETTERS,
+    EXCHANGE,
+    RESPONSES,
+    UNROUTABLE,
+    UNROUTABLE_EXCHANGE,
+    fleet_topology,
+)
 
 pytestmark = pytest.mark.broker
 
@@ -48,12 +56,14 @@ def bury(connection: BlockingConnection, namespace: str, body: bytes, queue: str
     channel.close()
 
 
-def settled_depth(connection: BlockingConnection, namespace: str, expected: int) -> int | None:
-    """Of the dead letters. What was held comes back into the queue a moment after its channel was closed."""
+def settled_depth(
+    connection: BlockingConnection, namespace: str, expected: int, name: str = DEAD_LETTERS
+) -> int | None:
+    """What was held comes back into the queue a moment after its channel was closed."""
     found: int | None = None
     for _ in range(50):
         depths = queue_depths(connection, TOPOLOGY, namespace)
-        found = next(queue.messages for queue in depths if queue.name == DEAD_LETTERS)
+        found = next(queue.messages for queue in depths if queue.name == name)
         if found == expected:
             break
         connection.sleep(0.05)
@@ -154,6 +164,91 @@ def test_one_at_a_time_sends_nothing_where_nobody_would_take_it(connection: Bloc
         DeadLetterQueue(connection, namespace).requeue(anything, one_at_a_time=True, say=ignore)
 
     assert settled_depth(connection, namespace, 1) == 1
+
+
+@pytest.fixture
+def exchange(connection: BlockingConnection, namespace: str) -> str:
+    """Where services publish; what no queue takes there comes into `unroutable`."""
+    channel = connection.channel()
+    name, alternate = namespace + EXCHANGE, namespace + UNROUTABLE_EXCHANGE
+    channel.exchange_declare(alternate, "fanout", durable=True)
+    channel.exchange_declare(name, "topic", durable=True, arguments={"alternate-exchange": alternate})
+    channel.queue_declare(namespace + UNROUTABLE, durable=True, arguments=TOPOLOGY.queue(UNROUTABLE).arguments)
+    channel.queue_bind(namespace + UNROUTABLE, alternate)
+    channel.close()
+    return name
+
+
+def publish(connection: BlockingConnection, exchange: str, routing_key: str, body: bytes) -> None:
+    headers = {REASON: "a header the sender gave it", "CC": ["elsewhere"]}
+    properties = BasicProperties(headers=headers, delivery_mode=2, message_id="m", reply_to="user", type="work.v1")
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.basic_publish(exchange, routing_key, body, properties)
+    channel.close()
+
+
+def test_the_unroutable_stays_until_its_queue_is_there_and_goes_where_it_was_sent_to(
+    connection: BlockingConnection, namespace: str, exchange: str
+) -> None:
+    target = f"{namespace}work.small"
+    publish(connection, exchange, target, b"for small")
+    lost = DeadLetterQueue(connection, namespace, LOST)
+
+    # while there is no such queue
+    ((letter, _),) = lost.letters()
+    assert settled_depth(connection, namespace, 1, UNROUTABLE) == 1
+    sent, stayed = lost.requeue(anything, one_at_a_time=False, say=ignore)
+    assert (letter.queue, target in letter.reason) == (target, True)
+    assert sent == []
+    assert [stays.id for stays in stayed] == [letter.id]
+    assert f"there is no queue {target}: " in stayed[0].reason and "RATCHET_AGENTS" in stayed[0].reason
+
+    # once there is
+    connection.channel().queue_declare(target, durable=True, arguments={"x-queue-type": "quorum"})
+    assert settled_depth(connection, namespace, 1, UNROUTABLE) == 1
+
+    sent, stayed = lost.requeue(anything, one_at_a_time=False, say=ignore)
+
+    assert (sent, stayed) == ([letter.id], [])
+    assert settled_depth(connection, namespace, 0, UNROUTABLE) == 0
+    _, properties, body = connection.channel().basic_get(target, auto_ack=True)
+    assert body == b"for small"
+    assert properties is not None
+    assert (properties.message_id, properties.reply_to, properties.type) == ("m", "user", "work.v1")
+    assert own_headers(properties.headers or {}) == {REASON: "a header the sender gave it"}
+    assert "CC" not in (properties.headers or {})
+
+
+def test_one_at_a_time_passes_over_what_has_no_queue(
+    amqp_url: str, connection: BlockingConnection, namespace: str, exchange: str
+) -> None:
+    publish(connection, exchange, f"{namespace}misspelt", b"one")
+    publish(connection, exchange, f"{namespace}work.small", b"two")
+    connection.channel().queue_declare(f"{namespace}work.small", durable=True, arguments={"x-queue-type": "quorum"})
+    with connected(amqp_url) as other:
+        other.channel().basic_consume(f"{namespace}work.small", lambda *_: None, auto_ack=True)
+
+        sent, stayed = DeadLetterQueue(connection, namespace, LOST).requeue(anything, one_at_a_time=True, say=ignore)
+
+    assert len(sent) == 1
+    assert [stays.reason.startswith(f"there is no queue {namespace}misspelt") for stays in stayed] == [True]
+
+
+def test_the_queue_of_another_fleet_is_left_alone(
+    connection: BlockingConnection, namespace: str, exchange: str
+) -> None:
+    # given a sender that forgot the prefix, and another fleet's queue of that very name
+    foreign = f"other.{namespace}tasks"
+    channel = connection.channel()
+    channel.queue_declare(foreign, exclusive=True)
+    publish(connection, exchange, foreign, b"mine")
+
+    sent, stayed = DeadLetterQueue(connection, namespace, LOST).requeue(anything, one_at_a_time=False, say=ignore)
+
+    assert sent == []
+    assert "is not of this fleet" in stayed[0].reason
+    assert channel.basic_get(foreign)[0] is None
 
 
 def until_dead(channel: BlockingChannel) -> None:
