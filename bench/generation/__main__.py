@@ -20,12 +20,10 @@ from uuid import uuid4
 
 import uvloop
 
-from bench.generation.bare import bare_rate
+from bench.generation.bare import BareRate, bare_engine
 from bench.generation.fleet import Client, agent_process
 from bench.generation.workload import Rate, Workload, workloads
 from bench.machine import machine
-from services.agent.engines.engine import Engine
-from services.agent.engines.registry import engine_here, takes_one_batch_at_a_time
 from services.agent.settings import AgentSettings
 from services.cli.broker import LocalBroker
 
@@ -63,24 +61,22 @@ def broker(settings: AgentSettings, folder: Path) -> Iterator[AgentSettings]:
 
 
 async def measure(settings: AgentSettings, given: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    engine = engine_here(settings)
-    await engine.start()
     todo = workloads(given.samples, given.batch // given.samples, given.long_tokens, given.hot)
-    try:
-        async with agent_process(settings, folder / "agent.log") as agent, Client(settings, agent) as client:
-            return [await compare(engine, client, workload, settings.agent_prefetch, given) for workload in todo]
-    finally:
-        await engine.stop()
+    async with (
+        bare_engine(settings) as bare_rate,
+        agent_process(settings, folder / "agent.log") as agent,
+        Client(settings, agent) as client,
+    ):
+        return [await compare(bare_rate, client, workload, settings.agent_prefetch, given) for workload in todo]
 
 
 async def compare(
-    engine: Engine, client: Client, workload: Workload, prefetch: int, given: argparse.Namespace
+    bare_rate: BareRate, client: Client, workload: Workload, prefetch: int, given: argparse.Namespace
 ) -> dict[str, Any]:
-    in_batches = takes_one_batch_at_a_time(given.engine)
-    await bare_rate(engine, workload, 1.0, in_batches=in_batches)
+    await bare_rate(workload, 1.0)
     bare, fleet = [], []
     for _ in range(given.rounds):
-        bare.append(await bare_rate(engine, workload, given.seconds, in_batches=in_batches))
+        bare.append(await bare_rate(workload, given.seconds))
         fleet.append(await client.rate(workload, 2 * prefetch, given.seconds))
     ratio = median(one.per_s for one in fleet) / median(one.per_s for one in bare)
     return {
@@ -121,7 +117,7 @@ def main() -> int:
         agent_engine=given.engine,
         agent_model=given.model,
         agent_max_batch=given.batch,
-        agent_prefetch=concurrency if given.engine == "vllm" else 4 * concurrency,
+        agent_prefetch=concurrency if given.engine == "vllm" else 8 * concurrency,
     )
     with tempfile.TemporaryDirectory() as folder, broker(settings, Path(folder)) as wired:
         bars = uvloop.run(measure(wired, given, Path(folder)))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 import statistics
-import threading
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -128,7 +127,7 @@ class World:
         adapters = PeftAdapters(model.model)
         if adapter is not None:
             adapters.load(ADAPTER, adapter)
-        generator = LocalGenerator(model, adapters, threading.Event())
+        generator = LocalGenerator(model, adapters)
         torch.manual_seed(seed)
         sampling = Sampling(n=each, max_tokens=MAX_TOKENS)
         name = ADAPTER if adapter else None

@@ -101,6 +101,7 @@ class AdapterKeeper:
             replica=self.replica,
             metadata=Metadata(timestamp=datetime.now(UTC), source="agent"),
             revision=event.revision,
+            announced_at=event.metadata.timestamp,
             base=self._base,
             loaded=tuple(sorted(self._shelf.versions())),
             refused=refused,

@@ -1,8 +1,7 @@
 """The engine as the agent sees it: prompts in, groups of samples out. Knows no bus and no messages but their values.
 
-A new engine is a class with `from_settings`, registered by name in the entry point group `ratchet.engines`, or, if it
-takes one batch at a time and keeps the interpreter busy, in `ratchet.batch_engines`: then it runs in a process of its
-own, which makes the batches.
+A new engine is a class with `from_settings`, registered by name in an entry point group: Engine in `ratchet.engines`,
+BatchEngine in `ratchet.batch_engines`; own_process/ makes an Engine of that.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Engine(Protocol):
     async def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
         """One answer a request, in order; a request that can't be answered has its error there and harms no other.
 
-        Called as often and as concurrently as requests come; of `ratchet.batch_engines`, once at a time, with many.
+        Called as often and as concurrently as requests come.
         PromptTooLong and AdapterError as values: no retry mends them. Any other EngineError may pass.
         """
 
@@ -86,3 +85,28 @@ class EngineKind(Engine, Protocol):
 
     @classmethod
     def from_settings(cls, settings: AgentSettings) -> Self: ...
+
+
+class BatchEngine(Protocol):
+    """Plain, blocking code: one call at a time, in a process of its own, which ends at any moment.
+
+    What the methods promise is what Engine says of those of the same name.
+    """
+
+    @classmethod
+    def from_settings(cls, settings: AgentSettings) -> Self: ...
+
+    def start(self) -> None: ...
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
+        """If it raises, the requests are given to it again one by one, so that only the guilty one fails."""
+
+    def load_adapter(self, name: str, path: Path) -> None: ...
+
+    def unload_adapter(self, name: str) -> None: ...
+
+    @property
+    def identity(self) -> str: ...
+
+    @property
+    def base(self) -> BaseModelIdentity | None: ...

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,13 +27,10 @@ class _Group:
 
 
 class LocalGenerator:
-    """`interrupted`, once set, ends every batch at its next token."""
-
-    def __init__(self, language_model: LanguageModel, adapters: PeftAdapters, interrupted: threading.Event) -> None:
+    def __init__(self, language_model: LanguageModel, adapters: PeftAdapters) -> None:
         self._lm = language_model
         self._end_ids = language_model.end_ids
         self._adapters = adapters
-        self._interrupted = interrupted
 
     def answer(self, requests: Sequence[GenerationRequest]) -> list[Generation | EngineError]:
         """In order. Raises EngineError if the whole batch failed, for instance for want of memory."""
@@ -79,7 +75,7 @@ class LocalGenerator:
                 top_k=0,
                 top_p=1.0,
                 logits_processor=[sampler],
-                stopping_criteria=[RowLimits(length, limits, self._interrupted, self._lm.device)],
+                stopping_criteria=[RowLimits(length, limits, self._lm.device)],
                 pad_token_id=self._lm.tokenizer.pad_token_id,
                 eos_token_id=sorted(self._end_ids),
             )
@@ -87,8 +83,6 @@ class LocalGenerator:
             raise EngineError(
                 f"generating {len(rows)} samples failed: {error}; lower RATCHET_AGENT_MAX_BATCH"
             ) from error
-        if self._interrupted.is_set():
-            raise EngineError("the agent is stopping: the batch was cut short")
         completions = sequences[:, length:]
         tokens, logprobs = completions.tolist(), sampler.logprobs(completions).tolist()
         samples = iter([self._sample(*row) for row in zip(tokens, logprobs, limits, strict=True)])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
-from services.agent.engines.engine import Engine, EngineKind
+from services.agent.engines.engine import BatchEngine, Engine, EngineKind
 from services.agent.engines.own_process.engine_process import EngineProcess
 from services.agent.settings import AgentSettings
 from services.errors import SettingsError
@@ -20,26 +21,31 @@ def make_engine(settings: AgentSettings) -> Engine:
 
     For one that runs in its own process, a missing library is noticed at its start.
     """
-    if takes_one_batch_at_a_time(settings.agent_engine):
-        return EngineProcess(partial(engine_here, settings), max_batch=settings.agent_max_batch)
-    return engine_here(settings)
+    name = settings.agent_engine
+    engines, batch_engines = entry_points(group=GROUP), entry_points(group=BATCH_GROUP)
+    if name in batch_engines.names:
+        return EngineProcess(partial(make_batch_engine, settings), max_batch=settings.agent_max_batch)
+    if name not in engines.names:
+        installed = sorted(engines.names | batch_engines.names)
+        raise SettingsError(f"RATCHET_AGENT_ENGINE={name!r}: no such engine; installed are {installed}")
+    kind: type[EngineKind] = loaded(engines[name])
+    return kind.from_settings(settings)
 
 
-def takes_one_batch_at_a_time(name: str) -> bool:
+def make_batch_engine(settings: AgentSettings) -> BatchEngine:
+    """Of `ratchet.batch_engines`, in this process. Raises SettingsError for a missing library."""
+    kind: type[BatchEngine] = loaded(entry_points(group=BATCH_GROUP)[settings.agent_engine])
+    return kind.from_settings(settings)
+
+
+def is_batch_engine(name: str) -> bool:
     return name in entry_points(group=BATCH_GROUP).names
 
 
-def engine_here(settings: AgentSettings) -> Engine:
-    """The same, in this process, whichever it is."""
-    found = {entry.name: entry for group in (GROUP, BATCH_GROUP) for entry in entry_points(group=group)}
-    if settings.agent_engine not in found:
-        raise SettingsError(
-            f"RATCHET_AGENT_ENGINE={settings.agent_engine!r}: no such engine; installed are {sorted(found)}"
-        )
+def loaded(engine: EntryPoint) -> Any:
     try:
-        engine: type[EngineKind] = found[settings.agent_engine].load()
+        return engine.load()
     except ImportError as error:
         raise SettingsError(
-            f"the engine {settings.agent_engine!r} can't be imported ({error}): pip install 'ratchet[agent]'"
+            f"the engine {engine.name!r} can't be imported ({error}): pip install 'ratchet[agent]'"
         ) from error
-    return engine.from_settings(settings)

@@ -5,7 +5,6 @@ The full distributions are not kept: of each step only the sampled token's value
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
 import torch
@@ -73,14 +72,10 @@ def _likeliest_where(greedy: torch.Tensor, logprobs: torch.Tensor) -> torch.Tens
 
 
 class RowLimits(StoppingCriteria):  # type: ignore[misc]
-    """Ends each row at its own number of tokens, and all rows once `interrupted` is set, by whatever thread."""
+    """Ends each row at its own number of tokens."""
 
-    def __init__(
-        self, prompt_length: int, max_tokens: Sequence[int], interrupted: threading.Event, device: torch.device
-    ) -> None:
+    def __init__(self, prompt_length: int, max_tokens: Sequence[int], device: torch.device) -> None:
         self._ends = prompt_length + torch.tensor(max_tokens, device=device)
-        self._interrupted = interrupted
 
     def __call__(self, input_ids: torch.Tensor, scores: object, **_: object) -> torch.Tensor:
-        done = self._ends <= input_ids.shape[1]
-        return torch.ones_like(done) if self._interrupted.is_set() else done
+        return self._ends <= input_ids.shape[1]

@@ -1,19 +1,14 @@
-"""An engine in this process: transformers on the CPU or one GPU, several adapters in one batch through PEFT.
+"""A model in this process: transformers on the CPU or one GPU, several adapters in one batch through PEFT.
 
-All work on the model happens in one thread of its own, so that the event loop never waits for it. Takes one batch at a
-time: own_process/ makes them. Leaves out continuous batching: a batch ends with its longest answer; for more, use a
-vLLM server.
+Leaves out continuous batching: a batch ends with its longest answer; for more, use a vLLM server.
 """
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self
 
 import torch
 
@@ -23,9 +18,7 @@ from services.agent.engines.local_generation import LocalGenerator
 from services.agent.engines.peft_adapters import PeftAdapters
 from services.agent.settings import AgentSettings
 from services.errors import EngineError
-from services.local_model import LanguageModel, ModelIdentity, load_language_model
-
-T = TypeVar("T")
+from services.local_model import LanguageModel, load_language_model
 
 
 class TransformersEngine:
@@ -34,9 +27,7 @@ class TransformersEngine:
     def __init__(self, load: Callable[[], LanguageModel], *, seed: int | None = None) -> None:
         self._load = load
         self._seed = seed
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="generation")
-        self._interrupted = threading.Event()
-        self._started: tuple[LocalGenerator, PeftAdapters, ModelIdentity] | None = None
+        self._loaded: tuple[LanguageModel, PeftAdapters, LocalGenerator] | None = None
 
     @classmethod
     def from_settings(cls, settings: AgentSettings) -> Self:
@@ -50,52 +41,33 @@ class TransformersEngine:
         )
         return cls(load, seed=settings.agent_seed)
 
-    async def start(self) -> None:
-        self._started = await self._in_thread(self._begin)
-
-    def _begin(self) -> tuple[LocalGenerator, PeftAdapters, ModelIdentity]:
+    def start(self) -> None:
         language_model = self._load()
         if self._seed is not None:
             torch.manual_seed(self._seed)
         adapters = PeftAdapters(language_model.model)
-        return LocalGenerator(language_model, adapters, self._interrupted), adapters, language_model.identity
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        self._loaded = language_model, adapters, LocalGenerator(language_model, adapters)
 
     @property
-    def _parts(self) -> tuple[LocalGenerator, PeftAdapters, ModelIdentity]:
-        if self._started is None:
+    def _parts(self) -> tuple[LanguageModel, PeftAdapters, LocalGenerator]:
+        if self._loaded is None:
             raise EngineError("the model is not loaded: start the engine first")
-        return self._started
+        return self._loaded
 
     @property
     def identity(self) -> str:
-        return f"transformers {self._parts[2]}"
+        return f"transformers {self._parts[0].identity}"
 
     @property
     def base(self) -> BaseModelIdentity:
-        identity = self._parts[2]
+        identity = self._parts[0].identity
         return BaseModelIdentity(name=identity.name, revision=identity.revision)
 
-    async def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
-        generator, _, _ = self._parts
-        return await self._in_thread(partial(generator.answer, requests))
+    def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
+        return self._parts[2].answer(requests)
 
-    async def load_adapter(self, name: str, path: Path) -> None:
-        _, adapters, _ = self._parts
-        await self._in_thread(partial(adapters.load, name, path))
+    def load_adapter(self, name: str, path: Path) -> None:
+        self._parts[1].load(name, path)
 
-    async def unload_adapter(self, name: str) -> None:
-        _, adapters, _ = self._parts
-        await self._in_thread(partial(adapters.unload, name))
-
-    def adapters(self) -> frozenset[str]:
-        return self._started[1].names if self._started else frozenset()
-
-    def trouble(self) -> str | None:
-        return None if self._started else "the model is not loaded yet"
-
-    async def stop(self) -> None:
-        self._interrupted.set()
-        self._thread.shutdown(wait=False, cancel_futures=True)
+    def unload_adapter(self, name: str) -> None:
+        self._parts[1].unload(name)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from schemas.adapter_event import AdapterEvent, ServedAdapter
 from schemas.adapter_report import AdapterReport
+from schemas.message import Metadata
 from schemas.work import Arm
 from services.adapters.folder import adapter_sha256
 from services.agent.adapters import AdapterShelf
@@ -16,7 +17,7 @@ from services.agent.engines.echo import EchoEngine
 from services.agent.keeper import AdapterKeeper
 from services.memory_bus import MemoryBus
 from services.topology import ADAPTER_REPORTS, events_topic, fleet_topology
-from tests.services.adapters.making_adapters import published
+from tests.services.adapters.making_adapters import NOON, published
 
 
 class Replica:
@@ -30,7 +31,14 @@ class Replica:
     async def announce(self, revision: int, *adapters: ServedAdapter) -> AdapterReport:
         """What it reports after this announcement."""
         before = len(self.bus.published(ADAPTER_REPORTS))
-        event = AdapterEvent(agent_id="small", event="standing", revision=revision, primary="v1.0.0", adapters=adapters)
+        event = AdapterEvent(
+            agent_id="small",
+            event="standing",
+            metadata=Metadata(timestamp=NOON),
+            revision=revision,
+            primary="v1.0.0",
+            adapters=adapters,
+        )
         await self.bus.broadcast(events_topic("small"), event.encode(), type=AdapterEvent.TYPE, message_id="e")
         async with asyncio.timeout(5):
             while len(self.bus.published(ADAPTER_REPORTS)) == before:  # noqa: ASYNC110
@@ -61,6 +69,7 @@ async def test_an_announced_adapter_is_loaded_before_any_task_asks_and_reported(
         report = await one.announce(1, adapter)
 
         assert report.loaded == ("v1.0.1",)
+        assert report.announced_at == NOON
         assert one.engine.adapters() == {f"small-v1.0.1-{adapter.sha256[:8]}"}
 
 

@@ -1,4 +1,4 @@
-"""What a parent and its child say to each other. Of a module of its own: a class of `__main__` can't be unpickled."""
+"""What a parent and its child say to each other. In a module of its own: a class of `__main__` can't be unpickled."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from schemas.adapter_card import BaseModelIdentity
-from services.agent.engines.engine import Engine
+from services.agent.engines.engine import BatchEngine
 
+GENERATE = "generate"
+LOAD_ADAPTER = "load_adapter"
+UNLOAD_ADAPTER = "unload_adapter"
 CANCEL = "cancel"
 
 
@@ -16,7 +19,7 @@ CANCEL = "cancel"
 class Order:
     """The first thing a child is told: what makes its engine, and how many samples to generate at once."""
 
-    make: Callable[[], Engine]
+    make: Callable[[], BatchEngine]
     max_batch: int
 
 
@@ -30,7 +33,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`number` is the caller's; a call of CANCEL has that of the call it ends, and no answer."""
+    """`number` is the caller's. CANCEL has the number of the request it takes back, and no answer."""
 
     number: int
     method: str
@@ -47,6 +50,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch begins."""
+    """The answers of one batch, and how many samples were generated at once for it."""
 
     samples: int
+    answers: tuple[Answer, ...]

@@ -1,64 +1,118 @@
-"""The child: an engine, the batches it is given, and an end as soon as its parent is gone.
+"""The child: hears what its parent asks, generates a batch, answers, and so on; one thread, nothing beside the model.
 
-`python -m services.agent.engines.own_process.child <file descriptor>`; everything else comes over that socket.
+`python -m services.agent.engines.own_process.child <file descriptor>`; everything else comes over that socket. It ends
+the moment its parent closes the socket or is gone, also in the middle of a batch.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
+import select
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import uvloop
-
-from services.agent.engines.engine import Engine, Generation, GenerationRequest
-from services.agent.engines.own_process.calls import CANCEL, Answer, Batch, Call, Order, Started
-from services.agent.engines.own_process.pipe import Pipe
-from services.batcher import Batcher
+from services.agent.engines.engine import BatchEngine, Generation, GenerationRequest
+from services.agent.engines.own_process.calls import (
+    CANCEL,
+    GENERATE,
+    LOAD_ADAPTER,
+    Answer,
+    Batch,
+    Call,
+    Order,
+    Started,
+)
+from services.agent.engines.own_process.framing import Frames, framed
+from services.agent.engines.own_process.waiting import Waiting, WaitingRequests
 from services.errors import EngineError, RatchetError
+
+READ_BYTES = 1 << 20
+
+
+class ParentGone(Exception):
+    """The other end of the socket is closed."""
+
+
+class Parent:
+    """The other end of a blocking socket."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._frames = Frames()
+
+    def say(self, item: Any) -> None:
+        """Raises ParentGone, and what pickle raises."""
+        frame = framed(item)
+        try:
+            self._end.sendall(frame)
+        except OSError as error:
+            raise ParentGone from error
+
+    def hear(self, *, wait: bool) -> Iterator[Any]:
+        """What it said since; with `wait`, at least a part of something. Raises ParentGone."""
+        try:
+            piece = self._end.recv(READ_BYTES, 0 if wait else socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise ParentGone from error
+        if not piece:
+            raise ParentGone
+        yield from self._frames.take(piece)
 
 
 class Child:
-    """Answers calls until the pipe ends."""
+    """Answers until the parent is gone. `engine` is started."""
 
-    def __init__(self, pipe: Pipe, engine: Engine, max_batch: int) -> None:
-        self._pipe = pipe
+    def __init__(self, parent: Parent, engine: BatchEngine, max_batch: int) -> None:
+        self._parent = parent
         self._engine = engine
-        self._batcher: Batcher[GenerationRequest, Generation] = Batcher(
-            self._generate, max_batch=max_batch, size_of=lambda request: request.sampling.n
-        )
-        self._methods: dict[str, Callable[..., Awaitable[Any]]] = {
-            "generate": lambda request: self._batcher.submit(request, priority=request.priority),
-            "load_adapter": engine.load_adapter,
-            "unload_adapter": engine.unload_adapter,
-        }
-        self._running: dict[int, asyncio.Task[None]] = {}
+        self._max_batch = max_batch
+        self._waiting = WaitingRequests()
 
-    async def run(self) -> None:
+    def run(self) -> None:
+        """Raises ParentGone."""
         while True:
-            self._take(await self._pipe.receive())
+            for call in self._parent.hear(wait=not self._waiting):
+                self._take(call)
+            if batch := self._waiting.batch(self._max_batch):
+                answers = tuple(map(Answer, (one.number for one in batch), self._results(batch)))
+                self._parent.say(Batch(sum(one.request.sampling.n for one in batch), answers))
 
     def _take(self, call: Call) -> None:
-        if call.method != CANCEL:
-            self._running[call.number] = asyncio.create_task(self._answer(call))
-        elif running := self._running.get(call.number):
-            running.cancel()
+        if call.method == GENERATE:
+            self._waiting.add(call.number, *call.arguments)
+        elif call.method == CANCEL:
+            self._waiting.drop(call.number)
+        else:
+            self._parent.say(Answer(call.number, self._changed(call)))
 
-    async def _answer(self, call: Call) -> None:
+    def _changed(self, call: Call) -> RatchetError | None:
+        change = self._engine.load_adapter if call.method == LOAD_ADAPTER else self._engine.unload_adapter
         try:
-            self._pipe.send(Answer(call.number, await self._methods[call.method](*call.arguments)))
+            change(*call.arguments)
         except Exception as error:
-            self._pipe.send(Answer(call.number, portable(error)))
-        finally:
-            del self._running[call.number]
+            return portable(error)
+        return None
 
-    async def _generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
-        self._pipe.send(Batch(sum(request.sampling.n for request in requests)))
-        return await self._engine.generate(requests)
+    def _results(self, batch: Sequence[Waiting]) -> Sequence[Generation | RatchetError]:
+        """One a request; where the batch as a whole fails, each is tried alone, so that only the guilty one fails."""
+        try:
+            return self._generated([one.request for one in batch])
+        except Exception as error:
+            if len(batch) == 1:
+                return [portable(error)]
+        return [self._results([one])[0] for one in batch]
+
+    def _generated(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | RatchetError]:
+        results = self._engine.generate(requests)
+        if len(results) != len(requests):
+            raise EngineError(f"the engine gave {len(results)} answers to {len(requests)} requests: mend the engine")
+        return [portable(result) if isinstance(result, Exception) else result for result in results]
 
 
 def portable(error: Exception) -> RatchetError:
@@ -68,33 +122,45 @@ def portable(error: Exception) -> RatchetError:
     return EngineError(f"the engine failed: {error!r}")
 
 
-async def serve(end: socket.socket) -> None:
-    """Raises EOFError when the parent closes its end, or is gone."""
-    pipe = await Pipe.open(end)
-    order: Order = await pipe.receive()
+def serve(end: socket.socket) -> None:
+    """Returns when the parent is gone."""
+    parent = Parent(end)
     try:
-        engine = order.make()
-        await engine.start()
-    except Exception as error:
-        pipe.send(portable(error))
-        await pipe.receive()
-    pipe.send(Started(engine.identity, engine.base))
-    await Child(pipe, engine, order.max_batch).run()
+        (order,) = heard_first(parent)
+        try:
+            engine = order.make()
+            engine.start()
+        except Exception as error:
+            parent.say(portable(error))
+            return
+        parent.say(Started(engine.identity, engine.base))
+        Child(parent, engine, order.max_batch).run()
+    except ParentGone:
+        return
 
 
-async def serve_until_closed(end: socket.socket) -> None:
-    """Then it is over at once, whatever thread still generates: nobody waits for it."""
-    try:
-        await serve(end)
-    except EOFError:
-        os._exit(0)
+def heard_first(parent: Parent) -> list[Order]:
+    heard: list[Order] = []
+    while not heard:
+        heard.extend(parent.hear(wait=True))
+    return heard
+
+
+def end_with(end: socket.socket) -> None:
+    """Waits, beside whatever goes on, until the other end is closed; then there is nobody to work for."""
+    poll = select.poll()
+    poll.register(end, 0)
+    poll.poll()
+    os._exit(0)
 
 
 def main() -> None:
-    """A signal to the whole group is the parent's to answer: it finishes what is in hand, then closes the pipe."""
+    """A signal to the whole group is the parent's to answer: it finishes what is in hand, then closes the socket."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    uvloop.run(serve_until_closed(socket.socket(fileno=int(sys.argv[1]))))
+    end = socket.socket(fileno=int(sys.argv[1]))
+    threading.Thread(target=end_with, args=(end,), daemon=True).start()
+    serve(end)
 
 
 if __name__ == "__main__":

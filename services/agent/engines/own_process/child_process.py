@@ -103,9 +103,14 @@ class ChildProcess:
                 self._take(await self._pipe.receive())
 
     def _take(self, said: Answer | Batch) -> None:
-        if isinstance(said, Batch):
-            metrics.batch_samples.observe(said.samples)
+        if isinstance(said, Answer):
+            self._settle(said)
             return
+        metrics.batch_samples.observe(said.samples)
+        for answer in said.answers:
+            self._settle(answer)
+
+    def _settle(self, said: Answer) -> None:
         answer = self._calls.get(said.number)
         if answer is None or answer.done():
             return

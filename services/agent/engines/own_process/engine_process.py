@@ -1,4 +1,4 @@
-"""Runs an engine that takes one batch at a time in a child process, and starts that again if it dies.
+"""Makes an engine of one that takes one batch at a time: runs it in a child process, starts that again if it dies.
 
 The child has an interpreter of its own: the model does not wait for messages to be read and written, heartbeats and
 health checks do not wait for the model, and a model that dies takes no task with it: those in hand are tried again.
@@ -14,8 +14,8 @@ from itertools import count
 from pathlib import Path
 
 from schemas.adapter_card import BaseModelIdentity
-from services.agent.engines.engine import Engine, Generation, GenerationRequest
-from services.agent.engines.own_process.calls import Order, Started
+from services.agent.engines.engine import BatchEngine, Generation, GenerationRequest
+from services.agent.engines.own_process.calls import GENERATE, LOAD_ADAPTER, UNLOAD_ADAPTER, Order, Started
 from services.agent.engines.own_process.child_process import ChildProcess
 from services.errors import AdapterError, EngineError, RatchetError
 from services.retry_policy import pause_s
@@ -32,7 +32,7 @@ class EngineProcess:
 
     def __init__(
         self,
-        make: Callable[[], Engine],
+        make: Callable[[], BatchEngine],
         *,
         max_batch: int,
         begin: Callable[[Order], Awaitable[ChildProcess]] = ChildProcess.begin,
@@ -77,18 +77,18 @@ class EngineProcess:
 
     async def _generate(self, request: GenerationRequest) -> Generation | EngineError:
         try:
-            generation: Generation = await self._running.call("generate", request)
+            generation: Generation = await self._running.call(GENERATE, request)
         except EngineError as error:
             return error
         return generation
 
     async def load_adapter(self, name: str, path: Path) -> None:
-        await self._running.call("load_adapter", name, path)
+        await self._running.call(LOAD_ADAPTER, name, path)
         self._adapters[name] = path
 
     async def unload_adapter(self, name: str) -> None:
         self._adapters.pop(name, None)
-        await self._running.call("unload_adapter", name)
+        await self._running.call(UNLOAD_ADAPTER, name)
 
     def adapters(self) -> frozenset[str]:
         return frozenset(self._adapters)
@@ -144,7 +144,7 @@ class EngineProcess:
         """Those the last one had. What can't be loaded any more is forgotten: whoever needs it loads it, or fails."""
         for name, path in list(self._adapters.items()):
             try:
-                await child.call("load_adapter", name, path)
+                await child.call(LOAD_ADAPTER, name, path)
             except AdapterError as error:
                 del self._adapters[name]
                 log.warning("adapter-lost", f"{name} is not loaded again: {error}")

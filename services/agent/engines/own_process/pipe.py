@@ -1,27 +1,27 @@
-"""Python objects both ways over one end of a socket pair: what is sent in one turn of the event loop leaves together.
-
-Pickled, so for a process and its own child only.
-"""
+"""The parent's end of the socket pair, on its event loop: what is sent in one turn of the loop leaves together."""
 
 from __future__ import annotations
 
 import asyncio
-import pickle
 import socket
-import struct
+from collections import deque
 from typing import Any, Self
 
-LENGTH = struct.Struct(">Q")
+from services.agent.engines.own_process.framing import Frames, framed
+
+READ_BYTES = 1 << 20
 
 
 class Pipe:
-    """`open` makes one. Not for several readers at once."""
+    """`open` makes one. For one reader."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._loop = asyncio.get_running_loop()
         self._outgoing: list[bytes] = []
+        self._frames = Frames()
+        self._received: deque[Any] = deque()
 
     @classmethod
     async def open(cls, end: socket.socket) -> Self:
@@ -30,10 +30,10 @@ class Pipe:
 
     def send(self, item: Any) -> None:
         """Raises what pickle raises. To an end that is closed it goes nowhere: `receive` tells of that."""
-        body = pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
+        frame = framed(item)
         if not self._outgoing:
             self._loop.call_soon(self._flush)
-        self._outgoing += (LENGTH.pack(len(body)), body)
+        self._outgoing.append(frame)
 
     def _flush(self) -> None:
         if not self._writer.is_closing():
@@ -41,12 +41,16 @@ class Pipe:
         self._outgoing.clear()
 
     async def receive(self) -> Any:
-        """The next item, in the order they were sent. Raises EOFError once the other end is closed."""
-        try:
-            (length,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
-            return pickle.loads(await self._reader.readexactly(length))
-        except OSError as error:
-            raise EOFError from error
+        """The next object, in the order they were sent. Raises EOFError once the other end is closed."""
+        while not self._received:
+            try:
+                piece = await self._reader.read(READ_BYTES)
+            except OSError as error:
+                raise EOFError from error
+            if not piece:
+                raise EOFError
+            self._received.extend(self._frames.take(piece))
+        return self._received.popleft()
 
     def close(self) -> None:
         self._writer.close()

@@ -66,7 +66,6 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[RecordedVllm]:
     params=[
         "echo",
         "transformers",
-        "transformers-as-a-child",
         "vllm-recorded",
         pytest.param("vllm-real", marks=pytest.mark.vllm),
     ],
@@ -79,8 +78,6 @@ async def bench(
     if kind == "echo":
         engine: Engine = EchoEngine()
     elif kind == "transformers":
-        engine = TransformersEngine(partial(load_language_model, str(tiny_model)), seed=5)
-    elif kind == "transformers-as-a-child":
         make = partial(TransformersEngine, partial(load_language_model, str(tiny_model)), seed=5)
         engine = EngineProcess(make, max_batch=64, begin=begin_here)
     else:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -64,10 +62,7 @@ def test_the_recorded_value_is_that_of_the_token_drawn_at_each_step() -> None:
     assert sampler.logprobs(torch.tensor([drawn]))[0].tolist() == pytest.approx(expected)
 
 
-def test_rows_end_at_their_own_limit_and_all_at_once_when_interrupted() -> None:
-    interrupted = threading.Event()
-    limits = RowLimits(5, [1, 3], interrupted, CPU)
+def test_rows_end_at_their_own_limit() -> None:
+    limits = RowLimits(5, [1, 3], CPU)
     assert limits(torch.zeros(2, 6, dtype=torch.long), None).tolist() == [True, False]
     assert limits(torch.zeros(2, 8, dtype=torch.long), None).tolist() == [True, True]
-    interrupted.set()
-    assert limits(torch.zeros(2, 5, dtype=torch.long), None).tolist() == [True, True]

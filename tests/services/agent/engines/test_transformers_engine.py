@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
@@ -23,95 +20,72 @@ GREEDY = Sampling(n=1, temperature=0.0, max_tokens=8)
 
 
 @pytest.fixture
-async def engine(tiny_model: Path) -> AsyncIterator[TransformersEngine]:
+def engine(tiny_model: Path) -> TransformersEngine:
     engine = TransformersEngine(partial(load_language_model, str(tiny_model)), seed=3)
-    await engine.start()
-    yield engine
-    await engine.stop()
+    engine.start()
+    return engine
 
 
-async def text(engine: TransformersEngine, adapter: str | None = None) -> str:
-    (generation,) = await engine.generate([GenerationRequest("hello", GREEDY, adapter)])
+def text(engine: TransformersEngine, adapter: str | None = None) -> str:
+    (generation,) = engine.generate([GenerationRequest("hello", GREEDY, adapter)])
     assert isinstance(generation, Generation)
     return generation.samples[0].text
 
 
-async def test_requests_sampled_in_different_ways_share_one_batch(engine: TransformersEngine) -> None:
+def test_requests_sampled_in_different_ways_share_one_batch(engine: TransformersEngine) -> None:
     samplings = [GREEDY, Sampling(n=2, temperature=0.5, max_tokens=3), Sampling(n=1, top_k=1, max_tokens=8)]
-    results = await engine.generate([GenerationRequest("hello", sampling) for sampling in samplings])
+    results = engine.generate([GenerationRequest("hello", sampling) for sampling in samplings])
     greedy, warm, top_one = (result for result in results if isinstance(result, Generation))
     assert top_one.samples[0].text == greedy.samples[0].text
     assert {len(sample.completion_ids or ()) for sample in warm.samples} == {3}
 
 
-async def test_one_seed_gives_the_same_samples_again(tiny_model: Path) -> None:
-    async def sampled(seed: int) -> list[str]:
+def test_one_seed_gives_the_same_samples_again(tiny_model: Path) -> None:
+    def sampled(seed: int) -> list[str]:
         engine = TransformersEngine(partial(load_language_model, str(tiny_model)), seed=seed)
-        await engine.start()
-        (generation,) = await engine.generate([GenerationRequest("hello", Sampling(n=4, max_tokens=8))])
-        await engine.stop()
+        engine.start()
+        (generation,) = engine.generate([GenerationRequest("hello", Sampling(n=4, max_tokens=8))])
         assert isinstance(generation, Generation)
         return [sample.text for sample in generation.samples]
 
-    assert await sampled(1) == await sampled(1) != await sampled(2)
+    assert sampled(1) == sampled(1) != sampled(2)
 
 
-async def test_the_event_loop_turns_while_the_model_works(engine: TransformersEngine) -> None:
-    request = GenerationRequest("hello", Sampling(n=64, max_tokens=100, temperature=2.0))
-    generating = asyncio.ensure_future(engine.generate([request]))
-    longest, last = 0.0, time.monotonic()
-    while not generating.done():
-        await asyncio.sleep(0.001)
-        longest, last = max(longest, time.monotonic() - last), time.monotonic()
-    assert longest < 1.0
-
-
-async def test_a_stop_cuts_a_long_generation_short(engine: TransformersEngine) -> None:
-    request = GenerationRequest("hello", Sampling(n=64, max_tokens=110))
-    generating = asyncio.ensure_future(engine.generate([request]))
-    await asyncio.sleep(0.02)
-    await engine.stop()
-    with pytest.raises(EngineError, match="stopping"):
-        await generating
-
-
-async def test_an_adapter_without_all_its_weights_is_refused_not_filled_up(
+def test_an_adapter_without_all_its_weights_is_refused_not_filled_up(
     engine: TransformersEngine, tiny_model: Path, tmp_path: Path
 ) -> None:
     folder = save_adapter(tiny_model, tmp_path / "torn", seed=9)
     weights = load_file(folder / "adapter_model.safetensors")
     save_file(dict(list(weights.items())[:-2]), folder / "adapter_model.safetensors")
-    before = await text(engine)
+    before = text(engine)
     with pytest.raises(AdapterError, match="disagree"):
-        await engine.load_adapter(RED, folder)
-    assert engine.adapters() == frozenset()
-    assert await text(engine) == before
+        engine.load_adapter(RED, folder)
+    assert isinstance(engine.generate([GenerationRequest("hello", GREEDY, RED)])[0], AdapterError)
+    assert text(engine) == before
 
 
-async def test_an_adapter_of_another_model_is_refused(
-    engine: TransformersEngine, tiny_model: Path, tmp_path: Path
-) -> None:
+def test_an_adapter_of_another_model_is_refused(engine: TransformersEngine, tiny_model: Path, tmp_path: Path) -> None:
     folder = save_adapter(tiny_model, tmp_path / "wide", seed=9)
     weights = {name: weight.repeat(2, 2) for name, weight in load_file(folder / "adapter_model.safetensors").items()}
     save_file(weights, folder / "adapter_model.safetensors")
     with pytest.raises(AdapterError, match="does not fit the model"):
-        await engine.load_adapter(RED, folder)
-    assert len(await text(engine)) > 0
+        engine.load_adapter(RED, folder)
+    assert len(text(engine)) > 0
 
 
-async def test_weights_that_are_no_safetensors_are_refused(
+def test_weights_that_are_no_safetensors_are_refused(
     engine: TransformersEngine, tiny_model: Path, tmp_path: Path
 ) -> None:
     folder = save_adapter(tiny_model, tmp_path / "junk", seed=9)
     (folder / "adapter_model.safetensors").write_bytes(b"not weights")
     with pytest.raises(AdapterError):
-        await engine.load_adapter(RED, folder)
-    assert len(await text(engine)) > 0
+        engine.load_adapter(RED, folder)
+    assert len(text(engine)) > 0
 
 
-async def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
     engine = TransformersEngine(partial(load_language_model, str(tmp_path)))
     with pytest.raises(EngineError, match=r"has no config\.json"):
-        await engine.start()
-    assert engine.trouble() is not None
-    await engine.stop()
+        engine.start()
+    with pytest.raises(EngineError, match="start the engine first"):
+        engine.generate([])

@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
 
 from schemas.response import Sample
-from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import Generation, GenerationRequest
-from services.errors import EngineError, PromptTooLong
+from services.agent.settings import AgentSettings
+from services.errors import AdapterError, EngineError, PromptTooLong
 
 DIE = "die"
 LONG = "long"
 ODD = "odd"
 
 
-class ScriptedEngine(EchoEngine):
+class ScriptedEngine:
     """A sample's text is the prompts of its batch, and the adapter."""
 
-    def __init__(self, latency_s: float = 0.0) -> None:
-        super().__init__()
-        self._seconds = latency_s
+    identity = "scripted"
+    base = None
 
-    async def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
-        await asyncio.sleep(self._seconds)
+    def __init__(self, latency_s: float = 0.0) -> None:
+        self._seconds = latency_s
+        self._adapters: set[str] = set()
+
+    @classmethod
+    def from_settings(cls, settings: AgentSettings) -> Self:
+        return cls(settings.agent_echo_latency_s)
+
+    def start(self) -> None:
+        pass
+
+    def load_adapter(self, name: str, path: Path) -> None:
+        if not path.is_dir():
+            raise AdapterError(f"no adapter folder {path}")
+        self._adapters.add(name)
+
+    def unload_adapter(self, name: str) -> None:
+        self._adapters.discard(name)
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
+        time.sleep(self._seconds)
         batch = " ".join(str(request.prompt) for request in requests)
         return [self._answered(request, batch) for request in requests]
 
@@ -37,7 +57,7 @@ class ScriptedEngine(EchoEngine):
             return PromptTooLong("too long by 7 tokens")
         if request.prompt == ODD:
             raise ZeroDivisionError("odd")
-        if request.adapter is not None and request.adapter not in self.adapters():
+        if request.adapter is not None and request.adapter not in self._adapters:
             return EngineError(f"no adapter {request.adapter!r}")
         return Generation((Sample(text=f"{batch} {request.adapter or ''}".strip()),) * request.sampling.n)
 

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from schemas.work import Sampling
-from services.agent.engines.engine import Engine, Generation, GenerationRequest
+from services.agent.engines.engine import BatchEngine, Generation, GenerationRequest
 from services.agent.engines.own_process.engine_process import EngineProcess
 from services.errors import EngineError, PromptTooLong
 from tests.services.agent.engines.own_process.scripted import DIE, LONG, ODD, NoModel, ScriptedEngine, broken, deadly
@@ -22,7 +22,7 @@ from tests.services.orchestrator.house import until
 
 
 @asynccontextmanager
-async def started(make: Callable[[], Engine], max_batch: int = 64) -> AsyncIterator[EngineProcess]:
+async def started(make: Callable[[], BatchEngine], max_batch: int = 64) -> AsyncIterator[EngineProcess]:
     engine = EngineProcess(make, max_batch=max_batch)
     await engine.start()
     yield engine
@@ -116,7 +116,7 @@ async def test_an_adapter_that_is_gone_by_then_is_forgotten(tmp_path: Path) -> N
         (deadly, "exit code 7"),
     ],
 )
-async def test_a_model_that_can_t_be_loaded_says_why(make: Callable[[], Engine], why: str) -> None:
+async def test_a_model_that_can_t_be_loaded_says_why(make: Callable[[], BatchEngine], why: str) -> None:
     engine = EngineProcess(make, max_batch=1)
 
     with pytest.raises(EngineError, match=why):
