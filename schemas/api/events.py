@@ -78,13 +78,15 @@ class AdapterMoved(Record):
 
 
 class TrainingMoved(Record):
-    """`training`: a training was asked for, or has ended."""
+    """`training`: a training was asked for, has come further, or has ended. Its curves are at /v1/trainings/{id}."""
 
     agent_id: str
     request_id: str
-    state: Literal["requested", "trained", "refused", "failed"]
+    state: Literal["requested", "running", "trained", "refused", "failed"]
     version: str | None
     reason: str | None
+    step: int | None = Field(None, description="Steps done, while it runs.")
+    steps: int | None = None
 
 
 class Gap(Record):

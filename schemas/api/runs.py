@@ -33,11 +33,15 @@ class TrainRunRequest(Record):
 
 
 class RunProgress(Record):
-    """Of the process that has the run in hand."""
+    """As the process told it that has the run in hand."""
 
     stage: str = Field(description="reading, selected, training … as the run tells it.")
     step: int | None = Field(description="Steps done.")
     steps: int | None = Field(description="Steps there are.")
+    seconds_left: Seconds | None = Field(
+        description="To the last step, at the pace of this attempt; null before it has one."
+    )
+    at: Timestamp = Field(description="When it was last told: every few seconds, and at each stage.")
 
 
 class RunView(Record):
@@ -46,23 +50,29 @@ class RunView(Record):
     run_id: str
     agent_id: AgentId
     state: RunState
-    algorithm: str
+    asked_by: str | None = Field(description="orchestrator, operator, api:<caller> … as the request says.")
+    why: str | None = Field(description="What brought it, where the fleet asked by itself.")
+    algorithm: str | None = Field(description="Null where only the run's end was heard.")
     parent_version: AdapterVersion | None = Field(description="Null until it is chosen.")
     hyperparameters: dict[str, JsonValue]
-    seed: int
-    asked_at: Timestamp
+    seed: int | None
+    asked_at: Timestamp | None = Field(description="Null where only the run's end was heard.")
     ended_at: Timestamp | None
     seconds: Seconds | None = Field(description="From the request to the end; null while it lasts.")
     attempts: int = Field(ge=0, description="How often it was begun since it last came further.")
-    progress: RunProgress | None = Field(description="Null unless it runs here.")
+    progress: RunProgress | None = Field(description="Null unless it runs.")
     adapter_version: AdapterVersion | None = Field(description="What it trained.")
     adapter_sha256: str | None
     reason: str | None = Field(description="Of a refused or failed run: why, with the numbers.")
     counts: dict[str, int] = Field(description="Groups used, and dropped by reason.")
     metrics: dict[str, JsonValue]
 
+    @property
+    def ended(self) -> bool:
+        return self.state not in ("queued", "running")
+
 
 class RunDetail(RunView):
     curves: dict[str, list[tuple[float, float]]] = Field(
-        description="Name → [step, value], of a run that runs here or has trained; those that are zero are left out."
+        description="Name → [step, value], as far as it came; those that are zero are left out."
     )

@@ -49,7 +49,7 @@ def training_run(folder: Path, version: str) -> TrainingRun:
         version,
         _card(folder),
         {name: points for name, points in curves.items() if any(value for _, value in points)},
-        {str(name): value for name, value in counts.items() if _is_number(value)},
+        {str(name): value for name, value in counts.items() if is_number(value)},
     )
 
 
@@ -78,7 +78,7 @@ def _card(folder: Path) -> AdapterCard | None:
 
 def _curve(rows: list[dict[str, Any]], name: str) -> list[Point]:
     numbered: Iterable[tuple[Any, Any]] = ((row.get("step", index), row.get(name)) for index, row in enumerate(rows, 1))
-    return [(float(step), float(value)) for step, value in numbered if _is_number(step) and _is_number(value)]
+    return [(float(step), float(value)) for step, value in numbered if is_number(step) and is_number(value)]
 
 
 def thinned(points: Sequence[Point], most: int = 300) -> list[Point]:
@@ -88,5 +88,6 @@ def thinned(points: Sequence[Point], most: int = 300) -> list[Point]:
     return [points[round(index * (len(points) - 1) / (most - 1))] for index in range(most)]
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """That can be drawn."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST

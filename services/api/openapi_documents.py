@@ -27,6 +27,7 @@ ROUTERS = {
         "services.orchestrator.api.page:page_router",
         "services.orchestrator.api.adapters:adapters_router",
         "services.orchestrator.api.experiments:experiments_router",
+        "services.orchestrator.api.trainings:trainings_router",
         "services.orchestrator.api.queues:queues_router",
         "services.orchestrator.api.dead_letters:dead_letters_router",
         "services.orchestrator.api.status:status_router",

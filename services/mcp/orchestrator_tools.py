@@ -11,6 +11,7 @@ from schemas.api.dead_letters import DeadLetters, Requeued
 from schemas.api.experiments import ExperimentDetail, ExperimentSummary
 from schemas.api.page import Page
 from schemas.api.queues import Queues
+from schemas.api.runs import RunDetail, RunState, RunView
 from schemas.api.status import Status
 from schemas.api.tasks import TaskAccepted, TaskHistory, TaskSummary
 from schemas.feedback import LoggedFeedback
@@ -189,6 +190,29 @@ def experiment_status(
     no harm to it.
     """
     return Call(path={"experiment_id": experiment_id})
+
+
+@TOOLS.tool("GET /v1/trainings", Page[RunView], "List trainings", Effect.READS)
+def list_trainings(
+    agent_id: OneAgent = None,
+    state: Annotated[RunState | None, Field(description="Only in this state.")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 20,
+) -> Call:
+    """Training runs, the newest first, by whomever they were asked for: what each made, or why it was refused or
+    failed, with the numbers. It answers also while no trainer is up.
+    """
+    return Call(query={"agent_id": agent_id, "state": state, "cursor": cursor, "limit": limit})
+
+
+@TOOLS.tool("GET /v1/trainings/{run_id}", RunDetail, "Show a training", Effect.READS)
+def training_status(
+    run_id: Annotated[Identifier, Field(description="From list_trainings or start_training.")],
+) -> Call:
+    """One training run: how far it is and the seconds left, its curves so far, the groups it used and left out, and the
+    reason if it was refused or failed.
+    """
+    return Call(path={"run_id": run_id})
 
 
 @TOOLS.tool("GET /v1/queues", Queues, "Show the queues", Effect.READS)

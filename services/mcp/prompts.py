@@ -46,7 +46,7 @@ def morning_check() -> str:
 3. list_dead_letters: group them by reason.
 4. list_adapters: what became primary, was rolled back, or is frozen since yesterday? experiment_status of each running
    experiment: how far is it, is it heading anywhere, is there harm?
-5. list_runs, if there is a trainer here: what was trained, refused or failed, and why?
+5. list_trainings: what was trained, refused or failed, and why?
 
 Report: one line for the whole (all well, or the worst thing); then only what deserves attention, the most urgent first,
 each with its number and the next step. Propose changes (promote, rollback, freeze, requeue_dead_letters); make none."""

@@ -67,6 +67,12 @@ FIXED = (
         "What was promoted, rolled back, frozen …: by whom, why, and on what evidence. The newest first.",
     ),
     Fixed(
+        "ratchet://trainings",
+        "The newest trainings",
+        Route("orchestrator", "GET", "/v1/trainings"),
+        "Training runs: what each made, how far it is, or why it came to nothing. The newest first.",
+    ),
+    Fixed(
         "ratchet://dead-letters",
         "The dead letters",
         Route("orchestrator", "GET", "/v1/dead-letters"),
@@ -84,7 +90,7 @@ FIXED = (
         Route("agent", "GET", "/v1/adapters"),
         "The versions the agent can answer with now.",
     ),
-    Fixed("ratchet://runs", "Training runs", Route("trainer", "GET", "/v1/runs"), "The newest training runs."),
+    Fixed("ratchet://runs", "The trainer's runs", Route("trainer", "GET", "/v1/runs"), "As the trainer has them."),
 )
 TEMPLATES = (
     Template(
@@ -100,6 +106,13 @@ TEMPLATES = (
         Route("orchestrator", "GET", "/v1/experiments/{experiment_id}"),
         "One experiment: verdict, e-values, both arms, the band over time.",
         "experiment_id",
+    ),
+    Template(
+        "ratchet://trainings/{run_id}",
+        "A training",
+        Route("orchestrator", "GET", "/v1/trainings/{run_id}"),
+        "One training run: state, progress, curves, reasons.",
+        "run_id",
     ),
     Template(
         "ratchet://dead-letters/{letter_id}",

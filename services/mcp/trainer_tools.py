@@ -57,8 +57,8 @@ def start_training(
 
 @TOOLS.tool("GET /v1/runs/{run_id}", RunDetail, "Show a training run", Effect.READS)
 def get_run(run_id: Annotated[Identifier, Field(description="From start_training or list_runs.")]) -> Call:
-    """One training run: its state (queued, running, trained, refused, failed), progress, curves, and why it was
-    refused.
+    """One training run, as the trainer has it: its state (queued, running, trained, refused, failed), progress,
+    curves, and why it was refused.
     """
     return Call(path={"run_id": run_id})
 
@@ -70,5 +70,5 @@ def list_runs(
     cursor: Annotated[str | None, Field(description="`next` of the page before, for the page after it.")] = None,
     limit: Annotated[int, Field(ge=1, le=100, description="Items on a page.")] = 20,
 ) -> Call:
-    """Training runs, the newest first, with their state and what came of them."""
+    """The trainer's own list of runs, the newest first; list_trainings has the fleet's."""
     return Call(query={"agent_id": agent_id, "state": state, "cursor": cursor, "limit": limit})

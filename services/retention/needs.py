@@ -111,7 +111,7 @@ def _of_experiments(adapters_dir: Path) -> Iterator[Need]:
 
 
 def _of_jobs(adapters_dir: Path) -> Iterator[Need]:
-    """Of runs the trainer has on disk without an outcome (`services/trainer/jobs.py` says what lies where)."""
+    """Of runs the trainer has on disk without an outcome (`services/runs/jobs.py` says what lies where)."""
     for folder in adapters_dir.glob("*/.jobs/*"):
         if not (folder / "outcome.json").exists():
             for name in ("resolved.json", "request.json"):

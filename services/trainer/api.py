@@ -18,10 +18,12 @@ from schemas.train_request import TrainRequest
 from services.access.guard import CallerOf
 from services.access.roles import Caller
 from services.api.idempotency import IdempotencyKey, id_from_key, key_reused
-from services.api.paging import Cursor, Limit, cursor_of, place_of
+from services.api.paging import Cursor, Limit
 from services.api.problem import Problem, problems
-from services.trainer.jobs import Job
-from services.trainer.run_desk import RunDesk
+from services.runs.jobs import Job
+from services.runs.run_desk import RunDesk
+from services.runs.run_pages import run_page
+from services.runs.run_views import run_view
 
 Accept = Callable[[TrainRequest], Awaitable[Job]]
 ROUTE = "POST /v1/train"
@@ -47,7 +49,7 @@ def trainer_router(accept: Accept, desk: RunDesk) -> APIRouter:
         if _content(recorded) != _content(asked):
             raise key_reused("training") if body.request_id is None else _taken(asked.request_id)
         response.headers["Location"] = f"/v1/runs/{quote(asked.request_id, safe='')}"
-        return await asyncio.to_thread(desk.view, job)
+        return await asyncio.to_thread(run_view, job)
 
     @router.get("/runs")
     async def runs(
@@ -57,11 +59,7 @@ def trainer_router(accept: Accept, desk: RunDesk) -> APIRouter:
         state: Annotated[RunState | None, Query(description="Only in this state.")] = None,
     ) -> Page[RunView]:
         """The newest first. Of finished runs the trainer keeps the last of each agent (RATCHET_TRAINER_KEEP_JOBS)."""
-        place = place_of(cursor, str, str)
-        found = await asyncio.to_thread(desk.views, agent_id, state)
-        rest = [view for view in found if place is None or _place(view) < tuple(place)]
-        more = cursor_of(list(_place(rest[limit - 1]))) if len(rest) > limit else None
-        return Page(items=rest[:limit], next=more)
+        return run_page(await asyncio.to_thread(desk.views, agent_id, state), cursor, limit)
 
     @router.get("/runs/{run_id:path}")
     async def run(run_id: str) -> RunDetail:
@@ -94,7 +92,3 @@ def _content(request: TrainRequest) -> dict[str, Any]:
 
 def _taken(request_id: str) -> Problem:
     return Problem(409, "Id taken", f"run {request_id!r} was asked for with other content: take another id", "id-taken")
-
-
-def _place(view: RunView) -> tuple[str, str]:
-    return view.asked_at.isoformat(timespec="microseconds"), view.run_id

@@ -54,7 +54,12 @@ def mark_whole(folder: Path) -> None:
 def newest_checkpoint(folder: Path) -> Path | None:
     """The last whole one."""
     whole = [path for path in folder.glob(f"{PREFIX}*") if (path / MARKER).exists()]
-    return max(whole, key=lambda path: int(path.name.removeprefix(PREFIX)), default=None)
+    return max(whole, key=steps_done, default=None)
+
+
+def steps_done(checkpoint: Path | None) -> int:
+    """Up to that checkpoint; 0 without one."""
+    return int(checkpoint.name.removeprefix(PREFIX)) if checkpoint else 0
 
 
 def remove_broken(folder: Path) -> None:

@@ -25,13 +25,13 @@ from services import failpoint
 from services.adapters.registry import RegistryStore
 from services.errors import RatchetError, TrainingRefused
 from services.local_model import identify, load_language_model
+from services.runs.jobs import Job
 from services.tokenization import model_folder
 from services.trainer.algorithm import Course, Lessons
-from services.trainer.checkpoints import Checkpoints, newest_checkpoint, remove_broken
+from services.trainer.checkpoints import Checkpoints, newest_checkpoint, remove_broken, steps_done
 from services.trainer.choices import Choices, choices_of, resolved
 from services.trainer.feedback_scores import read_feedback
 from services.trainer.hyperparameters import default_learning_rate
-from services.trainer.jobs import Job
 from services.trainer.journal_scan import LOG_NAME, JournalScan, Scan
 from services.trainer.logged_trainer import LoggedTrainer
 from services.trainer.plan import Batching, Plan, plan_steps
@@ -101,7 +101,8 @@ class TrainingRun:
         match = self._match(trainer, choices, selection)
         if dry:
             raise Refused(NOTHING_AGAINST_IT, selection, match)
-        self._tell({"stage": "training", "step": 0, "steps": trainer.plan.steps, "parent_gap": match.gap})
+        done = steps_done(newest_checkpoint(self._job.checkpoints))
+        self._tell({"stage": "training", "step": done, "steps": trainer.plan.steps, "parent_gap": match.gap})
         self._train(trainer)
         if not self.writes:
             return None

@@ -28,8 +28,9 @@ from services import failpoint
 from services.adapters.publish import registration
 from services.adapters.registry import RegistryStore
 from services.errors import RatchetError, TrainingError
+from services.runs.jobs import Job, Jobs
+from services.runs.standing import StandingFile
 from services.trainer.checkpoints import newest_checkpoint
-from services.trainer.jobs import Job, Jobs
 from services.trainer.settings import TrainerSettings
 from services.trainer.support import NOTHING_AGAINST_IT
 
@@ -62,7 +63,13 @@ def run_job(settings: TrainerSettings, job: Job, tell: Tell, *, dry: bool = Fals
     """Do it, or take it up where it was left; its outcome is on disk then. None if another process is at it."""
     from services.trainer.run import TrainingRun
 
-    run = TrainingRun(settings, job, tell)
+    seen = StandingFile(job.progress, lambda: datetime.now(UTC))
+
+    def tell_all(said: Mapping[str, Any]) -> None:
+        seen.hear(said)
+        tell(said)
+
+    run = TrainingRun(settings, job, tell_all)
     if not run.writes:
         return run.outcome(dry=dry)
     lock = job.lock()
@@ -72,6 +79,7 @@ def run_job(settings: TrainerSettings, job: Job, tell: Tell, *, dry: bool = Fals
         checkpoint = newest_checkpoint(job.checkpoints)
         job.begin(checkpoint.name if checkpoint else "")
         outcome = run.outcome(dry=dry)
+        seen.write()
         if outcome is not None and not dry:
             job.outcome = outcome
             failpoint.reach("outcome-written")

@@ -22,15 +22,14 @@ from services import failpoint
 from services.bus import Bus, Delivery, opened
 from services.errors import BusError, RatchetError, Reject
 from services.message_id import derived_id
+from services.runs.jobs import Job, Jobs
+from services.runs.run_desk import RunDesk
 from services.service import Subscription
 from services.telemetry import Log
 from services.topology import ADAPTERS, TRAINING
 from services.trainer import metrics
 from services.trainer.api import trainer_router
-from services.trainer.jobs import Job, Jobs
-from services.trainer.run_desk import RunDesk
 from services.trainer.settings import TrainerSettings
-from services.trainer.standing import RunStanding
 from services.trainer.training_process import SERVE, ProcessDied, TrainingProcess
 
 log = Log("trainer")
@@ -71,11 +70,10 @@ class TrainerWorker:
         self._loop: asyncio.Task[None] | None = None
         self._in_hand: Job | None = None
         self._agent: str | None = None
-        self._standing: RunStanding | None = None
         self._trouble: str | None = None
 
     def routers(self) -> Sequence[APIRouter]:
-        return [trainer_router(self.accept, RunDesk(self._settings.adapters_dir, lambda: self._standing))]
+        return [trainer_router(self.accept, RunDesk(self._settings.adapters_dir))]
 
     async def start(self) -> None:
         """Takes up what was left unfinished."""
@@ -175,7 +173,7 @@ class TrainerWorker:
 
     async def _try(self, job: Job, request: TrainRequest) -> bool:
         """True if it came to an end, its own or that of the process."""
-        self._in_hand, self._agent, self._standing = job, request.agent_id, RunStanding(request.request_id)
+        self._in_hand, self._agent = job, request.agent_id
         metrics.running.labels(request.agent_id).set(1)
         try:
             ended = await self._process.run(job.folder)
@@ -186,7 +184,7 @@ class TrainerWorker:
             if job.attempts >= self._settings.trainer_attempts:
                 self._give_up(job, str(error))
         metrics.running.labels(request.agent_id).set(0)
-        self._in_hand = self._agent = self._standing = None
+        self._in_hand = self._agent = None
         return ended
 
     def _give_up(self, job: Job, reason: str) -> None:
@@ -223,9 +221,8 @@ class TrainerWorker:
     def _hear(self, said: Mapping[str, Any]) -> None:
         """What the training process tells of the run in hand."""
         agent = self._agent
-        if agent is None or self._standing is None:
+        if agent is None:
             return
-        self._standing.hear(said)
         log.info(f"run-{said['stage']}", f"{agent}: {said['stage']}", **{k: v for k, v in said.items() if k != "stage"})
         for part, count in said.get("counts", {}).items():
             metrics.groups.labels(agent, part).set(count)

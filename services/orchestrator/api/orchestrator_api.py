@@ -19,12 +19,14 @@ from services.orchestrator.api.experiments import experiments_router
 from services.orchestrator.api.log import log_router
 from services.orchestrator.api.queues import queues_router
 from services.orchestrator.api.status import status_router
+from services.orchestrator.api.trainings import trainings_router
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.event_hub import EventHub
 from services.orchestrator.observation.experiment_looks import ExperimentLooks
 from services.orchestrator.observation.overview import Overview
 from services.orchestrator.observation.queue_look import QueueLooks
+from services.orchestrator.observation.training_runs import TrainingRuns
 from services.orchestrator.observation.watcher import Watcher
 from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas
@@ -55,7 +57,8 @@ class OrchestratorApi:
         self._queues = QueueLooks(bus, settings.topology, clock=clock, seconds=monotonic)
         self._office = DeadLetterOffice(settings.amqp_url.get_secret_value(), settings.namespace)
         self._hub = EventHub(f"{int(clock().timestamp() * 1000):x}")
-        self.watcher = Watcher(self._hub, self._book, promoters, self._queues, threads, monotonic)
+        self._runs = TrainingRuns(settings.adapters_dir, promoters, threads)
+        self.watcher = Watcher(self._hub, self._book, promoters, self._queues, self._runs, threads, monotonic)
         self.overview = Overview(ledger, promoters, replicas, self._queues, trouble, clock=clock, seconds=monotonic)
 
     def routers(self) -> Sequence[APIRouter]:
@@ -63,6 +66,7 @@ class OrchestratorApi:
         return [
             adapters_router(self._store, self._book, settings.agents, settings.adapter_max_rank, threads),
             experiments_router(self._book, self._looks, threads),
+            trainings_router(self._runs),
             queues_router(self._queues, settings.topology),
             dead_letters_router(self._office, threads),
             log_router(settings.logs_dir, threads),

@@ -1,7 +1,8 @@
 """Looks, a few times a second, at what has changed in the fleet besides its tasks, and makes events of it.
 
 It looks at what others hold in memory, and reads the ledger of decisions on where an agent's adapters have changed: so
-an operator's decisions are told as those of the orchestrator are. Tasks tell of themselves (`settled`).
+an operator's decisions are told as those of the orchestrator are. Training runs it sees by their records on disk. Tasks
+tell of themselves (`settled`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from schemas.adapter_event import AdapterMove
 from schemas.adapter_trained import AdapterTrained
-from schemas.api.events import AdapterMoved, DecisionMade, ExperimentMoved, QueueDepth, QueuesLooked, TrainingMoved
+from schemas.api.events import AdapterMoved, DecisionMade, ExperimentMoved, QueueDepth, QueuesLooked
 from schemas.decision import Conclude, Decision
 from schemas.interaction import Interaction
 from schemas.message import Record
@@ -21,10 +22,13 @@ from services.api.threads import Threads
 from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.event_hub import EventHub
 from services.orchestrator.observation.queue_look import QueueLooks
+from services.orchestrator.observation.run_watch import RunWatch
+from services.orchestrator.observation.training_runs import TrainingRuns
 from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.tasks.settlement import result_of
 
 QUEUES_EVERY_S = 2.0
+RUNS_EVERY_S = 1.0
 MOVES: dict[str, AdapterMove] = {
     "start_experiment": "experiment_started",
     "promote": "promoted",
@@ -42,6 +46,7 @@ class Watcher:
         book: DecisionBook,
         promoters: Mapping[str, Promoter],
         queues: QueueLooks,
+        runs: TrainingRuns,
         threads: Threads,
         seconds: Callable[[], float],
     ) -> None:
@@ -49,11 +54,13 @@ class Watcher:
         self._book = book
         self._promoters = promoters
         self._queues = queues
+        self._runs = runs
         self._threads = threads
         self._seconds = seconds
         self._adapters: dict[str, AgentAdapters] = {}
         self._units: dict[str, tuple[str, int]] = {}
-        self._asked: dict[str, str | None] = {}
+        self._run_watch = RunWatch()
+        self._runs_looked_at = float("-inf")
         self._depths: QueuesLooked | None = None
         self._looked_at = float("-inf")
 
@@ -61,14 +68,15 @@ class Watcher:
         """What was decided before is no news. Raises RegistryError."""
         await self._threads.run(self._book.read_on)
         self._adapters = {agent: promoter.arms.adapters for agent, promoter in self._promoters.items()}
-        self._asked = {agent: promoter.training.pending for agent, promoter in self._promoters.items()}
+        await self._look_at_runs()
 
     async def turn(self) -> None:
         """Raises RegistryError, BusError; the next turn goes on."""
         await self._look_at_adapters()
         for agent_id, promoter in self._promoters.items():
             self._look_at_experiment(agent_id, promoter)
-            self._look_at_training(agent_id, promoter)
+        if self._hub.clients and self._seconds() - self._runs_looked_at > RUNS_EVERY_S:
+            await self._look_at_runs()
         if self._hub.clients and self._seconds() - self._looked_at > QUEUES_EVERY_S:
             await self._look_at_queues()
 
@@ -97,15 +105,8 @@ class Watcher:
 
     def trained(self, message: AdapterTrained) -> None:
         """A training has ended."""
-        self._asked[message.agent_id] = None
-        moved = TrainingMoved(
-            agent_id=message.agent_id,
-            request_id=message.request_id,
-            state=message.status,
-            version=message.adapter_version,
-            reason=message.reason,
-        )
-        self._tell("training", moved)
+        if (moved := self._run_watch.heard(message)) is not None:
+            self._tell("training", moved)
 
     async def _look_at_adapters(self) -> None:
         now = {agent: promoter.arms.adapters for agent, promoter in self._promoters.items()}
@@ -139,12 +140,13 @@ class Watcher:
         )
         self._tell("experiment", moved)
 
-    def _look_at_training(self, agent_id: str, promoter: Promoter) -> None:
-        pending = promoter.training.pending
-        if pending is not None and pending != self._asked.get(agent_id):
-            asked = TrainingMoved(agent_id=agent_id, request_id=pending, state="requested", version=None, reason=None)
-            self._tell("training", asked)
-        self._asked[agent_id] = pending
+    async def _look_at_runs(self) -> None:
+        self._runs_looked_at = self._seconds()
+        heard = self._run_watch.messages
+        views = await self._runs.views()
+        if self._run_watch.messages == heard:
+            for moved in self._run_watch.news(views):
+                self._tell("training", moved)
 
     async def _look_at_queues(self) -> None:
         self._looked_at = self._seconds()

@@ -8,11 +8,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
 from schemas.adapter_trained import AdapterTrained
+from schemas.api.runs import RunView
 from schemas.interaction import Interaction
 from schemas.message import Metadata
 from schemas.train_request import TrainRequest
@@ -22,8 +23,10 @@ from services.message_id import derived_id
 from services.orchestrator import metrics
 from services.orchestrator.ledger.catch_up import INTERACTIONS
 from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.promotion.ended_runs import EndedRuns
 from services.orchestrator.promotion.training_trigger import TrainingPolicy, TrainingState, due, teaches, uses_up
 from services.orchestrator.tasks.own_tasks import is_own
+from services.runs.run_views import open_view
 from services.telemetry import Log
 from services.topology import TRAINING
 
@@ -45,6 +48,7 @@ class Training:
         self._policy = policy
         self._clock = clock
         self._note = f"training/{agent_id}"
+        self._ended = EndedRuns(agent_id, ledger)
         self._state = TrainingState()
         self._noted = 0
         self._sent = False
@@ -54,6 +58,7 @@ class Training:
         note = self._ledger.index.note(self._note)
         self._state = msgspec.json.decode(note, type=TrainingState) if note else TrainingState()
         self._noted = self._state.groups
+        self._ended.start()
 
     @property
     def groups(self) -> int:
@@ -70,6 +75,18 @@ class Training:
         """The request that is not answered yet."""
         return self._state.pending
 
+    @property
+    def open_run(self) -> RunView | None:
+        """The same as a run that waits for a trainer; once one has it, it has a record of it."""
+        if self._state.pending is None:
+            return None
+        return open_view(self._request(self._state.pending, parent=None), self._asked_at)
+
+    @property
+    def ended_runs(self) -> list[RunView]:
+        """The newest that were heard of, by whomever they were asked for; the newest last."""
+        return self._ended.views
+
     def closed(self, lines: Sequence[Interaction]) -> None:
         if teaches(lines) and not is_own(lines[0].arm):
             self._state.groups += 1
@@ -83,10 +100,9 @@ class Training:
         """Raises BusError. `allowed`: no experiment runs and nothing waits for one."""
         now = self._clock().timestamp()
         if self._state.pending and now - self._state.requested_at > GIVE_UP_AFTER_S:
-            log.error("training-lost", f"no answer to {self._state.pending} within a day; see dead-letters")
-            self._over(used=False)
+            self._lose(self._state.pending)
         if self._state.pending is None and allowed and (why := due(self._state, self._policy, now)):
-            self._begin(now)
+            self._begin(now, why)
             log.info("training-requested", why, agent_id=self._agent_id, request_id=self._state.pending)
         if self._state.groups != self._noted:
             self._write_down()
@@ -95,8 +111,19 @@ class Training:
 
     def ended(self, outcome: AdapterTrained) -> None:
         """The trainer answered."""
-        if outcome.request_id == self._state.pending:
-            self._over(used=uses_up(outcome))
+        if outcome.metadata.timestamp is None:
+            dated = outcome.metadata.model_copy(update={"timestamp": self._clock()})
+            outcome = outcome.model_copy(update={"metadata": dated})
+        if outcome.request_id != self._state.pending:
+            self._ended.heard(outcome, None, None)
+            return
+        self._ended.heard(outcome, self._request(outcome.request_id, outcome.parent_version), self._asked_at)
+        self._over(used=uses_up(outcome))
+
+    def _lose(self, request_id: str) -> None:
+        reason = "no trainer answered within a day: is one there (ratchet status)? see ratchet dead-letters list"
+        log.error("training-lost", f"{request_id}: {reason}", agent_id=self._agent_id)
+        self.ended(AdapterTrained(request_id=request_id, agent_id=self._agent_id, status="failed", reason=reason))
 
     def _over(self, *, used: bool) -> None:
         """Where nothing of the window was used, the next one begins where it began."""
@@ -105,28 +132,37 @@ class Training:
             self._state.since = self._state.asked_since
         self._save()
 
-    def _begin(self, now: float) -> None:
+    def _begin(self, now: float, why: str) -> None:
         state = self._state
         state.runs += 1
         state.pending = f"{self._agent_id}-{self._ledger.sequence}"
         state.requested_at = now
+        state.why = why
         state.groups = 0
         state.asked_since, state.since = state.since, self._ledger.positions()[INTERACTIONS]
         self._sent = False
         self._save()
 
     async def _send(self, request_id: str, primary: str) -> None:
-        request = TrainRequest(
-            request_id=request_id,
-            agent_id=self._agent_id,
-            metadata=Metadata(timestamp=self._clock(), source="orchestrator"),
-            parent_version=primary,
-            since=self._state.asked_since,
-        )
+        request = self._request(request_id, primary)
         await self._bus.publish(
             TRAINING, request.encode(), type=TrainRequest.TYPE, message_id=derived_id(request_id, "train")
         )
         self._sent = True
+
+    def _request(self, request_id: str, parent: str | None) -> TrainRequest:
+        asked = {"timestamp": self._asked_at, "source": "orchestrator", "reason": self._state.why}
+        return TrainRequest(
+            request_id=request_id,
+            agent_id=self._agent_id,
+            metadata=Metadata.model_validate(asked),
+            parent_version=parent,
+            since=self._state.asked_since,
+        )
+
+    @property
+    def _asked_at(self) -> datetime:
+        return datetime.fromtimestamp(self._state.requested_at, UTC)
 
     def _save(self) -> None:
         """On disk at once: what is asked for, or answered, is not to be asked for again."""

@@ -30,6 +30,8 @@ class TrainingState:
     requested_at: float = 0.0
     pending: str | None = None
     """The request that is not answered yet."""
+    why: str = ""
+    """What brought it."""
     runs: int = 0
 
 

@@ -189,6 +189,8 @@ def _run(state: str) -> dict[str, Any]:
         "run_id": "r-1",
         "agent_id": "small",
         "state": state,
+        "asked_by": "api:local",
+        "why": None,
         "algorithm": "grpo",
         "parent_version": None,
         "hyperparameters": {},

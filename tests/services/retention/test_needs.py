@@ -17,8 +17,8 @@ from services.orchestrator.ledger.index import TaskIndex
 from services.orchestrator.promotion.training_trigger import TrainingState
 from services.retention.contents import ASSIGNMENTS, INTERACTIONS
 from services.retention.needs import Need, needs
+from services.runs.jobs import Jobs
 from services.storage.segments import Segment
-from services.trainer.jobs import Jobs
 from tests.services.adapters.making_decisions import decided, experiment, register
 
 NOW = datetime(2031, 1, 1, tzinfo=UTC)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import services.trainer.run
 from services import failpoint
-from services.trainer.jobs import Job
+from services.runs.jobs import Job
 from services.trainer.settings import TrainerSettings
 from services.trainer.train import run_job
 

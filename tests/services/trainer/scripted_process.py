@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from schemas.adapter_trained import AdapterTrained
-from services.trainer.jobs import Job
+from services.runs.jobs import Job
 
 
 def main() -> None:

@@ -17,11 +17,12 @@ from schemas.adapter_trained import AdapterTrained
 from schemas.message import Metadata
 from services.api.application import application
 from services.memory_bus import MemoryBus
+from services.runs.jobs import Jobs
+from services.runs.standing import StandingFile
 from services.topology import fleet_topology
-from services.trainer.jobs import Jobs
 from services.trainer.settings import TrainerSettings
-from services.trainer.standing import RunStanding
 from services.trainer.worker import TrainerWorker
+from tests.services.adapters.making_adapters import NOON
 
 ASKED = {"agent_id": "small", "request_id": "r-1", "seed": 3}
 
@@ -105,17 +106,20 @@ async def test_an_unknown_agent_is_refused_and_leaves_nothing(house: House) -> N
 async def test_a_run_tells_how_it_stands_and_how_it_ended(house: House) -> None:
     async with house.client() as client:
         await client.post("/v1/train", json=ASKED)
-        standing = RunStanding("r-1")
+        job = house.jobs.job("small", "r-1")
+        job.begin("")
+        standing = StandingFile(job.progress, lambda: NOON)
         standing.hear({"stage": "selected", "counts": {"used": 12}})
         standing.hear({"stage": "training", "step": 1, "steps": 4, "loss": 0.5, "reward": 0.2})
         standing.hear({"stage": "training", "step": 2, "steps": 4, "loss": 0.25, "reward": 0.4})
-        house.worker._standing = standing
+        standing.write()
         running = (await client.get("/v1/runs/r-1")).json()
-        house.worker._standing = None
         house.end("r-1", status="refused", reason="too few groups: 3 of 8", counts={"used": 3})
         refused = (await client.get("/v1/runs/r-1")).json()
 
-    assert (running["state"], running["progress"]) == ("running", {"stage": "training", "step": 2, "steps": 4})
+    told = running["progress"]
+    assert (running["state"], told["stage"], told["step"], told["steps"]) == ("running", "training", 2, 4)
+    assert told["at"] == "2026-01-05T12:00:00Z"
     assert running["curves"]["loss"] == [[1.0, 0.5], [2.0, 0.25]]
     assert running["counts"] == {"used": 12}
     assert (refused["state"], refused["reason"], refused["counts"]) == (
@@ -123,7 +127,7 @@ async def test_a_run_tells_how_it_stands_and_how_it_ended(house: House) -> None:
         "too few groups: 3 of 8",
         {"used": 3},
     )
-    assert (refused["progress"], refused["curves"]) == (None, {})
+    assert (refused["progress"], refused["curves"]) == (None, running["curves"])
 
 
 async def test_a_trained_run_shows_the_curves_of_its_report(house: House) -> None:

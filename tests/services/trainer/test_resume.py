@@ -14,7 +14,7 @@ from schemas.adapter_trained import AdapterTrained
 from schemas.train_request import TrainRequest
 from services.adapters.folder import adapter_sha256
 from services.adapters.manifest import published_versions
-from services.trainer.jobs import Job, Jobs
+from services.runs.jobs import Job, Jobs
 from services.trainer.settings import TrainerSettings
 from tests.services.trainer.test_training_run import folder, train
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from schemas.train_request import TrainRequest
 from services.adapters.manifest import published_versions
-from services.trainer.jobs import Jobs
+from services.runs.jobs import Jobs
 from services.trainer.settings import TrainerSettings
 from services.trainer.train import launch_job
 from tests.services.trainer.test_training_run import folder, train

@@ -17,8 +17,8 @@ from schemas.train_request import TrainRequest
 from services.bus import Delivery
 from services.errors import BusError, Reject
 from services.memory_bus import MemoryBus
+from services.runs.jobs import Job, Jobs
 from services.topology import ADAPTERS, TRAINING, fleet_topology
-from services.trainer.jobs import Job, Jobs
 from services.trainer.progress import FIGURES as TOLD
 from services.trainer.settings import TrainerSettings
 from services.trainer.worker import FIGURES, TrainerWorker

@@ -19,7 +19,7 @@ from services.adapters.check import AdapterLimits, check_adapter
 from services.adapters.folder import adapter_sha256
 from services.adapters.registry import RegistryStore
 from services.local_model import content_sha256
-from services.trainer.jobs import Jobs
+from services.runs.jobs import Jobs
 from services.trainer.run import TrainingRun
 from services.trainer.settings import TrainerSettings
 from services.trainer.support import NOTHING_AGAINST_IT

@@ -169,7 +169,9 @@ function Evidence({ label, value, shade }) {
 const evidence = (value) => (value ? Math.log(Math.max(1, value)) / Math.log(20) : 0);
 
 function Learning({ learning }) {
-  if (learning.pending) return html`<p><${Pill} state="running" /> training <code>${learning.pending}</code></p>`;
+  if (learning.pending)
+    return html`<p><${Pill} state="running" /> training <a
+      href=${link("training", [learning.pending])}>${learning.pending}</a></p>`;
   if (!learning.wanted) return null;
   return html`<${Meter} label="groups for the next training" value=${learning.groups / learning.wanted}
     words=${`${count(learning.groups)} of ${count(learning.wanted)}`} />`;

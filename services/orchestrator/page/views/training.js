@@ -1,107 +1,183 @@
-// Training: how far the next one is, and the curves of each run that made an adapter.
-import { count, moment, words } from "../core/format.js";
-import { html, useMemo } from "../core/html.js";
+// Training: every run that was asked for, the one under way first with its curves as they grow; how far the next one
+// is; how a version was made.
+import { count, moment, seconds, sentence } from "../core/format.js";
+import { html } from "../core/html.js";
 import { useResource } from "../core/resource.js";
 import { apiPath, link } from "../core/router.js";
-import { Chart } from "../parts/chart.js";
+import { Curves, countsOf } from "../parts/curves.js";
 import { Card, Facts, Heading } from "../parts/frame.js";
 import { Meter } from "../parts/meter.js";
 import { Pill } from "../parts/pill.js";
 import { Empty, Loaded } from "../parts/states.js";
-import { Table } from "../parts/table.js";
+import { Pager, Table } from "../parts/table.js";
 
-const CURVES = {
-  reward: ["Reward", "mean score of the batch's answers", "effect"],
-  loss: ["Loss", "of the policy gradient; its level says little", "effect"],
-  entropy: ["Entropy", "nats a token; near zero it has collapsed", "effect"],
-  kl: ["KL divergence", "from the parent, nats a token", "effect"],
-  clip_fraction: ["Clipped", "share of tokens whose ratio was clipped", "fourth"],
-  effective_share: ["Effective sample size", "share of the batch, by importance weights", "fourth"],
-};
+const LIMIT = 50;
+const KINDS = ["training"];
+const ASKED_BY = { orchestrator: "the fleet", operator: "ratchet train" };
 
-export function Training({ parts, status }) {
-  const agents = useResource("v1/adapters", { kinds: ["adapter", "decision", "training"] });
+/** `parts`: nothing, a run's id, or an agent and a version. */
+export function Training({ parts, query, status }) {
+  const runs = useResource(apiPath(["trainings"], { cursor: query.cursor, limit: LIMIT }), { kinds: KINDS });
+  const [first, version] = parts;
   return html`
     <${Heading} title="Training" about="The log of scored answers becomes a new adapter" />
-    <${Loaded} resource=${agents}>${({ items }) =>
-      html`<${Runs} agents=${items} parts=${parts} learning=${status.data?.agents ?? []} />`}<//>`;
+    <${Loaded} resource=${runs}>${({ items, next }) => html`<div class="stack">
+      <${Waiting} />
+      <${Next} learning=${status.data?.agents ?? []} />
+      ${items.length === 0 && !query.cursor && html`<${NoRuns} />`}
+      ${version ? html`<${Version} key=${parts.join(" ")} agent=${first} version=${version} />`
+        : html`<${Chosen} id=${first ?? underWay(items)[0]?.run_id ?? items[0]?.run_id} />`}
+      ${items.length > 0 && html`<${Runs} items=${items} next=${next} query=${query} />`}
+    </div>`}<//>`;
 }
 
-function Runs({ agents, parts, learning }) {
-  const runs = agents.flatMap((agent) =>
-    agent.versions.filter((one) => one.sha256).map((one) => ({ ...one, agent_id: agent.agent_id })),
-  );
-  runs.sort((a, b) => b.version.localeCompare(a.version, "en", { numeric: true }));
-  const [agentId, version] = parts;
-  const chosen = version ? runs.find((one) => one.agent_id === agentId && one.version === version) : runs[0];
-  return html`<div class="stack">
-    <${Next} learning=${learning} />
-    ${
-      runs.length === 0 &&
-      html`<div class="card"><${Empty} title="No training has made an adapter yet"
-        commands=${["ratchet train", "ratchet train --queue"]}>
-      One begins by itself when enough groups have something to teach. Ask for one now, in a process
-      of its own, or of the fleet's trainer.
-    <//></div>`
-    }
-    ${version && !chosen &&
-      html`<div class="card"><${Empty} title="No run made ${version} of ${agentId}">Choose one below.<//></div>`}
-    ${chosen && html`<${Run} key=${chosen.agent_id + chosen.version} run=${chosen} />`}
-    ${runs.length > 0 && html`<${Card} title="Runs"><${Table} label="Training runs, the newest first" rows=${runs}
-      keyOf=${(one) => `${one.agent_id} ${one.version}`} columns=${COLUMNS} /><//>`}
-  </div>`;
-}
-
-const COLUMNS = [
-  { title: "made", cell: (one) => html`<a href=${link("training", [one.agent_id, one.version])}>${one.version}</a>` },
-  { title: "agent", cell: (one) => one.agent_id },
-  { title: "from", cell: (one) => one.parent },
-  { title: "stands", cell: (one) => html`<${Pill} state=${one.state} title=${one.sentence} />` },
-  { title: "since", class: "n", cell: (one) => moment(one.since) },
+const underWay = (items) => [
+  ...items.filter((one) => one.state === "running"),
+  ...items.filter((one) => one.state === "queued"),
 ];
 
+function NoRuns() {
+  return html`<div class="card"><${Empty} title="No training was asked for yet"
+    commands=${["ratchet train", "ratchet train --queue"]}>
+    One begins by itself when enough groups have something to teach. Ask for one now, in a process
+    of its own, or of the fleet's trainer.
+  <//></div>`;
+}
+
+/** Requests that no trainer has taken out of the queue. */
+function Waiting() {
+  const queues = useResource("v1/queues", { kinds: ["queues"] });
+  const queue = queues.data?.items.find((one) => one.name === "training");
+  if (!queue?.messages) return null;
+  const there = queue.consuming ? "a trainer is there" : "and no trainer is there to take it: ratchet status";
+  return html`<p class="banner" role="status"><span><b>${count(queue.messages)} asked for</b> in the queue
+    <code> training</code>, ${there}</span></p>`;
+}
+
 function Next({ learning }) {
-  const asked = learning.filter((one) => one.learning.wanted || one.learning.pending);
-  if (!asked.length) return null;
-  return html`<${Card} title="The next training">${asked.map(
-    ({ agent_id: agent, learning: { groups, wanted, pending } }) => html`<div class="stack" key=${agent}>
-    ${
-      pending
-        ? html`<p><${Pill} state="running" /> ${agent}: <code>${pending}</code></p>`
-        : html`<${Meter} label="${agent}: groups with something to learn from" value=${groups / wanted}
-          words="${count(groups)} of ${count(wanted)}" />`
-    }
-  </div>`,
+  const counted = learning.filter((one) => one.learning.wanted && !one.learning.pending);
+  if (!counted.length) return null;
+  return html`<${Card} title="The next training">${counted.map(
+    ({ agent_id: agent, learning: { groups, wanted } }) =>
+      html`<${Meter} key=${agent} label="${agent}: groups with something to learn from" value=${groups / wanted}
+        words="${count(groups)} of ${count(wanted)}" />`,
   )}<//>`;
 }
 
-function Run({ run }) {
-  const detail = useResource(apiPath(["adapters", run.agent_id, run.version]));
-  return html`<${Loaded} resource=${detail}>${({ card, training }) => html`<div class="stack">
-    <${Card} title=${`How ${run.version} was made`} caption=${card && `${card.algorithm}, ${moment(card.created)}`}>
-      <div class="columns">
-        <${Facts} pairs=${factsOf(card)} />
-        <${Facts} pairs=${countsOf(training)} />
+function Runs({ items, next, query }) {
+  const active = underWay(items);
+  const rows = [...active, ...items.filter((one) => !active.includes(one))];
+  return html`<${Card} title="Runs">
+    <${Table} label="Training runs, those under way first, then the newest" rows=${rows}
+      keyOf=${(one) => `${one.agent_id} ${one.run_id}`} columns=${COLUMNS} />
+    <${Pager} view="training" query=${query} next=${next} shown="${count(items.length)} runs" />
+  <//>`;
+}
+
+const COLUMNS = [
+  { title: "run", class: "id", cell: (one) => html`<a href=${link("training", [one.run_id])}>${one.run_id}</a>` },
+  { title: "state", cell: (one) => html`<${Pill} state=${one.state} />` },
+  { title: "what came of it", class: "wrap", cell: (one) => html`<${Outcome} run=${one} />` },
+  { title: "agent", cell: (one) => one.agent_id },
+  { title: "asked by", class: "wide", cell: askedBy },
+  { title: "asked", class: "n", cell: (one) => moment(one.asked_at ?? one.ended_at) },
+  { title: "took", class: "n wide", cell: (one) => seconds(one.seconds) },
+];
+
+function Outcome({ run }) {
+  if (run.state === "trained")
+    return html`made <${VersionLink} agent=${run.agent_id} version=${run.adapter_version} />`;
+  if (run.state === "running") return html`<${Progress} progress=${run.progress} />`;
+  if (run.state === "queued") return html`<span class="muted">waits for a trainer</span>`;
+  return sentence(run.reason ?? "");
+}
+
+const VersionLink = ({ agent, version }) => html`<a href=${link("adapters", [agent, version])}>${version}</a>`;
+
+const askedBy = ({ asked_by: who }) => ASKED_BY[who] ?? who?.replace(/^api:/, "API: ");
+
+/** How far it is, in words and as a bar. */
+function Progress({ progress }) {
+  if (!progress?.steps) return html`<span class="muted">${progress?.stage ?? "starting"} …</span>`;
+  const { step, steps, seconds_left: left } = progress;
+  const rest = left === null ? "" : `, ${left < 1 ? "almost done" : `${seconds(Math.round(left))} left`}`;
+  return html`<${Meter} label=${progress.stage} value=${step / steps}
+    words="step ${count(step)} of ${count(steps)}${rest}" />`;
+}
+
+function Chosen({ id }) {
+  return id === undefined ? null : html`<${Run} key=${id} id=${id} />`;
+}
+
+function Run({ id }) {
+  const detail = useResource(apiPath(["trainings", id]), { kinds: KINDS });
+  return html`<${Loaded} resource=${detail}>${(run) => html`<div class="stack">
+    <${Card} title=${titleOf(run)} caption=${askedFor(run)} actions=${html`<${Pill} state=${run.state} />`}>
+      ${run.state === "running" && html`<${Progress} progress=${run.progress} />`}
+      ${run.reason && html`<p class="trouble">${sentence(run.reason)}</p>`}
+      <div class="columns after">
+        <${Facts} pairs=${factsOfRun(run)} />
+        <${Facts} pairs=${countsOf(run.counts)} />
       </div>
-      ${card && html`<${Details} card=${card} />`}
+      <${Details} of=${run} />
     <//>
-    <${Curves} curves=${training?.curves ?? {}} />
+    <${Curves} curves=${run.curves} nothing=${run.state === "trained" && "This run left no curves."} />
   </div>`}<//>`;
 }
 
-function Details({ card: { hyperparameters, metrics } }) {
+const TITLES = {
+  queued: "A training waits for a trainer",
+  running: "A training is under way",
+  refused: "A training was refused",
+  failed: "A training failed",
+};
+
+const titleOf = (run) => TITLES[run.state] ?? `A training made ${run.adapter_version}`;
+
+function askedFor(run) {
+  const by = askedBy(run);
+  const said = [run.agent_id, by && `asked for by ${by}`, run.asked_at && moment(run.asked_at)];
+  return said.filter(Boolean).join(", ") + (run.why ? `: ${run.why}` : "");
+}
+
+function factsOfRun(run) {
+  return [
+    ["run", html`<code>${run.run_id}</code>`],
+    ["made", run.adapter_version &&
+      html`<${VersionLink} agent=${run.agent_id} version=${run.adapter_version} />`],
+    ["from", run.parent_version],
+    ["algorithm", run.algorithm],
+    ["ended", run.ended_at && moment(run.ended_at)],
+    ["took", run.seconds === null ? null : `${seconds(run.seconds)} from the request on`],
+    ["attempts", run.attempts > 1 ? `${count(run.attempts)}: its process died and it was taken up again` : null],
+    ["last heard of", run.progress && moment(run.progress.at)],
+  ];
+}
+
+/** How a version was made, also one whose run is no longer on record. */
+function Version({ agent, version }) {
+  const detail = useResource(apiPath(["adapters", agent, version]));
+  return html`<${Loaded} resource=${detail}>${({ card, training }) => html`<div class="stack">
+    <${Card} title=${`How ${version} was made`} caption=${card && `${card.algorithm}, ${moment(card.created)}`}>
+      <div class="columns">
+        <${Facts} pairs=${factsOfCard(card)} />
+        <${Facts} pairs=${countsOf(training?.counts)} />
+      </div>
+      ${card && html`<${Details} of=${card} />`}
+    <//>
+    <${Curves} curves=${training?.curves ?? {}} nothing="This run left no curves." />
+  </div>`}<//>`;
+}
+
+function Details({ of: { hyperparameters, metrics } }) {
+  if (!Object.keys(hyperparameters).length && !Object.keys(metrics).length) return null;
   return html`<details class="after">
     <summary>Hyperparameters and final metrics</summary>
     <pre class="said">${JSON.stringify({ hyperparameters, metrics }, null, 2)}</pre>
   </details>`;
 }
 
-function countsOf(training) {
-  const named = Object.entries(training?.counts ?? {});
-  return named.map(([name, value]) => [words(name).replace(".", ": "), count(value)]);
-}
-
-function factsOf(card) {
+function factsOfCard(card) {
   if (!card) return [["card", "there is none: its folder was removed, or it came without one"]];
   const { data, parent, run_id: run } = card;
   return [
@@ -111,29 +187,3 @@ function factsOf(card) {
     ["run", run && html`<code>${run}</code>`],
   ];
 }
-
-function Curves({ curves }) {
-  const drawn = Object.entries(CURVES).filter(([name]) => curves[name]?.length);
-  if (!drawn.length) return html`<div class="card"><${Empty} small>This run left no curves.<//></div>`;
-  return html`<div class="thirds">${drawn.map(([name, [title, caption, shade]]) =>
-    html`<${Curve} key=${name} title=${title} caption=${caption} shade=${shade} points=${curves[name]} />`)}</div>`;
-}
-
-function Curve({ title, caption, shade, points }) {
-  const drawn = useMemo(
-    () => ({
-      x: points.map((one) => one[0]),
-      lines: [{ label: title.toLowerCase(), values: points.map((one) => one[1]), shade }],
-    }),
-    [points],
-  );
-  const last = points.at(-1)[1];
-  return html`<${Card} title=${title} caption=${caption}>
-    <${Chart} sentence="${title}: from ${figure(points[0][1])} to ${figure(last)}" x=${drawn.x} lines=${drawn.lines}
-      height=${170}
-      y=${{ format: figure }} xLabel="step" yLabel=${title.toLowerCase()} xFormat=${count} />
-  <//>`;
-}
-
-const figure = (value) =>
-  value === 0 ? "0" : Math.abs(value) < 0.001 ? value.toExponential(1) : String(Number(value.toPrecision(3)));

@@ -1,8 +1,8 @@
 """Training runs on disk: what was asked, how far it got, how it ended. Written before the broker's message is acked.
 
 `<adapters>/<agent>/.jobs/<request>/` holds request.json, and later resolved.json (the request with all choices made),
-checkpoints/, outcome.json, and the mark `announced`. Whoever runs a job holds the folder's lock, which dies with its
-process: an unfinished job whose lock is free is to be taken up again.
+checkpoints/, progress.json (how it stands, for whoever looks), outcome.json, and the mark `announced`. Whoever runs a
+job holds the folder's lock, which dies with its process: an unfinished job whose lock is free is to be taken up again.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,6 +31,7 @@ class Job:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.checkpoints = folder / "checkpoints"
+        self.progress = folder / "progress.json"
         self._request = folder / "request.json"
         self._resolved = folder / "resolved.json"
         self._outcome = folder / "outcome.json"
@@ -154,9 +156,11 @@ class Jobs:
             yield from self._in(folder)
 
     def _in(self, folder: Path) -> list[Job]:
-        files = [path / "request.json" for path in folder.iterdir()]
-        present = [path for path in files if path.exists()]
-        return [Job(path.parent) for path in sorted(present, key=lambda path: (path.stat().st_mtime_ns, path))]
+        asked: list[tuple[int, Path]] = []
+        for path in folder.iterdir():
+            with suppress(FileNotFoundError):  # a kill left only a folder, or its trainer is just removing it
+                asked.append(((path / "request.json").stat().st_mtime_ns, path))
+        return [Job(path) for _, path in sorted(asked)]
 
 
 def _folder_name(request_id: str) -> str:

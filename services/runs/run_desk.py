@@ -1,0 +1,67 @@
+"""Looks up the runs on disk. Blocks; safe in several threads. A run that has ended is read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from schemas.api.runs import RunDetail, RunState, RunView
+from schemas.message import DecodeError
+from services.runs.jobs import Job, Jobs
+from services.runs.run_views import run_detail, run_view
+from services.telemetry import Log
+
+log = Log("runs")
+
+
+class RunDesk:
+    def __init__(self, adapters_dir: Path) -> None:
+        self._adapters_dir = adapters_dir
+        self._jobs = Jobs(adapters_dir)
+        self._ended: dict[tuple[Path, datetime], RunView] = {}
+        self._unreadable: set[Path] = set()
+
+    def views(self, agent_id: str | None = None, state: RunState | None = None) -> list[RunView]:
+        """The newest first."""
+        found = (view for view in self._all() if agent_id in (None, view.agent_id) and state in (None, view.state))
+        return sorted(found, key=place_of_run, reverse=True)
+
+    def detail(self, run_id: str) -> RunDetail | None:
+        """None if no run of that id is recorded, or its record is damaged."""
+        for job in self._jobs.named(run_id):
+            try:
+                return run_detail(run_view(job), self._adapters_dir, job)
+            except FileNotFoundError:
+                continue  # its record was removed meanwhile
+            except DecodeError as error:
+                self._say(job, error)
+        return None
+
+    def _all(self) -> Iterator[RunView]:
+        ended: dict[tuple[Path, datetime], RunView] = {}
+        for job in self._jobs.every():
+            try:
+                key = job.folder, job.asked_at
+                view = self._ended.get(key) or run_view(job)
+            except FileNotFoundError:
+                continue  # its record was removed meanwhile
+            except DecodeError as error:
+                self._say(job, error)
+                continue
+            if view.ended:
+                ended[key] = view
+            yield view
+        self._ended = ended
+
+    def _say(self, job: Job, error: DecodeError) -> None:
+        """Once."""
+        if job.folder not in self._unreadable:
+            log.warning("unreadable", f"{job.folder} can't be read, it is not listed: {error.reason}")
+        self._unreadable.add(job.folder)
+
+
+def place_of_run(view: RunView) -> tuple[str, str]:
+    """What lists of runs are ordered by: when it was asked for, or else heard of, and its id."""
+    at = view.asked_at or view.ended_at
+    return at.isoformat(timespec="microseconds") if at else "", view.run_id
