@@ -18,14 +18,16 @@ def _running(dashboard: Dashboard) -> None:
     panels = (
         lines(
             "CPU cores used",
-            "By process; the engines of vllm servers are not counted here.",
+            "By process; an agent's model has one of its own. Servers of vllm and runs of the trainer are not counted.",
             Query('rate(process_cpu_seconds_total{fleet="ratchet"}[$__rate_interval])', "{{job}} {{instance}}"),
+            Query("rate(ratchet_agent_engine_process_cpu_seconds_total[$__rate_interval])", "model of {{instance}}"),
             span=HALF,
         ),
         lines(
             "Memory",
-            "Resident, by process. Flat for the orchestrator, whatever the number of tasks.",
+            "Resident, by process, as above. Flat for the orchestrator, whatever the number of tasks.",
             Query('process_resident_memory_bytes{fleet="ratchet"}', "{{job}} {{instance}}"),
+            Query("ratchet_agent_engine_process_resident_memory_bytes", "model of {{instance}}"),
             unit="bytes",
             span=HALF,
         ),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -36,7 +37,7 @@ from tests.infra.promtool import ROOT
 
 DRAWING = ROOT / "infra" / "grafana" / "drawing"
 IMAGES = ROOT / "docs" / "images"
-ORDINARY_S = 240.0
+ORDINARY_S = 150.0
 SETTLED_MS = 1000
 SIZE: ViewportSize = {"width": 1280, "height": 900}
 EMPTY_BY_RIGHT: Mapping[str, str] = {
@@ -156,6 +157,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0, help="with --prometheus: how far to look back")
     parser.add_argument("--folder", type=Path, default=IMAGES, help="where the pictures go")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what it started is stopped then, as with Ctrl-C
     given.folder.mkdir(parents=True, exist_ok=True)
     build_page()
     if given.prometheus:

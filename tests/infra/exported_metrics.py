@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from prometheus_client import REGISTRY
+from prometheus_client import REGISTRY, ProcessCollector
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 
+from services.agent.metrics import EngineProcessId
 from services.loop_histogram import LoopHistogram
 
 ROOT = Path(__file__).parents[2]
@@ -38,8 +40,20 @@ def exported() -> dict[str, frozenset[str]]:
     ours: dict[str, frozenset[str]] = {}
     for collector, names in REGISTRY._collector_to_names.items():
         labels = frozenset(_labels(collector))
-        ours |= {name: labels | ({"le"} if name.endswith("_bucket") else frozenset()) for name in names}
+        all_names = (*names, *_of_a_child(collector))
+        ours |= {name: labels | ({"le"} if name.endswith("_bucket") else frozenset()) for name in all_names}
     return ours | FOREIGN
+
+
+def _of_a_child(collector: Collector) -> Sequence[str]:
+    """What an agent shows of the process its model runs in, as if that were this one: without one there is nothing."""
+    if not isinstance(collector, ProcessCollector):
+        return ()
+    before, EngineProcessId.value = EngineProcessId.value, os.getpid()
+    try:
+        return [sample.name for family in collector.collect() for sample in family.samples]
+    finally:
+        EngineProcessId.value = before
 
 
 def _labels(collector: Collector) -> Sequence[str]:
