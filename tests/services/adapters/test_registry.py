@@ -186,6 +186,24 @@ def test_promotions_and_roll_backs_killed_at_any_moment(tmp_path: Path) -> None:
     assert revision >= 40
 
 
+def test_four_writers_killed_at_any_moment_lose_no_write_that_returned(tmp_path: Path) -> None:
+    # when four processes promote and roll back without end, and each is killed 15 times while the others write
+    script = [sys.executable, "-m", "tests.services.adapters.killed_writers", str(tmp_path), "60"]
+    ended = subprocess.run(script, capture_output=True, text=True, timeout=100, check=False)
+    # then a reader saw exactly one primary at any time, and the chain is whole
+    assert ended.returncode == 0, ended.stderr
+    store = RegistryStore(tmp_path / "adapters")
+    revision = store.open().revision
+    decisions = {entry.decision.sequence: entry.decision.evidence for entry in store.ledger.read()}
+    assert list(decisions) == list(range(1, revision + 1))
+    # and what returned to its writer is in it, at its place, with some that a kill overtook on the way back
+    told = [line.split() for line in ended.stdout.splitlines()]
+    for sequence, writer, number in told:
+        assert decisions[int(sequence)] == {"writer": writer, "number": int(number)}
+    assert {writer.partition(".")[0] for _, writer, _ in told} == set("0123")
+    assert 20 <= len(told) < revision - 3
+
+
 def test_a_lost_registry_file_does_not_lose_the_primary(tmp_path: Path) -> None:
     store = RegistryStore(tmp_path)
     decided(store, *to_primary("v1.0.1"))
