@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from schemas.adapter_card import AdapterVersion, BaseModelIdentity
-from schemas.message import AgentId, Identifier, Message, Metadata
+from schemas.message import AgentId, Identifier, Message, Metadata, Timestamp
 
 
 class AdapterReport(Message):
@@ -17,6 +17,9 @@ class AdapterReport(Message):
     replica: Identifier = Field(description="Unique per process of an agent, new at each start.")
     metadata: Metadata = Metadata()
     revision: int = Field(ge=0, description="Of the AdapterEvent it answers.")
+    announced_at: Timestamp | None = Field(
+        None, description="`metadata.timestamp` of the AdapterEvent it answers: this replica was there after that."
+    )
     base: BaseModelIdentity | None = Field(None, description="The base model it runs, where it can tell.")
     loaded: tuple[AdapterVersion, ...] = ()
     refused: dict[AdapterVersion, str] = Field(default_factory=dict, description="Version → why it can't be loaded.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from schemas.adapter_event import AdapterEvent, AdapterMove, ServedAdapter
 from schemas.message import Metadata
@@ -20,6 +20,7 @@ class Announcer:
         self._arms = arms
         self._bus = bus
         self._clock = clock
+        self._last = datetime.min.replace(tzinfo=UTC)
         self.revision = 0
         self.validating: str | None = None
 
@@ -33,13 +34,14 @@ class Announcer:
 
     async def announce(
         self, event: AdapterMove = "standing", version: str | None = None, reason: str | None = None
-    ) -> None:
-        """Raises BusError."""
+    ) -> datetime:
+        """The announcement's moment, after that of every one before, though the clock be set back. Raises BusError."""
         adapters = self._arms.adapters
+        self._last = at = max(self._clock(), self._last + timedelta(microseconds=1))
         message = AdapterEvent(
             agent_id=self._arms.agent_id,
             event=event,
-            metadata=Metadata(timestamp=self._clock(), source="orchestrator"),
+            metadata=Metadata(timestamp=at, source="orchestrator"),
             version=version,
             reason=reason,
             revision=self.revision,
@@ -50,3 +52,4 @@ class Announcer:
         topic = events_topic(self._arms.agent_id)
         message_id = f"{self._arms.agent_id}/{self.revision}/{event}"
         await self._bus.broadcast(topic, message.encode(), type=AdapterEvent.TYPE, message_id=message_id)
+        return at

@@ -1,7 +1,7 @@
 """The validation gate: what a new adapter must show before any traffic. It checks, loads and asks; it decides nothing.
 
-In order: the folder is whole and fit for the engines, every replica has loaded it, and it answers the golden set of its
-agent (`adapters/<agent>/golden.jsonl`, one Task a line) at least as well as its parent.
+In order: the folder is whole and fit for the engines, every replica that is there has loaded it, and it answers the
+golden set of its agent (`adapters/<agent>/golden.jsonl`, one Task a line) at least as well as its parent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from services.errors import AdapterError
 from services.orchestrator.promotion.announcer import Announcer
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.golden import GoldenVerdict, compare, summary
-from services.orchestrator.promotion.replicas import Replicas
+from services.orchestrator.promotion.replicas import Replicas, RollCall
 from services.orchestrator.tasks.own_tasks import VALIDATION, Ask, OwnTasks
 from services.telemetry import Log
 from services.topology import work_queue
@@ -80,14 +80,22 @@ class Gate:
         return self._replicas.base or adapters.versions[adapters.primary].base
 
     async def _load_everywhere(self, version: str) -> None:
-        """Raises AdapterError where a replica refuses it, or does not have it in time."""
+        """Raises AdapterError where a replica refuses it, or does not have it in time.
+
+        The broker tells how many replicas there are, not who. So that none that died stands in for one that has not
+        loaded it, only who answers a roll call counts, which is made again whenever their number has changed.
+        """
         deadline = self._seconds() + self._timeout_s
+        call: RollCall | None = None
+        called = 0
         while True:
-            loading = self._replicas.loading(version, self._seconds())
+            replicas = (await self._bus.state(work_queue(self._arms.agent_id))).consumers
+            if call is None or replicas != called:
+                call, called = RollCall(at=self._seconds(), announced_at=await self._announcer.announce()), replicas
+            loading = self._replicas.loading(version, self._seconds(), call)
             if loading.refused:
                 who, why = next(iter(loading.refused.items()))
                 raise AdapterError(f"replica {who} can't load it: {why}")
-            replicas = (await self._bus.state(work_queue(self._arms.agent_id))).consumers
             if replicas and loading.loaded >= replicas:
                 return
             if self._seconds() > deadline:

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from schemas.adapter_card import BaseModelIdentity
 from schemas.adapter_report import AdapterReport
 
 FORGET_AFTER_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class RollCall:
+    """An announcement, by its own moment and by the clock the reports are heard by, to be answered by who is there."""
+
+    announced_at: datetime
+    at: float
+
+    def answered(self, report: AdapterReport, heard_at: float) -> bool:
+        """By this report. One that does not say what it answers counts if it came since."""
+        if report.announced_at is None:
+            return heard_at >= self.at
+        return report.announced_at >= self.announced_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +53,10 @@ class Replicas:
         """The newest of each replica that is there."""
         return [report for report, at in self._reports.values() if now - at < FORGET_AFTER_S]
 
-    def loading(self, version: str, now: float) -> Loading:
+    def loading(self, version: str, now: float, call: RollCall | None = None) -> Loading:
+        """On those that answered the call or a later one; without one, also on those that died a moment ago."""
         self._reports = {name: kept for name, kept in self._reports.items() if now - kept[1] < FORGET_AFTER_S}
-        reports = [report for report, _ in self._reports.values()]
+        reports = [report for report, at in self._reports.values() if call is None or call.answered(report, at)]
         return Loading(
             loaded=sum(version in report.loaded for report in reports),
             refused={report.replica: report.refused[version] for report in reports if version in report.refused},

@@ -56,6 +56,7 @@ class LearningHouse(House):
             agent_id=AGENT,
             replica="replica-1",
             revision=event.revision,
+            announced_at=event.metadata.timestamp,
             loaded=tuple(version for version in wanted if version not in self.refuses),
             refused={version: why for version, why in self.refuses.items() if version in wanted},
         )

@@ -1,0 +1,139 @@
+"""The gate's roll call: only replicas that are there count. Leaves out the golden set: test_golden.py."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from schemas.adapter_event import AdapterEvent
+from schemas.adapter_report import AdapterReport
+from schemas.registry import AdapterEntry
+from schemas.task import Task
+from schemas.work import Arm
+from services.adapters.publish import registration
+from services.adapters.registry import RegistryStore
+from services.bus import Delivery
+from services.memory_bus import MemoryBus
+from services.orchestrator.promotion.announcer import Announcer
+from services.orchestrator.promotion.arms import Arms
+from services.orchestrator.promotion.gate import LOOK_EVERY_S, Gate
+from services.orchestrator.promotion.replicas import Replicas
+from services.orchestrator.tasks.own_tasks import OwnTasks
+from services.topology import events_topic, fleet_topology, work_queue
+from tests.services.adapters.making_adapters import NOON, published
+from tests.services.adapters.making_decisions import decided
+from tests.services.orchestrator.house import until
+
+AGENT = "small"
+
+
+async def idle(_: Delivery) -> None:
+    """A replica that is never given Work."""
+
+
+async def nobody_asks(_task: Task, _arm: Callable[[int], Arm]) -> None:
+    raise AssertionError("there is no golden set")
+
+
+class Fleet:
+    """A gate before a candidate, and replicas that say what they are told to. The clock stands still."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bus = MemoryBus(fleet_topology((AGENT,)))
+        self.replicas = Replicas()
+        self.announced: list[datetime] = []
+        arms = Arms(AGENT)
+        self.announcer = Announcer(arms, self.bus, lambda: NOON)
+        registry = decided(RegistryStore(folder), registration(published(folder), folder))
+        arms.follow(registry.agent(AGENT), None)
+        self.candidate: AdapterEntry = registry.agent(AGENT).versions["v1.0.1"]
+        self.gate = Gate(
+            arms,
+            self.announcer,
+            self.replicas,
+            self.bus,
+            nobody_asks,
+            OwnTasks(),
+            adapters_dir=folder,
+            max_rank=64,
+            margin=0.0,
+            timeout_s=10.0,
+            seconds=monotonic,
+        )
+
+    async def replica_joins(self) -> None:
+        await self.bus.consume(work_queue(AGENT), idle, prefetch=1)
+
+    def hear(self, delivery: Delivery) -> None:
+        announced_at = AdapterEvent.decode(delivery.body).metadata.timestamp
+        assert announced_at is not None
+        self.announced.append(announced_at)
+
+    def loaded(self, replica: str) -> None:
+        """This replica answers the last announcement."""
+        report = AdapterReport(
+            agent_id=AGENT,
+            replica=replica,
+            revision=1,
+            announced_at=self.announced[-1],
+            loaded=(self.candidate.version,),
+        )
+        self.replicas.heard(report, monotonic())
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
+    """Of two replicas."""
+    fleet = Fleet(tmp_path)
+    await fleet.bus.start()
+    await fleet.bus.listen(events_topic(AGENT), fleet.hear)
+    await fleet.replica_joins()
+    await fleet.replica_joins()
+    yield fleet
+    await fleet.bus.stop(0)
+
+
+async def test_a_replica_that_died_does_not_stand_in_for_one_that_still_loads(fleet: Fleet) -> None:
+    # given one that had loaded the candidate a moment ago and is gone, while another took its place
+    await fleet.announcer.announce()
+    fleet.loaded("dead")
+
+    # when only one of the two that are there has loaded it
+    validation = asyncio.create_task(fleet.gate.validate(fleet.candidate))
+    await until(lambda: len(fleet.announced) == 2)
+    fleet.loaded("quick")
+    await asyncio.sleep(2 * LOOK_EVERY_S)
+    # then the gate waits
+    assert not validation.done()
+
+    # and it opens once the other has
+    fleet.loaded("slow")
+    assert (await validation).passed
+
+
+async def test_the_roll_is_called_again_when_the_number_of_replicas_changes(fleet: Fleet) -> None:
+    # given one that answered the first call and then made room for two others
+    validation = asyncio.create_task(fleet.gate.validate(fleet.candidate))
+    await until(lambda: len(fleet.announced) == 1)
+    fleet.loaded("gone")
+    await fleet.replica_joins()
+    await until(lambda: len(fleet.announced) == 2)
+
+    # when two of the three that are there have loaded the candidate, then the gate waits for the third
+    fleet.loaded("one")
+    fleet.loaded("two")
+    await asyncio.sleep(2 * LOOK_EVERY_S)
+    assert not validation.done()
+    fleet.loaded("three")
+    assert (await validation).passed
+
+
+async def test_announcements_follow_one_another_though_the_clock_stands_still(fleet: Fleet) -> None:
+    moments = [await fleet.announcer.announce() for _ in range(3)]
+
+    assert moments == fleet.announced == sorted(set(moments))
