@@ -1,10 +1,12 @@
-"""docker-compose.yml: what holds for each container, read from the file; and `docker compose` itself, where it is."""
+"""docker-compose.yml and infra/observability.compose.yml: what holds for each container, read from the files.
+
+What `docker compose` itself makes of them: test_compose_profiles.py.
+"""
 
 from __future__ import annotations
 
 import itertools
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -24,41 +26,68 @@ from services.trainer.settings import TrainerSettings
 ROOT = Path(__file__).parent.parent.parent
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+EYES_FILE: dict[str, Any] = yaml.safe_load((ROOT / "infra/observability.compose.yml").read_text())
+EYES: dict[str, dict[str, Any]] = EYES_FILE["services"]
+EVERY = SERVICES | EYES
 OURS = sorted(name for name, service in SERVICES.items() if str(service["image"]).startswith("ratchet-"))
 ONCE = {"credentials", "keys", "topology", "models"}
 TOOLS = {"ratchet", "operator", "token"}
 STAY = sorted(
-    name for name, service in SERVICES.items() if name not in ONCE and "tools" not in service.get("profiles", ())
+    name for name, service in EVERY.items() if name not in ONCE and "tools" not in service.get("profiles", ())
 )
+ON_THE_BUS = ["orchestrator", "orchestrator-standby", "agent", "agent-gpu", "scorer", "trainer", "trainer-gpu"]
 CONF = (ROOT / "infra/rabbitmq/ratchet.conf").read_text()
 
 
 def mounts(service: str) -> dict[str, str]:
     """Target → source of the volumes of a container, and whether it may write there."""
-    return {target: source for source, target, *_ in (mount.split(":") for mount in SERVICES[service]["volumes"])}
+    return {
+        target: source for source, target, *_ in (mount.split(":") for mount in SERVICES[service].get("volumes", ()))
+    }
 
 
 def variables(text: str) -> set[str]:
     return set(re.findall(r"\$\{(\w+)", text))
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_our_containers_can_do_little(name: str) -> None:
-    service = SERVICES[name]
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_a_container_can_do_little(name: str) -> None:
+    service = EVERY[name]
 
-    assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
-    assert service["init"] is True
     assert "privileged" not in service
+    assert service.get("read_only", False) is (name != "rabbitmq")  # whose start script writes its configuration
+    assert service.get("init", False) is (name in OURS or name.startswith("vllm"))
 
 
-@pytest.mark.parametrize("name", sorted(SERVICES))
+@pytest.mark.parametrize("name", sorted(EVERY))
 def test_every_container_has_a_memory_limit_and_bounded_logs(name: str) -> None:
-    service = SERVICES[name]
+    service = EVERY[name]
+    limits = service["deploy"]["resources"]["limits"]
+    has_gpu = "reservations" in service["deploy"]["resources"]
 
-    assert service["deploy"]["resources"]["limits"]["memory"]
-    assert service["logging"]["options"] == {"max-size": "10m", "max-file": "3"}
+    assert limits["memory"]
+    assert ("cpus" in limits) is not has_gpu
+    assert service["logging"]["driver"] == "json-file"
+    assert service["logging"]["options"].items() >= {"max-size": "10m", "max-file": "3"}.items()
+
+
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_the_log_shipper_takes_the_fleets_lines_and_no_others(name: str) -> None:
+    fleet = "${COMPOSE_PROJECT_NAME:-ratchet}"
+    tag = EVERY[name]["logging"]["options"].get("tag")
+    pipeline = yaml.safe_load((ROOT / "infra/fluent-bit/fluent-bit.yaml").read_text())["pipeline"]
+
+    assert tag == (f"{fleet}/{{{{.Name}}}}" if name in SERVICES else None)
+    assert pipeline["filters"][0] == {"name": "grep", "match": "container", "regex": "$attrs['tag'] ^${FLEET}/"}
+    assert EYES["fluent-bit"]["environment"]["FLEET"] == fleet
+
+
+def test_the_log_shipper_is_told_all_that_its_configuration_asks_for() -> None:
+    asked = variables((ROOT / "infra/fluent-bit/fluent-bit.yaml").read_text())
+
+    assert asked == set(EYES["fluent-bit"]["environment"])
 
 
 def test_only_what_makes_credentials_keys_and_tokens_is_root_and_sees_no_network() -> None:
@@ -66,21 +95,28 @@ def test_only_what_makes_credentials_keys_and_tokens_is_root_and_sees_no_network
 
     assert roots == ["credentials", "keys", "token"]
     assert {SERVICES[name]["network_mode"] for name in roots} == {"none"}
-    assert {name: SERVICES[name]["cap_add"] for name in OURS if "cap_add" in SERVICES[name]} == {
-        "credentials": ["CHOWN"]
+    assert [name for name, service in EVERY.items() if service.get("user") == "0:0"] == [*roots, "fluent-bit"]
+
+
+def test_few_get_a_capability_back() -> None:
+    assert {name: service["cap_add"] for name, service in EVERY.items() if "cap_add" in service} == {
+        "credentials": ["CHOWN"],
+        "rabbitmq": ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"],
+        "fluent-bit": ["DAC_READ_SEARCH"],
     }
 
 
-def test_only_the_broker_and_the_gateway_are_published_and_only_on_loopback() -> None:
-    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+def test_only_the_broker_the_gateway_and_grafana_are_published_and_only_on_loopback() -> None:
+    published = {name: service["ports"] for name, service in EVERY.items() if "ports" in service}
 
     assert published == {
         "rabbitmq": ["127.0.0.1:${RATCHET_AMQP_PORT:-5672}:5672"],
         "gateway": ["127.0.0.1:${RATCHET_API_PORT:-8700}:8700"],
+        "grafana": ["127.0.0.1:${RATCHET_GRAFANA_PORT:-3000}:3000"],
     }
 
 
-@pytest.mark.parametrize("name", ["orchestrator", "orchestrator-standby", "agent", "scorer", "trainer", "trainer-gpu"])
+@pytest.mark.parametrize("name", ON_THE_BUS)
 def test_a_service_checks_tokens_with_keys_it_can_only_read_and_writes_an_audit(name: str) -> None:
     service = SERVICES[name]
 
@@ -105,7 +141,17 @@ def test_the_gateway_knows_every_orchestrator() -> None:
 
 @pytest.mark.parametrize("name", STAY)
 def test_what_stays_comes_back_by_itself(name: str) -> None:
-    assert SERVICES[name]["restart"] == "unless-stopped"
+    assert EVERY[name]["restart"] == "unless-stopped"
+
+
+@pytest.mark.parametrize("name", STAY)
+def test_what_stays_says_whether_it_is_well(name: str) -> None:
+    check = EVERY[name]["healthcheck"]
+    jobs = yaml.safe_load((ROOT / "infra/prometheus/prometheus.yml").read_text())["scrape_configs"]
+    scraped = {target for job in jobs for source in job.get("static_configs", ()) for target in source["targets"]}
+
+    assert check.get("disable", False) is (name in {"demo", "fluent-bit"})
+    assert "test" in check or name in OURS or f"{name}:2020" in scraped
 
 
 @pytest.mark.parametrize("name", sorted(set(OURS) - ONCE - TOOLS - {"demo", "gateway"}))
@@ -115,7 +161,7 @@ def test_a_service_has_time_to_drain(name: str) -> None:
     assert int(SERVICES[name]["stop_grace_period"].removesuffix("s")) > grace_s
 
 
-@pytest.mark.parametrize("name", ["orchestrator", "orchestrator-standby", "agent", "scorer", "trainer", "trainer-gpu"])
+@pytest.mark.parametrize("name", ON_THE_BUS)
 def test_a_service_waits_for_the_queues_and_the_models_and_declares_none(name: str) -> None:
     service = SERVICES[name]
 
@@ -139,6 +185,7 @@ def test_the_job_makes_the_credentials_of_every_user() -> None:
         ("orchestrator", "orchestrator"),
         ("orchestrator-standby", "orchestrator"),
         ("agent", "agent-small"),
+        ("agent-gpu", "agent-small"),
         ("scorer", "scorer"),
         ("trainer", "trainer"),
         ("trainer-gpu", "trainer"),
@@ -228,26 +275,24 @@ def test_prometheus_scrapes_every_service_where_it_listens() -> None:
     assert scraped == listening
 
 
-@pytest.mark.parametrize("name", sorted(SERVICES))
-def test_what_a_container_names_is_there(name: str) -> None:
-    service = SERVICES[name]
-    named = {mount.partition(":")[0] for mount in service.get("volumes", ())}
+@pytest.mark.parametrize(("file", "folder"), [(COMPOSE, ROOT), (EYES_FILE, ROOT / "infra")], ids=["fleet", "eyes"])
+def test_what_containers_name_is_there(file: dict[str, Any], folder: Path) -> None:
+    services = file["services"].values()
+    sources = {mount.partition(":")[0] for service in services for mount in service.get("volumes", ())}
+    paths = {source for source in sources if source.startswith("./")}
 
-    assert set(service.get("depends_on", ())) <= set(SERVICES)
-    assert {volume for volume in named if not volume.startswith("./")} <= set(COMPOSE["volumes"])
-    assert [path for path in named if path.startswith("./") and not (ROOT / path).exists()] == []
+    assert {name for service in services for name in service.get("depends_on", ())} <= set(file["services"])
+    assert {source for source in sources - paths if "$" not in source} <= set(file["volumes"])
+    assert [path for path in paths if not (folder / path).exists()] == []
 
 
-def test_docker_compose_takes_the_file_with_every_profile() -> None:
-    compose = ["docker", "compose"]
-    try:
-        subprocess.run([*compose, "version"], capture_output=True, check=True)
-    except (FileNotFoundError, subprocess.CalledProcessError):
-        pytest.skip("no docker compose here; the other tests of this file read it as YAML")
-    profiles = [word for name in ("gpu", "demo", "tools", "observability") for word in ("--profile", name)]
+def test_downloaded_models_belong_to_the_fleets_user_from_the_start() -> None:
+    dockerfile = (ROOT / "services/Dockerfile").read_text()
+    (hub,) = re.findall(r"HF_HOME=(\S+)", dockerfile)
+    mounted = {name for name in SERVICES if mounts(name).get(hub) == "hub"}
 
-    run = subprocess.run(
-        [*compose, *profiles, "config", "--quiet"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-
-    assert run.returncode == 0, run.stderr
+    assert re.search(rf"install -d -o ratchet -g ratchet (.*\\\n)*.*{hub}", dockerfile)
+    assert mounted == {"models", "agent", "agent-gpu", "scorer", "trainer", "trainer-gpu", "vllm", "vllm-judge"}
+    assert {SERVICES[name]["environment"]["HF_HOME"] for name in ("vllm", "vllm-judge")} == {hub}
+    assert {SERVICES[name]["user"] for name in ("vllm", "vllm-judge")} == {"10001:10001"}
+    assert SERVICES["vllm"]["depends_on"]["models"] == {"condition": "service_completed_successfully"}
