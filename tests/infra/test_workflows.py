@@ -74,6 +74,22 @@ def test_ci_and_release_build_an_image_for_every_container() -> None:
     assert {image["service"] for image in release["strategy"]["matrix"]["include"]} == containers
 
 
+def test_no_image_has_a_version_before_all_were_scanned() -> None:
+    jobs = _read(ROOT / ".github" / "workflows" / "release.yml")["jobs"]
+    steps = jobs["images"]["steps"]
+    (pushed,) = [step["with"] for step in steps if step.get("uses", "").startswith("docker/build-push-action@")]
+    (scanned,) = [step["with"] for step in steps if step.get("uses", "").startswith("aquasecurity/trivy-action@")]
+
+    assert "tags" not in pushed
+    assert "push-by-digest=true" in pushed["outputs"].split(",")
+    assert scanned["image-ref"].endswith("@${{ steps.build.outputs.digest }}")
+    assert scanned["exit-code"] == "1"
+    assert [name for name, job in jobs.items() for step in job["steps"] if "--tag" in step.get("run", "")] == [
+        "release"
+    ]
+    assert jobs["release"]["needs"] == "images"
+
+
 def test_a_deployment_shows_itself_first_and_asks_its_environment() -> None:
     jobs = _read(ROOT / ".github" / "workflows" / "deploy.yml")["jobs"]
 
