@@ -92,7 +92,8 @@ class RunStanding:
 class StandingFile:
     """Hears what a run tells, and keeps its standing in a file: at each new stage, and every few seconds.
 
-    It is not synced, and a disk that does not take it stops no training: it is said once.
+    It is not synced: a kill leaves out of the curves what was told since the last write. (The report of a trained
+    adapter has every step.) A disk that does not take it stops no training: it is said once.
     """
 
     def __init__(self, path: Path, now: Callable[[], datetime], *, seconds: Callable[[], float] = monotonic) -> None:

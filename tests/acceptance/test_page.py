@@ -13,17 +13,22 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pika
 import pytest
 from playwright.sync_api import Browser, expect
 
+from schemas.adapter_trained import AdapterTrained
+from schemas.train_request import TrainRequest
 from services.access.key_folder import KeyFolder
 from services.access.roles import Role
 from services.access.tokens import issue
 from services.adapters.registry import RegistryStore
 from services.cli.broker import free_port
+from services.runs.jobs import Jobs
+from services.runs.standing import StandingFile
 from tests.acceptance.browser import NARROW, Visit, chromium, visiting
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
 from tests.acceptance.foreign_trainer import foreign_trainer
@@ -285,6 +290,56 @@ def test_a_training_s_curves_are_drawn(visit: Visit, learned: Fleet) -> None:
     assert "64 groups" in visit.text()
     visit.page.locator("summary", has_text="Figures").first.click()
     assert "0.5" in visit.text("details[open]")
+
+
+def test_a_refused_training_is_seen_with_its_reason(visit: Visit, learned: Fleet) -> None:
+    page, few = visit.page, "too few groups to learn from: 3, at least 8 are needed"
+    visit.go("training")
+    visit.wait_for("A training made v1.0.1")
+
+    with foreign_trainer(learned, refuses=few), pika.BlockingConnection(pika.URLParameters(learned.amqp_url)) as broker:
+        request = TrainRequest(request_id="by/hand 1", agent_id="small")
+        broker.channel().basic_publish("", learned.namespace + "training", request.encode())
+        row = page.locator("tbody tr", has_text="by/hand 1")
+        expect(row).to_contain_text("refused")
+        expect(row).to_contain_text("Too few groups to learn from: 3, at least 8 are needed.")
+    row.get_by_role("link").first.press("Enter")
+
+    visit.wait_for("A training was refused")
+    expect(page.locator(".card .trouble")).to_have_text("Too few groups to learn from: 3, at least 8 are needed.")
+    assert faults(page) == []
+    assert visit.loads == 1
+
+
+def test_a_training_is_watched_while_it_goes(visit: Visit, learned: Fleet) -> None:
+    page = visit.page
+    visit.go("training")
+    job = Jobs(learned.folder / "adapters").record(TrainRequest(request_id="tonight", agent_id="small"))
+    visit.wait_for("A training waits for a trainer")
+
+    job.begin("")
+    trainer = StandingFile(job.progress, lambda: datetime.now(UTC))
+    trainer.hear({"stage": "selected", "counts": {"groups": 64, "groups.zero_spread": 7}})
+    visit.wait_for("A training is under way")
+    for step in range(1, 4):
+        trainer.hear({"stage": "training", "step": step, "steps": 8, "reward": 0.3 + step / 10})
+    trainer.write()
+    visit.wait_for("step 3 of 8")
+    page.get_by_role("img", name="Reward: from 0.4 to 0.6").wait_for()
+    listed = page.get_by_role("table", name="Training runs").locator("tbody tr")
+    expect(listed.first).to_contain_text("tonight")
+    assert "groups: zero spread" in visit.text()
+    assert faults(page) == []
+
+    for step in range(4, 6):
+        trainer.hear({"stage": "training", "step": step, "steps": 8, "reward": 0.3 + step / 10})
+    trainer.write()
+    visit.wait_for("step 5 of 8")
+    page.get_by_role("img", name="Reward: from 0.4 to 0.8").wait_for()
+    job.outcome = AdapterTrained(request_id="tonight", agent_id="small", status="failed", reason="out of memory")
+
+    expect(listed.filter(has_text="tonight")).to_contain_text("Out of memory.")
+    assert visit.loads == 1
 
 
 def test_dead_letters_are_read_and_sent_back(visit: Visit, learned: Fleet) -> None:

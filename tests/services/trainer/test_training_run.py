@@ -18,8 +18,10 @@ from schemas.train_request import TrainRequest
 from services.adapters.check import AdapterLimits, check_adapter
 from services.adapters.folder import adapter_sha256
 from services.adapters.registry import RegistryStore
+from services.adapters.training_runs import training_run
 from services.local_model import content_sha256
 from services.runs.jobs import Jobs
+from services.runs.standing import Standing, read_standing
 from services.trainer.run import TrainingRun
 from services.trainer.settings import TrainerSettings
 from services.trainer.support import NOTHING_AGAINST_IT
@@ -28,6 +30,7 @@ from tests.services.trainer.making_logs import feedback, give_feedback, group, w
 from tests.services.trainer.tiny_policy import logged_groups
 
 Train = Callable[..., AdapterTrained]
+ASKED = {"request_id": "run-1", "agent_id": "small"}
 
 
 def train(settings: TrainerSettings, request_id: str = "run-1", *, dry: bool = False, **asked: Any) -> AdapterTrained:
@@ -63,6 +66,21 @@ def test_a_trained_adapter_is_fit_for_traffic_and_says_what_it_is_made_of(
     assert card.hyperparameters["batch"] == 24
     assert outcome.adapter_sha256 == adapter_sha256(folder(settings, outcome))
     assert all(path.stat().st_mode & 0o777 == 0o444 for path in folder(settings, outcome).iterdir())
+
+
+def test_how_it_stands_is_on_disk_while_it_goes_and_after(settings: TrainerSettings) -> None:
+    asked = {"hyperparameters": {"epochs": 2, "batch": 24}}
+    job = Jobs(settings.adapters_dir).record(TrainRequest.model_validate(ASKED | asked))
+    seen: list[Standing | None] = []
+
+    outcome = run_job(settings, job, lambda said: seen.append(read_standing(job.progress)))
+
+    first, last = seen[0], read_standing(job.progress)
+    assert outcome is not None and first is not None and last is not None
+    assert first.progress.stage == "reading"
+    assert (last.progress.step, last.progress.steps, last.progress.seconds_left) == (6, 6, 0.0)
+    assert last.counts == outcome.counts
+    assert last.curves == training_run(folder(settings, outcome), "v1.0.1").curves
 
 
 def test_the_report_tells_each_step(settings: TrainerSettings) -> None:

@@ -87,22 +87,28 @@ const COLUMNS = [
 function Outcome({ run }) {
   if (run.state === "trained")
     return html`made <${VersionLink} agent=${run.agent_id} version=${run.adapter_version} />`;
-  if (run.state === "running") return html`<${Progress} progress=${run.progress} />`;
+  if (run.state === "running") return howFar(run.progress);
   if (run.state === "queued") return html`<span class="muted">waits for a trainer</span>`;
   return sentence(run.reason ?? "");
 }
 
 const VersionLink = ({ agent, version }) => html`<a href=${link("adapters", [agent, version])}>${version}</a>`;
 
-const askedBy = ({ asked_by: who }) => ASKED_BY[who] ?? who?.replace(/^api:/, "API: ");
+function askedBy({ asked_by: who }) {
+  return ASKED_BY[who] ?? who?.replace(/^api:/, "API: ");
+}
 
-/** How far it is, in words and as a bar. */
-function Progress({ progress }) {
-  if (!progress?.steps) return html`<span class="muted">${progress?.stage ?? "starting"} …</span>`;
+function howFar(progress) {
+  if (!progress?.steps) return `${progress?.stage ?? "starting"} …`;
   const { step, steps, seconds_left: left } = progress;
   const rest = left === null ? "" : `, ${left < 1 ? "almost done" : `${seconds(Math.round(left))} left`}`;
-  return html`<${Meter} label=${progress.stage} value=${step / steps}
-    words="step ${count(step)} of ${count(steps)}${rest}" />`;
+  return `step ${count(step)} of ${count(steps)}${rest}`;
+}
+
+function Progress({ progress }) {
+  if (!progress?.steps) return html`<p class="muted">${howFar(progress)}</p>`;
+  const { stage, step, steps } = progress;
+  return html`<${Meter} label=${stage} value=${step / steps} words=${howFar(progress)} />`;
 }
 
 function Chosen({ id }) {
