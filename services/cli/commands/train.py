@@ -77,4 +77,4 @@ def _leave_to_the_fleet(access: FleetAccess, options: TrainOptions) -> None:
     request = request_of(options)
     publish_train_request(access, request)
     print_raw(request.request_id)
-    say("The trainer has it. What becomes of it: Training on the page,  ratchet adapters list,  ratchet experiment list")
+    say("The trainer has it. What becomes of it: Training on the page, ratchet adapters list, ratchet experiment list")
