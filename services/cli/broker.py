@@ -33,6 +33,9 @@ SERVER_PATTERNS = (
     "/opt/homebrew/opt/rabbitmq/sbin",
 )
 
+UNBOUND = "u"
+"""Of the node's threads to cores: bound, RabbitMQ's default, each of their wake-ups pushes a model off its core."""
+
 
 def server_folder() -> Path | None:
     """The folder with `rabbitmq-server` itself. The wrapper on the PATH insists on a system user, so it won't do."""
@@ -113,6 +116,7 @@ class LocalBroker:
             "RABBITMQ_LOG_BASE": str(self.folder / "log"),
             "RABBITMQ_PID_FILE": str(self.folder / "node.pid"),
             "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq.conf"),
+            "RABBITMQ_SCHEDULER_BIND_TYPE": UNBOUND,
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "enabled_plugins"),
             "RABBITMQ_CONF_ENV_FILE": "/dev/null",
         }
