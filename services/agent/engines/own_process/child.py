@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -116,9 +117,13 @@ class Child:
 
 
 def portable(error: Exception) -> RatchetError:
-    """Our own errors are sentences and travel; of others, and of what caused them, only the words do."""
-    if isinstance(error, RatchetError):
-        return type(error)(str(error))
+    """Our own errors are sentences and travel; of others, and of what caused them, only the words do.
+
+    An error derived from ours, which the parent may not be able to make again, travels as that of ours.
+    """
+    for kind in type(error).__mro__:
+        if issubclass(kind, RatchetError) and kind.__module__ == RatchetError.__module__:
+            return kind(str(error))
     return EngineError(f"the engine failed: {error!r}")
 
 
@@ -160,7 +165,12 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     end = socket.socket(fileno=int(sys.argv[1]))
     threading.Thread(target=end_with, args=(end,), daemon=True).start()
-    serve(end)
+    try:
+        serve(end)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)  # no thread that the model left behind may hold up the end: the parent waits for it
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import asyncio
 import signal
 import socket
 import sys
-from contextlib import suppress
 from itertools import count
 from typing import Any, Protocol, Self
 
@@ -38,16 +37,16 @@ class ChildProcess:
         self._pipe = pipe
         self._numbers = count(1)
         self._calls: dict[int, asyncio.Future[Any]] = {}
-        self._reading = asyncio.create_task(self._read())
+        self._life = asyncio.create_task(self._live())
 
     @classmethod
     async def begin(cls, order: Order) -> Self:
         """Returns when the model is loaded. Raises the child's reason why it can't be, or EngineError if it died."""
-        ours, childs = socket.socketpair()
-        with childs:
-            command = (sys.executable, "-m", "services.agent.engines.own_process.child", str(childs.fileno()))
-            process = await asyncio.create_subprocess_exec(*command, pass_fds=(childs.fileno(),))
-        child = await cls.ordered(process, await Pipe.open(ours), order)
+        try:
+            process, pipe = await _process_and_pipe()
+        except OSError as error:
+            raise EngineError(f"the engine's process can't be started: {error}") from error
+        child = await cls.ordered(process, pipe, order)
         metrics.EngineProcessId.value = process.pid
         return child
 
@@ -60,6 +59,7 @@ class ChildProcess:
             if isinstance(answer, RatchetError):
                 raise answer
         except EOFError:
+            pipe.close()
             raise EngineError(await _why_it_ended(process)) from None
         except BaseException:
             await _end(process, pipe)
@@ -75,7 +75,7 @@ class ChildProcess:
         call = Call(next(self._numbers), method, arguments)
         answer = self._calls[call.number] = asyncio.get_running_loop().create_future()
         try:
-            if self._reading.done():
+            if self._life.done():
                 raise EngineError("the engine's process has ended")
             self._pipe.send(call)
             return await answer
@@ -87,20 +87,32 @@ class ChildProcess:
 
     async def wait_end(self) -> str:
         """Why it ended by itself; every call has failed with that."""
-        await asyncio.shield(self._reading)
-        why = await _why_it_ended(self._process)
-        self._fail_calls(why)
-        self._pipe.close()
-        return why
+        return await asyncio.shield(self._life)
 
     async def end(self) -> None:
-        await _end(self._process, self._pipe)
         self._fail_calls("the agent is stopping")
+        await _end(self._process, self._pipe)
+        await self._life
 
-    async def _read(self) -> None:
-        with suppress(EOFError):
+    async def _live(self) -> str:
+        """Take its answers until it ends; then no call waits any more."""
+        fault = await self._hear()
+        if fault is not None:
+            self._process.kill()
+        why = await _why_it_ended(self._process)
+        self._fail_calls(fault or why)
+        self._pipe.close()
+        return fault or why
+
+    async def _hear(self) -> str | None:
+        """Until it is silent; None, or that what it says can't be understood: nothing after that can be trusted."""
+        try:
             while True:
                 self._take(await self._pipe.receive())
+        except EOFError:
+            return None
+        except Exception as error:
+            return f"the engine's process can't be understood ({error!r})"
 
     def _take(self, said: Answer | Batch) -> None:
         if isinstance(said, Answer):
@@ -123,6 +135,19 @@ class ChildProcess:
         for answer in self._calls.values():
             if not answer.done():
                 answer.set_exception(EngineError(why))
+
+
+async def _process_and_pipe() -> tuple[Process, Pipe]:
+    """Raises OSError where there is no room for them. A process whose pipe is closed ends."""
+    ours, childs = socket.socketpair()
+    try:
+        with childs:
+            command = (sys.executable, "-m", "services.agent.engines.own_process.child", str(childs.fileno()))
+            process = await asyncio.create_subprocess_exec(*command, pass_fds=(childs.fileno(),))
+        return process, await Pipe.open(ours)
+    except BaseException:
+        ours.close()
+        raise
 
 
 async def _end(process: Process, pipe: Pipe) -> None:

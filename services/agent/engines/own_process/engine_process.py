@@ -83,6 +83,12 @@ class EngineProcess:
         return generation
 
     async def load_adapter(self, name: str, path: Path) -> None:
+        """The child loads it also if the asker gives up, and then it is known."""
+        loading = asyncio.create_task(self._load_adapter(name, path))
+        loading.add_done_callback(_seen)
+        await asyncio.shield(loading)
+
+    async def _load_adapter(self, name: str, path: Path) -> None:
         await self._running.call(LOAD_ADAPTER, name, path)
         self._adapters[name] = path
 
@@ -142,9 +148,20 @@ class EngineProcess:
 
     async def _load_adapters(self, child: ChildProcess) -> None:
         """Those the last one had. What can't be loaded any more is forgotten: whoever needs it loads it, or fails."""
-        for name, path in list(self._adapters.items()):
+        loaded = dict(self._adapters)
+        for name, path in list(loaded.items()):
             try:
                 await child.call(LOAD_ADAPTER, name, path)
             except AdapterError as error:
-                del self._adapters[name]
+                self._adapters.pop(name, None)
                 log.warning("adapter-lost", f"{name} is not loaded again: {error}")
+        while let_go := loaded.keys() - self._adapters.keys():  # meanwhile
+            for name in let_go:
+                del loaded[name]
+                await child.call(UNLOAD_ADAPTER, name)
+
+
+def _seen(done: asyncio.Task[None]) -> None:
+    """Its error is the asker's, or nobody's any more."""
+    if not done.cancelled():
+        done.exception()

@@ -53,4 +53,5 @@ class Pipe:
         return self._received.popleft()
 
     def close(self) -> None:
-        self._writer.close()
+        """At once: what was sent and has not left is dropped, however long the other end may be busy."""
+        self._writer.transport.abort()

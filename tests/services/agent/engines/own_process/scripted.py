@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,17 @@ from services.errors import AdapterError, EngineError, PromptTooLong
 DIE = "die"
 LONG = "long"
 ODD = "odd"
+OWN_ERROR = "own error"
+EXIT = "exit"
+DEADLY, SLOW, LOADING = "deadly", "slow", "loading"
+"""Files in an adapter's folder: loading it kills the child, or takes a while; and made when it begins."""
+
+
+class OwnError(EngineError):
+    """Of an engine from outside, with more to say."""
+
+    def __init__(self, what: str, code: int) -> None:
+        super().__init__(f"{what}: code {code}")
 
 
 class ScriptedEngine:
@@ -38,6 +50,11 @@ class ScriptedEngine:
         pass
 
     def load_adapter(self, name: str, path: Path) -> None:
+        if (path / DEADLY).exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        if (path / SLOW).exists():
+            (path / LOADING).touch()
+            time.sleep(0.5)
         if not path.is_dir():
             raise AdapterError(f"no adapter folder {path}")
         self._adapters.add(name)
@@ -57,6 +74,11 @@ class ScriptedEngine:
             return PromptTooLong("too long by 7 tokens")
         if request.prompt == ODD:
             raise ZeroDivisionError("odd")
+        if request.prompt == OWN_ERROR:
+            return OwnError("a device is lost", 7)
+        if request.prompt == EXIT:
+            threading.Thread(target=time.sleep, args=(60,)).start()
+            raise SystemExit(3)
         if request.adapter is not None and request.adapter not in self._adapters:
             return EngineError(f"no adapter {request.adapter!r}")
         return Generation((Sample(text=f"{batch} {request.adapter or ''}".strip()),) * request.sampling.n)

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
+import shutil
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,9 +18,26 @@ from prometheus_client import REGISTRY
 
 from schemas.work import Sampling
 from services.agent.engines.engine import BatchEngine, Generation, GenerationRequest
+from services.agent.engines.own_process.calls import Order, Started
+from services.agent.engines.own_process.child_process import ChildProcess
 from services.agent.engines.own_process.engine_process import EngineProcess
+from services.agent.engines.own_process.framing import LENGTH, framed
+from services.agent.engines.own_process.pipe import Pipe
 from services.errors import EngineError, PromptTooLong
-from tests.services.agent.engines.own_process.scripted import DIE, LONG, ODD, NoModel, ScriptedEngine, broken, deadly
+from tests.services.agent.engines.own_process.scripted import (
+    DEADLY,
+    DIE,
+    EXIT,
+    LOADING,
+    LONG,
+    ODD,
+    OWN_ERROR,
+    SLOW,
+    NoModel,
+    ScriptedEngine,
+    broken,
+    deadly,
+)
 from tests.services.orchestrator.house import until
 
 
@@ -69,12 +89,15 @@ async def test_what_waits_in_the_child_becomes_a_batch_by_priority_and_the_cance
 
 async def test_errors_of_requests_come_back_as_what_they_are_and_harm_no_other() -> None:
     async with started(ScriptedEngine) as engine:
-        fine, long, odd, other = await engine.generate([ask("fine"), ask(LONG), ask(ODD), ask("x", "none-such")])
+        fine, long, odd, other, own = await engine.generate(
+            [ask("fine"), ask(LONG), ask(ODD), ask("x", "none-such"), ask(OWN_ERROR)]
+        )
 
     assert text(fine)
     assert isinstance(long, PromptTooLong) and str(long) == "too long by 7 tokens"
     assert isinstance(odd, EngineError) and "ZeroDivisionError" in str(odd)
     assert isinstance(other, EngineError)
+    assert type(own) is EngineError and str(own) == "a device is lost: code 7"
 
 
 async def test_a_child_that_dies_is_started_again_with_its_adapters_and_the_calls_in_hand_fail(tmp_path: Path) -> None:
@@ -93,6 +116,94 @@ async def test_a_child_that_dies_is_started_again_with_its_adapters_and_the_call
         assert isinstance(meanwhile, EngineError)
         assert text(again) == "hello red"
         assert engine.process_id not in (None, before)
+
+
+async def test_requests_and_answers_of_many_megabytes_pass() -> None:
+    prompts = [letter * 8_000_000 for letter in "ab"]
+    async with started(ScriptedEngine, max_batch=1) as engine:
+        answers = await engine.generate([ask(prompt) for prompt in prompts])
+
+    assert [text(answer) for answer in answers] == prompts
+
+
+async def test_a_child_that_dies_while_its_adapters_are_loaded_again_is_started_once_more(tmp_path: Path) -> None:
+    async with started(ScriptedEngine) as engine:
+        await engine.load_adapter("red", tmp_path)
+        (tmp_path / DEADLY).touch()
+
+        await engine.generate([ask(DIE)])
+        await until(lambda: "can't be started again" in (engine.trouble() or ""))
+        (tmp_path / DEADLY).unlink()
+        await until(lambda: engine.trouble() is None)
+
+        (again,) = await engine.generate([ask("hello", "red")])
+        assert text(again) == "hello red"
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+async def test_an_adapter_let_go_while_it_is_loaded_again_is_gone_from_the_child_too(
+    tmp_path: Path, is_gone: bool
+) -> None:
+    async with started(ScriptedEngine) as engine:
+        folder = tmp_path / "red"
+        folder.mkdir()
+        await engine.load_adapter("red", folder)
+        (folder / SLOW).touch()
+
+        await engine.generate([ask(DIE)])
+        await until((folder / LOADING).exists)
+        with pytest.raises(EngineError):
+            await engine.unload_adapter("red")
+        if is_gone:
+            shutil.rmtree(folder)
+        await until(lambda: engine.trouble() is None)
+
+        (answer,) = await engine.generate([ask("hello", "red")])
+        assert isinstance(answer, EngineError) and "no adapter 'red'" in str(answer)
+
+
+async def test_an_adapter_whose_asker_gave_up_while_it_was_loaded_is_known(tmp_path: Path) -> None:
+    async with started(ScriptedEngine) as engine:
+        (tmp_path / SLOW).touch()
+        loading = asyncio.create_task(engine.load_adapter("red", tmp_path))
+        await until((tmp_path / LOADING).exists)
+        loading.cancel()
+
+        await until(lambda: engine.adapters() == {"red"})
+
+
+async def test_a_child_that_exits_with_threads_of_the_model_left_is_noticed() -> None:
+    async with started(ScriptedEngine) as engine:
+        async with asyncio.timeout(5.0):
+            (answer,) = await engine.generate([ask(EXIT)])
+
+        assert isinstance(answer, EngineError) and "exit code 1" in str(answer)
+
+
+async def test_a_child_that_can_t_be_understood_is_ended_and_its_calls_fail() -> None:
+    ours, childs = socket.socketpair()
+    child = await asyncio.create_subprocess_exec("sleep", "60")
+    childs.sendall(framed(Started("mute", None)))
+    process = await ChildProcess.ordered(child, await Pipe.open(ours), Order(ScriptedEngine, 1))
+    asked = asyncio.create_task(process.call("generate", ask("hello")))
+
+    childs.sendall(LENGTH.pack(3) + b"???")
+
+    with pytest.raises(EngineError, match="can't be understood"):
+        await asked
+    assert "can't be understood" in await process.wait_end()
+    assert gone(child.pid)
+    childs.close()
+
+
+async def test_no_room_for_a_process_is_a_reason_like_any_other() -> None:
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(EngineError, match=r"can't be started: .*open files"):
+            await EngineProcess(ScriptedEngine, max_batch=1).start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 async def test_an_adapter_that_is_gone_by_then_is_forgotten(tmp_path: Path) -> None:
@@ -129,13 +240,14 @@ async def test_a_model_that_can_t_be_loaded_says_why(make: Callable[[], BatchEng
 async def test_a_stop_waits_for_nothing_and_leaves_no_process() -> None:
     async with started(partial(ScriptedEngine, 60.0)) as engine:
         child = engine.process_id or 0
-        running = asyncio.create_task(engine.generate([ask("for a minute")]))
+        waiting = "more than a socket holds" * 100_000
+        running = asyncio.create_task(engine.generate([ask("for a minute"), ask(waiting), ask(waiting)]))
         await asyncio.sleep(0.1)
         async with asyncio.timeout(4.0):
             await engine.stop()
-        (answer,) = await running
+        answers = await running
 
-    assert isinstance(answer, EngineError)
+    assert [str(answer) for answer in answers] == ["the agent is stopping"] * 3
     assert gone(child)
 
 
@@ -153,7 +265,11 @@ async def test_a_signal_to_the_whole_group_is_the_parent_s_to_answer() -> None:
 PARENT = """
 import asyncio
 from functools import partial
+from services.agent.engines.own_process.calls import Order, Started
+from services.agent.engines.own_process.child_process import ChildProcess
 from services.agent.engines.own_process.engine_process import EngineProcess
+from services.agent.engines.own_process.framing import LENGTH, framed
+from services.agent.engines.own_process.pipe import Pipe
 from tests.services.agent.engines.own_process.test_engine_process import ask
 from tests.services.agent.engines.own_process.scripted import ScriptedEngine
 
