@@ -8,6 +8,8 @@ from infra.grafana.panels import HALF, HEIGHT, QUARTER, Query, agent_variable, h
 
 PROOF = 20
 """The e-value at which the orchestrator promotes or rolls back."""
+LEAST, MOST = 0.01, 1000
+"""E-values have no bounds; outside of these nothing is to be read, and the line at which it is decided would drown."""
 MOVES = "register|reject|start_experiment|promote|settle|roll_back|conclude"
 """What an adapter goes through by the orchestrator's decision; the rest is tidying, or an operator's."""
 MEAN_SCORE = (
@@ -103,8 +105,9 @@ def _experiment(dashboard: Dashboard) -> None:
     panels = (
         lines(
             "Evidence",
-            "E-values of the running experiment. Gain and success_kept at the line: promoted; harm: rolled back.",
-            Query('ratchet_experiment_e_value{agent=~"$agent"}', "{{agent}} {{test}}"),
+            "E-values of the running experiment. Gain and success_kept at the line: promoted; harm: rolled back."
+            " Drawn from 0.01 to 1,000.",
+            Query(f'clamp(ratchet_experiment_e_value{{agent=~"$agent"}}, {LEAST}, {MOST})', "{{agent}} {{test}}"),
             span=HALF,
             logarithmic=True,
             limit=PROOF,
