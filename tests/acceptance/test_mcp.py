@@ -181,11 +181,18 @@ async def training(ask: Asking) -> None:
     run = await ask("start_training", agent_id="small", request_id="mcp-run", wait_s=60)
     shown = await ask("get_run", run_id="mcp-run")
     runs = await ask("list_runs", agent_id="small")
+    of_the_fleet = await ask("training_status", run_id="mcp-run")
+    trainings = await ask("list_trainings", agent_id="small")
 
     # too few answers to learn from; where no model was made yet, that is said first
     assert run["run_id"] == "mcp-run" and run["state"] in {"refused", "failed"}, run
     assert run["reason"] and shown["reason"] == run["reason"]
     assert [one["run_id"] for one in runs["items"]] == ["mcp-run"]
+    assert (of_the_fleet["state"], of_the_fleet["reason"]) == (run["state"], run["reason"])
+    assert [(one["run_id"], one["adapter_version"]) for one in trainings["items"]] == [
+        ("mcp-run", None),
+        ("elsewhere-1", "v1.0.1"),
+    ]
 
 
 async def resources_and_prompts(client: Client) -> None:

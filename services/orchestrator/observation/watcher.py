@@ -60,7 +60,7 @@ class Watcher:
         self._adapters: dict[str, AgentAdapters] = {}
         self._units: dict[str, tuple[str, int]] = {}
         self._run_watch = RunWatch()
-        self._runs_looked_at = float("-inf")
+        self._look_at_runs_after = float("-inf")
         self._depths: QueuesLooked | None = None
         self._looked_at = float("-inf")
 
@@ -75,7 +75,7 @@ class Watcher:
         await self._look_at_adapters()
         for agent_id, promoter in self._promoters.items():
             self._look_at_experiment(agent_id, promoter)
-        if self._hub.clients and self._seconds() - self._runs_looked_at > RUNS_EVERY_S:
+        if self._hub.clients and self._seconds() > self._look_at_runs_after:
             await self._look_at_runs()
         if self._hub.clients and self._seconds() - self._looked_at > QUEUES_EVERY_S:
             await self._look_at_queues()
@@ -141,9 +141,10 @@ class Watcher:
         self._tell("experiment", moved)
 
     async def _look_at_runs(self) -> None:
-        self._runs_looked_at = self._seconds()
-        heard = self._run_watch.messages
+        """Each second, or for a tenth of the time where the disk is slow."""
+        began, heard = self._seconds(), self._run_watch.messages
         views = await self._runs.views()
+        self._look_at_runs_after = self._seconds() + max(RUNS_EVERY_S, 9 * (self._seconds() - began))
         if self._run_watch.messages == heard:
             for moved in self._run_watch.news(views):
                 self._tell("training", moved)

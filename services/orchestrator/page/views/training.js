@@ -11,7 +11,7 @@ import { Pill } from "../parts/pill.js";
 import { Empty, Loaded } from "../parts/states.js";
 import { Pager, Table } from "../parts/table.js";
 
-const LIMIT = 50;
+const LIMIT = 25;
 const KINDS = ["training"];
 const ASKED_BY = { orchestrator: "the fleet", operator: "ratchet train" };
 
