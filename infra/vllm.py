@@ -50,6 +50,7 @@ def server(
         "VLLM_CACHE_ROOT": "/tmp/cache/vllm",
         "TORCHINDUCTOR_CACHE_DIR": "/tmp/cache/inductor",
         "TRITON_CACHE_DIR": "/tmp/cache/triton",
+        "HOME": "/tmp",
         "USER": "vllm",
         "VLLM_NO_USAGE_STATS": "1",
     }
