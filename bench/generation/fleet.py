@@ -78,6 +78,10 @@ class Client:
         self._numbers = count()
         self._answered = asyncio.Semaphore(0)
         self._tokens = 0
+        self._asked = 0
+        self._full = asyncio.Event()
+        self._enough = False
+        self._users: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Client:
         await self._bus.start()
@@ -97,26 +101,32 @@ class Client:
         self._answered.release()
 
     async def rate(self, workload: Workload, in_flight: int, seconds: float) -> Rate:
-        """Measured once as many answers came back as are on their way: then every queue is as full as it gets."""
-        for _ in range(in_flight):
-            await self._publish(workload)
-        await self._keep_going(workload, in_flight)
+        """So many users, each of whom asks anew when an answer came; measured once every queue is as full as it gets.
+
+        They publish concurrently: one after the other, each waiting for its confirm, they would be what is measured.
+        """
+        self._asked, self._enough = 0, False
+        self._full.clear()
+        self._users = [asyncio.create_task(self._ask_on(workload)) for _ in range(in_flight)]
+        await self._full.wait()
         begun, cpu, before = time.perf_counter(), self._cpu_s(), self._tokens
-        while time.perf_counter() < begun + seconds:
-            await self._keep_going(workload, 1)
+        await asyncio.sleep(seconds)
         rate = Rate(self._tokens - before, time.perf_counter() - begun, self._cpu_s() - cpu)
-        for _ in range(in_flight):
-            await self._answered.acquire()
+        self._enough = True
+        await asyncio.gather(*self._users)
         return rate
+
+    async def _ask_on(self, workload: Workload) -> None:
+        while not self._enough:
+            await self._publish(workload)
+            await self._answered.acquire()
+            self._asked += 1
+            if self._asked >= len(self._users):
+                self._full.set()
 
     def _cpu_s(self) -> float:
         used = [process.cpu_times() for process in (self._agent, *self._agent.children())]
         return float(sum(one.user + one.system for one in used))
-
-    async def _keep_going(self, workload: Workload, answers: int) -> None:
-        for _ in range(answers):
-            await self._answered.acquire()
-            await self._publish(workload)
 
     async def _publish(self, workload: Workload) -> None:
         number, now = next(self._numbers), datetime.now(UTC)
