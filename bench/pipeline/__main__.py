@@ -21,6 +21,9 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=5.0, help="seconds measured in a round, per size (5)")
     parser.add_argument("--size", type=int, action="append", help="bytes of a task; may be repeated (500 and 4096)")
     parser.add_argument("--only", help="contestants, by comma, of: " + ", ".join(one.name for one in CONTESTANTS))
+    parser.add_argument(
+        "--unbound", action="store_true", help="the broker as `ratchet up` starts it, its threads not bound to cores"
+    )
     parser.add_argument("--quick", action="store_true", help="one round of 2 s, 500 bytes: does it run at all")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     parser.add_argument(

@@ -32,7 +32,7 @@ Rounds = dict[tuple[str, int], list[Measured]]
 def compare(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
     """All that was found, as JSON and as a text."""
     rounds: Rounds = {}
-    with private_broker() as (url, broker_pid):
+    with private_broker(threads_bound=not given.unbound) as (url, broker_pid):
         for number in range(given.rounds):
             print(f"round {number + 1} of {given.rounds}", file=sys.stderr)
             for contestant in chosen(given.only):
@@ -41,7 +41,10 @@ def compare(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
     bars = [bar for size in given.size for bar in verdicts([one for one in lines if one.size == size])]
     on = machine()
     found = {"machine": on, "lines": [asdict(one) for one in lines], "bars": bars}
-    heading = f"{on}\nmedians of {given.rounds} rounds of {given.seconds:.0f} s; 4 hops, 3 worker processes"
+    broker = "threads not bound to cores, as `ratchet up` starts it" if given.unbound else "as RabbitMQ ships"
+    heading = (
+        f"{on}\nmedians of {given.rounds} rounds of {given.seconds:.0f} s; 4 hops, 3 worker processes; broker: {broker}"
+    )
     return found, "\n".join([heading, *tables(lines, given.size), "", *map(sentence, bars), "", notes()])
 
 
@@ -51,10 +54,10 @@ def chosen(only: str | None) -> list[Contestant]:
 
 
 @contextmanager
-def private_broker() -> Iterator[tuple[str, int]]:
+def private_broker(*, threads_bound: bool = False) -> Iterator[tuple[str, int]]:
     """A node of this run's own; its URL and process id."""
     with tempfile.TemporaryDirectory(prefix="ratchet-bench-broker-") as folder:
-        broker = LocalBroker.on_free_ports(Path(folder))
+        broker = LocalBroker.on_free_ports(Path(folder), threads_bound=threads_bound)
         node = broker.start()
         try:
             broker.wait_until_ready(node)

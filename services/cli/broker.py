@@ -33,8 +33,8 @@ SERVER_PATTERNS = (
     "/opt/homebrew/opt/rabbitmq/sbin",
 )
 
-UNBOUND = "u"
-"""Of the node's threads to cores: bound, RabbitMQ's default, each of their wake-ups pushes a model off its core."""
+BOUND, UNBOUND = "db", "u"
+"""The node's threads to cores, in RabbitMQ's words."""
 
 
 def server_folder() -> Path | None:
@@ -71,16 +71,20 @@ def _broker_answers(url: str) -> bool:
 
 @dataclass(frozen=True)
 class LocalBroker:
-    """One node: three ports on loopback (AMQP, distribution, port mapper) and a folder for its data and log."""
+    """One node: three ports on loopback (AMQP, distribution, port mapper) and a folder for its data and log.
+
+    `threads_bound`: each to its core, as RabbitMQ ships; on a machine that does other work too, that costs all of it.
+    """
 
     folder: Path
     port: int
     distribution_port: int
     mapper_port: int
+    threads_bound: bool = False
 
     @classmethod
-    def on_free_ports(cls, folder: Path) -> Self:
-        return cls(folder, free_port(), free_port(), free_port())
+    def on_free_ports(cls, folder: Path, *, threads_bound: bool = False) -> Self:
+        return cls(folder, free_port(), free_port(), free_port(), threads_bound)
 
     @property
     def url(self) -> str:
@@ -116,7 +120,7 @@ class LocalBroker:
             "RABBITMQ_LOG_BASE": str(self.folder / "log"),
             "RABBITMQ_PID_FILE": str(self.folder / "node.pid"),
             "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq.conf"),
-            "RABBITMQ_SCHEDULER_BIND_TYPE": UNBOUND,
+            "RABBITMQ_SCHEDULER_BIND_TYPE": BOUND if self.threads_bound else UNBOUND,
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "enabled_plugins"),
             "RABBITMQ_CONF_ENV_FILE": "/dev/null",
         }
