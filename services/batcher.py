@@ -6,23 +6,21 @@ One batch runs at a time, so a busy runner is what makes batches grow; an idle o
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from services.waiting_line import WaitingLine
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")
 
 
-@dataclass(order=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Waiting(Generic[Req, Res]):
-    urgency: int
-    arrival: int
-    size: int = field(compare=False)
-    request: Req = field(compare=False)
-    answer: asyncio.Future[Res] = field(compare=False)
+    request: Req
+    answer: asyncio.Future[Res]
 
 
 class Batcher(Generic[Req, Res]):
@@ -43,21 +41,18 @@ class Batcher(Generic[Req, Res]):
         self._run = run
         self._max_batch = max_batch
         self._size_of = size_of
-        self._waiting: list[_Waiting[Req, Res]] = []
-        self._arrivals = 0
+        self._line: WaitingLine[_Waiting[Req, Res]] = WaitingLine(lambda entry: entry.answer.done())
         self._runner: asyncio.Task[None] | None = None
 
     @property
     def waiting(self) -> int:
         """Requests not yet taken into a batch."""
-        return sum(not entry.answer.done() for entry in self._waiting)
+        return len(list(self._line))
 
     async def submit(self, request: Req, *, priority: int = 0) -> Res:
         """The request's own result; raises its own exception. Cancelled before its batch starts, it is never run."""
         answer: asyncio.Future[Res] = asyncio.get_running_loop().create_future()
-        entry = _Waiting(-priority, self._arrivals, self._size_of(request), request, answer)
-        self._arrivals += 1
-        heapq.heappush(self._waiting, entry)
+        self._line.add(_Waiting(request, answer), self._size_of(request), priority)
         if self._runner is None:
             # A context of its own: a batch must not log under the task id of whoever happened to come first.
             self._runner = asyncio.create_task(self._run_until_empty(), context=Context())
@@ -65,26 +60,12 @@ class Batcher(Generic[Req, Res]):
 
     async def _run_until_empty(self) -> None:
         try:
-            while batch := self._take():
+            while batch := self._line.batch(self._max_batch):
                 await self._answer(batch)
         finally:
             self._runner = None
-            for entry in self._waiting:
+            for entry in self._line:
                 entry.answer.cancel()
-            self._waiting.clear()
-
-    def _take(self) -> list[_Waiting[Req, Res]]:
-        batch: list[_Waiting[Req, Res]] = []
-        size = 0
-        while self._waiting:
-            entry = self._waiting[0]
-            if not entry.answer.done():
-                size += entry.size
-                if batch and size > self._max_batch:
-                    break
-                batch.append(entry)
-            heapq.heappop(self._waiting)
-        return batch
 
     async def _answer(self, batch: Sequence[_Waiting[Req, Res]]) -> None:
         try:

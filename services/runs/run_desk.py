@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -24,8 +24,7 @@ class RunDesk:
 
     def views(self, agent_id: str | None = None, state: RunState | None = None) -> list[RunView]:
         """The newest first."""
-        found = (view for view in self._all() if agent_id in (None, view.agent_id) and state in (None, view.state))
-        return sorted(found, key=place_of_run, reverse=True)
+        return listed_runs(self._all(), agent_id, state)
 
     def detail(self, run_id: str) -> RunDetail | None:
         """None if no run of that id is recorded, or its record is damaged."""
@@ -59,6 +58,12 @@ class RunDesk:
         if job.folder not in self._unreadable:
             log.warning("unreadable", f"{job.folder} can't be read, it is not listed: {error.reason}")
         self._unreadable.add(job.folder)
+
+
+def listed_runs(views: Iterable[RunView], agent_id: str | None, state: RunState | None) -> list[RunView]:
+    """Of that agent and in that state, where given; the newest first."""
+    chosen = (view for view in views if agent_id in (None, view.agent_id) and state in (None, view.state))
+    return sorted(chosen, key=place_of_run, reverse=True)
 
 
 def place_of_run(view: RunView) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from schemas.api.runs import RunDetail, RunState, RunView
 from services.api.threads import Threads
 from services.errors import RegistryError
 from services.orchestrator.promotion.promoter import Promoter
-from services.runs.run_desk import RunDesk, place_of_run
+from services.runs.run_desk import RunDesk, listed_runs
 from services.runs.run_views import run_detail
 
 
@@ -28,8 +28,7 @@ class TrainingRuns:
         """The newest first. Raises RegistryError where the folder can't be read."""
         views = {(view.agent_id, view.run_id): view for view in self._known_here()}
         views |= {(view.agent_id, view.run_id): view for view in await self._threads.run(self._recorded)}
-        chosen = [one for one in views.values() if agent_id in (None, one.agent_id) and state in (None, one.state)]
-        return sorted(chosen, key=place_of_run, reverse=True)
+        return listed_runs(views.values(), agent_id, state)
 
     async def detail(self, run_id: str) -> RunDetail | None:
         """None if there is none of that id. Raises RegistryError where the folder can't be read."""

@@ -27,11 +27,9 @@ from services.agent.engines.own_process.calls import (
     Order,
     Started,
 )
-from services.agent.engines.own_process.framing import Frames, framed
+from services.agent.engines.own_process.framing import READ_BYTES, Frames, framed
 from services.agent.engines.own_process.waiting import Waiting, WaitingRequests
 from services.errors import EngineError, RatchetError
-
-READ_BYTES = 1 << 20
 
 
 class ParentGone(Exception):

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 LENGTH = struct.Struct(">Q")
+READ_BYTES = 1 << 20
+"""Read at once."""
 
 
 def framed(item: Any) -> bytes:

@@ -7,9 +7,7 @@ import socket
 from collections import deque
 from typing import Any, Self
 
-from services.agent.engines.own_process.framing import Frames, framed
-
-READ_BYTES = 1 << 20
+from services.agent.engines.own_process.framing import READ_BYTES, Frames, framed
 
 
 class Pipe:

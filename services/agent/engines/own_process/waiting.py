@@ -1,33 +1,32 @@
-"""Requests not yet in a batch: by priority, then by arrival; nothing overtakes to fill a gap. Pure."""
+"""The requests a child was asked and has not begun, each under its number, until it is taken or taken back. Pure."""
 
 from __future__ import annotations
 
-import heapq
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from services.agent.engines.engine import GenerationRequest
+from services.waiting_line import WaitingLine
 
 
-@dataclass(order=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Waiting:
-    urgency: int
     number: int
-    request: GenerationRequest = field(compare=False)
+    request: GenerationRequest
 
 
 class WaitingRequests:
-    """Each under a number that grows with each arrival."""
+    """By priority, then in the order they were added."""
 
     def __init__(self) -> None:
-        self._heap: list[Waiting] = []
         self._numbers: set[int] = set()
+        self._line: WaitingLine[Waiting] = WaitingLine(lambda one: one.number not in self._numbers)
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def add(self, number: int, request: GenerationRequest) -> None:
         self._numbers.add(number)
-        heapq.heappush(self._heap, Waiting(-request.priority, number, request))
+        self._line.add(Waiting(number, request), request.sampling.n, request.priority)
 
     def drop(self, number: int) -> None:
         """Taken back; one that is not waiting any more is no error."""
@@ -35,15 +34,6 @@ class WaitingRequests:
 
     def batch(self, max_samples: int) -> list[Waiting]:
         """The next requests, with at most so many samples together; a single larger request is a batch of its own."""
-        taken: list[Waiting] = []
-        samples = 0
-        while self._heap:
-            first = self._heap[0]
-            if first.number in self._numbers:
-                samples += first.request.sampling.n
-                if taken and samples > max_samples:
-                    break
-                taken.append(first)
-                self._numbers.discard(first.number)
-            heapq.heappop(self._heap)
+        taken = self._line.batch(max_samples)
+        self._numbers.difference_update(one.number for one in taken)
         return taken
