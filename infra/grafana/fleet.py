@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 
-from infra.grafana.panels import QUARTER, WHOLE, Query, lines, log_lines, number, page
+from infra.grafana.panels import QUARTER, WHOLE, Query, lines, log_lines, number, page, row
 
 GOOD_AT_ONE = ((None, "red"), (1.0, "green"), (2.0, "red"))
 BAD_FROM_ONE = ((None, "green"), (1.0, "red"))
@@ -55,9 +55,7 @@ def _now(dashboard: Dashboard) -> None:
             limits=BAD_FROM_ONE,
         ),
     )
-    dashboard.with_row(Row("Now"))
-    for panel in panels:
-        dashboard.with_panel(panel)
+    row(dashboard, "Now", panels)
     dashboard.with_panel(
         lines(
             "Alerts",
@@ -122,9 +120,7 @@ def _traffic(dashboard: Dashboard) -> None:
             unit="ops",
         ),
     )
-    dashboard.with_row(Row("Traffic"))
-    for panel in panels:
-        dashboard.with_panel(panel)
+    row(dashboard, "Traffic", panels)
 
 
 def _work(dashboard: Dashboard) -> None:
@@ -187,6 +183,4 @@ def _work(dashboard: Dashboard) -> None:
             steps=True,
         ),
     )
-    dashboard.with_row(Row("Agents and scorers"))
-    for panel in panels:
-        dashboard.with_panel(panel)
+    row(dashboard, "Agents and scorers", panels)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
+from grafana_foundation_sdk.builders.dashboard import Dashboard
 
-from infra.grafana.panels import HALF, HEIGHT, QUARTER, Query, agent_variable, heat, lines, number, page
+from infra.grafana.panels import HALF, HEIGHT, QUARTER, Query, agent_variable, heat, lines, number, page, row
 
 PROOF = 20
 """The e-value at which the orchestrator promotes or rolls back."""
@@ -96,9 +96,7 @@ def _scores(dashboard: Dashboard) -> None:
             span=HALF,
         ),
     )
-    dashboard.with_row(Row("Scores"))
-    for panel in panels:
-        dashboard.with_panel(panel)
+    row(dashboard, "Scores", panels)
 
 
 def _experiment(dashboard: Dashboard) -> None:
@@ -127,9 +125,7 @@ def _experiment(dashboard: Dashboard) -> None:
             span=QUARTER,
         ),
     )
-    dashboard.with_row(Row("Running experiment"))
-    for panel in panels:
-        dashboard.with_panel(panel)
+    row(dashboard, "Running experiment", panels)
 
 
 def _decisions(dashboard: Dashboard) -> None:
@@ -161,6 +157,4 @@ def _decisions(dashboard: Dashboard) -> None:
             height=HEIGHT,
         ),
     )
-    dashboard.with_row(Row("Decisions"))
-    for panel in panels:
-        dashboard.with_panel(panel)
+    row(dashboard, "Decisions", panels)

@@ -150,3 +150,10 @@ def page(uid: str, title: str, about: str) -> builders.Dashboard:
         .timezone("browser")
         .tooltip(dashboard.DashboardCursorSync.CROSSHAIR)
     )
+
+
+def row(board: builders.Dashboard, title: str, panels: Sequence[Builder[dashboard.Panel]]) -> None:
+    """Panels side by side, under a title that folds them away."""
+    board.with_row(builders.Row(title))
+    for panel in panels:
+        board.with_panel(panel)

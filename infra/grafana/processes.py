@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
+from grafana_foundation_sdk.builders.dashboard import Dashboard
 
-from infra.grafana.panels import HALF, Query, lines, page
+from infra.grafana.panels import HALF, Query, lines, page, row
 
 
 def processes() -> Dashboard:
@@ -45,9 +45,7 @@ def _running(dashboard: Dashboard) -> None:
             span=HALF,
         ),
     )
-    dashboard.with_row(Row("Processes"))
-    for panel in panels:
-        dashboard.with_panel(panel)
+    row(dashboard, "Processes", panels)
 
 
 def _disk(dashboard: Dashboard) -> None:
@@ -74,6 +72,4 @@ def _disk(dashboard: Dashboard) -> None:
             Query("max(ratchet_log_removal_held)", "held"),
         ),
     )
-    dashboard.with_row(Row("Disk"))
-    for panel in panels:
-        dashboard.with_panel(panel)
+    row(dashboard, "Disk", panels)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
+from grafana_foundation_sdk.builders.dashboard import Dashboard
 
-from infra.grafana.panels import HALF, QUARTER, Query, lines, number, page
+from infra.grafana.panels import HALF, QUARTER, Query, lines, number, page, row
 
 
 def queues() -> Dashboard:
@@ -52,9 +52,7 @@ def _depths(dashboard: Dashboard) -> None:
             limit=1800,
         ),
     )
-    dashboard.with_row(Row("Depth"))
-    for panel in panels:
-        dashboard.with_panel(panel)
+    row(dashboard, "Depth", panels)
 
 
 def _deliveries(dashboard: Dashboard) -> None:
@@ -98,9 +96,7 @@ def _deliveries(dashboard: Dashboard) -> None:
             span=HALF,
         ),
     )
-    dashboard.with_row(Row("Deliveries"))
-    for panel in panels:
-        dashboard.with_panel(panel)
+    row(dashboard, "Deliveries", panels)
 
 
 def _broker(dashboard: Dashboard) -> None:
@@ -142,6 +138,4 @@ def _broker(dashboard: Dashboard) -> None:
             logarithmic=True,
         ),
     )
-    dashboard.with_row(Row("RabbitMQ"))
-    for panel in panels:
-        dashboard.with_panel(panel)
+    row(dashboard, "RabbitMQ", panels)

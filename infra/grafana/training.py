@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
+from grafana_foundation_sdk.builders.dashboard import Dashboard
 
-from infra.grafana.panels import HALF, QUARTER, Query, agent_variable, lines, number, page
+from infra.grafana.panels import HALF, QUARTER, Query, agent_variable, lines, number, page, row
 
 
 def training() -> Dashboard:
@@ -55,9 +55,7 @@ def _standing(dashboard: Dashboard) -> None:
             steps=True,
         ),
     )
-    dashboard.with_row(Row("Standing"))
-    for panel in panels:
-        dashboard.with_panel(panel)
+    row(dashboard, "Standing", panels)
 
 
 def _run(dashboard: Dashboard) -> None:
@@ -98,9 +96,7 @@ def _run(dashboard: Dashboard) -> None:
             steps=True,
         ),
     )
-    dashboard.with_row(Row("Present or last run"))
-    for panel in panels:
-        dashboard.with_panel(panel)
+    row(dashboard, "Present or last run", panels)
 
 
 def _figures(names: str) -> str:
