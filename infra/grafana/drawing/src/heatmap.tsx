@@ -9,7 +9,7 @@ import { AxisPlacement, ScaleDirection, ScaleOrientation } from '@grafana/schema
 import { UPlotChart, UPlotConfigBuilder, useTheme2 } from '@grafana/ui';
 import type { DataFrame, GrafanaTheme2, TimeRange } from '@grafana/data';
 import type uPlot from 'uplot';
-import { TIME_ZONE, type Content } from './panels';
+import { TIME_ZONE, type Content } from './content';
 
 const LEGEND_HEIGHT = 26;
 const GAP = 1;

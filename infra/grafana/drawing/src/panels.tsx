@@ -1,20 +1,11 @@
 /** The content of each kind of panel, by Grafana's components. Leaves out lines of logs. */
 
-import { FieldType, getDisplayProcessor, reduceField, ReducerID, type DataFrame, type DisplayValue, type Field, type TimeRange } from '@grafana/data';
+import { FieldType, getDisplayProcessor, reduceField, ReducerID, type DataFrame, type DisplayValue, type Field } from '@grafana/data';
 import { BigValue, TimeSeries, useTheme2, type BigValueColorMode, type BigValueGraphMode, type BigValueJustifyMode, type BigValueTextMode, type UPlotConfigBuilder } from '@grafana/ui';
+import { TIME_ZONE, type Content } from './content';
 import type { Panel } from './dashboard';
 import { configured, defaults } from './fields';
 import { HeatMap } from './heatmap';
-
-export const TIME_ZONE = 'utc';
-
-export interface Content {
-  panel: Panel;
-  frames: DataFrame[];
-  range: TimeRange;
-  width: number;
-  height: number;
-}
 
 export function PanelContent(content: Content) {
   if (content.panel.type === 'stat') return <Figure {...content} />;

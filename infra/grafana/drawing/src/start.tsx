@@ -12,8 +12,9 @@ import { GlobalStyles, Icon, PanelChrome } from '@grafana/ui';
 import { createRoot } from 'react-dom/client';
 import { flushSync } from 'react-dom';
 import type { ReactNode } from 'react';
+import { TIME_ZONE } from './content';
 import type { Dashboard, Panel } from './dashboard';
-import { PanelContent, TIME_ZONE } from './panels';
+import { PanelContent } from './panels';
 import { answered, everything, timeRange, type Answer, type Source } from './prometheus';
 import { version } from '../node_modules/@grafana/ui/package.json';
 
