@@ -7,15 +7,17 @@ ack. So every hop is at-least-once, and a handler must give the same effect when
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from schemas.message import DecodeError, Message
 from services.errors import Reject
 
+NO_HEADERS: Mapping[str, Any] = MappingProxyType({})
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+
+class Delivery(NamedTuple):
     """One message as it came off a queue."""
 
     queue: str
@@ -24,7 +26,7 @@ class Delivery:
     message_id: str | None = None
     reply_to: str | None = None
     correlation_id: str | None = None
-    headers: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, Any] = NO_HEADERS
     attempt: int = 0
     """How often a handler asked for `Retry` before."""
     redelivered: bool = False

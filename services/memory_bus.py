@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -155,7 +155,7 @@ class MemoryBus:
         self._ready[delivery.queue].append(delivery)
         self._deliver(delivery.queue)
         if delivery.queue == RESPONSES and KEPT_RESPONSES in self._ready:
-            self._route(replace(delivery, queue=KEPT_RESPONSES))
+            self._route(delivery._replace(queue=KEPT_RESPONSES))
 
     def _tell(self, delivery: Delivery) -> None:
         for hear in self._listeners.get(delivery.queue, ()):
@@ -184,7 +184,7 @@ class MemoryBus:
         finally:
             if outcome is None:
                 self._unfinished += 1
-                self._ready[delivery.queue].appendleft(replace(delivery, redelivered=True))
+                self._ready[delivery.queue].appendleft(delivery._replace(redelivered=True))
             self.outcomes[delivery.queue, outcome or "requeued"] += 1
 
     async def _settled(self, consumer: _Consumer, delivery: Delivery) -> str | None:
@@ -219,14 +219,14 @@ class MemoryBus:
         if isinstance(verdict, GiveUp):
             at = datetime.now(UTC).isoformat(timespec="milliseconds")
             headers = dead_letter_headers(delivery.headers, verdict, queue=delivery.queue, at=at, by=self._name)
-            self._route(replace(delivery, queue=DEAD_LETTERS, headers=headers, redelivered=False))
+            self._route(delivery._replace(queue=DEAD_LETTERS, headers=headers, redelivered=False))
             return "dead_lettered"
         self._climb(delivery, verdict)
         return "retried"
 
     def _climb(self, delivery: Delivery, verdict: Climb) -> None:
         headers = retry_headers(delivery.headers, verdict.attempt)
-        again = replace(delivery, headers=headers, attempt=verdict.attempt, redelivered=True)
+        again = delivery._replace(headers=headers, attempt=verdict.attempt, redelivered=True)
         delay_s = verdict.rung.delay_ms / 1000 * self._time_scale
         asyncio.get_running_loop().call_later(delay_s, self._route, again)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from functools import cache
 
-from prometheus_client import Counter, Gauge, ProcessCollector
+from prometheus_client import Gauge, ProcessCollector
 
 from schemas.response import GenerationLatencies
 from services.agent.engines.engine import Generation
-from services.loop_histogram import LoopHistogram
+from services.loop_metrics import Count, LoopCounter, LoopHistogram
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
-tokens_generated = Counter("ratchet_agent_tokens_total", "Tokens sampled.", ["adapter_version"])
-samples_generated = Counter(
+tokens_generated = LoopCounter("ratchet_agent_tokens_total", "Tokens sampled.", ["adapter_version"])
+samples_generated = LoopCounter(
     "ratchet_agent_samples_total", "Samples, by why they ended.", ["adapter_version", "finish_reason"]
 )
 generate_seconds = LoopHistogram(
@@ -30,7 +30,7 @@ batch_samples = LoopHistogram(
     "Samples generated at once, by an engine in its own process.",
     buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
 )
-tasks = Counter(
+tasks = LoopCounter(
     "ratchet_agent_tasks_total",
     "Work handled, by outcome: answered, failed (no retry mends it), expired, retried.",
     ["outcome"],
@@ -51,13 +51,13 @@ answered, failed, expired, retried = (tasks.labels(outcome) for outcome in ("ans
 
 
 @cache
-def _samples(version: str, finish_reason: str) -> Counter:
+def _samples(version: str, finish_reason: str) -> Count:
     """Looking labels up costs more than counting."""
     return samples_generated.labels(version, finish_reason)
 
 
 @cache
-def _tokens(version: str) -> Counter:
+def _tokens(version: str) -> Count:
     return tokens_generated.labels(version)
 
 

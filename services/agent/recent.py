@@ -5,43 +5,33 @@ In memory: after a restart the work is done again, and downstream the determinis
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Awaitable, Callable
+
+from services.turns import Turns
 
 KEPT_BYTES = 64 * 1024 * 1024
 
 
 class RecentAnswers:
-    """Also joins a delivery to an answer still being made; an answer outlives the handler that asked for it."""
+    """A delivery that comes again while its answer is still being made waits for that one."""
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._kept_bytes = kept_bytes
         self._bytes = 0
-        self._made: OrderedDict[Hashable, bytes] = OrderedDict()
-        self._making: dict[Hashable, asyncio.Task[bytes]] = {}
+        self._made: OrderedDict[str, bytes] = OrderedDict()
+        self._turns = Turns()
 
-    async def answer(self, key: Hashable, make: Callable[[], Coroutine[None, None, bytes]]) -> bytes:
+    async def answer(self, key: str, make: Callable[[], Awaitable[bytes]]) -> bytes:
         """The answer of that key, made by `make` unless it was before. A failure is raised and not remembered."""
-        if key in self._made:
-            return self._made[key]
-        if key not in self._making:
-            task = asyncio.create_task(make())
-            self._making[key] = task
-            task.add_done_callback(lambda done: self._settle(key, done))
-        return await asyncio.shield(self._making[key])
+        async with self._turns.of(key):
+            if (made := self._made.get(key)) is None:
+                made = await make()
+                self._keep(key, made)
+            return made
 
-    def _settle(self, key: Hashable, task: asyncio.Task[bytes]) -> None:
-        del self._making[key]
-        if not task.cancelled() and task.exception() is None:
-            self._made[key] = task.result()
-            self._bytes += len(task.result())
+    def _keep(self, key: str, made: bytes) -> None:
+        self._made[key] = made
+        self._bytes += len(made)
         while self._bytes > self._kept_bytes:
             self._bytes -= len(self._made.popitem(last=False)[1])
-
-    async def stop(self) -> None:
-        """Give up the answers still being made."""
-        unfinished = list(self._making.values())
-        for task in unfinished:
-            task.cancel()
-        await asyncio.gather(*unfinished, return_exceptions=True)

@@ -76,7 +76,6 @@ class AgentWorker:
         if self._keeper is not None:
             await self._keeper.stop()
         await self._engine.stop()
-        await self._recent.stop()
 
     async def handle(self, delivery: Delivery) -> None:
         """Publish the Response to one Work. A Work seen before gets the answer it got before."""
@@ -86,7 +85,8 @@ class AgentWorker:
             metrics.expired.inc()
             log.info("expired", "not answered: the deadline passed while it waited", deadline=work.deadline)
             return
-        body = await self._recent.answer((work.task_id, work.arm.sequence), lambda: self._respond(work, delivery))
+        key = f"{work.arm.sequence} {work.task_id}"
+        body = await self._recent.answer(key, lambda: self._respond(work, delivery))
         failpoint.reach("worked")
         await self._bus.publish(RESPONSES, body, type=Response.TYPE, message_id=derived_id(work.task_id, "response"))
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import cast
 
 from pika.connection import Connection, Parameters
@@ -45,15 +44,17 @@ Receiver = Callable[[int, bool, Properties, bytes], None]
 """Takes a delivery: its tag, whether it was delivered before, its properties and its body."""
 
 
-@dataclass(slots=True)
 class Arriving:
     """A delivery of which not all frames are here yet."""
 
-    tag: int
-    redelivered: bool
-    properties: Properties = field(default_factory=Properties)
-    parts: list[bytes] = field(default_factory=list)
-    missing: int = 0
+    __slots__ = ("missing", "parts", "properties", "redelivered", "tag")
+
+    def __init__(self, tag: int, redelivered: bool) -> None:
+        self.tag = tag
+        self.redelivered = redelivered
+        self.properties: Properties
+        self.parts: list[bytes] = []
+        self.missing = 0
 
     def take(self, kind: int, raw: bytes, offset: int, size: int) -> bool:
         """True when this frame completes it."""

@@ -21,7 +21,7 @@ from services.amqp.failures import Failures
 from services.amqp.frames import Properties
 from services.amqp.link import Link, explain
 from services.amqp.subscription import Subscription
-from services.bus import Delivery, Handler
+from services.bus import NO_HEADERS, Delivery, Handler
 from services.errors import BusError, DiskFull, Retry
 from services.metrics import queue_metrics
 from services.retry_policy import attempt_of, pause_s
@@ -135,7 +135,7 @@ class Consumer:
             if self._draining.is_set() or not subscription.alive:
                 return
             failpoint.reach("received")
-            headers = properties.headers or {}
+            headers = properties.headers or NO_HEADERS
             attempt = attempt_of(headers)
             seen = redelivered or bool(headers.get("x-delivery-count"))
             delivery = Delivery(

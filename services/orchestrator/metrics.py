@@ -16,16 +16,16 @@ from schemas.interaction import Interaction
 from schemas.registry import AgentAdapters
 from schemas.result import ResultStatus
 from schemas.reward import ScoreStatus
-from services.loop_histogram import LoopHistogram, Series
+from services.loop_metrics import Count, LoopCounter, LoopHistogram, Series
 
 LATENCY_BUCKETS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 SCORE_BUCKETS = tuple(step / 10 for step in range(11))
 
-tasks_admitted = Counter("ratchet_tasks_admitted_total", "Tasks admitted.", ["agent"])
+tasks_admitted = LoopCounter("ratchet_tasks_admitted_total", "Tasks admitted.", ["agent"])
 tasks_refused = Counter("ratchet_tasks_refused_total", "Tasks that were not valid.")
 tasks_repeated = Counter("ratchet_tasks_repeated_total", "Tasks whose id was known already.")
-tasks_closed = Counter("ratchet_tasks_closed_total", "Tasks with a Result.", ["agent", "status"])
-samples_logged = Counter("ratchet_samples_logged_total", "Lines in the log.", ["agent", "adapter_version"])
+tasks_closed = LoopCounter("ratchet_tasks_closed_total", "Tasks with a Result.", ["agent", "status"])
+samples_logged = LoopCounter("ratchet_samples_logged_total", "Lines in the log.", ["agent", "adapter_version"])
 samples_unscored = Counter("ratchet_samples_unscored_total", "Samples without a score.", ["agent", "status"])
 sample_score = LoopHistogram("ratchet_sample_score", "Scores.", ["agent", "adapter_version"], buckets=SCORE_BUCKETS)
 feedback_score = Histogram(
@@ -50,17 +50,13 @@ decisions = Counter("ratchet_decisions_total", "Decisions about adapters.", ["ag
 
 MOVES: tuple[str, ...] = tuple(kind.model_fields["kind"].default for kind in get_args(get_args(Move)[0]))
 
-_stages = {
-    "queue": stage_seconds.labels("queue"),
-    "generate": stage_seconds.labels("generate"),
-    "score_queue": stage_seconds.labels("score_queue"),
-    "score": stage_seconds.labels("score"),
-    "total": stage_seconds.labels("total"),
-}
+_in_queue, _generating, _in_score_queue, _scoring, _in_all = map(
+    stage_seconds.labels, ("queue", "generate", "score_queue", "score", "total")
+)
 
 
 @cache
-def _of_version(agent_id: str, adapter_version: str) -> tuple[Counter, Series]:
+def _of_version(agent_id: str, adapter_version: str) -> tuple[Count, Series]:
     """The two series of a version. Looking labels up costs more than counting."""
     return samples_logged.labels(agent_id, adapter_version), sample_score.labels(agent_id, adapter_version)
 
@@ -79,12 +75,12 @@ def expect(agent_id: str) -> None:
 
 
 @cache
-def admitted(agent_id: str) -> Counter:
+def admitted(agent_id: str) -> Count:
     return tasks_admitted.labels(agent_id)
 
 
 @cache
-def closed(agent_id: str, status: str) -> Counter:
+def closed(agent_id: str, status: str) -> Count:
     return tasks_closed.labels(agent_id, status)
 
 
@@ -100,8 +96,12 @@ def count_samples(lines: Sequence[Interaction]) -> None:
             samples_unscored.labels(first.agent_id, line.score_status or "unscorable").inc()
         else:
             scores.observe(line.score)
-    for stage, seconds in _stages.items():
-        seconds.observe(getattr(first.latencies, f"{stage}_s"))
+    latencies = first.latencies
+    _in_queue.observe(latencies.queue_s)
+    _generating.observe(latencies.generate_s)
+    _in_score_queue.observe(latencies.score_queue_s)
+    _scoring.observe(latencies.score_s)
+    _in_all.observe(latencies.total_s)
 
 
 def count_feedback(line: LoggedFeedback) -> None:

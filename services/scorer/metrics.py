@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from prometheus_client import Counter
-
-from services.loop_histogram import LoopHistogram
+from services.loop_metrics import Count, LoopCounter, LoopHistogram
 
 SECONDS = (0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
@@ -16,12 +14,12 @@ scores = LoopHistogram(
     ["agent_id", "adapter_version"],
     buckets=tuple(tenth / 10 for tenth in range(11)),
 )
-samples = Counter("ratchet_scorer_samples_total", "Samples by how scoring them ended.", ["status"])
+samples = LoopCounter("ratchet_scorer_samples_total", "Samples by how scoring them ended.", ["status"])
 score_seconds = LoopHistogram(
     "ratchet_scorer_score_seconds", "Seconds to score a task, batching included.", buckets=SECONDS
 )
 queue_seconds = LoopHistogram("ratchet_scorer_queue_seconds", "Seconds from the answer to its scorer.", buckets=SECONDS)
-tasks = Counter(
+tasks = LoopCounter(
     "ratchet_scorer_tasks_total",
     "Responses handled: scored, unanswered (nothing to score), draft (sent on to be completed), retried.",
     ["outcome"],
@@ -29,11 +27,11 @@ tasks = Counter(
 
 
 @cache
-def samples_of(status: str) -> Counter:
+def samples_of(status: str) -> Count:
     """Looking labels up costs more than counting."""
     return samples.labels(status)
 
 
 @cache
-def tasks_of(outcome: str) -> Counter:
+def tasks_of(outcome: str) -> Count:
     return tasks.labels(outcome)

@@ -14,7 +14,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 
 from services.agent.metrics import EngineProcessId
-from services.loop_histogram import LoopHistogram
+from services.loop_metrics import LoopMetric
 
 ROOT = Path(__file__).parents[2]
 TARGET_LABELS = frozenset({"job", "instance", "fleet"})
@@ -26,7 +26,7 @@ FOREIGN = {
     for name, *labels in [line.split()]
 }
 DEFINES = re.compile(
-    r"^from (?:prometheus_client|services\.\w+) import .*\b(?:Counter|Gauge|\w*Histogram)\b",
+    r"^from (?:prometheus_client|services\.\w+) import .*\b(?:\w*Counter|Gauge|\w*Histogram)\b",
     re.MULTILINE,
 )
 
@@ -57,6 +57,6 @@ def _of_a_child(collector: Collector) -> Sequence[str]:
 
 
 def _labels(collector: Collector) -> Sequence[str]:
-    if isinstance(collector, LoopHistogram):
-        return collector._labels
+    if isinstance(collector, LoopMetric):
+        return collector.label_names
     return collector._labelnames if isinstance(collector, MetricWrapperBase) else ()

@@ -2,18 +2,19 @@
 tasks costs no memory.
 
 It is current up to one byte of each log, which it stores with what it knows, in one transaction; what a kill cut off is
-read again from the logs. It never runs ahead of them.
+read again from the logs. It never runs ahead of them. The tasks of the last moments are in memory (`young_tasks.py`).
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from schemas.result import ResultStatus
 from services.errors import JournalError
+from services.orchestrator.ledger.young_tasks import YoungTask, YoungTasks
 from services.retention import forgotten
 from services.storage.log_floor import LogFloor
 
@@ -48,8 +49,7 @@ CREATE TABLE IF NOT EXISTS positions (log TEXT PRIMARY KEY, position INTEGER NOT
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """What is known of one task."""
 
     sequence: int
@@ -69,6 +69,11 @@ class Entry:
 ENDINGS = {"ok": 0, "failed": 1, "expired": 2}
 """The column `ended`; null while the task is open."""
 ENTRY = "sequence, task_id, logged, work, result, line, lines"
+INSERT = "INSERT OR IGNORE INTO tasks (sequence, task_id, deadline, logged, work, result, line, lines, ended) "
+CHANGE = (
+    "UPDATE tasks SET logged = max(logged, ?), result = coalesce(result, ?), lines = ?, ended = coalesce(ended, ?), "
+    "work = ? WHERE sequence = ?"
+)
 
 
 class TaskIndex:
@@ -77,6 +82,7 @@ class TaskIndex:
     def __init__(self, path: Path) -> None:
         """Opens or creates it. Raises JournalError for a file that is not an index of this version."""
         self.forget_at_once = FORGET_AT_ONCE
+        self._young = YoungTasks()
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
             self._prepare()
@@ -113,6 +119,7 @@ class TaskIndex:
             self._db.executemany(f"INSERT OR IGNORE INTO {table} VALUES (?)", ((one,) for one in sums))
             self.set_position(FORGOTTEN_IDS, known + len(sums))
             return False
+        self._write_young()
         self._drop_tables_before(forgotten.oldest(floor.ids) // forgotten.PER_FILE)
         self.set_position(FORGOTTEN_SEQUENCE, floor.sequence)
         self._forgotten_below = floor.sequence
@@ -146,10 +153,20 @@ class TaskIndex:
 
     def commit(self) -> None:
         """Make everything so far survive a kill."""
+        self._write_young()
         self._db.execute("COMMIT")
         self._db.execute("BEGIN")
 
+    def _write_young(self) -> None:
+        new, changes = self._young.unwritten()
+        if new:
+            self._db.executemany(f"{INSERT} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", new)
+        if changes:
+            self._db.executemany(CHANGE, changes)
+        self._young.written()
+
     def close(self) -> None:
+        self._write_young()
         self._db.execute("COMMIT")
         self._db.close()
 
@@ -162,6 +179,7 @@ class TaskIndex:
         self._db.execute("INSERT OR REPLACE INTO positions VALUES (?, ?)", (log, position))
 
     def next_sequence(self) -> int:
+        self._write_young()
         after_known = int(self._db.execute("SELECT coalesce(max(sequence), -1) + 1 FROM tasks").fetchone()[0])
         return max(after_known, self.forgotten_below)
 
@@ -171,18 +189,30 @@ class TaskIndex:
         return self._forgotten_below
 
     def find(self, task_id: str) -> Entry | None:
+        young = self._young.find(task_id)
+        if young is not None:
+            return Entry(young.sequence, young.task_id, young.logged, young.work, young.result, young.line, young.lines)
         row = self._db.execute(f"SELECT {ENTRY} FROM tasks WHERE task_id = ?", (task_id,)).fetchone()
         return Entry(*row) if row else None
 
+    def admit(self, sequence: int, task_id: str, deadline: float, work: bytes, line: int) -> None:
+        """As `open`, for a task that `find` did not know."""
+        self._young.add(YoungTask(sequence, task_id, deadline, work, line))
+        if self._young.too_many:
+            self._write_young()
+
     def open(self, sequence: int, task_id: str, deadline: float, work: bytes, line: int = 0) -> None:
-        """A task was admitted. `deadline` in seconds since the epoch; `line`: where it is in the log of assignments."""
+        """A task was admitted. `deadline` in seconds since the epoch; `line`: where it is in the log of assignments.
+
+        Changes nothing where the task is known.
+        """
         self._db.execute(
             "INSERT OR IGNORE INTO tasks (sequence, task_id, deadline, work, line) VALUES (?, ?, ?, ?, ?)",
             (sequence, task_id, deadline, work, line),
         )
 
     def count_logged(self, task_id: str, logged: int) -> None:
-        """Some samples of an open task are in the log: what a kill in the middle of its group left."""
+        """Some samples of an open task are in the log: what a kill in the middle of its group left. For catching up."""
         self._db.execute("UPDATE tasks SET logged = max(logged, ?) WHERE task_id = ?", (logged, task_id))
 
     def settle(self, task_id: str, *, logged: int, result: bytes, lines: int = 0, status: ResultStatus = "ok") -> None:
@@ -190,6 +220,8 @@ class TaskIndex:
 
         With no sample logged its Work stays too, until `forget_work`.
         """
+        if self._young.settle(task_id, logged, result, lines, ENDINGS[status]):
+            return
         self._db.execute(
             "UPDATE tasks SET logged = max(logged, ?1), result = coalesce(result, ?2), lines = ?4, "
             "ended = coalesce(ended, ?5), work = CASE WHEN ?1 > 0 THEN NULL ELSE work END WHERE task_id = ?3",
@@ -197,15 +229,19 @@ class TaskIndex:
         )
 
     def forget_work(self, task_id: str) -> None:
+        if self._young.forget_work(task_id):
+            return
         self._db.execute("UPDATE tasks SET work = NULL WHERE task_id = ?", (task_id,))
 
     def open_works(self) -> Iterator[bytes]:
         """The Work of every open task, in the order of assignment."""
+        self._write_young()
         for (work,) in self._db.execute("SELECT work FROM tasks WHERE result IS NULL ORDER BY sequence"):
             yield work
 
     def oldest_open_work(self) -> bytes | None:
         """The Work of the open task that was assigned first. Reads the index of open tasks only, as `count` does."""
+        self._write_young()
         row = self._db.execute(
             "SELECT work FROM tasks WHERE sequence = "
             "(SELECT min(sequence) FROM tasks INDEXED BY open_tasks WHERE result IS NULL)"
@@ -214,6 +250,7 @@ class TaskIndex:
 
     def overdue(self, now: float, limit: int) -> list[Entry]:
         """Open tasks whose deadline passed, the longest overdue first. `now` in seconds since the epoch."""
+        self._write_young()
         rows = self._db.execute(
             f"SELECT {ENTRY} FROM tasks WHERE result IS NULL AND deadline < ? ORDER BY deadline LIMIT ?",
             (now, limit),
@@ -222,6 +259,7 @@ class TaskIndex:
 
     def count(self) -> tuple[int, int]:
         """Tasks that were ever known, and open ones among them."""
+        self._write_young()
         opened = self._db.execute("SELECT count(*) FROM tasks WHERE result IS NULL").fetchone()[0]
         return self.next_sequence(), int(opened)
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
 
 from schemas.interaction import Interaction
 from schemas.result import Result
@@ -30,6 +31,25 @@ GATHER_S = 0.004
 log = Log("ledger")
 
 
+class _Mending:
+    """The lines are in the log, so a failing index loses nothing: it is caught up before it is used again."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def __enter__(self) -> TaskIndex:
+        return self._ledger._index
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, sqlite3.Error):
+            return False
+        self._ledger._broken = True
+        log.error("index-broken", f"the index can't be written ({error}): it is caught up from the logs")
+        return True
+
+
 class Ledger:
     """The only writer of a logs folder: whoever opens one holds the folder's lock."""
 
@@ -45,6 +65,7 @@ class Ledger:
         self._sealed_up_to = 0
         self._current = {ASSIGNMENTS: 0, INTERACTIONS: 0}
         self._torn: dict[str, list[Interaction]] = {}
+        self._mending = _Mending(self)
         self._held: dict[str, int] = {}
         """Tasks whose lines the next start must read again, and where those begin."""
 
@@ -93,30 +114,31 @@ class Ledger:
         """Write the assignment ahead. Returns the Work as logged, once it is on disk. Raises DiskFull, JournalError."""
         body = work.encode()
         position = await self._assignments.append([body])
-        with self._mending() as index:
-            index.open(work.arm.sequence, work.task_id, work.deadline.timestamp(), body, position)
+        with self._mending as index:
+            index.admit(work.arm.sequence, work.task_id, work.deadline.timestamp(), body, position)
             self._advance(ASSIGNMENTS, position + len(body) + 1)
         return body
 
-    async def settle(self, lines: Sequence[Interaction], *, logged: int = 0) -> Result:
+    async def settle(self, lines: Sequence[Interaction], *, logged: int = 0) -> tuple[Result, bytes]:
         """Log a task's lines from the `logged`-th on and close it.
 
-        Returns its Result once all are on disk. Raises DiskFull, JournalError. Where no Reward comes again to have a
-        lost Result repeated (the task ended without an answer), call `told` once the user has it.
+        Returns its Result, and that as JSON, once all are on disk. Raises DiskFull, JournalError. Where no Reward comes
+        again to have a lost Result repeated (the task ended without an answer), call `told` once the user has it.
         """
         encoded = [line.encode() for line in lines[logged:]]
         result = result_of(lines)
         position = await self._interactions.append(encoded)
-        samples = sum(line.sample is not None for line in lines)
-        with self._mending() as index:
+        body = result.encode()
+        samples = 0 if lines[0].sample is None else len(lines)
+        with self._mending as index:
             begin = self._held.pop(result.task_id, position) if logged else position
-            index.settle(result.task_id, logged=samples, result=result.encode(), lines=begin, status=result.status)
+            index.settle(result.task_id, logged=samples, result=body, lines=begin, status=result.status)
             self._held.pop(result.task_id, None)
             self._torn.pop(result.task_id, None)
             if not samples:
                 self._held[result.task_id] = position
-            self._advance(INTERACTIONS, position + sum(len(line) + 1 for line in encoded))
-        return result
+            self._advance(INTERACTIONS, position + sum(map(len, encoded)) + len(encoded))
+        return result, body
 
     async def seal_in_step(self) -> None:
         """Assignments are sealed when interactions were, so that one may be removed with the other.
@@ -133,7 +155,7 @@ class Ledger:
         done = False
         while not done:
             done = True  # after a failure too: what is left to forget then comes with the catching up
-            with self._mending() as index:
+            with self._mending as index:
                 done = index.follow(self._folder, floor)
             await asyncio.sleep(0)
 
@@ -144,12 +166,12 @@ class Ledger:
     def told(self, task_id: str) -> None:
         """The user has the Result of a task that ended without an answer."""
         if self._held.pop(task_id, None) is not None:
-            with self._mending() as index:
+            with self._mending as index:
                 index.forget_work(task_id)
 
     def commit(self) -> None:
         """Make the index survive a kill as it is, so that the next start has less to read."""
-        with self._mending() as index:
+        with self._mending as index:
             index.set_position(ASSIGNMENTS, self._current[ASSIGNMENTS])
             index.set_position(INTERACTIONS, min(self._current[INTERACTIONS], *self._held.values(), 1 << 62))
             index.commit()
@@ -163,15 +185,6 @@ class Ledger:
 
     def _advance(self, name: str, end: int) -> None:
         self._current[name] = max(self._current[name], end)
-
-    @contextmanager
-    def _mending(self) -> Iterator[TaskIndex]:
-        """The lines are in the log, so a failing index loses nothing: it is caught up before it is used again."""
-        try:
-            yield self._index
-        except sqlite3.Error as error:
-            self._broken = True
-            log.error("index-broken", f"the index can't be written ({error}): it is caught up from the logs")
 
     def _open(self) -> list[str]:
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from services.experiments.book import ExperimentRecord
 from services.experiments.experiment import Still
 from services.experiments.look import ExperimentLook, looked_at
 from services.orchestrator.promotion.arms import Arms
-from services.orchestrator.tasks.turns import Turns
+from services.turns import Turns
 
 KEPT = 32
 LEAST_S = 1.0

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from prometheus_client import Counter
 from prometheus_client.registry import Collector
 
 from schemas.adapter_report import AdapterReport
@@ -131,7 +130,7 @@ def counted(at: float) -> Counted:
     return Counted(at, total(metrics.tasks_closed), stage_buckets())
 
 
-def total(counter: Counter) -> float:
+def total(counter: Collector) -> float:
     return sum(value for name, _, value in _samples(counter) if name.endswith("_total"))
 
 

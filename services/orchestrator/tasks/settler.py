@@ -19,9 +19,9 @@ from services.orchestrator.tasks.admission import Origin
 from services.orchestrator.tasks.answers import Answers
 from services.orchestrator.tasks.own_tasks import is_own
 from services.orchestrator.tasks.settlement import completed_response, ending, settle
-from services.orchestrator.tasks.turns import Turns
 from services.telemetry import Log, task_in_hand
 from services.topology import EXCHANGE
+from services.turns import Turns
 
 log = Log("settler")
 
@@ -85,15 +85,15 @@ class Settler:
         failpoint.reach("worked")
         logged = 0 if lines[0].sample is None else known.logged
         lines[:logged] = self._ledger.torn(work.task_id)[:logged] or lines[:logged]
-        result = await self._ledger.settle(lines, logged=logged)
+        result, body = await self._ledger.settle(lines, logged=logged)
         self._ledger.index.forget_response(work.task_id)
         metrics.count_samples(lines)
         if known.result is None:
             self._closed(work, lines)
             metrics.closed(work.agent_id, result.status).inc()
             if not is_own(work.arm):
-                self._untold[work.task_id] = _origin(work)
-                await self._tell(work.task_id, result.encode(), _origin(work))
+                origin = self._untold[work.task_id] = _origin(work)
+                await self._tell(work.task_id, body, origin)
         else:
             log.info("late", "logged after the deadline had closed the task; the user was told it expired")
 

@@ -170,6 +170,7 @@ async def test_an_index_that_can_not_be_written_is_caught_up_from_the_logs(tmp_p
     ledger.index._db.execute("PRAGMA query_only = 1")
 
     work = await admitted(ledger, "t2")
+    ledger.commit()
 
     assert ledger.find("t1") is not None
     known = ledger.find("t2")

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from services.orchestrator.tasks.turns import Turns
+from services.turns import Turns
 
 
 async def test_of_one_key_only_one_has_a_turn_at_a_time() -> None:
