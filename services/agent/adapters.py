@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Set
-from contextlib import asynccontextmanager
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
 from schemas.work import BASE_VERSION, Arm
 from services.adapters.folder import adapter_folder, adapter_sha256, served_name
@@ -30,6 +30,31 @@ class LentAdapter:
     sha256: str
 
 
+class Loan:
+    """`async with shelf.lend(arm) as adapter: …`; the base model is not lent, so that costs nothing."""
+
+    __slots__ = ("_arm", "_name", "_shelf")
+
+    def __init__(self, shelf: AdapterShelf, arm: Arm) -> None:
+        self._shelf = shelf
+        self._arm = arm
+        self._name: str | None = None
+
+    async def __aenter__(self) -> LentAdapter | None:
+        if self._arm.adapter_version == BASE_VERSION:
+            return None
+        adapter = await self._shelf.adapter_of(self._arm)
+        await self._shelf.take(adapter, self._arm.adapter_version)
+        self._name = adapter.name
+        return adapter
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._name is not None:
+            self._shelf.give_back(self._name)
+
+
 class AdapterShelf:
     def __init__(self, engine: Engine, agent_id: str, adapters_dir: Path, *, max_loaded: int) -> None:
         self._engine = engine
@@ -44,23 +69,30 @@ class AdapterShelf:
         """Served name → version."""
         self._content: dict[str, str] = {}
 
-    @asynccontextmanager
-    async def lend(self, arm: Arm) -> AsyncIterator[LentAdapter | None]:
+    def lend(self, arm: Arm) -> Loan:
         """The arm's adapter, loaded until the block ends; None for the base model.
 
-        Raises AdapterError (missing, broken, or not the content the arm names) and EngineError (the engine is away).
+        Entering raises AdapterError (missing, broken, or not the content the arm names) and EngineError (the engine is
+        away).
         """
-        if arm.adapter_version == BASE_VERSION:
-            yield None
-            return
+        return Loan(self, arm)
+
+    async def adapter_of(self, arm: Arm) -> LentAdapter:
+        """By the content it names, or else that of the folder. Raises AdapterError."""
         sha256 = arm.adapter_sha256 or await self._sha256_on_disk(arm.adapter_version)
-        adapter = LentAdapter(served_name(self._agent_id, arm.adapter_version, sha256), sha256)
+        return LentAdapter(served_name(self._agent_id, arm.adapter_version, sha256), sha256)
+
+    async def take(self, adapter: LentAdapter, version: str) -> None:
+        """It stays loaded until it is given back. Raises AdapterError and EngineError: then it was not taken."""
         self._in_use[adapter.name] += 1
         try:
-            await self._ensure_loaded(adapter, arm.adapter_version)
-            yield adapter
-        finally:
-            self._in_use[adapter.name] -= 1
+            await self._ensure_loaded(adapter, version)
+        except BaseException:
+            self.give_back(adapter.name)
+            raise
+
+    def give_back(self, name: str) -> None:
+        self._in_use[name] -= 1
 
     async def load(self, version: str, sha256: str) -> None:
         """Have it loaded, before a task asks. Raises AdapterError and EngineError."""

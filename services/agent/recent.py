@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 
 from services.turns import Turns
 
-KEPT_BYTES = 64 * 1024 * 1024
+KEPT_BYTES = 16 * 1024 * 1024
+"""Only what is not acknowledged can come again: a few hundred answers at most."""
 
 
 class RecentAnswers:
