@@ -44,7 +44,7 @@ class Contestant:
 
 
 CONTESTANTS = (
-    Contestant(FLEET, "services", "fleet.", "plain", "validates, logs with fsync, scores; quorum queues"),
+    Contestant(FLEET, "services", "fleet-", "plain", "validates, logs with fsync, scores; quorum queues"),
     Contestant(BARE, "bench.pipeline.echo_pika", "bare.", "plain", "AsyncioConnection, uvloop; quorum queues"),
     Contestant("aio-pika", "bench.pipeline.echo_aio_pika", "aio.", "plain", "uvloop; quorum queues"),
     Contestant("FastStream", "bench.pipeline.echo_faststream", "faststream.", "plain", "uvloop; quorum queues"),

@@ -9,6 +9,7 @@ from typing import Any
 
 from schemas.adapter_card import AdapterCard
 from services.adapters.manifest import read_card
+from services.adapters.module_change import ModuleChange
 
 WITHOUT_NORMS = "how much each module's update changed is not shown: that needs numpy (pip install 'ratchet[diff]')"
 
@@ -21,17 +22,6 @@ class FieldChange:
     field: str
     before: Any
     after: Any
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleChange:
-    """Frobenius norms of the update before, after, and of the difference; cosine between them, None if one is zero."""
-
-    module: str
-    norm_before: float
-    norm_after: float
-    norm_change: float
-    cosine: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.adapters.check import LORA_WEIGHT
-from services.adapters.diff import ModuleChange
 from services.adapters.lora_config import read_lora_config
+from services.adapters.module_change import ModuleChange
 from services.adapters.safetensors_file import BYTES, SafetensorsFile
 
 

@@ -18,7 +18,8 @@ from schemas.registry import AdapterEntry, AgentAdapters
 from services.adapters.decisions import version_of
 
 if TYPE_CHECKING:
-    from services.adapters.diff import AdapterDiff, ModuleChange
+    from services.adapters.diff import AdapterDiff
+    from services.adapters.module_change import ModuleChange
 
 STYLES = {
     AdapterState.STABLE: "bold green",
