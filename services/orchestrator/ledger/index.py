@@ -166,9 +166,12 @@ class TaskIndex:
         self._young.written()
 
     def close(self) -> None:
-        self._write_young()
-        self._db.execute("COMMIT")
-        self._db.close()
+        """Closed it is in any case; raises sqlite3.Error where what came since the last commit could not be kept."""
+        try:
+            self._write_young()
+            self._db.execute("COMMIT")
+        finally:
+            self._db.close()
 
     def position(self, log: str) -> int:
         """Up to which byte of a log the index is current."""

@@ -179,6 +179,24 @@ async def test_an_index_that_can_not_be_written_is_caught_up_from_the_logs(tmp_p
     await ledger.close()
 
 
+async def test_an_index_whose_disk_is_full_loses_nothing(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    first = await admitted(ledger, "t0")
+    ledger.commit()
+    ledger.index._db.execute("PRAGMA max_page_count = 1")  # as many pages as it has: no further one can be had
+    works = [await admitted(ledger, f"t{number}") for number in range(1, 40)]
+    await ledger.settle(lines_of(first))
+
+    ledger.commit()
+
+    known = [ledger.find(work.task_id) for work in works]
+    assert [entry.work for entry in known if entry] == [work.encode() for work in works]
+    assert (entry := ledger.find("t0")) is not None
+    assert entry.result is not None
+    ledger.commit()
+    await ledger.close()
+
+
 async def test_expired_while_the_orchestrator_was_away_is_told_by_the_next_one(tmp_path: Path) -> None:
     async with house(tmp_path) as fleet:
         await fleet.submit(Task(task_id="t1", input="x", deadline=datetime.now(UTC) + timedelta(seconds=0.2)))
