@@ -1,4 +1,7 @@
-"""A real RabbitMQ for the tests: RATCHET_AMQP_URL if set, else a private node, else a container."""
+"""A real RabbitMQ for the tests: RATCHET_AMQP_URL if set, else a private node, else a container.
+
+No example of hypothesis is timed.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,13 @@ from pathlib import Path
 
 import pika
 import pytest
+from hypothesis import settings
 
 from services.cli.broker import LocalBroker, server_folder
 from services.topology import BROADCAST_EXCHANGE, DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

@@ -54,7 +54,7 @@ def test_a_line_can_be_checked_without_this_program(tmp_path: Path) -> None:
         assert before == claimed
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(place=st.floats(0, 1, exclude_max=True), byte=st.integers(0, 255))
 def test_any_changed_byte_is_found_and_its_line_named(
     tmp_path_factory: pytest.TempPathFactory, place: float, byte: int

@@ -266,7 +266,7 @@ MOVES = st.one_of(
 HEAD_START = [move for version in ("v1.0.1", "v1.0.2") for move in (register(version), Validate(version=version))]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(moves=st.lists(st.tuples(MOVES, st.sampled_from(["orchestrator", ANN])), max_size=25))
 def test_no_order_of_moves_breaks_the_registry(moves: list[tuple[Move, str]]) -> None:
     registry = fold([decision(move, sequence=n) for n, move in enumerate(HEAD_START, 1)])

@@ -55,7 +55,7 @@ def expectation(test: Callable[[], HarmTest], candidate: Law, primary: Law, unit
     return gain, harm
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     law=laws(), units=st.lists(shares, min_size=1, max_size=3), margin=st.floats(0, 0.2), tolerance=st.floats(0, 0.2)
 )
@@ -68,7 +68,7 @@ def test_with_no_effect_no_e_value_is_expected_to_grow(
     assert harm <= 1 + 1e-9
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(law=laws(), units=st.lists(shares, min_size=1, max_size=3), margin=st.floats(0.01, 0.3))
 def test_a_loss_of_just_the_margin_is_not_expected_to_pass_as_not_inferior(
     law: Law, units: list[float], margin: float
@@ -80,7 +80,7 @@ def test_a_loss_of_just_the_margin_is_not_expected_to_pass_as_not_inferior(
     assert gain == pytest.approx(1.0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(law=laws(), units=st.lists(shares, min_size=1, max_size=3), tolerance=st.floats(0, 0.3))
 def test_a_loss_within_the_tolerance_is_not_expected_to_pass_as_harm(
     law: Law, units: list[float], tolerance: float

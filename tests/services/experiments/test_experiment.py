@@ -219,7 +219,7 @@ def judged(log: Log, arrival: list[tuple[int, Outcome]], *, late: int, seed: int
     return experiment
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.data())
 def test_the_order_of_arrival_changes_nothing(data: st.DataObject) -> None:
     effect, seed = data.draw(st.sampled_from([0.0, 0.25, -0.3])), data.draw(st.integers(0, 1000))

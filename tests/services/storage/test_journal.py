@@ -52,7 +52,7 @@ async def append_all(folder: Path, lifetime: list[list[bytes]], segment_bytes: i
 
 
 @given(lifetimes, st.integers(1, 400), st.binary(max_size=40), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_acknowledged_lines_are_read_back_once_and_in_order(
     lifetimes: list[list[list[bytes]]], segment_bytes: int, debris: bytes, data: st.DataObject
 ) -> None:
@@ -73,7 +73,7 @@ def test_acknowledged_lines_are_read_back_once_and_in_order(
 
 
 @given(groups, st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_log_cut_anywhere_opens_with_its_whole_lines_and_the_rest_in_quarantine(
     group: list[bytes], data: st.DataObject
 ) -> None:

@@ -14,7 +14,7 @@ bad_lines = st.builds(BadLine, st.just("log.jsonl"), st.integers(0, 3), st.just(
 
 
 @given(st.lists(bad_lines, max_size=10))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_every_bad_line_is_kept_once_byte_for_byte(lines: list[BadLine]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -164,7 +164,7 @@ SHAPE = st.tuples(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(st.lists(SHAPE, max_size=12), st.randoms(use_true_random=False))
 def test_every_line_is_used_or_left_out_for_exactly_one_reason(
     tmp_path_factory: pytest.TempPathFactory, shapes: list[Any], rng: Any

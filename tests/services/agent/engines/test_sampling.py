@@ -32,7 +32,7 @@ def reference(sampling: Sampling, logits: torch.Tensor) -> torch.Tensor:
     return filtered.log_softmax(-1)[0]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(rows=st.lists(samplings, min_size=1, max_size=5), seed=st.integers(0, 1000))
 def test_each_row_is_filtered_by_its_own_parameters(rows: list[Sampling], seed: int) -> None:
     logits = torch.randn(len(rows), VOCABULARY, generator=torch.Generator().manual_seed(seed)) * 3

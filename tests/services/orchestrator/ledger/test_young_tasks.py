@@ -36,7 +36,7 @@ def entries(index: TaskIndex, steps: list[tuple[str, int]], *, written_at_once: 
     return [index.find(f"t{task}") for task in range(TASKS)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(STEP, max_size=12))
 def test_young_tasks_and_written_ones_are_told_alike(steps: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as name:
