@@ -1,6 +1,8 @@
 """Does the orchestrator's cost grow with the tasks it has seen? Its memory and CPU per task at marks on the way.
 
 At each mark: its resident memory, and the CPU it takes for each of the tasks that follow. One fleet, one stream.
+A machine's speed varies by more than what is looked for, so the CPU is also set against that of the agent and the scorer
+in the same seconds: they keep nothing, and what a task costs them cannot grow with those before.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,11 +29,16 @@ SIZE = 500
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """After `tasks`: memory in MiB, and CPU milliseconds for each of the next tasks."""
+    """After `tasks`: memory in MiB, and CPU milliseconds for each of the next tasks; of the others, for the same."""
 
     tasks: int
     memory_mib: float
     cpu_ms_per_task: float
+    others_cpu_ms_per_task: float
+
+    @property
+    def relative(self) -> float:
+        return self.cpu_ms_per_task / self.others_cpu_ms_per_task
 
 
 def flat(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -38,24 +46,27 @@ def flat(given: argparse.Namespace) -> tuple[dict[str, Any], str]:
     marks = [mark for mark in MARKS if mark <= given.tasks]
     with private_broker() as (url, _), fleet("flat.", url) as running:
         client = PlainClient(Round(url, "flat.", "plain", SIZE, 0.0, {}))
-        seen = [at_mark(client, running[ORCHESTRATOR].pid, mark) for mark in marks]
+        seen = [at_mark(client, running.pids, mark) for mark in marks]
         drain(client)
     bars = [
         bar("memory", seen[-1].memory_mib / seen[0].memory_mib),
-        bar("CPU per task", seen[-1].cpu_ms_per_task / seen[0].cpu_ms_per_task),
+        bar("CPU per task over the others'", seen[-1].relative / seen[0].relative),
     ]
     on = machine()
     found = {"machine": on, "marks": [asdict(mark) for mark in seen], "bars": bars}
     return found, "\n".join([on, *table(seen), *map(sentence, bars)])
 
 
-def at_mark(client: Client, pid: int, mark: int) -> Mark:
+def at_mark(client: Client, pids: Mapping[str, int], mark: int) -> Mark:
+    it = pids[ORCHESTRATOR]
+    groups = {"it": [it], "others": [pid for pid in pids.values() if pid != it]}
     wait_for(client, mark)
-    memory, before, answered = resident_mib(pid), cpu_seconds({"it": [pid]})["it"], client.answered
+    memory, before, answered = resident_mib(it), cpu_seconds(groups), client.answered
     wait_for(client, answered + STRETCH)
-    used, tasks = cpu_seconds({"it": [pid]})["it"] - before, client.answered - answered
+    after, tasks = cpu_seconds(groups), client.answered - answered
     print(f"  {mark:9,} tasks: {memory:.0f} MiB", file=sys.stderr)
-    return Mark(mark, memory, 1000 * used / tasks)
+    its, others = (1000 * (after[name] - before[name]) / tasks for name in groups)
+    return Mark(mark, memory, its, others)
 
 
 def wait_for(client: Client, answered: int) -> None:
@@ -73,8 +84,11 @@ def bar(what: str, ratio: float) -> dict[str, Any]:
 
 
 def table(marks: list[Mark]) -> list[str]:
-    rows = [f"{mark.tasks:12,}{mark.memory_mib:14.1f}{mark.cpu_ms_per_task:14.3f}" for mark in marks]
-    return [f"{'tasks seen':>12}{'memory, MiB':>14}{'CPU ms/task':>14}", *rows]
+    rows = [
+        f"{mark.tasks:12,}{mark.memory_mib:14.1f}{mark.cpu_ms_per_task:14.3f}{mark.others_cpu_ms_per_task:20.3f}"
+        for mark in marks
+    ]
+    return [f"{'tasks seen':>12}{'memory, MiB':>14}{'CPU ms/task':>14}{'agent and scorer':>20}", *rows]
 
 
 def sentence(bar: dict[str, Any]) -> str:
