@@ -1,8 +1,8 @@
 """Does the orchestrator's cost grow with the tasks it has seen? Its memory and CPU per task at marks on the way.
 
 At each mark: its resident memory, and the CPU it takes for each of the tasks that follow. One fleet, one stream.
-A machine's speed varies by more than what is looked for, so the CPU is also set against that of the agent and the scorer
-in the same seconds: they keep nothing, and what a task costs them cannot grow with those before.
+A machine's speed varies by more than what is looked for, so the CPU is set against that of the agent and the scorer in
+the same seconds: they keep nothing, and what a task costs them cannot grow with those before.
 """
 
 from __future__ import annotations
