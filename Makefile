@@ -1,10 +1,13 @@
 # Two commands do everything: `make demo` and `make test`. Both install what they need first.
 # PYTHON: which Python (3.11 or newer) makes the environment. TORCH_INDEX: a package index with CPU builds of torch, which
-# saves gigabytes where there is no GPU.
+# saves gigabytes where there is no GPU. WORKERS: how many processes run the tests, each with a broker and fleets of its own.
 PYTHON ?= python3
 TORCH_INDEX ?=
+WORKERS ?= 2
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+# A file's tests stay together, for they share a fleet; what takes long begins, so that no worker is left with it at the end.
+SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test setup bench vllm-test dashboard-images clean
 
@@ -12,7 +15,7 @@ demo: setup  ## The whole loop on this machine: answer, score, learn, prove it o
 	$(BIN)/ratchet demo
 
 test: setup .venv/browser  ## Everything that is promised, checked.
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/test_house.py tests
 
 setup: .venv/ready  ## Debian packages and the Python environment, once.
 

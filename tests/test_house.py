@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,10 @@ def test_the_orchestrator_and_the_command_line_start_without_torch() -> None:
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert run.returncode == 0, run.stderr
+
+
+def test_every_test_has_a_name_of_its_own(request: pytest.FixtureRequest) -> None:
+    """Where processes share the tests, only one is run of those with the same name."""
+    names = Counter(item.nodeid for item in request.session.items)
+
+    assert [name for name, count in names.items() if count > 1] == []

@@ -36,6 +36,9 @@ SERVER_PATTERNS = (
 BOUND, UNBOUND = "db", "u"
 """The node's threads to cores, in RabbitMQ's words."""
 
+_CHANCE = random.SystemRandom()
+"""Not Python's own sequence: processes that were seeded alike would ask for the same ports at the same time."""
+
 
 def server_folder() -> Path | None:
     """The folder with `rabbitmq-server` itself. The wrapper on the PATH insists on a system user, so it won't do."""
@@ -49,7 +52,7 @@ def server_folder() -> Path | None:
 def free_port() -> int:
     """A TCP port of the loopback that nobody listens on now, below those the system gives to outgoing connections."""
     while True:
-        port = random.randint(10_000, 32_000)
+        port = _CHANCE.randint(10_000, 32_000)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rich.console import Console
 
@@ -48,16 +47,16 @@ def access_to(fleet: Fleet) -> FleetAccess:
     )
 
 
-def paced(tasks: Iterator[Task], pause_s: float) -> Iterator[Task]:
+def paced(tasks: Iterator[Task], pause: Callable[[], object]) -> Iterator[Task]:
     for task in tasks:
-        time.sleep(pause_s)
+        pause()
         yield task
 
 
-def loop_on(fleet: Fleet, run: str, *, pause_s: float = 0.0) -> tuple[Loop, Users, io.StringIO]:
-    """The loop, its users, who pause so long before each task, and what it tells."""
+def loop_on(fleet: Fleet, run: str, *, pause: Callable[[], object] = lambda: None) -> tuple[Loop, Users, io.StringIO]:
+    """The loop, its users, who make this pause before each task, and what it tells."""
     access, told = access_to(fleet), io.StringIO()
-    users = Users(access, paced(users_tasks(1, run, samples=SAMPLES), pause_s), stall_s=30.0)
+    users = Users(access, paced(users_tasks(1, run, samples=SAMPLES), pause), stall_s=30.0)
     look = Look(access, RegistryStore(fleet.folder / "adapters"), "small")
     plan = LoopPlan(turns=1, groups=GROUPS, patience_s=30.0)
     return Loop(look, users, Narrator(Console(file=told, width=200)), plan, run), users, told

@@ -5,9 +5,12 @@ Nothing is installed.
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -22,10 +25,20 @@ def program(name: str) -> str:
     unpacked = TOOLS / "usr" / "bin" / name
     if found := shutil.which(name):
         return found
-    if not unpacked.exists():
-        _fetch(SENTENCE.format(name))
+    with _alone():
+        if not unpacked.exists():
+            _fetch(SENTENCE.format(name))
     assert unpacked.exists(), SENTENCE.format(name)
     return str(unpacked)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Of several test processes at the same time, one fetches; the others wait for it."""
+    TOOLS.mkdir(parents=True, exist_ok=True)
+    with (TOOLS / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _fetch(sentence: str) -> None:

@@ -78,10 +78,9 @@ function plainKey(key, openSheet) {
 }
 
 function lookForTask() {
-  const found = () => document.querySelector('[data-key="search"]');
-  if (found()) return found().focus();
-  go("tasks");
-  setTimeout(() => found()?.focus(), 60);
+  const found = document.querySelector('[data-key="search"]');
+  if (found) found.focus();
+  else go("tasks", [], { look: "for" });
 }
 
 export function KeySheet({ views, onClose }) {

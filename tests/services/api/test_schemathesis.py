@@ -71,38 +71,48 @@ def holds(case: schemathesis.Case, fleet: ServedFleet, service: str) -> None:
     case.call_and_validate(base_url=fleet.urls[service], headers=token, timeout=30)
 
 
+def at(server: str) -> pytest.MarkDecorator:
+    """With a parameter of pytest's own each operation is a test with a name of its own; without, all have the same."""
+    return pytest.mark.parametrize("server", [server])
+
+
 @pytest.mark.broker
 @document("agent").parametrize()
+@at("agent")
 @EXAMPLES
-def test_agent(case: schemathesis.Case, fleet: ServedFleet) -> None:
-    holds(case, fleet, "agent")
+def test_agent(case: schemathesis.Case, fleet: ServedFleet, server: str) -> None:
+    holds(case, fleet, server)
 
 
 @pytest.mark.broker
 @document("scorer").parametrize()
+@at("scorer")
 @EXAMPLES
-def test_scorer(case: schemathesis.Case, fleet: ServedFleet) -> None:
-    holds(case, fleet, "scorer")
+def test_scorer(case: schemathesis.Case, fleet: ServedFleet, server: str) -> None:
+    holds(case, fleet, server)
 
 
 @pytest.mark.broker
 @document("trainer").parametrize()
+@at("trainer")
 @EXAMPLES
-def test_trainer(case: schemathesis.Case, fleet: ServedFleet) -> None:
-    holds(case, fleet, "trainer")
+def test_trainer(case: schemathesis.Case, fleet: ServedFleet, server: str) -> None:
+    holds(case, fleet, server)
 
 
 @pytest.mark.broker
 @document("orchestrator").exclude(path=EVENTS).parametrize()
+@at("orchestrator")
 @EXAMPLES
-def test_orchestrator(case: schemathesis.Case, fleet: ServedFleet) -> None:
-    holds(case, fleet, "orchestrator")
+def test_orchestrator(case: schemathesis.Case, fleet: ServedFleet, server: str) -> None:
+    holds(case, fleet, server)
 
 
 @pytest.mark.broker
 @document("orchestrator").include(path=EVENTS).parametrize()
+@at("events")
 @EXAMPLES
-def test_events(case: schemathesis.Case, fleet: ServedFleet) -> None:
+def test_events(case: schemathesis.Case, fleet: ServedFleet, server: str) -> None:
     if case.meta is not None and case.meta.generation.mode.is_positive:
         case.query.pop("kinds", None)  # a schema can't say that they are among those there are
-    holds(case, fleet, "events")
+    holds(case, fleet, server)

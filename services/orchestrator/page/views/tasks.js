@@ -1,6 +1,6 @@
 // Tasks, the newest first: a page of them at a time, whatever their number; by state and agent; and one by its id.
 import { count, moment, NONE, score } from "../core/format.js";
-import { html, useState } from "../core/html.js";
+import { html, useEffect, useRef, useState } from "../core/html.js";
 import { useResource } from "../core/resource.js";
 import { apiPath, go, link } from "../core/router.js";
 import { Heading } from "../parts/frame.js";
@@ -33,8 +33,13 @@ function Nothing({ query, more }) {
   <//>`;
 }
 
+/** With `look` in the query the field for an id takes the focus, after the heading of a new view has had it. */
 function Filters({ query, agents }) {
   const [id, setId] = useState("");
+  const field = useRef(null);
+  useEffect(() => {
+    if (query.look) field.current.focus();
+  }, [query.look]);
   const change = (part) => go("tasks", [], { state: query.state, agent: query.agent, ...part });
   const search = (event) => {
     event.preventDefault();
@@ -58,7 +63,7 @@ function Filters({ query, agents }) {
     }
     <form role="search" onSubmit=${search}>
       <label class="field">Task id
-        <input data-key="search" class="mono" type="search" value=${id}
+        <input data-key="search" class="mono" type="search" value=${id} ref=${field}
           onInput=${(event) => setId(event.target.value)} />
       </label>
       <button type="submit">Open</button>
