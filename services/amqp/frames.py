@@ -96,12 +96,7 @@ def _octet(value: int) -> bytes:
     return bytes((value,))
 
 
-_few_texts = lru_cache(maxsize=64)(short_string)
-"""For properties of which there are few values."""
-
 _WRITERS: dict[str, Callable[[Any], bytes]] = dict.fromkeys(_TEXTS, short_string) | {
-    "content_type": _few_texts,
-    "type": _few_texts,
     "headers": write_table,
     "timestamp": TAG.pack,
     "delivery_mode": _octet,

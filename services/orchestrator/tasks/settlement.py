@@ -57,7 +57,7 @@ def ending(work: Work, status: Literal["failed", "expired"], reason: str, now: d
 
 def result_of(lines: Sequence[Interaction]) -> Result:
     """The best-scored sample of the group (the first among equals; one without a score is worse than any score)."""
-    best = lines[0] if len(lines) == 1 else max(lines, key=lambda line: -1.0 if line.score is None else line.score)
+    best = max(lines, key=lambda line: -1.0 if line.score is None else line.score)
     return Result(
         task_id=best.task_id,
         response=best.response,
