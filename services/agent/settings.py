@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
+from ratchet.service.settings import FleetSettings
 from schemas.message import AgentId
-from services.settings import FleetSettings
 
 
 class AgentSettings(FleetSettings):

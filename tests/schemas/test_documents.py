@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import schemas
-from services.api.openapi_documents import openapi_documents
-from services.schema_documents import documents
-from services.topology import fleet_topology
+from ratchet.bus.topology import fleet_topology
+from ratchet.cli.schema.documents import documents
+from ratchet.cli.schema.openapi_documents import openapi_documents
 
 FOLDER = Path(schemas.__file__).parent
 ALL = documents() | openapi_documents()

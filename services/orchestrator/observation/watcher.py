@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from ratchet.adapters.decisions import version_of
+from ratchet.http.threads import Threads
 from schemas.adapter_event import AdapterMove
 from schemas.adapter_trained import AdapterTrained
 from schemas.api.events import AdapterMoved, DecisionMade, ExperimentMoved, QueueDepth, QueuesLooked
@@ -17,11 +19,9 @@ from schemas.interaction import Interaction
 from schemas.message import Record
 from schemas.registry import AgentAdapters
 from schemas.work import Work
-from services.adapters.decisions import version_of
-from services.api.threads import Threads
 from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.event_hub import EventHub
-from services.orchestrator.observation.queue_look import QueueLooks
+from services.orchestrator.observation.queue_snapshots import QueueSnapshots
 from services.orchestrator.observation.run_watch import RunWatch
 from services.orchestrator.observation.training_runs import TrainingRuns
 from services.orchestrator.promotion.promoter import Promoter
@@ -45,7 +45,7 @@ class Watcher:
         hub: EventHub,
         book: DecisionBook,
         promoters: Mapping[str, Promoter],
-        queues: QueueLooks,
+        queues: QueueSnapshots,
         runs: TrainingRuns,
         threads: Threads,
         seconds: Callable[[], float],

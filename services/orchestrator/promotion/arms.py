@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ratchet.experiments.experiment import Experiment
+from ratchet.experiments.logged import enrolment_of, outcome_of, unit_of
+from ratchet.service.errors import Reject
 from schemas.decision import RunningExperiment
 from schemas.evidence import Decision
 from schemas.interaction import Interaction
 from schemas.registry import AgentAdapters
 from schemas.task import Task
 from schemas.work import BASE_VERSION, Arm, Work
-from services.errors import Reject
-from services.experiments.experiment import Experiment
-from services.experiments.logged import enrolment_of, outcome_of, unit_of
 
 
 class Arms:

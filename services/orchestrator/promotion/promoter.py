@@ -11,6 +11,14 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
+from ratchet.adapters.manifest import version_key
+from ratchet.adapters.publish import registration
+from ratchet.adapters.registry import RegistryStore
+from ratchet.adapters.retention import drained, to_archive
+from ratchet.experiments.experiment import Experiment
+from ratchet.experiments.replay import plan_of, replayed
+from ratchet.service.errors import AdapterError, NotAllowed
+from ratchet.service.telemetry import Log
 from schemas.adapter_event import AdapterMove
 from schemas.adapter_state import AdapterState
 from schemas.adapter_trained import AdapterTrained
@@ -19,19 +27,11 @@ from schemas.evidence import Decision, Verdict
 from schemas.interaction import Interaction
 from schemas.registry import AdapterEntry, Registry
 from schemas.work import Work
-from services.adapters.manifest import version_key
-from services.adapters.publish import registration
-from services.adapters.registry import RegistryStore
-from services.adapters.retention import drained, to_archive
-from services.errors import AdapterError, NotAllowed
-from services.experiments.experiment import Experiment
-from services.experiments.replay import plan_of, replayed
 from services.orchestrator import metrics
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.announcer import Announcer
 from services.orchestrator.promotion.arms import Arms
-from services.orchestrator.promotion.gate import Gate
-from services.orchestrator.promotion.learning_moves import (
+from services.orchestrator.promotion.experiment_transitions import (
     ExperimentPolicy,
     Where,
     canary,
@@ -39,10 +39,10 @@ from services.orchestrator.promotion.learning_moves import (
     next_candidate,
     watch,
 )
+from services.orchestrator.promotion.gate import Gate
 from services.orchestrator.promotion.replicas import Replicas
 from services.orchestrator.promotion.swap_clock import SwapClock
-from services.orchestrator.promotion.training import Training
-from services.telemetry import Log
+from services.orchestrator.promotion.training import TrainingScheduler
 
 log = Log("promoter")
 
@@ -58,7 +58,7 @@ class Promoter:
         announcer: Announcer,
         replicas: Replicas,
         gate: Gate,
-        training: Training,
+        training: TrainingScheduler,
         store: RegistryStore,
         ledger: Ledger,
         policy: ExperimentPolicy,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from ratchet.service.telemetry import Log
 from schemas.interaction import Interaction
 from schemas.work import Work
 from services.orchestrator import metrics
-from services.telemetry import Log
 
 log = Log("swap")
 

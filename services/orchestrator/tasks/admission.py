@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from ratchet.service.errors import Reject
 from schemas.task import Task
 from schemas.work import Arm, Sampling, Work
-from services.errors import Reject
 
 
 @dataclass(frozen=True, slots=True)

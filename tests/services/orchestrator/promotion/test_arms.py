@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ratchet.service.errors import Reject
 from schemas.adapter_state import AdapterState
 from schemas.registry import AdapterEntry, AgentAdapters
 from schemas.task import Task
-from services.errors import Reject
 from services.orchestrator.promotion.arms import Arms
 
 SHA = "a" * 64
