@@ -10,7 +10,7 @@ from bench.decision.twin import PROMOTE, ROLL_BACK, Twin
 from ratchet.experiments.assignment import Assignment
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.unit import Enrolment, Outcome
-from schemas.evidence import Verdict
+from schemas.records.evidence import Verdict
 
 VERDICTS = {0: Verdict.CONTINUE, PROMOTE: Verdict.PROMOTE, ROLL_BACK: Verdict.ROLL_BACK, 3: Verdict.ABORT}
 TOLERANCE = 1e-9

@@ -14,7 +14,7 @@ from bench.decision.streams import LEVELS, Floats
 from ratchet.experiments.effect import CAUTION
 from ratchet.experiments.evidence import FRACTIONS, TILTS, WEIGHTS
 from ratchet.experiments.measurement import HARM_WEIGHTS, TYPICAL_SECONDS, TYPICAL_TOKENS
-from schemas.evidence import ExperimentPlan
+from schemas.records.evidence import ExperimentPlan
 
 CONTINUE, PROMOTE, ROLL_BACK, ABORT = 0, 1, 2, 3
 

@@ -21,8 +21,8 @@ from ratchet.bus.amqp.rabbit_bus import RabbitBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import RESPONSES, work_queue
 from ratchet.cli.fleet.local_broker import free_port
-from schemas.response import Response
-from schemas.work import Arm, Work
+from schemas.messages.response import Response
+from schemas.messages.work import Arm, Work
 from services.agent.settings import AgentSettings
 
 READY_TIMEOUT_S = 300.0

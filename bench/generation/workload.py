@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ratchet.models.toy.sort_task import sort_task
-from schemas.response import Sample
-from schemas.work import Sampling
+from schemas.messages.response import Sample
+from schemas.messages.work import Sampling
 from services.agent.engines.engine import GenerationRequest
 
 

@@ -15,8 +15,9 @@ from trl import GRPOConfig, GRPOTrainer
 from bench.learning.world import MAX_TOKENS, Experience, World
 from ratchet.models.loading import LanguageModel, load_language_model
 from ratchet.models.toy.sort_task import SortTask
-from schemas.adapter_card import AdapterCard, BaseModelIdentity
-from schemas.response import Sample
+from schemas.messages.base import BaseModelIdentity
+from schemas.messages.response import Sample
+from schemas.records.adapter_card import AdapterCard
 from services.trainer.algorithm import Algorithm, TrainerInputs
 from services.trainer.best_of_group_sft import BestOfGroupSft
 from services.trainer.grpo import Grpo

@@ -19,8 +19,8 @@ import torch
 
 from ratchet.models.loading import load_language_model
 from ratchet.models.toy.sort_task import SortTask, sort_task
-from schemas.response import Sample
-from schemas.work import Sampling
+from schemas.messages.response import Sample
+from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.engines.local_generation import LocalGenerator
 from services.agent.engines.peft_adapters import PeftAdapters

@@ -26,7 +26,7 @@ from bench.pipeline.cpu import cpu_seconds
 from bench.pipeline.hops import THREADS
 from ratchet.bus.topology import RESULTS, TASKS
 from schemas import Task
-from schemas.message import Metadata
+from schemas.messages.base import Metadata
 
 WINDOW = 512
 ACK_EVERY = 64

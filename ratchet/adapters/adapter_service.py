@@ -16,9 +16,9 @@ from ratchet.adapters.check import AdapterLimits
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.verification import entry_faults
 from ratchet.service.errors import AdapterError, Ambiguous, NotFound
-from schemas.decision import DecisionDraft, Freeze, Move, Promote, RollBack, Unfreeze
-from schemas.registry import AgentAdapters, Registry
-from schemas.work import BASE_VERSION
+from schemas.messages.work import BASE_VERSION
+from schemas.records.decision import DecisionDraft, Freeze, Move, Promote, RollBack, Unfreeze
+from schemas.records.registry import AgentAdapters, Registry
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from ratchet.adapters.lora_config import LoraConfig, read_lora_config
 from ratchet.adapters.manifest import content_faults, read_card, read_manifest
 from ratchet.adapters.safetensors_file import SafetensorsFile
 from ratchet.service.errors import AdapterError
-from schemas.adapter_card import AdapterCard, BaseModelIdentity
+from schemas.messages.base import BaseModelIdentity
+from schemas.records.adapter_card import AdapterCard
 
 LINEAR_LAYERS = frozenset(
     {

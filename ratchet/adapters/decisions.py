@@ -21,9 +21,9 @@ from ratchet.logs.quarantine import BadLine, Quarantine
 from ratchet.service import failpoint
 from ratchet.service.errors import RegistryError
 from ratchet.service.telemetry import Log
-from schemas.decision import Decision, DecisionDraft
-from schemas.message import explain as explain_fields
-from schemas.registry import NO_DECISION
+from schemas.messages.base import explain as explain_fields
+from schemas.records.decision import Decision, DecisionDraft
+from schemas.records.registry import NO_DECISION
 
 FILE_NAME = "decisions.jsonl"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ratchet.adapters.manifest import read_card
 from ratchet.adapters.module_change import ModuleChange
-from schemas.adapter_card import AdapterCard
+from schemas.records.adapter_card import AdapterCard
 
 WITHOUT_NORMS = "how much each module's update changed is not shown: that needs numpy (pip install 'ratchet[diff]')"
 

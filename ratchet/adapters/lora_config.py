@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ratchet.service.errors import AdapterError
-from schemas.message import explain
+from schemas.messages.base import explain
 
 T = TypeVar("T")
 

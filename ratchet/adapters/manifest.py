@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ratchet.adapters.folder import VERSION
 from ratchet.service.errors import AdapterError
-from schemas.adapter_card import AdapterCard, AdapterManifest
-from schemas.message import DecodeError
+from schemas.messages.base import DecodeError
+from schemas.records.adapter_card import AdapterCard, AdapterManifest
 
 MANIFEST_NAME = "manifest.json"
 CARD_NAME = "adapter_card.json"

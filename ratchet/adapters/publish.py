@@ -32,8 +32,8 @@ from ratchet.files.atomic_file import sync_folder
 from ratchet.files.folder_turns import turn
 from ratchet.service import failpoint
 from ratchet.service.errors import AdapterError
-from schemas.adapter_card import AdapterCard, AdapterManifest, ManifestFile
-from schemas.decision import Register
+from schemas.records.adapter_card import AdapterCard, AdapterManifest, ManifestFile
+from schemas.records.decision import Register
 
 TEMPORARY = ".tmp-"
 COPY_BYTES = 1024 * 1024

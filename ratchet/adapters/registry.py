@@ -18,9 +18,9 @@ from ratchet.files.atomic_file import replace_file
 from ratchet.files.folder_turns import TURN_TIMEOUT_S, turn
 from ratchet.service.errors import NotAllowed, RegistryConflict, RegistryError
 from ratchet.service.telemetry import Log
-from schemas.decision import Decision, DecisionDraft
-from schemas.message import DecodeError
-from schemas.registry import Registry
+from schemas.messages.base import DecodeError
+from schemas.records.decision import Decision, DecisionDraft
+from schemas.records.registry import Registry
 
 FILE_NAME = "adapter_registry.json"
 

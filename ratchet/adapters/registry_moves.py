@@ -22,15 +22,16 @@ from ratchet.adapters.traffic_moves import (
     with_state,
 )
 from ratchet.service.errors import NotAllowed
-from schemas.adapter_state import AdapterState
-from schemas.decision import (
+from schemas.messages.work import BASE_VERSION
+from schemas.records.adapter_state import AdapterState
+from schemas.records.decision import (
     Archive,
     Conclude,
     Decision,
     Freeze,
     Promote,
     Register,
-    Reject,
+    RejectVersion,
     RemoveFolder,
     RollBack,
     Settle,
@@ -38,8 +39,7 @@ from schemas.decision import (
     Unfreeze,
     Validate,
 )
-from schemas.registry import AdapterEntry, AgentAdapters, FrozenBy, Registry
-from schemas.work import BASE_VERSION
+from schemas.records.registry import AdapterEntry, AgentAdapters, FrozenBy, Registry
 
 
 def fold(decisions: Iterable[Decision], registry: Registry | None = None) -> Registry:
@@ -69,7 +69,7 @@ def _moved(agent: AgentAdapters, decision: Decision) -> AgentAdapters:
             return register(agent, move, decision)
         case Validate() as move:
             return with_state(agent, move.version, AdapterState.VALIDATED, decision)
-        case Reject() as move:
+        case RejectVersion() as move:
             return with_state(agent, move.version, AdapterState.REJECTED, decision)
         case StartExperiment() as move:
             return start_experiment(agent, move, decision)

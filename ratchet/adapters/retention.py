@@ -13,10 +13,10 @@ from ratchet.adapters.manifest import version_key
 from ratchet.adapters.publish import remove_tree
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.states import ALLOWED_MOVES
-from schemas.adapter_state import AdapterState
-from schemas.decision import DecisionDraft, RemoveFolder
-from schemas.registry import AgentAdapters, Registry
-from schemas.work import BASE_VERSION
+from schemas.messages.work import BASE_VERSION
+from schemas.records.adapter_state import AdapterState
+from schemas.records.decision import DecisionDraft, RemoveFolder
+from schemas.records.registry import AgentAdapters, Registry
 
 
 def to_archive(agent: AgentAdapters, keep: int) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ratchet.service.errors import NotAllowed
-from schemas.adapter_state import PRIMARY_STATES, AdapterState
-from schemas.registry import AdapterEntry, AgentAdapters
+from schemas.records.adapter_state import PRIMARY_STATES, AdapterState
+from schemas.records.registry import AdapterEntry, AgentAdapters
 
 __all__ = ["ALLOWED_MOVES", "PRIMARY_STATES", "AdapterState", "entry_of", "moved"]
 

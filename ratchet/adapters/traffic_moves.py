@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from ratchet.adapters.states import entry_of, moved
 from ratchet.service.errors import NotAllowed
-from schemas.adapter_state import AdapterState
-from schemas.decision import Conclude, Decision, Promote, RollBack, RunningExperiment, Settle, StartExperiment
-from schemas.registry import AdapterEntry, AgentAdapters, ExperimentOutcome
+from schemas.records.adapter_state import AdapterState
+from schemas.records.decision import Conclude, Decision, Promote, RollBack, RunningExperiment, Settle, StartExperiment
+from schemas.records.registry import AdapterEntry, AgentAdapters, ExperimentOutcome
 
 Verdict = Literal["promoted", "settled", "rolled_back", "inconclusive", "aborted"]
 WITHOUT_A_WINNER = {"inconclusive": AdapterState.INCONCLUSIVE, "aborted": AdapterState.ABORTED}

@@ -13,8 +13,8 @@ from typing import Any
 
 from ratchet.adapters.manifest import read_card
 from ratchet.service.errors import AdapterError
-from schemas.adapter_card import AdapterCard
-from schemas.registry import AdapterEntry
+from schemas.records.adapter_card import AdapterCard
+from schemas.records.registry import AdapterEntry
 
 TRAINING_REPORT = "training_report.json"
 LARGEST_BYTES = 64 * 1024 * 1024

@@ -13,7 +13,7 @@ from ratchet.adapters.folder import VERSION, adapter_sha256
 from ratchet.adapters.manifest import published_versions
 from ratchet.adapters.registry import RegistryStore
 from ratchet.service.errors import RegistryError
-from schemas.registry import AdapterEntry, AgentAdapters, Registry
+from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
 
 
 def registry_faults(store: RegistryStore, limits: AdapterLimits) -> list[str]:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ratchet.service.errors import Reject
-from schemas.message import DecodeError, Message
+from schemas.messages.base import DecodeError, Message
 
 NO_HEADERS: Mapping[str, Any] = MappingProxyType({})
 

@@ -14,7 +14,7 @@ MANTISSA_BITS = 53
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """`propensity` is the probability of the arm that was drawn, as in `schemas.work.Arm`."""
+    """`propensity` is the probability of the arm that was drawn, as in `schemas.messages.work.Arm`."""
 
     is_candidate: bool
     propensity: float

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from ratchet.experiments.effect import Contrast
 from ratchet.experiments.evidence import BettingProcess
-from schemas.evidence import Band
+from schemas.records.evidence import Band
 
 LOG_REFUTED = 2.995732273553991
 """log 20: α = 1/20 at each end, so 1/10 for both."""

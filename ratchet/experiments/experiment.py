@@ -16,7 +16,7 @@ from ratchet.experiments.assignment import Assignment, assign
 from ratchet.experiments.measurement import EffectEstimate, Measurement
 from ratchet.experiments.unit import Enrolment, Outcome, Unit, UnitLine
 from ratchet.experiments.verdict import judge
-from schemas.evidence import Band, Decision, Evidence, ExperimentPlan, HistoryPoint, RampStep
+from schemas.records.evidence import Band, Evidence, ExperimentDecision, ExperimentPlan, HistoryPoint, RampStep
 
 SAME_SHARE = 1e-9
 
@@ -28,11 +28,11 @@ class ExperimentSnapshot:
     plan: ExperimentPlan
     evidence: Evidence
     sequence: int | None
-    final: Decision | None
+    final: ExperimentDecision | None
     picture: EffectEstimate
 
     @property
-    def decision(self) -> Decision:
+    def decision(self) -> ExperimentDecision:
         """As of then. The band costs some 30 µs a unit each time."""
         return self.final or decided(self.plan, self.evidence, self.sequence, self.picture.band)
 
@@ -42,9 +42,9 @@ class ExperimentSnapshot:
         return self.picture.history
 
 
-def decided(plan: ExperimentPlan, evidence: Evidence, sequence: int | None, band: Band) -> Decision:
+def decided(plan: ExperimentPlan, evidence: Evidence, sequence: int | None, band: Band) -> ExperimentDecision:
     verdict, reason = judge(plan, evidence)
-    return Decision(
+    return ExperimentDecision(
         experiment_id=plan.experiment_id,
         verdict=verdict,
         reason=reason,
@@ -64,7 +64,7 @@ class Experiment:
         self._step = 0
         self._candidates_at_step = 0
         self._sequence: int | None = None
-        self._final: Decision | None = None
+        self._final: ExperimentDecision | None = None
 
     @property
     def share(self) -> float:
@@ -72,12 +72,12 @@ class Experiment:
         return self._ramp_step.share
 
     @property
-    def decision(self) -> Decision:
+    def decision(self) -> ExperimentDecision:
         """The verdict as of the last finished unit, with its evidence. The band costs some 30 µs a unit each time."""
         return self._final or self._decide(self.evidence)
 
     @property
-    def final(self) -> Decision | None:
+    def final(self) -> ExperimentDecision | None:
         """The verdict that ended the experiment; None while it goes on."""
         return self._final
 
@@ -110,13 +110,13 @@ class Experiment:
             return None
         return assign(self.plan.experiment_id, unit_id, self.share)
 
-    def enrol(self, enrolment: Enrolment) -> Decision | None:
+    def enrol(self, enrolment: Enrolment) -> ExperimentDecision | None:
         """A task's assignment, once it is logged, in the order of the log. Returns the verdict if this brought it."""
         if self._final is None:
             self._line.enrol(enrolment)
         return self._fold()
 
-    def observe(self, sequence: int, outcome: Outcome) -> Decision | None:
+    def observe(self, sequence: int, outcome: Outcome) -> ExperimentDecision | None:
         """A task's end, once it is logged, in any order; repetitions and other tasks are ignored.
 
         Returns the verdict if this brought it: at most one call in an experiment's life does.
@@ -125,7 +125,7 @@ class Experiment:
             self._line.observe(sequence, outcome)
         return self._fold()
 
-    def advance(self, at: float) -> Decision | None:
+    def advance(self, at: float) -> ExperimentDecision | None:
         """Nothing was admitted before `at` (seconds since the epoch) that was not enrolled: closes idle sessions."""
         self._line.advance(at)
         return self._fold()
@@ -137,7 +137,7 @@ class Experiment:
     def _ramp_step(self) -> RampStep:
         return self.plan.ramp[self._step]
 
-    def _fold(self) -> Decision | None:
+    def _fold(self) -> ExperimentDecision | None:
         if self._final is not None:
             return None
         for unit in self._line.finished():
@@ -160,10 +160,10 @@ class Experiment:
             self._step += 1
             self._candidates_at_step = 0
 
-    def _decide(self, evidence: Evidence) -> Decision:
+    def _decide(self, evidence: Evidence) -> ExperimentDecision:
         return decided(self.plan, evidence, self._sequence, self._measured.band)
 
-    def _latch(self, evidence: Evidence) -> Decision:
+    def _latch(self, evidence: Evidence) -> ExperimentDecision:
         """Final. Nothing waits any more, so nothing is kept waiting."""
         self._final = self._decide(evidence)
         self._line = self._new_line()

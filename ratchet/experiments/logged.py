@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from ratchet.experiments.assignment import Assignment
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.unit import Enrolment, Outcome, mean
-from schemas.evidence import ExperimentPlan
-from schemas.interaction import Interaction
-from schemas.task import Task
-from schemas.work import Arm, Work
+from schemas.messages.task import Task
+from schemas.messages.work import Arm, Work
+from schemas.records.evidence import ExperimentPlan
+from schemas.records.interaction import Interaction
 
 NO_TYPE = ""
 """The stratum of tasks without a type."""

@@ -9,7 +9,7 @@ from ratchet.experiments.effect import EffectTest, HarmTest, Relative
 from ratchet.experiments.evidence import LARGEST, SampleRatioCheck
 from ratchet.experiments.history import History, Moment
 from ratchet.experiments.unit import Unit
-from schemas.evidence import ArmSummary, Band, Evidence, ExperimentPlan, HistoryPoint
+from schemas.records.evidence import ArmSummary, Band, Evidence, ExperimentPlan, HistoryPoint
 
 HARM_WEIGHTS = (0.5, 0.3, 0.1, 0.1)
 """Of score, success, length and latency. Four tests at 1/20 each would raise a false alarm in up to a fifth of all

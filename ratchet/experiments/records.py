@@ -11,9 +11,9 @@ from typing import Any
 
 from ratchet.adapters.registry_moves import apply
 from ratchet.service.errors import NotFound
-from schemas.decision import Decision, RunningExperiment
-from schemas.evidence import Decision as Verdict
-from schemas.registry import Registry
+from schemas.records.decision import Decision, RunningExperiment
+from schemas.records.evidence import ExperimentDecision
+from schemas.records.registry import Registry
 
 RUNNING = "running"
 REPLACED = "replaced"
@@ -35,11 +35,11 @@ class ExperimentRecord:
         return self.running.experiment_id
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> ExperimentDecision | None:
         """What it was ended on, as it is in the ledger; None for one that runs, or that something else ended."""
         evidence = self.ended.evidence if self.ended else {}
         own = evidence.get("experiment_id") == self.experiment_id and "verdict" in evidence
-        return Verdict.model_validate(evidence) if own else None
+        return ExperimentDecision.model_validate(evidence) if own else None
 
     def as_dict(self) -> dict[str, Any]:
         return {

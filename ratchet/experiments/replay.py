@@ -16,11 +16,11 @@ from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.logged import ended_tasks, enrolment_of
 from ratchet.logs.reader import read
 from ratchet.logs.start_offset import refuse_removed
-from schemas.decision import RunningExperiment
-from schemas.evidence import ExperimentPlan
-from schemas.interaction import Interaction
-from schemas.message import DecodeError
-from schemas.work import Work
+from schemas.messages.base import DecodeError
+from schemas.messages.work import Work
+from schemas.records.decision import RunningExperiment
+from schemas.records.evidence import ExperimentPlan
+from schemas.records.interaction import Interaction
 
 ASSIGNMENTS = "assignments"
 INTERACTIONS = "agent_interactions"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.evidence import Evidence, ExperimentPlan, Verdict
+from schemas.records.evidence import Evidence, ExperimentPlan, Verdict
 
 
 def judge(plan: ExperimentPlan, evidence: Evidence) -> tuple[Verdict, str]:

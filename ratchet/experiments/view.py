@@ -13,8 +13,8 @@ from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.records import ExperimentRecord
 from ratchet.experiments.replay import plan_of, replayed_together
 from ratchet.service.errors import JournalError
-from schemas.evidence import Decision, ExperimentPlan, HistoryPoint
-from schemas.message import explain
+from schemas.messages.base import explain
+from schemas.records.evidence import ExperimentDecision, ExperimentPlan, HistoryPoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class ExperimentView:
 
     record: ExperimentRecord
     plan: ExperimentPlan | None
-    decision: Decision | None
+    decision: ExperimentDecision | None
     history: tuple[HistoryPoint, ...] = ()
     trouble: str | None = None
 

@@ -9,8 +9,8 @@ from pydantic import Field
 from ratchet.mcp.call import Call, prompt_json
 from ratchet.mcp.tool_table import Effect, ToolTable
 from schemas.api.generate import GenerateAnswer, LoadedAdapters
-from schemas.message import AdapterVersion, AgentId
-from schemas.task import Prompt
+from schemas.messages.base import AdapterVersion, AgentId
+from schemas.messages.task import Prompt
 
 GENERATE_S = 120.0
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from schemas.task import Prompt
+from schemas.messages.task import Prompt
 
 VARIABLE = re.compile(r"\{(\w+)\}")
 

@@ -16,10 +16,10 @@ from schemas.api.queues import Queues
 from schemas.api.runs import RunDetail, RunState, RunView
 from schemas.api.status import Status
 from schemas.api.tasks import TaskAccepted, TaskHistory, TaskSummary
-from schemas.feedback import LoggedFeedback
-from schemas.message import AdapterVersion, AgentId, Identifier, Score
-from schemas.result import Result
-from schemas.task import Prompt
+from schemas.messages.base import AdapterVersion, AgentId, Identifier, Score
+from schemas.messages.feedback import LoggedFeedback
+from schemas.messages.result import Result
+from schemas.messages.task import Prompt
 
 LONGEST_WAIT_S = 600
 

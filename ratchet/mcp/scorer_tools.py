@@ -9,8 +9,8 @@ from pydantic import Field
 from ratchet.mcp.call import Call, prompt_json
 from ratchet.mcp.tool_table import Effect, ToolTable
 from schemas.api.score import ScoreAnswer
-from schemas.message import Identifier
-from schemas.task import Prompt
+from schemas.messages.base import Identifier
+from schemas.messages.task import Prompt
 
 SCORE_S = 120.0
 

@@ -18,7 +18,7 @@ from ratchet.mcp.bounds import TooBig, bounded
 from ratchet.mcp.call import Call, Route
 from ratchet.mcp.rest import CallFailed, Progress, Services, ask
 from ratchet.mcp.tool_table import ToolSpec
-from schemas.message import explain
+from schemas.messages.base import explain
 
 CONTEXT = "context"
 

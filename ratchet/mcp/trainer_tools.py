@@ -10,7 +10,7 @@ from ratchet.mcp.call import Call, Follow
 from ratchet.mcp.tool_table import Effect, ToolTable
 from schemas.api.page import Page
 from schemas.api.runs import RunDetail, RunState, RunView
-from schemas.message import AdapterVersion, AgentId, Identifier
+from schemas.messages.base import AdapterVersion, AgentId, Identifier
 
 LONGEST_WAIT_S = 3600
 ENDED = Follow(frozenset({"trained", "refused", "failed"}))

@@ -13,7 +13,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from jinja2 import TemplateError
 from transformers import AutoTokenizer
 
-from schemas.task import ChatMessage, Prompt
+from schemas.messages.task import ChatMessage, Prompt
 from ratchet.service.errors import EngineError, PromptRefused
 
 MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")

@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ratchet.service.amqp_url import amqp_parameters
 from ratchet.service.errors import SettingsError
-from schemas.message import AgentId
+from schemas.messages.base import AgentId
 
 
 def _names(value: Any) -> Any:

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from ratchet.adapters.training_report import CURVES, Point, is_number, thinned
 from ratchet.service.telemetry import Log
 from schemas.api.runs import RunProgress
-from schemas.message import Record
+from schemas.messages.base import Record
 
 log = Log("trainer")
 

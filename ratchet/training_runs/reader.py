@@ -10,7 +10,7 @@ from ratchet.service.telemetry import Log
 from ratchet.training_runs.store import Job, Jobs
 from ratchet.training_runs.views import run_detail, run_view
 from schemas.api.runs import RunDetail, RunState, RunView
-from schemas.message import DecodeError
+from schemas.messages.base import DecodeError
 
 log = Log("runs")
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from ratchet.files.atomic_file import replace_file, sync_folder
 from ratchet.files.folder_lock import FolderLock
-from schemas.adapter_trained import AdapterTrained
-from schemas.train_request import TrainRequest
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.train_request import TrainRequest
 
 JOBS = ".jobs"
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

@@ -8,9 +8,9 @@ from pathlib import Path
 from ratchet.adapters.training_report import Point, training_run
 from ratchet.training_runs.progress import RunProgressRecord, read_progress
 from ratchet.training_runs.store import Job
-from schemas.adapter_trained import AdapterTrained
 from schemas.api.runs import RunDetail, RunState, RunView
-from schemas.train_request import TrainRequest
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.train_request import TrainRequest
 
 
 def run_view(job: Job) -> RunView:

@@ -15,7 +15,7 @@ from types import TracebackType
 from ratchet.adapters.folder import adapter_folder, adapter_sha256, served_name
 from ratchet.service.errors import AdapterError, EngineError
 from ratchet.service.telemetry import Log
-from schemas.work import BASE_VERSION, Arm
+from schemas.messages.work import BASE_VERSION, Arm
 from services.agent import metrics
 from services.agent.engines.engine import Engine
 

@@ -16,11 +16,10 @@ from ratchet.bus.protocol import Bus, Delivery
 from ratchet.bus.topology import ADAPTER_REPORTS, events_topic
 from ratchet.service.errors import BusError, EngineError
 from ratchet.service.telemetry import Log
-from schemas.adapter_card import BaseModelIdentity
-from schemas.adapter_event import AdapterEvent
-from schemas.adapter_report import AdapterReport
-from schemas.message import DecodeError, Metadata
-from schemas.work import BASE_VERSION
+from schemas.messages.adapter_event import AdapterEvent
+from schemas.messages.adapter_report import AdapterReport
+from schemas.messages.base import BaseModelIdentity, DecodeError, Metadata
+from schemas.messages.work import BASE_VERSION
 from services.agent.adapter_cache import AdapterCache
 
 log = Log("agent.keeper")

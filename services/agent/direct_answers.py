@@ -6,8 +6,8 @@ import time
 from collections.abc import Awaitable, Callable
 
 from ratchet.service.errors import EngineError
-from schemas.task import Prompt
-from schemas.work import BASE_VERSION, Arm, Sampling
+from schemas.messages.task import Prompt
+from schemas.messages.work import BASE_VERSION, Arm, Sampling
 from services.agent.adapter_cache import AdapterCache
 from services.agent.api import DirectAnswer
 from services.agent.engines.engine import Engine, Generation, GenerationRequest

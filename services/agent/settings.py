@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, SecretStr
 
 from ratchet.service.settings import FleetSettings
-from schemas.message import AgentId
+from schemas.messages.base import AgentId
 
 
 class AgentSettings(FleetSettings):

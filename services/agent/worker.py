@@ -16,9 +16,9 @@ from ratchet.runtime.runner import Subscription
 from ratchet.service import failpoint
 from ratchet.service.errors import AdapterError, EngineError, PromptRefused, Reject, Retry
 from ratchet.service.telemetry import Log, task_in_hand
-from schemas.message import Metadata
-from schemas.response import GenerationLatencies, Response
-from schemas.work import BASE_VERSION, Work
+from schemas.messages.base import Metadata
+from schemas.messages.response import GenerationLatencies, Response
+from schemas.messages.work import BASE_VERSION, Work
 from services.agent import metrics
 from services.agent.adapter_cache import AdapterCache, LoadedAdapter
 from services.agent.adapter_sync import AdapterSync

@@ -32,10 +32,10 @@ from ratchet.logs.retention.plan import Bound
 from ratchet.runtime.runner import Subscription
 from ratchet.service.errors import Reject
 from ratchet.service.telemetry import Log
-from schemas.adapter_report import AdapterReport
-from schemas.adapter_trained import AdapterTrained
-from schemas.interaction import Interaction
-from schemas.work import Arm, Work
+from schemas.messages.adapter_report import AdapterReport
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.work import Arm, Work
+from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
 from services.orchestrator.api.chat import chat_router
 from services.orchestrator.api.chat_service import ChatService

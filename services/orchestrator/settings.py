@@ -7,8 +7,8 @@ from datetime import timedelta
 from pydantic import Field, ValidationInfo, field_validator
 
 from ratchet.service.settings import FleetSettings
-from schemas.evidence import ExperimentPlan
-from schemas.work import Sampling
+from schemas.messages.work import Sampling
+from schemas.records.evidence import ExperimentPlan
 from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy
 from services.orchestrator.promotion.training_trigger import TrainingPolicy
 

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from ratchet.http.disconnect import while_connected
 from ratchet.http.problem import problems
 from schemas.api.score import ScoreAnswer, ScoreRequest
-from schemas.reward import SampleScore, ScorerIdentity
+from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 
 

@@ -15,10 +15,10 @@ from ratchet.runtime.runner import Subscription
 from ratchet.service import failpoint
 from ratchet.service.errors import Retry, ScorerError
 from ratchet.service.telemetry import Log, task_in_hand
-from schemas.message import Metadata
-from schemas.response import Response
-from schemas.reward import Reward, SampleScore, ScorerIdentity, ScoringLatencies
-from schemas.work import Work
+from schemas.messages.base import Metadata
+from schemas.messages.response import Response
+from schemas.messages.reward import Reward, SampleScore, ScorerIdentity, ScoringLatencies
+from schemas.messages.work import Work
 from services.scorer import metrics
 from services.scorer.api import scorer_router
 from services.scorer.settings import ScorerSettings

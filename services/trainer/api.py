@@ -22,8 +22,8 @@ from ratchet.training_runs.store import Job
 from ratchet.training_runs.views import run_view
 from schemas.api.page import Page
 from schemas.api.runs import RunDetail, RunState, RunView, TrainRunRequest
-from schemas.message import AgentId, Metadata
-from schemas.train_request import TrainRequest
+from schemas.messages.base import AgentId, Metadata
+from schemas.messages.train_request import TrainRequest
 
 Accept = Callable[[TrainRequest], Awaitable[Job]]
 ROUTE = "POST /v1/train"

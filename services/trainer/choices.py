@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from schemas.adapter_card import BaseModelIdentity
-from schemas.registry import AgentAdapters
-from schemas.train_request import TrainRequest
+from schemas.messages.base import BaseModelIdentity
+from schemas.messages.train_request import TrainRequest
+from schemas.records.registry import AgentAdapters
 from services.trainer.algorithm import Algorithm, find_algorithm
 from services.trainer.eligible_versions import eligible_versions
 from services.trainer.filters import DataPolicy

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ratchet.service.errors import TrainingRefused
-from schemas.registry import AgentAdapters
-from schemas.work import BASE_VERSION
+from schemas.messages.work import BASE_VERSION
+from schemas.records.registry import AgentAdapters
 
 
 def eligible_versions(agent: AgentAdapters, parent: str, versions_behind: int) -> dict[str, str | None]:

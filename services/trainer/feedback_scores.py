@@ -13,7 +13,7 @@ import msgspec
 
 from ratchet.logs.reader import LogReader, decode
 from ratchet.logs.segments import oldest_position
-from schemas.adapter_card import DataRange
+from schemas.records.adapter_card import DataRange
 from services.trainer.range_sums import RangeSums
 
 LOG_NAME = "feedback"

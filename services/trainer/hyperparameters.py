@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from ratchet.service.errors import TrainingRefused
-from schemas.message import explain
+from schemas.messages.base import explain
 from services.trainer.advantages import Scale
 
 SMALL_MODEL = 200_000

@@ -19,7 +19,7 @@ import msgspec
 
 from ratchet.logs.reader import BadLine, Line, LogReader, decode
 from ratchet.logs.start_offset import read_start_offsets
-from schemas.adapter_card import DataRange
+from schemas.records.adapter_card import DataRange
 from services.trainer.feedback_scores import NO_FEEDBACK, FeedbackScores
 from services.trainer.filters import DataPolicy, LoggedGroup, LoggedSampleFacts, Reason, group_reason, sample_reason
 from services.trainer.range_sums import RangeSums

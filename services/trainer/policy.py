@@ -16,8 +16,8 @@ from safetensors import SafetensorError
 from ratchet.adapters.manifest import read_card
 from ratchet.models.loading import LanguageModel
 from ratchet.service.errors import AdapterError, TrainingRefused
-from schemas.adapter_card import BaseModelIdentity
-from schemas.work import BASE_VERSION
+from schemas.messages.base import BaseModelIdentity
+from schemas.messages.work import BASE_VERSION
 from services.trainer.hyperparameters import Hyperparameters
 
 ADAPTER = "default"

@@ -12,9 +12,9 @@ from typing import Any
 from ratchet.adapters.folder import adapter_sha256
 from ratchet.adapters.publish import publish_adapter
 from ratchet.service import failpoint
-from schemas.adapter_card import AdapterCard
-from schemas.adapter_trained import AdapterTrained
-from schemas.message import Metadata
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import Metadata
+from schemas.records.adapter_card import AdapterCard
 from services.trainer.choices import Choices
 from services.trainer.policy import save_policy
 from services.trainer.selection import Selection

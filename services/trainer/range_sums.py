@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from ratchet.logs.reader import Line
-from schemas.adapter_card import DataRange
+from schemas.records.adapter_card import DataRange
 
 
 class RangeSums:

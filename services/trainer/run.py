@@ -23,10 +23,9 @@ from ratchet.models.tokenization import model_folder
 from ratchet.service import failpoint
 from ratchet.service.errors import RatchetError, TrainingRefused
 from ratchet.training_runs.store import Job
-from schemas.adapter_card import BaseModelIdentity
-from schemas.adapter_trained import AdapterTrained
-from schemas.message import Metadata
-from schemas.train_request import TrainRequest
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import BaseModelIdentity, Metadata
+from schemas.messages.train_request import TrainRequest
 from services.trainer.algorithm import TrainerInputs, TrainingTargets
 from services.trainer.checkpoints import Checkpoints, newest_checkpoint, remove_broken, steps_done
 from services.trainer.choices import Choices, choices_of, resolved

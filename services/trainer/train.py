@@ -25,11 +25,11 @@ from ratchet.service import failpoint
 from ratchet.service.errors import RatchetError, TrainingError
 from ratchet.training_runs.progress import ProgressFile
 from ratchet.training_runs.store import Job, Jobs
-from schemas.adapter_trained import AdapterTrained
-from schemas.decision import DecisionDraft
-from schemas.message import Metadata
-from schemas.registry import Registry
-from schemas.train_request import TrainRequest
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import Metadata
+from schemas.messages.train_request import TrainRequest
+from schemas.records.decision import DecisionDraft
+from schemas.records.registry import Registry
 from services.trainer.checkpoints import newest_checkpoint
 from services.trainer.settings import TrainerSettings
 from services.trainer.support import NOTHING_AGAINST_IT

@@ -24,9 +24,9 @@ from ratchet.service.errors import BusError, RatchetError, Reject
 from ratchet.service.telemetry import Log
 from ratchet.training_runs.reader import TrainingRunReader
 from ratchet.training_runs.store import Job, Jobs
-from schemas.adapter_trained import AdapterTrained
-from schemas.message import DecodeError, Metadata
-from schemas.train_request import TrainRequest
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import DecodeError, Metadata
+from schemas.messages.train_request import TrainRequest
 from services.trainer import metrics
 from services.trainer.api import trainer_router
 from services.trainer.settings import TrainerSettings

@@ -30,10 +30,10 @@ from ratchet.cli.fleet.access import FleetAccess
 from ratchet.cli.fleet.local_broker import free_port
 from ratchet.cli.submit.client import FleetClient
 from ratchet.cli.train.request import publish_train_request
-from schemas.message import Metadata
-from schemas.result import Result
-from schemas.task import Task
-from schemas.train_request import TrainRequest
+from schemas.messages.base import Metadata
+from schemas.messages.result import Result
+from schemas.messages.task import Task
+from schemas.messages.train_request import TrainRequest
 from tests.acceptance.fleet import REPOSITORY
 from tests.infra.measured_broker import MeasuredBroker
 

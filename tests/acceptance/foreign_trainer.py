@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import pika
 
 from ratchet.adapters.folder import adapter_sha256
-from schemas.adapter_card import DataWindow
-from schemas.adapter_trained import AdapterTrained
-from schemas.train_request import TrainRequest
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.train_request import TrainRequest
+from schemas.records.adapter_card import DataWindow
 from tests.acceptance.fleet import Fleet
 from tests.ratchet.adapters.making_adapters import published
 

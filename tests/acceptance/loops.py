@@ -17,7 +17,7 @@ from ratchet.cli.demo.users import Users
 from ratchet.cli.fleet.access import FleetAccess
 from ratchet.cli.fleet.folder import FleetRecord, StartedProgram
 from ratchet.cli.fleet.options import FleetOptions
-from schemas.task import Task
+from schemas.messages.task import Task
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
 
 SAMPLES = 2

@@ -19,7 +19,7 @@ from ratchet.adapters.folder import adapter_sha256
 from ratchet.cli.fleet.local_broker import free_port
 from ratchet.mcp.resources import FIXED, TEMPLATES
 from ratchet.mcp.server import TABLES
-from schemas.adapter_trained import AdapterTrained
+from schemas.messages.adapter_trained import AdapterTrained
 from tests.acceptance.fleet import AGENT, ORCHESTRATOR, SCORER, Fleet, Member
 from tests.ratchet.adapters.making_adapters import published
 

@@ -27,8 +27,8 @@ from ratchet.http.access.roles import Role
 from ratchet.http.access.tokens import issue
 from ratchet.training_runs.progress import ProgressFile
 from ratchet.training_runs.store import Jobs
-from schemas.adapter_trained import AdapterTrained
-from schemas.train_request import TrainRequest
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.train_request import TrainRequest
 from tests.acceptance.browser import NARROW, Visit, chromium, visiting
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
 from tests.acceptance.foreign_trainer import foreign_trainer

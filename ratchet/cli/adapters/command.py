@@ -8,7 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from ratchet.adapters.adapter_service import AdapterService
-    from schemas.registry import Registry
+    from schemas.records.registry import Registry
 
 adapters = typer.Typer(
     help="Versions of the adapters: list, show, diff; promote, rollback, freeze; verify, rebuild.", no_args_is_help=True

@@ -12,7 +12,7 @@ from ratchet.adapters.adapter_service import AdapterService, chosen_agents
 from ratchet.adapters.registry import RegistryStore
 from ratchet.cli.terminal.exit_codes import CommandError
 from ratchet.service.settings import FleetSettings
-from schemas.registry import Registry
+from schemas.records.registry import Registry
 
 
 def adapter_service_here(agent_id: str | None) -> AdapterService:

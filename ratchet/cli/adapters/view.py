@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ratchet.adapters.decisions import version_of
-from schemas.adapter_card import AdapterCard
-from schemas.adapter_state import AdapterState
-from schemas.decision import Decision
-from schemas.registry import AdapterEntry, AgentAdapters
+from schemas.records.adapter_card import AdapterCard
+from schemas.records.adapter_state import AdapterState
+from schemas.records.decision import Decision
+from schemas.records.registry import AdapterEntry, AgentAdapters
 
 if TYPE_CHECKING:
     from ratchet.adapters.diff import AdapterDiff

@@ -9,7 +9,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.cli.fleet.access import FleetAccess
 from ratchet.cli.fleet.service_http import metrics_text
 from ratchet.cli.watch.figures import Series, parse_series
-from schemas.registry import AgentAdapters
+from schemas.records.registry import AgentAdapters
 
 E_VALUES = ("gain", "success_kept", "harm")
 

@@ -21,8 +21,8 @@ from ratchet.cli.status.queue_depths import queue_depths
 from ratchet.cli.submit.client import FleetClient
 from ratchet.logs.reader import read, tail_position
 from ratchet.models.toy.sort_task import SortTask, sort_task
-from schemas.message import Metadata
-from schemas.task import Task
+from schemas.messages.base import Metadata
+from schemas.messages.task import Task
 
 MOST_OPEN = 32
 """Tasks in flight: enough to fill the agent's batches, so few that waiting does not drown the other latencies."""

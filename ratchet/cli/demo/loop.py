@@ -20,8 +20,8 @@ from ratchet.cli.demo.story import DemoTraining, DemoTurn, Sabotage
 from ratchet.cli.demo.users import Users
 from ratchet.cli.terminal.exit_codes import CommandError, TimedOut
 from ratchet.cli.train.request import publish_train_request
-from schemas.message import Metadata
-from schemas.train_request import TrainRequest
+from schemas.messages.base import Metadata
+from schemas.messages.train_request import TrainRequest
 
 POLL_S = 0.25
 WAITING_FOR_GATE = ("trained", "validated")

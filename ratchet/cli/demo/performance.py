@@ -25,7 +25,7 @@ from ratchet.cli.fleet.access import FleetAccess
 from ratchet.cli.report.gathered import gather
 from ratchet.cli.report.page import page
 from ratchet.files.atomic_file import replace_file
-from schemas.work import BASE_VERSION
+from schemas.messages.work import BASE_VERSION
 
 GOLDEN_TASKS = 32
 

@@ -15,8 +15,8 @@ from ratchet.adapters.publish import publish_adapter, registration
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.safetensors_file import SafetensorsFile
 from ratchet.service.errors import AdapterError
-from schemas.adapter_card import AdapterCard
-from schemas.decision import DecisionDraft, Move, Validate
+from schemas.records.adapter_card import AdapterCard
+from schemas.records.decision import DecisionDraft, Move, Validate
 
 WHO = "operator:demo"
 REASON = "injected past the gate, to show that live traffic finds it"

@@ -9,8 +9,8 @@ from typing import Any
 from ratchet.cli.demo.account import Account
 from ratchet.cli.demo.gain import Gain
 from ratchet.cli.demo.held_out_report import HeldOutReport
-from schemas.adapter_card import AdapterCard
-from schemas.decision import Decision
+from schemas.records.adapter_card import AdapterCard
+from schemas.records.decision import Decision
 
 PROVED = ("probation", "stable", "superseded")
 

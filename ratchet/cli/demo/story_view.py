@@ -11,7 +11,7 @@ from rich.text import Text
 from ratchet.cli.demo.gain import Estimate, Gain
 from ratchet.cli.demo.story import DemoTurn, Story
 from ratchet.cli.watch.view import seconds
-from schemas.decision import Decision
+from schemas.records.decision import Decision
 
 
 def render_story(story: Story) -> Group:

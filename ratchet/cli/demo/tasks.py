@@ -11,8 +11,8 @@ from collections.abc import Iterator, Set
 from datetime import UTC, datetime
 
 from ratchet.models.toy.sort_task import SortTask, sort_task
-from schemas.message import Metadata
-from schemas.task import Task
+from schemas.messages.base import Metadata
+from schemas.messages.task import Task
 
 GOLDEN_SEED = 7
 TASK_TYPE = "sort"

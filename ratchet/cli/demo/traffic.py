@@ -16,7 +16,7 @@ from ratchet.cli.demo.tasks import users_tasks
 from ratchet.cli.fleet.access import FleetAccess
 from ratchet.cli.submit.client import FleetClient
 from ratchet.cli.terminal.console import print_raw
-from schemas.result import Result
+from schemas.messages.result import Result
 
 SEED = 1
 SAMPLES = 8

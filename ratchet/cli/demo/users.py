@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ratchet.cli.demo.held_out import MOST_OPEN
 from ratchet.cli.fleet.access import FleetAccess
 from ratchet.cli.submit.client import FleetClient
-from schemas.task import Task
+from schemas.messages.task import Task
 
 LOOK_EVERY_S = 0.25
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from ratchet.cli.terminal.exit_codes import CommandError
 from ratchet.experiments.records import ExperimentRecord
 from ratchet.experiments.replay import replayed
-from schemas.message import explain
+from schemas.messages.base import explain
 
 NOTHING = "nothing"
 

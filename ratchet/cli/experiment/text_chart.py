@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from schemas.evidence import HistoryPoint
+from schemas.records.evidence import HistoryPoint
 
 LABEL = 8
 """Characters for the scale at the left, the axis excluded."""

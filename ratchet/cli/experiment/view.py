@@ -16,7 +16,7 @@ from ratchet.cli.experiment.replay_check import ReplayCheck
 from ratchet.cli.experiment.text_chart import effect_chart, evidence_chart
 from ratchet.experiments.records import RUNNING, ExperimentRecord
 from ratchet.experiments.view import ExperimentView
-from schemas.evidence import ArmSummary, Decision, Evidence, ExperimentPlan
+from schemas.records.evidence import ArmSummary, Evidence, ExperimentDecision, ExperimentPlan
 
 STYLES = {
     RUNNING: "yellow",
@@ -152,7 +152,7 @@ def _e_values(plan: ExperimentPlan, evidence: Evidence) -> Table:
     return table
 
 
-def _verdict(record: ExperimentRecord, decision: Decision) -> Text:
+def _verdict(record: ExperimentRecord, decision: ExperimentDecision) -> Text:
     if not decision.verdict.final and record.ended is None:
         word = "watched" if record.running.kind == "probation" else "still missing"
         return Text.assemble((decision.verdict.sentence, "yellow"), f"\n{word}: {decision.reason}")

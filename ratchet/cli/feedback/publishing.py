@@ -16,8 +16,8 @@ from ratchet.bus.message_id import derived_id
 from ratchet.bus.topology import EXCHANGE, FEEDBACK
 from ratchet.cli.fleet.access import FleetAccess
 from ratchet.cli.terminal.exit_codes import CommandError, UsageError
-from schemas.feedback import Feedback
-from schemas.message import Metadata, explain
+from schemas.messages.base import Metadata, explain
+from schemas.messages.feedback import Feedback
 
 
 def new_feedback(fields: dict[str, Any]) -> Feedback:

@@ -15,7 +15,7 @@ from ratchet.cli.report.markup import Markup, joined, tag
 from ratchet.cli.report.notices import empty, older
 from ratchet.cli.report.score_charts import colour, timeline_chart, versions_chart
 from ratchet.cli.report.score_stats import Z95
-from schemas.work import BASE_VERSION
+from schemas.messages.work import BASE_VERSION
 
 CURVE_NAMES = {
     "loss": "loss",

@@ -7,7 +7,7 @@ import json
 from ratchet.cli.report.gathered import AgentReport
 from ratchet.cli.report.markup import Markup, tag
 from ratchet.cli.report.notices import older
-from schemas.decision import Decision
+from schemas.records.decision import Decision
 
 COLUMNS = ("#", "when", "move", "version", "by", "reason and evidence")
 

@@ -8,7 +8,7 @@ from ratchet.cli.report.markup import Markup, joined, tag
 from ratchet.cli.report.notices import empty, older
 from ratchet.experiments.records import RUNNING
 from ratchet.experiments.view import ExperimentView
-from schemas.evidence import ArmSummary, Decision
+from schemas.records.evidence import ArmSummary, ExperimentDecision
 
 TONES = {RUNNING: "warn", "promoted": "good", "settled": "good", "rolled_back": "bad", "aborted": "bad"}
 
@@ -67,7 +67,7 @@ def _pictures(look: ExperimentView) -> Markup | None:
     )
 
 
-def _arms(look: ExperimentView, decision: Decision) -> Markup:
+def _arms(look: ExperimentView, decision: ExperimentDecision) -> Markup:
     evidence, running = decision.evidence, look.record.running
     names = ("arm", "units", "score", "success", "tokens", "latency")
     head = [tag("th", name, class_=None if name == "arm" else "n") for name in names]

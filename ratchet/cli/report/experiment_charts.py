@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ratchet.cli.report.markup import Markup, joined, tag
 from ratchet.cli.report.plot import Frame, Point, ticks
-from schemas.evidence import ExperimentPlan, HistoryPoint
+from schemas.records.evidence import ExperimentPlan, HistoryPoint
 
 LEAST_SPAN = 0.05
 SAME_SHARE = 1e-6

@@ -15,8 +15,8 @@ from ratchet.cli.report.score_stats import AgentScores, LogScores, read_scores
 from ratchet.experiments.records import ExperimentRecord, experiments
 from ratchet.experiments.view import ExperimentView, views_of
 from ratchet.service.errors import JournalError, RegistryError
-from schemas.decision import Decision
-from schemas.registry import AdapterEntry, AgentAdapters, Registry
+from schemas.records.decision import Decision
+from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
 
 OfAgent = TypeVar("OfAgent", Decision, ExperimentRecord)
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from ratchet.cli.report.markup import Markup, joined, tag
 from ratchet.cli.report.score_stats import Mean
-from schemas.adapter_state import PRIMARY_STATES, AdapterState
-from schemas.registry import AdapterEntry
+from schemas.records.adapter_state import PRIMARY_STATES, AdapterState
+from schemas.records.registry import AdapterEntry
 
 COLUMN, ROW = 168.0, 74.0
 WIDTH, HEIGHT = 128.0, 52.0

@@ -10,7 +10,7 @@ import typer
 
 def schema(
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit code 1 if one is not current.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder of the documents.")] = Path("schemas"),
+    out: Annotated[Path, typer.Option(help="Folder of the documents.")] = Path("schemas/generated"),
 ) -> None:
     """Write a JSON Schema for each message, an AsyncAPI document of the queues, and an OpenAPI document for each
     service; or check that they are current.

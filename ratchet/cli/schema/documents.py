@@ -1,6 +1,6 @@
 """The contract as documents: a JSON Schema for each message and record, and an AsyncAPI 3.0 description of the queues.
 
-Pure: from the pydantic models and the topology to file names and texts. `ratchet schema` writes them into `schemas/`.
+Pure: from the pydantic models and the topology to file names and texts. `ratchet schema` writes schemas/generated/.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Any
 
 from ratchet.bus.topology import EXCHANGE, Queue, Topology, fleet_topology
 from schemas import MESSAGES, RECORDS
-from schemas.message import Message
+from schemas.messages.base import Message
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 EXAMPLE_AGENT = "small"
 
 
 def documents() -> dict[str, str]:
-    """File name relative to `schemas/` → its text, newline at the end."""
+    """File name relative to `schemas/generated/` → its text, newline at the end."""
     models = (*MESSAGES, *RECORDS)
     found = {f"json/{model.TYPE}.schema.json": _text(json_schema(model)) for model in models}
     found["asyncapi.json"] = _text(asyncapi(fleet_topology((EXAMPLE_AGENT,), external_scorer=True)))

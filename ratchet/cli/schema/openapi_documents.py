@@ -38,7 +38,7 @@ ROUTERS = {
 
 
 def openapi_documents() -> dict[str, str]:
-    """File name relative to `schemas/` → its text, newline at the end."""
+    """File name relative to `schemas/generated/` → its text, newline at the end."""
     return {f"openapi/{name}.json": _text(name) for name in ROUTERS if find_spec(f"services.{name}") is not None}
 
 

@@ -13,8 +13,8 @@ from typing import Self
 
 from ratchet.cli.submit.task_link import TaskLink
 from ratchet.cli.terminal.exit_codes import TimedOut
-from schemas.result import Result
-from schemas.task import Task
+from schemas.messages.result import Result
+from schemas.messages.task import Task
 
 CONFIRM_WINDOW = 256
 MOST_OPEN = 4096

@@ -18,8 +18,8 @@ from ratchet.cli.submit.task_file import new_task, read_tasks
 from ratchet.cli.terminal.console import err, print_raw, say, say_error
 from ratchet.cli.terminal.exit_codes import ExitCode, UsageError
 from ratchet.cli.terminal.faults import INTERRUPTED
-from schemas.result import Result
-from schemas.task import Task
+from schemas.messages.result import Result
+from schemas.messages.task import Task
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from ratchet.cli.terminal.exit_codes import UsageError
-from schemas.message import DecodeError, Metadata, explain
-from schemas.task import Task
+from schemas.messages.base import DecodeError, Metadata, explain
+from schemas.messages.task import Task
 
 
 def new_task(fields: dict[str, Any]) -> Task:

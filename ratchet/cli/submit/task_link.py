@@ -21,9 +21,9 @@ from ratchet.bus.amqp.short_connection import parameters, unreachable
 from ratchet.bus.topology import EXCHANGE, TASKS
 from ratchet.cli.terminal.exit_codes import CommandError
 from ratchet.service.errors import RatchetError
-from schemas.message import DecodeError
-from schemas.result import Result
-from schemas.task import Task
+from schemas.messages.base import DecodeError
+from schemas.messages.result import Result
+from schemas.messages.task import Task
 
 ACCESS_REFUSED = 403
 NOT_FOUND = 404

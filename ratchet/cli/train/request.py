@@ -18,8 +18,8 @@ from ratchet.bus.topology import TRAINING
 from ratchet.cli.fleet.access import FleetAccess
 from ratchet.cli.terminal.exit_codes import CommandError, UsageError
 from ratchet.cli.train.run import TrainOptions
-from schemas.message import Metadata, explain
-from schemas.train_request import TrainRequest
+from schemas.messages.base import Metadata, explain
+from schemas.messages.train_request import TrainRequest
 
 
 def request_of(options: TrainOptions) -> TrainRequest:

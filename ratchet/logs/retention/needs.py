@@ -16,8 +16,8 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.logs.retention.contents import INTERACTIONS, LOGS
 from ratchet.logs.segments import Position, Segment
 from ratchet.service.errors import JournalError
-from schemas.message import DecodeError
-from schemas.train_request import TrainRequest
+from schemas.messages.base import DecodeError
+from schemas.messages.train_request import TrainRequest
 
 INDEX = "index.sqlite"
 TRAINING_NOTE = "training/"

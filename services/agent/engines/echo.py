@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from ratchet.service.errors import AdapterError, EngineError
-from schemas.response import Sample
+from schemas.messages.response import Sample
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.settings import AgentSettings
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from ratchet.service.errors import EngineError
-from schemas.adapter_card import BaseModelIdentity
-from schemas.response import Sample
-from schemas.task import Prompt
-from schemas.work import Sampling
+from schemas.messages.base import BaseModelIdentity
+from schemas.messages.response import Sample
+from schemas.messages.task import Prompt
+from schemas.messages.work import Sampling
 from services.agent.settings import AgentSettings
 
 

@@ -10,8 +10,8 @@ import torch
 from ratchet.models.loading import LanguageModel
 from ratchet.models.tokenization import completion_text, prompt_ids
 from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
-from schemas.response import FinishReason, Sample
-from schemas.work import Sampling
+from schemas.messages.response import FinishReason, Sample
+from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.engines.peft_adapters import PeftAdapters
 from services.agent.engines.sampling import RowLimits, RowSampler

@@ -14,7 +14,7 @@ import torch
 
 from ratchet.models.loading import LanguageModel, load_language_model
 from ratchet.service.errors import EngineError
-from schemas.adapter_card import BaseModelIdentity
+from schemas.messages.base import BaseModelIdentity
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.engines.local_generation import LocalGenerator
 from services.agent.engines.peft_adapters import PeftAdapters

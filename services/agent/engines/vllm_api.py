@@ -11,8 +11,8 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from ratchet.service.errors import AdapterError, EngineError, PromptRefused, PromptTooLong
-from schemas.response import FinishReason
-from schemas.task import ChatMessage
+from schemas.messages.response import FinishReason
+from schemas.messages.task import ChatMessage
 
 CONNECT_TIMEOUT_S = 5.0
 CONTROL_TIMEOUT_S = 120.0

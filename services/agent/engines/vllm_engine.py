@@ -19,9 +19,9 @@ import httpx
 from ratchet.models.tokenization import chat_messages, completion_text, load_tokenizer, model_folder, prompt_ids
 from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
 from ratchet.service.telemetry import Log
-from schemas.response import Sample
-from schemas.task import Prompt
-from schemas.work import Sampling
+from schemas.messages.response import Sample
+from schemas.messages.task import Prompt
+from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.engines.servable import check_servable
 from services.agent.engines.vllm_api import Choice, ModelMissing, ServerAway, VllmApi

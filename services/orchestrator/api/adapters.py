@@ -18,7 +18,6 @@ from ratchet.http.paging import Cursor, Limit, cursor_of
 from ratchet.http.problem import problems
 from ratchet.http.threads import Threads
 from ratchet.service.errors import NotFound
-from schemas.adapter_card import AdapterVersion
 from schemas.api.adapters import (
     AgentView,
     FreezeRequest,
@@ -29,9 +28,9 @@ from schemas.api.adapters import (
     VersionView,
 )
 from schemas.api.page import Page
-from schemas.decision import Decision
-from schemas.message import AgentId
-from schemas.registry import AdapterEntry, AgentAdapters, Registry
+from schemas.messages.base import AdapterVersion, AgentId
+from schemas.records.decision import Decision
+from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
 from services.orchestrator.api.places import sequence_of
 from services.orchestrator.observation.decision_book import DecisionBook
 

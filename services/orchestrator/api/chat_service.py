@@ -14,8 +14,8 @@ from ratchet.http.server.idempotency import key_reused
 from ratchet.http.threads import Threads
 from ratchet.service.errors import Reject
 from schemas.api.chat import ChatRequest, Model
-from schemas.interaction import Interaction
-from schemas.result import Result
+from schemas.messages.result import Result
+from schemas.records.interaction import Interaction
 from services.orchestrator.api.chat_task import ANY, AT, model_of, task_of
 from services.orchestrator.api.retries import Retries
 from services.orchestrator.ledger.ledger import Ledger

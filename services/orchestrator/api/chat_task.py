@@ -7,8 +7,8 @@ from datetime import datetime
 
 from ratchet.http.problem import Fault, Problem
 from schemas.api.chat import ChatRequest, ChatTurn
-from schemas.message import Metadata
-from schemas.task import ChatMessage, Prompt, Task
+from schemas.messages.base import Metadata
+from schemas.messages.task import ChatMessage, Prompt, Task
 
 SOURCE = "openai"
 AT = "@"

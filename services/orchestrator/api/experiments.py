@@ -12,7 +12,7 @@ from ratchet.http.problem import Problem, problems
 from ratchet.http.threads import Threads
 from schemas.api.experiments import Ending, ExperimentDetail, ExperimentSummary
 from schemas.api.page import Page
-from schemas.message import AgentId
+from schemas.messages.base import AgentId
 from services.orchestrator.api.places import sequence_of
 from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.experiment_views import ExperimentViews

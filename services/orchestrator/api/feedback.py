@@ -11,7 +11,7 @@ from ratchet.http.access.guard import CallerOf
 from ratchet.http.problem import Problem, problems
 from ratchet.http.server.idempotency import IdempotencyKey, id_from_key
 from schemas.api.feedback import GivenFeedback
-from schemas.feedback import Feedback, LoggedFeedback
+from schemas.messages.feedback import Feedback, LoggedFeedback
 from services.orchestrator.feedback.feedback_service import (
     FeedbackService,
     IdUsedBefore,

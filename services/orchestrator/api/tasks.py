@@ -20,8 +20,8 @@ from ratchet.http.server.idempotency import IdempotencyKey, id_from_key, key_reu
 from ratchet.http.threads import Threads
 from schemas.api.page import Page
 from schemas.api.tasks import TaskAccepted, TaskHistory, TaskSubmission, TaskSummary
-from schemas.feedback import LoggedFeedback
-from schemas.result import Result
+from schemas.messages.feedback import LoggedFeedback
+from schemas.messages.result import Result
 from services.orchestrator.api.places import sequence_of
 from services.orchestrator.ledger.ledger import INDEX, Ledger
 from services.orchestrator.tasks.intake import Forgotten

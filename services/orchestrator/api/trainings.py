@@ -11,7 +11,7 @@ from ratchet.http.problem import Problem, problems
 from ratchet.training_runs.pages import run_page
 from schemas.api.page import Page
 from schemas.api.runs import RunDetail, RunState, RunView
-from schemas.message import AgentId
+from schemas.messages.base import AgentId
 from services.orchestrator.observation.training_runs import TrainingRuns
 
 RunId = Annotated[str, Path(description="As in the list; it may hold slashes.")]

@@ -17,8 +17,8 @@ from ratchet.logs.reader import read
 from ratchet.logs.segments import oldest_position
 from ratchet.service.errors import DiskFull, JournalError
 from ratchet.service.telemetry import Log
-from schemas.feedback import LoggedFeedback
-from schemas.message import DecodeError
+from schemas.messages.base import DecodeError
+from schemas.messages.feedback import LoggedFeedback
 
 NAME = "feedback"
 INDEX = "feedback.sqlite"

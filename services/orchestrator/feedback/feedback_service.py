@@ -13,8 +13,8 @@ from datetime import datetime
 from ratchet.bus.protocol import Delivery, opened
 from ratchet.service.errors import Reject, Retry
 from ratchet.service.telemetry import task_in_hand
-from schemas.feedback import Feedback, LoggedFeedback
-from schemas.result import Result
+from schemas.messages.feedback import Feedback, LoggedFeedback
+from schemas.messages.result import Result
 from services.orchestrator import metrics
 from services.orchestrator.feedback.feedback_log import FeedbackLog
 from services.orchestrator.ledger.index import Entry

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from ratchet.logs.quarantine import BadLine, Quarantine
 from ratchet.logs.reader import Line, read
-from schemas.interaction import Interaction
-from schemas.message import DecodeError
-from schemas.work import Work
+from schemas.messages.base import DecodeError
+from schemas.messages.work import Work
+from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.index import TaskIndex
 from services.orchestrator.tasks.settlement import result_of
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ratchet.logs.retention import removed_ids as forgotten
 from ratchet.logs.start_offset import LogStartOffsets
 from ratchet.service.errors import JournalError
-from schemas.result import ResultStatus
+from schemas.messages.result import ResultStatus
 from services.orchestrator.ledger.write_buffer import BufferedTask, WriteBuffer
 
 SCHEMA_VERSION = 2

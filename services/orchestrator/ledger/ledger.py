@@ -17,9 +17,9 @@ from ratchet.logs.journal import Journal
 from ratchet.logs.start_offset import read_start_offsets
 from ratchet.service.errors import DiskFull, JournalError
 from ratchet.service.telemetry import Log
-from schemas.interaction import Interaction
-from schemas.result import Result
-from schemas.work import Work
+from schemas.messages.result import Result
+from schemas.messages.work import Work
+from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.catch_up import ASSIGNMENTS, INTERACTIONS, CatchUp
 from services.orchestrator.ledger.index import Entry, TaskIndex
 from services.orchestrator.tasks.settlement import result_of

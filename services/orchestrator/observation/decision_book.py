@@ -11,7 +11,7 @@ from threading import Lock
 
 from ratchet.adapters.decisions import DecisionLedger, Mark, version_of
 from ratchet.experiments.records import ExperimentFold, ExperimentRecord
-from schemas.decision import Decision
+from schemas.records.decision import Decision
 
 
 @dataclass(frozen=True, slots=True)

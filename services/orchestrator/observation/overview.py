@@ -12,9 +12,9 @@ from prometheus_client.registry import Collector
 from ratchet.bus.topology import DEAD_LETTERS, UNROUTABLE
 from ratchet.service.errors import BusError
 from ratchet.service.histogram import quantile
-from schemas.adapter_report import AdapterReport
 from schemas.api.status import AgentFigures, LearningFigures, ReplicaView, ScoreFigure, StageFigure, Status, TaskFigures
-from schemas.work import Work
+from schemas.messages.adapter_report import AdapterReport
+from schemas.messages.work import Work
 from services.orchestrator import metrics
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.observation.queue_snapshots import QueueSnapshots

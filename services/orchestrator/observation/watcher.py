@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ratchet.adapters.decisions import version_of
 from ratchet.http.threads import Threads
-from schemas.adapter_event import AdapterMove
-from schemas.adapter_trained import AdapterTrained
 from schemas.api.events import AdapterMoved, DecisionMade, ExperimentMoved, QueueDepth, QueuesLooked
-from schemas.decision import Conclude, Decision
-from schemas.interaction import Interaction
-from schemas.message import Record
-from schemas.registry import AgentAdapters
-from schemas.work import Work
+from schemas.messages.adapter_event import AdapterMove
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import Record
+from schemas.messages.work import Work
+from schemas.records.decision import Conclude, Decision
+from schemas.records.interaction import Interaction
+from schemas.records.registry import AgentAdapters
 from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.event_hub import EventHub
 from services.orchestrator.observation.queue_snapshots import QueueSnapshots

@@ -17,9 +17,9 @@ import msgspec
 from ratchet.experiments.logged import scorer_of
 from ratchet.files.atomic_file import replace_file
 from ratchet.service.telemetry import Log
-from schemas.interaction import Interaction
-from schemas.task import Task
-from schemas.work import Arm
+from schemas.messages.task import Task
+from schemas.messages.work import Arm
+from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
 from services.orchestrator.tasks.own_tasks import VALIDATION, OwnTasks, is_own
 

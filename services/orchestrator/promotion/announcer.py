@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import events_topic
-from schemas.adapter_event import AdapterEvent, AdapterMove, ServedAdapter
-from schemas.message import Metadata
-from schemas.work import BASE_VERSION
+from schemas.messages.adapter_event import AdapterEvent, AdapterMove, ServedAdapter
+from schemas.messages.base import Metadata
+from schemas.messages.work import BASE_VERSION
 from services.orchestrator.promotion.arms import Arms
 
 

@@ -11,10 +11,10 @@ from pydantic import Field, ValidationError
 
 from ratchet.service.telemetry import Log
 from ratchet.training_runs.views import ended_view
-from schemas.adapter_trained import AdapterTrained
 from schemas.api.runs import RunView
-from schemas.message import Record, Timestamp
-from schemas.train_request import TrainRequest
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import Record, Timestamp
+from schemas.messages.train_request import TrainRequest
 from services.orchestrator.ledger.ledger import Ledger
 
 log = Log("training")

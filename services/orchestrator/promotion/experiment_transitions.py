@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 
 from ratchet.adapters.manifest import version_key
 from ratchet.experiments.replay import parameters, plan_of
-from schemas.adapter_event import AdapterMove
-from schemas.adapter_state import AdapterState
-from schemas.decision import Conclude, Move, Promote, RollBack, RunningExperiment, Settle, StartExperiment
-from schemas.evidence import ExperimentPlan, Verdict, probation_plan
-from schemas.registry import AgentAdapters
+from schemas.messages.adapter_event import AdapterMove
+from schemas.records.adapter_state import AdapterState
+from schemas.records.decision import Conclude, Move, Promote, RollBack, RunningExperiment, Settle, StartExperiment
+from schemas.records.evidence import ExperimentPlan, Verdict, probation_plan
+from schemas.records.registry import AgentAdapters
 
 
 @dataclass(frozen=True, slots=True)

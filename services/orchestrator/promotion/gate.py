@@ -15,12 +15,11 @@ from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import work_queue
 from ratchet.service.errors import AdapterError
 from ratchet.service.telemetry import Log
-from schemas.adapter_card import BaseModelIdentity
-from schemas.interaction import Interaction
-from schemas.message import DecodeError
-from schemas.registry import AdapterEntry
-from schemas.task import Task
-from schemas.work import Arm
+from schemas.messages.base import BaseModelIdentity, DecodeError
+from schemas.messages.task import Task
+from schemas.messages.work import Arm
+from schemas.records.interaction import Interaction
+from schemas.records.registry import AdapterEntry
 from services.orchestrator.promotion.announcer import Announcer
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.golden import GoldenVerdict, compare, summary

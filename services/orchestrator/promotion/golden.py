@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 
 from ratchet.service.errors import ScorerError
-from schemas.interaction import Interaction
+from schemas.records.interaction import Interaction
 
 LONGEST_GROWTH = 2.0
 SHORTEST_SHRINK = 0.5

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from ratchet.service.telemetry import Log
-from schemas.interaction import Interaction
-from schemas.work import Work
+from schemas.messages.work import Work
+from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
 
 log = Log("swap")

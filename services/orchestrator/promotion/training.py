@@ -18,11 +18,11 @@ from ratchet.bus.topology import TRAINING
 from ratchet.service.errors import DiskFull
 from ratchet.service.telemetry import Log
 from ratchet.training_runs.views import open_view
-from schemas.adapter_trained import AdapterTrained
 from schemas.api.runs import RunView
-from schemas.interaction import Interaction
-from schemas.message import Metadata
-from schemas.train_request import TrainRequest
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import Metadata
+from schemas.messages.train_request import TrainRequest
+from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
 from services.orchestrator.ledger.catch_up import INTERACTIONS
 from services.orchestrator.ledger.ledger import Ledger

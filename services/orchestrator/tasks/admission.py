@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ratchet.service.errors import Reject
-from schemas.task import Task
-from schemas.work import Arm, Sampling, Work
+from schemas.messages.task import Task
+from schemas.messages.work import Arm, Sampling, Work
 
 
 @dataclass(frozen=True, slots=True)

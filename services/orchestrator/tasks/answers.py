@@ -8,7 +8,7 @@ from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import RESULTS
 from ratchet.service.telemetry import Log
-from schemas.result import Result
+from schemas.messages.result import Result
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.admission import Origin
 

@@ -7,8 +7,8 @@ from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.bus.topology import RESPONSES
 from ratchet.service.errors import Reject
 from ratchet.service.telemetry import Log, task_in_hand
-from schemas.response import Response
-from schemas.work import Work
+from schemas.messages.response import Response
+from schemas.messages.work import Work
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.settlement import completed_response
 

@@ -15,9 +15,9 @@ from ratchet.bus.topology import RESPONSES, work_queue
 from ratchet.service import failpoint
 from ratchet.service.errors import BusError, Reject
 from ratchet.service.telemetry import task_in_hand
-from schemas.response import Response
-from schemas.task import Task
-from schemas.work import Arm, Work
+from schemas.messages.response import Response
+from schemas.messages.task import Task
+from schemas.messages.work import Arm, Work
 from services.orchestrator import metrics
 from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.ledger import Ledger

@@ -10,9 +10,9 @@ from datetime import datetime
 
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import events_topic
-from schemas.agent_rewards import AgentRewards, TaskScores
-from schemas.interaction import Interaction
-from schemas.message import Metadata
+from schemas.messages.agent_rewards import AgentRewards, TaskScores
+from schemas.messages.base import Metadata
+from schemas.records.interaction import Interaction
 
 MOST_AT_ONCE = 2_000
 """Tasks in one message."""

@@ -11,10 +11,10 @@ from ratchet.concurrency.keyed_lock import KeyedLock
 from ratchet.service import failpoint
 from ratchet.service.errors import Reject, Retry
 from ratchet.service.telemetry import Log, task_in_hand
-from schemas.interaction import Interaction
-from schemas.response import Response
-from schemas.reward import Reward
-from schemas.work import Work
+from schemas.messages.response import Response
+from schemas.messages.reward import Reward
+from schemas.messages.work import Work
+from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
 from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.ledger import Ledger

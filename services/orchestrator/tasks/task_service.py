@@ -12,10 +12,10 @@ from pathlib import Path
 
 from ratchet.logs.reader import read
 from ratchet.service.errors import JournalError, RatchetError
-from schemas.message import DecodeError
-from schemas.result import Result
-from schemas.task import Task
-from schemas.work import Work
+from schemas.messages.base import DecodeError
+from schemas.messages.result import Result
+from schemas.messages.task import Task
+from schemas.messages.work import Work
 from services.orchestrator.ledger.catch_up import ASSIGNMENTS
 from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.ledger import Ledger

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, Self
 
 from ratchet.service.errors import ScorerError
-from schemas.reward import SampleScore, ScorerIdentity
+from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.case import Case, Shown, answer_ids, derive_nonce, in_request_order, shown_order
 from services.scorer.chat_client import CallTimeout, ChatClient, RequestRefused, ServerUnavailable
 from services.scorer.rubric import load_rubric, render, rubric_sha256

@@ -18,7 +18,7 @@ from ratchet.models.batcher import Batcher
 from ratchet.models.loading import LanguageModel, load_language_model
 from ratchet.models.tokenization import prompt_ids
 from ratchet.service.errors import ScorerError
-from schemas.reward import SampleScore, ScorerIdentity
+from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import Answer, ScoringRequest, no_score
 

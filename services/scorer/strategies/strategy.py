@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from schemas.response import FinishReason
-from schemas.reward import SampleScore, ScorerIdentity
-from schemas.task import Prompt
+from schemas.messages.response import FinishReason
+from schemas.messages.reward import SampleScore, ScorerIdentity
+from schemas.messages.task import Prompt
 from services.scorer.settings import ScorerSettings
 
 

@@ -17,9 +17,9 @@ from itertools import count
 from pathlib import Path
 
 from ratchet.adapters.registry import RegistryStore
-from schemas.adapter_state import PRIMARY_STATES
-from schemas.decision import DecisionDraft, Promote, RollBack
-from schemas.registry import Registry
+from schemas.records.adapter_state import PRIMARY_STATES
+from schemas.records.decision import DecisionDraft, Promote, RollBack
+from schemas.records.registry import Registry
 from tests.ratchet.adapters.making_decisions import decided, draft, to_canary
 
 WRITERS = 4

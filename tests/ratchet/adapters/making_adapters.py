@@ -12,7 +12,8 @@ import numpy as np
 from safetensors.numpy import save
 
 from ratchet.adapters.publish import publish_adapter
-from schemas.adapter_card import AdapterCard, BaseModelIdentity
+from schemas.messages.base import BaseModelIdentity
+from schemas.records.adapter_card import AdapterCard
 
 BASE = BaseModelIdentity(name="small", revision="5" * 64)
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)

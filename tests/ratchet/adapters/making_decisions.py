@@ -6,18 +6,18 @@ from datetime import datetime
 from typing import Any
 
 from ratchet.adapters.registry import RegistryStore
-from schemas.decision import (
+from schemas.records.decision import (
     Archive,
     DecisionDraft,
     Move,
     Promote,
     Register,
-    Reject,
+    RejectVersion,
     RunningExperiment,
     StartExperiment,
     Validate,
 )
-from schemas.registry import Registry
+from schemas.records.registry import Registry
 from tests.ratchet.adapters.making_adapters import BASE, NOON
 
 
@@ -68,4 +68,4 @@ def decided(store: RegistryStore, *moves: Move) -> Registry:
 
 def archived(store: RegistryStore, registered: Register) -> Registry:
     version = registered.version
-    return decided(store, registered, Reject(version=version), Archive(version=version))
+    return decided(store, registered, RejectVersion(version=version), Archive(version=version))

@@ -14,7 +14,7 @@ from safetensors.numpy import save
 from ratchet.adapters.check import AdapterLimits, adapter_faults, check_adapter
 from ratchet.adapters.publish import publish_adapter
 from ratchet.service.errors import AdapterError
-from schemas.adapter_card import BaseModelIdentity
+from schemas.messages.base import BaseModelIdentity
 from tests.ratchet.adapters.making_adapters import BASE, card, files, published, tensors
 
 LIMITS = AdapterLimits(max_rank=16, base=BASE)

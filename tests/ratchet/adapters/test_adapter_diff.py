@@ -11,7 +11,7 @@ import pytest
 from ratchet.adapters.check import AdapterLimits, adapter_faults
 from ratchet.adapters.diff import AdapterDiff, diff_adapters
 from ratchet.adapters.publish import publish_adapter
-from schemas.adapter_card import DataRange, DataWindow
+from schemas.records.adapter_card import DataRange, DataWindow
 from tests.ratchet.adapters.making_adapters import card, files, published, tensors
 
 Q = "model.layers.0.self_attn.q_proj"

@@ -15,7 +15,7 @@ from ratchet.adapters.publish import publish_adapter, registration
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.retention import drained
 from ratchet.service.errors import AdapterError
-from schemas.decision import DecisionDraft
+from schemas.records.decision import DecisionDraft
 from tests.ratchet.adapters.making_adapters import BASE, NOON, card, files, published
 from tests.ratchet.adapters.making_decisions import archived
 

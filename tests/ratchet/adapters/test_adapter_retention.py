@@ -10,7 +10,7 @@ from ratchet.adapters.publish import registration
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.retention import drained, remove_leftovers
 from ratchet.service.errors import NotAllowed
-from schemas.decision import RemoveFolder
+from schemas.records.decision import RemoveFolder
 from tests.ratchet.adapters.making_adapters import NOON, published
 from tests.ratchet.adapters.making_decisions import archived, decided
 

@@ -15,9 +15,9 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.files.folder_lock import FolderLock
 from ratchet.service.errors import NotAllowed, RegistryConflict, RegistryError
 from ratchet.service.failpoint import REGISTRY_STEPS
-from schemas.adapter_state import PRIMARY_STATES
-from schemas.decision import DecisionDraft, Freeze, Promote, RollBack, Unfreeze
-from schemas.registry import Registry
+from schemas.records.adapter_state import PRIMARY_STATES
+from schemas.records.decision import DecisionDraft, Freeze, Promote, RollBack, Unfreeze
+from schemas.records.registry import Registry
 from tests.ratchet.adapters.making_decisions import decided, draft, register, to_canary, to_primary
 
 
@@ -113,7 +113,7 @@ def test_four_writing_processes_lose_no_update(tmp_path: Path) -> None:
 PROMOTION = """
 import sys
 from pathlib import Path
-from schemas.decision import Promote
+from schemas.records.decision import Promote
 from ratchet.adapters.registry import RegistryStore
 from tests.ratchet.adapters.making_decisions import draft
 promote = draft(Promote(version="v1.0.1", experiment_id="canary-v1.0.1"))
@@ -139,7 +139,7 @@ def test_a_promotion_killed_at_each_step_leaves_exactly_one_primary(tmp_path: Pa
 TURNS_KILLED = """
 import os, random, signal, sys, time
 from pathlib import Path
-from schemas.decision import Promote, RollBack
+from schemas.records.decision import Promote, RollBack
 from ratchet.adapters.registry import RegistryStore
 from tests.ratchet.adapters.making_decisions import decided, draft, to_canary
 from tests.ratchet.adapters.test_registry import primaries
@@ -273,7 +273,7 @@ def test_a_torn_decision_was_never_made(tmp_path: Path) -> None:
 DISK_FULL = """
 import resource, sys
 from pathlib import Path
-from schemas.decision import Freeze
+from schemas.records.decision import Freeze
 from ratchet.service.errors import DiskFull
 from ratchet.adapters.registry import RegistryStore
 from tests.ratchet.adapters.making_decisions import draft

@@ -9,7 +9,7 @@ from ratchet.adapters.publish import publish_adapter, registration, remove_tree
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.retention import drained
 from ratchet.adapters.verification import registry_faults
-from schemas.decision import Validate
+from schemas.records.decision import Validate
 from tests.ratchet.adapters.making_adapters import NOON, card, files, published, tensors
 from tests.ratchet.adapters.making_decisions import archived, decided
 

@@ -14,8 +14,8 @@ from ratchet.adapters.registry_moves import apply, fold
 from ratchet.adapters.retention import to_archive
 from ratchet.adapters.states import ALLOWED_MOVES
 from ratchet.service.errors import NotAllowed
-from schemas.adapter_state import PRIMARY_STATES, AdapterState
-from schemas.decision import (
+from schemas.records.adapter_state import PRIMARY_STATES, AdapterState
+from schemas.records.decision import (
     Archive,
     Conclude,
     Decision,
@@ -23,7 +23,7 @@ from schemas.decision import (
     Freeze,
     Move,
     Promote,
-    Reject,
+    RejectVersion,
     RemoveFolder,
     RollBack,
     RunningExperiment,
@@ -32,7 +32,7 @@ from schemas.decision import (
     Unfreeze,
     Validate,
 )
-from schemas.registry import AgentAdapters, Registry
+from schemas.records.registry import AgentAdapters, Registry
 from tests.ratchet.adapters.making_adapters import NOON
 from tests.ratchet.adapters.making_decisions import draft, experiment, register, to_canary, to_primary
 
@@ -154,7 +154,7 @@ REFUSALS: list[tuple[list[Move], Move, str, str]] = [
     ([], register("v1.0.2", parent="v1.0.1"), "trainer", "there is no version v1.0.1"),
     ([], Validate(version="v1.0.1"), "orchestrator", "`ratchet adapters list` shows"),
     ([register("v1.0.1")], StartExperiment(experiment=experiment("v1.0.1")), "orchestrator", "can't become canary"),
-    (to_canary("v1.0.1"), Reject(version="v1.0.1"), "orchestrator", "is canary, so it can't become rejected"),
+    (to_canary("v1.0.1"), RejectVersion(version="v1.0.1"), "orchestrator", "is canary, so it can't become rejected"),
     (
         [*to_canary("v1.0.1"), register("v1.0.2"), Validate(version="v1.0.2")],
         StartExperiment(experiment=experiment("v1.0.2")),
@@ -209,7 +209,12 @@ def test_what_is_refused_and_why(before: Sequence[Move], move: Move, who: str, s
 
 
 def test_an_archived_version_keeps_its_record_without_a_folder_and_never_serves_again() -> None:
-    gone = [register("v1.0.1"), Reject(version="v1.0.1"), Archive(version="v1.0.1"), RemoveFolder(version="v1.0.1")]
+    gone = [
+        register("v1.0.1"),
+        RejectVersion(version="v1.0.1"),
+        Archive(version="v1.0.1"),
+        RemoveFolder(version="v1.0.1"),
+    ]
     agent = after(*gone)
     assert agent.versions["v1.0.1"].folder is None
     assert agent.versions["v1.0.1"].sha256 == "a" * 64
@@ -231,7 +236,7 @@ def test_retention_keeps_the_newest_and_what_is_in_use(keep: int, archived: list
     # given an old failure, another, the primary and an untested version
     agent = after(*to_canary("v1.0.1"), RollBack(version="v1.0.1"))
     agent = after(
-        register("v1.0.9"), Reject(version="v1.0.9"), *to_primary("v1.0.10"), register("v1.0.11"), start=agent
+        register("v1.0.9"), RejectVersion(version="v1.0.9"), *to_primary("v1.0.10"), register("v1.0.11"), start=agent
     )
     # then only versions that are out of use go, oldest first, by number and not by spelling
     assert to_archive(agent, keep) == archived
@@ -250,7 +255,7 @@ EXPERIMENTS = st.builds(
 MOVES = st.one_of(
     st.builds(register, VERSIONS, VERSIONS),
     st.builds(Validate, version=VERSIONS),
-    st.builds(Reject, version=VERSIONS),
+    st.builds(RejectVersion, version=VERSIONS),
     st.builds(StartExperiment, experiment=EXPERIMENTS),
     st.builds(
         Promote, version=VERSIONS, experiment_id=st.sampled_from([None, "e1"]), probation=st.none() | EXPERIMENTS

@@ -170,7 +170,7 @@ def test_schema_writes_what_is_missing_and_checks_what_is_there(ratchet: Ratchet
     assert ratchet("schema", "--check").code == 1
     assert ratchet("schema").code == 0
     assert ratchet("schema", "--check").code == 0
-    (ratchet.folder / "schemas" / "asyncapi.json").write_text("{}")
+    (ratchet.folder / "schemas" / "generated" / "asyncapi.json").write_text("{}")
 
     ran = ratchet("schema", "--check")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ratchet.experiments.assignment import Assignment
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.unit import Enrolment, Outcome
-from schemas.evidence import ExperimentPlan, RampStep
+from schemas.records.evidence import ExperimentPlan, RampStep
 
 LEVELS = (0.35, 0.5, 0.65, 0.8)
 HALF = (RampStep(share=0.5, candidate_units=0, open_candidates=1000),)

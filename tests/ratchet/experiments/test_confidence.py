@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from ratchet.experiments.confidence import EffectBand
 from ratchet.experiments.experiment import Experiment
-from schemas.evidence import Verdict
+from schemas.records.evidence import Verdict
 from tests.ratchet.experiments.making_experiments import HALF, Traffic, plan, run
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.unit import Enrolment, Outcome
-from schemas.evidence import Decision, RampStep, Verdict, probation_plan
+from schemas.records.evidence import ExperimentDecision, RampStep, Verdict, probation_plan
 from tests.ratchet.experiments.making_experiments import HALF, Traffic, enrolment, plan, run
 
 GOOD = Outcome(succeeded=True, score=0.9, length=50.0, latency_s=1.0, scorer="verifier@1")
@@ -171,7 +171,7 @@ def test_idle_sessions_are_counted_when_time_goes_on() -> None:
 def test_a_decision_is_json_and_back() -> None:
     decision = run(Experiment(plan()), Traffic(effect=-0.2), 1500).decision
 
-    assert Decision.model_validate_json(decision.model_dump_json()) == decision
+    assert ExperimentDecision.model_validate_json(decision.model_dump_json()) == decision
 
 
 def test_history_is_bounded_and_ends_with_the_present() -> None:

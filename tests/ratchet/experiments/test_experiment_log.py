@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.logged import enrolment_of, outcome_of, outcomes, replay, unit_of
-from schemas.evidence import ExperimentPlan, Verdict
-from schemas.interaction import Interaction, Latencies
-from schemas.message import Metadata
-from schemas.reward import ScorerIdentity
-from schemas.work import Arm, Sampling, Work
+from schemas.messages.base import Metadata
+from schemas.messages.reward import ScorerIdentity
+from schemas.messages.work import Arm, Sampling, Work
+from schemas.records.evidence import ExperimentPlan, Verdict
+from schemas.records.interaction import Interaction, Latencies
 from tests.ratchet.experiments.making_experiments import HALF, LEVELS, plan
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ratchet.experiments.verdict import judge
-from schemas.evidence import CANARY_RAMP, ArmSummary, Evidence, ExperimentPlan, Verdict, probation_plan
+from schemas.records.evidence import CANARY_RAMP, ArmSummary, Evidence, ExperimentPlan, Verdict, probation_plan
 from tests.ratchet.experiments.making_experiments import plan
 
 PROVED: dict[str, object] = {"gain_score": 20.0, "gain_success": 20.0, "step": len(CANARY_RAMP) - 1, "age_s": 60.0}

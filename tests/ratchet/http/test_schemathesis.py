@@ -16,7 +16,7 @@ from ratchet.http.server.limits import LONGEST_S, TIMEOUT_HEADER
 from tests.ratchet.http.access.tokens_for_tests import bearer
 from tests.ratchet.http.served_fleet import ServedFleet, served_fleet
 
-DOCUMENTS = Path(schemas.__file__).parent / "openapi"
+DOCUMENTS = Path(schemas.__file__).parent / "generated" / "openapi"
 EVENTS = "/v1/events"
 EXAMPLES = settings(
     max_examples=10,

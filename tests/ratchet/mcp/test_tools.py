@@ -16,7 +16,7 @@ from ratchet.mcp.rest import Services
 from ratchet.mcp.server import TABLES, may_call, tools_of
 from ratchet.mcp.tool_runner import tool_of
 from ratchet.mcp.tool_table import Effect, ToolSpec
-from schemas.task import ChatMessage
+from schemas.messages.task import ChatMessage
 
 SPECS = [spec for table in TABLES for spec in table]
 BY_NAME = {spec.name: spec for spec in SPECS}
@@ -88,7 +88,7 @@ def test_each_is_for_the_roles_of_its_route(spec: ToolSpec) -> None:
 
 @EVERY_TOOL
 def test_each_gives_its_route_what_the_openapi_document_says_that_it_takes(spec: ToolSpec) -> None:
-    document = json.loads(Path("schemas", "openapi", f"{spec.route.service}.json").read_text())
+    document = json.loads(Path("schemas", "generated", "openapi", f"{spec.route.service}.json").read_text())
     operation = document["paths"][spec.route.template][spec.route.method.lower()]
     call = spec.function(**dict.fromkeys(parameters_of(spec)["properties"], "x"))
 

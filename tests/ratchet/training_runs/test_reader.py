@@ -9,9 +9,9 @@ from typing import Any
 
 from ratchet.training_runs.reader import TrainingRunReader
 from ratchet.training_runs.store import Job, Jobs
-from schemas.adapter_trained import AdapterTrained
-from schemas.message import Metadata
-from schemas.train_request import TrainRequest
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import Metadata
+from schemas.messages.train_request import TrainRequest
 from tests.ratchet.adapters.making_adapters import NOON
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ratchet.adapters.folder import adapter_sha256
 from ratchet.service.errors import AdapterError, EngineError
-from schemas.work import Arm
+from schemas.messages.work import Arm
 from services.agent.adapter_cache import AdapterCache
 from services.agent.engines.echo import EchoEngine
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from ratchet.adapters.folder import adapter_sha256
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import ADAPTER_REPORTS, events_topic, fleet_topology
-from schemas.adapter_event import AdapterEvent, ServedAdapter
-from schemas.adapter_report import AdapterReport
-from schemas.message import Metadata
-from schemas.work import Arm
+from schemas.messages.adapter_event import AdapterEvent, ServedAdapter
+from schemas.messages.adapter_report import AdapterReport
+from schemas.messages.base import Metadata
+from schemas.messages.work import Arm
 from services.agent.adapter_cache import AdapterCache
 from services.agent.adapter_sync import AdapterSync
 from services.agent.engines.echo import EchoEngine

@@ -14,8 +14,8 @@ from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import DEAD_LETTERS, RESPONSES, fleet_topology, work_queue
 from ratchet.service.errors import EngineError, PromptTooLong, Reject, Retry
-from schemas.response import Response
-from schemas.work import Arm, Sampling, Work
+from schemas.messages.response import Response
+from schemas.messages.work import Arm, Sampling, Work
 from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.settings import AgentSettings

@@ -13,7 +13,7 @@ from ratchet.adapters.folder import adapter_sha256
 from ratchet.bus.topology import ADAPTER_REPORTS, RESPONSES, events_topic
 from ratchet.http.server.application import application
 from ratchet.service.errors import EngineError, PromptTooLong
-from schemas.adapter_event import AdapterEvent, ServedAdapter
+from schemas.messages.adapter_event import AdapterEvent, ServedAdapter
 from services.agent.settings import AgentSettings
 from services.agent.worker import AgentWorker
 from tests.services.agent.test_agent_worker import ScriptedEngine, agent

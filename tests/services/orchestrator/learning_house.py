@@ -14,8 +14,8 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import ADAPTER_REPORTS, ADAPTERS, REWARDS, events_topic
 from schemas import AdapterEvent, AdapterReport, AdapterTrained, Response, Task, Work
-from schemas.message import Metadata
-from schemas.registry import AgentAdapters
+from schemas.messages.base import Metadata
+from schemas.records.registry import AgentAdapters
 from tests.ratchet.adapters.making_adapters import published
 from tests.services.orchestrator.house import SCORER, House, answered, scored, until
 

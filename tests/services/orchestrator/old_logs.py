@@ -13,7 +13,7 @@ from ratchet.logs.retention.needs import needs
 from ratchet.logs.retention.plan import Bound
 from ratchet.logs.retention.pruner import Pruned, Pruner
 from schemas import Interaction, Task, Work
-from schemas.work import Arm, Sampling
+from schemas.messages.work import Arm, Sampling
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
 from services.orchestrator.tasks.settlement import settle

@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import events_topic, topology_of
 from schemas import Task
-from schemas.agent_rewards import AgentRewards
+from schemas.messages.agent_rewards import AgentRewards
 from services.orchestrator.observation.queue_gauges import QueueGauges
 from tests.services.orchestrator.house import House, answered, house, scored, settled, until
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.service.errors import ScorerError
-from schemas.task import ChatMessage, Prompt
+from schemas.messages.task import ChatMessage, Prompt
 from services.scorer.case import Case, Shown
 from services.scorer.rubric import load_rubric, render, rubric_sha256
 from tests.services.scorer.naive_judge import material_of

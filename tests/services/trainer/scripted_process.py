@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from ratchet.training_runs.store import Job
-from schemas.adapter_trained import AdapterTrained
+from schemas.messages.adapter_trained import AdapterTrained
 
 
 def main() -> None:

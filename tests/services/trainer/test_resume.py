@@ -13,8 +13,8 @@ import pytest
 from ratchet.adapters.folder import adapter_sha256
 from ratchet.adapters.manifest import published_versions
 from ratchet.training_runs.store import Job, Jobs
-from schemas.adapter_trained import AdapterTrained
-from schemas.train_request import TrainRequest
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.train_request import TrainRequest
 from services.trainer.settings import TrainerSettings
 from tests.services.trainer.test_training_run import folder, train
 

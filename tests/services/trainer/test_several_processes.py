@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from ratchet.adapters.manifest import published_versions
 from ratchet.training_runs.store import Jobs
-from schemas.train_request import TrainRequest
+from schemas.messages.train_request import TrainRequest
 from services.trainer.settings import TrainerSettings
 from services.trainer.train import launch_job
 from tests.services.trainer.test_training_run import folder, train

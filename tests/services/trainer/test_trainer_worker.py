@@ -17,8 +17,8 @@ from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import ADAPTERS, TRAINING, fleet_topology
 from ratchet.service.errors import BusError, Reject
 from ratchet.training_runs.store import Job, Jobs
-from schemas.adapter_trained import AdapterTrained
-from schemas.train_request import TrainRequest
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.train_request import TrainRequest
 from services.trainer.progress import FIGURES as TOLD
 from services.trainer.settings import TrainerSettings
 from services.trainer.worker import FIGURES, TrainerWorker

@@ -20,8 +20,8 @@ from ratchet.adapters.training_report import training_run
 from ratchet.models.loading import content_sha256
 from ratchet.training_runs.progress import Standing, read_progress
 from ratchet.training_runs.store import Jobs
-from schemas.adapter_trained import AdapterTrained
-from schemas.train_request import TrainRequest
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.train_request import TrainRequest
 from services.trainer.run import TrainingRun
 from services.trainer.settings import TrainerSettings
 from services.trainer.support import NOTHING_AGAINST_IT

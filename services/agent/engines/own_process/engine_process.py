@@ -16,7 +16,7 @@ from pathlib import Path
 from ratchet.bus.retry_policy import pause_s
 from ratchet.service.errors import AdapterError, EngineError, RatchetError
 from ratchet.service.telemetry import Log
-from schemas.adapter_card import BaseModelIdentity
+from schemas.messages.base import BaseModelIdentity
 from services.agent.engines.engine import BatchEngine, Generation, GenerationRequest
 from services.agent.engines.own_process.calls import GENERATE, LOAD_ADAPTER, UNLOAD_ADAPTER, Order, Started
 from services.agent.engines.own_process.child_process import ChildProcess

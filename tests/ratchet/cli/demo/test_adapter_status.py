@@ -10,8 +10,8 @@ from ratchet.cli.demo.adapter_status import adapter_status
 from ratchet.cli.demo.narrator import Narrator
 from ratchet.cli.demo.status_line import e_text, experiment_line
 from ratchet.cli.watch.figures import parse_series
-from schemas.decision import RunningExperiment
-from schemas.registry import AdapterEntry, AgentAdapters
+from schemas.records.decision import RunningExperiment
+from schemas.records.registry import AdapterEntry, AgentAdapters
 from tests.ratchet.adapters.making_adapters import NOON
 
 METRICS = """

@@ -13,7 +13,7 @@ from ratchet.adapters.publish import registration
 from ratchet.adapters.registry import RegistryStore
 from ratchet.cli.demo.sabotage import REASON, WHO, inject_bad_adapter, turned_around
 from ratchet.service.errors import AdapterError
-from schemas.decision import DecisionDraft, Promote, Validate
+from schemas.records.decision import DecisionDraft, Promote, Validate
 from tests.ratchet.adapters.making_adapters import BASE, NOON, published, tensors
 
 

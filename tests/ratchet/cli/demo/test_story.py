@@ -12,8 +12,8 @@ from ratchet.cli.demo.gain import Estimate, Gain
 from ratchet.cli.demo.held_out_report import report_held_out
 from ratchet.cli.demo.story import DemoTraining, DemoTurn, Sabotage, Story
 from ratchet.cli.demo.story_view import render_story
-from schemas.adapter_card import DataWindow
-from schemas.decision import Decision
+from schemas.records.adapter_card import DataWindow
+from schemas.records.decision import Decision
 from tests.ratchet.adapters.making_adapters import NOON, card
 
 PROVED = Gain(Estimate(0.4, 0.35, 0.45, 100), Estimate(0.8, 0.75, 0.85, 100), Estimate(0.4, 0.33, 0.47, 100))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ratchet.cli.experiment.text_chart import columns, effect_chart, evidence_chart
-from schemas.evidence import Band, HistoryPoint
+from schemas.records.evidence import Band, HistoryPoint
 
 
 def history(units: int) -> list[HistoryPoint]:

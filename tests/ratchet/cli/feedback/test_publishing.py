@@ -11,7 +11,7 @@ from ratchet.bus.topology import EXCHANGE, FEEDBACK, fleet_topology
 from ratchet.cli.feedback.publishing import new_feedback, publish_feedback
 from ratchet.cli.fleet.access import FleetAccess
 from ratchet.cli.terminal.exit_codes import CommandError, UsageError
-from schemas.feedback import Feedback
+from schemas.messages.feedback import Feedback
 
 
 def access(amqp_url: str, namespace: str) -> FleetAccess:

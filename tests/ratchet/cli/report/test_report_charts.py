@@ -13,9 +13,9 @@ from ratchet.cli.report.markup import Markup
 from ratchet.cli.report.score_charts import timeline_chart, versions_chart
 from ratchet.cli.report.score_stats import Mean, Timeline
 from ratchet.experiments.experiment import Experiment
-from schemas.adapter_state import AdapterState
-from schemas.evidence import Band, HistoryPoint
-from schemas.registry import AdapterEntry
+from schemas.records.adapter_state import AdapterState
+from schemas.records.evidence import Band, HistoryPoint
+from schemas.records.registry import AdapterEntry
 from tests.ratchet.cli.report.reading_html import ReadPage
 from tests.ratchet.experiments.making_experiments import HALF, Traffic, plan, run
 

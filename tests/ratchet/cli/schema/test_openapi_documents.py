@@ -19,7 +19,7 @@ from schemas.api.events import EventKind
 from services.orchestrator.api.events import DATA
 from tests.ratchet.http.real_services import NAMES, service_of, settings_of
 
-FOLDER = Path(schemas.__file__).parent
+FOLDER = Path(schemas.__file__).parent / "generated"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -14,9 +14,9 @@ from ratchet.logs.retention.needs import Need, needs
 from ratchet.logs.segments import Segment
 from ratchet.service.errors import JournalError
 from ratchet.training_runs.store import Jobs
-from schemas.adapter_trained import AdapterTrained
-from schemas.decision import StartExperiment, Validate
-from schemas.train_request import TrainRequest
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.train_request import TrainRequest
+from schemas.records.decision import StartExperiment, Validate
 from services.orchestrator.ledger.index import TaskIndex
 from services.orchestrator.promotion.training_trigger import TrainingState
 from tests.ratchet.adapters.making_decisions import decided, experiment, register

@@ -12,9 +12,9 @@ import torch
 from ratchet.models.loading import load_language_model
 from ratchet.models.tokenization import completion_text, load_tokenizer, prompt_ids
 from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
-from schemas.response import Sample
-from schemas.task import ChatMessage
-from schemas.work import Sampling
+from schemas.messages.response import Sample
+from schemas.messages.task import ChatMessage
+from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
 from tests.ratchet.models.tiny_model import save_adapter
 from tests.services.agent.engines.conftest import BLUE, RED, Bench

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from ratchet.models.loading import load_language_model
 from ratchet.service.errors import AdapterError, EngineError
-from schemas.work import Sampling
+from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.engines.transformers_engine import TransformersEngine
 from tests.ratchet.models.tiny_model import save_adapter

@@ -10,7 +10,7 @@ import pytest
 
 from ratchet.models.tokenization import load_tokenizer, prompt_ids
 from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
-from schemas.work import Sampling
+from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.engines.vllm_api import VllmApi
 from services.agent.engines.vllm_engine import VllmEngine

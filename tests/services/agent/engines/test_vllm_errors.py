@@ -10,7 +10,7 @@ import pytest
 
 from ratchet.models.tokenization import load_tokenizer
 from ratchet.service.errors import EngineError
-from schemas.work import Sampling
+from schemas.messages.work import Sampling
 from services.agent.engines.engine import GenerationRequest
 from services.agent.engines.vllm_api import ServerAway, VllmApi
 from services.agent.engines.vllm_engine import VllmEngine, vllm_client

@@ -17,8 +17,8 @@ from ratchet.bus.topology import REWARDS
 from ratchet.cli.fleet.local_broker import free_port
 from ratchet.http.server.application import application
 from schemas import Response, Reward, Work
-from schemas.response import FinishReason, Sample
-from schemas.reward import SampleScore
+from schemas.messages.response import FinishReason, Sample
+from schemas.messages.reward import SampleScore
 from tests.services.orchestrator.house import SCORER, House, house, until
 
 

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from ratchet.service.errors import SettingsError
-from schemas.task import ChatMessage
+from schemas.messages.task import ChatMessage
 from services.orchestrator.settings import OrchestratorSettings
 from tests.services.orchestrator.api.chatting import chatting
 from tests.services.orchestrator.house import until

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from ratchet.logs.reader import read
-from schemas.feedback import LoggedFeedback
+from schemas.messages.feedback import LoggedFeedback
 from tests.services.orchestrator.api.chatting import Chatting, chatting
 from tests.services.orchestrator.house import until
 

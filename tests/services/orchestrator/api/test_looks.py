@@ -17,8 +17,8 @@ from ratchet.cli.fleet.local_broker import free_port
 from ratchet.experiments.records import experiments
 from ratchet.experiments.view import looked_at
 from ratchet.http.server.application import application
-from schemas.adapter_state import AdapterState
 from schemas.api.experiments import ExperimentDetail
+from schemas.records.adapter_state import AdapterState
 from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.house import House, house, until
 from tests.services.orchestrator.learning_house import LearningHouse, learning_house

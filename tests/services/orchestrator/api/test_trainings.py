@@ -11,9 +11,9 @@ import httpx
 from ratchet.bus.topology import ADAPTERS, TRAINING
 from ratchet.training_runs.progress import ProgressFile
 from ratchet.training_runs.store import Job, Jobs
-from schemas.adapter_trained import AdapterTrained
-from schemas.message import Metadata
-from schemas.train_request import TrainRequest
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import Metadata
+from schemas.messages.train_request import TrainRequest
 from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.house import House, house, until
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse, learning_house

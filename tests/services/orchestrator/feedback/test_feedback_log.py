@@ -10,7 +10,7 @@ import pytest
 
 from ratchet.logs.reader import read
 from ratchet.logs.segments import sealed_segments
-from schemas.feedback import LoggedFeedback
+from schemas.messages.feedback import LoggedFeedback
 from services.orchestrator.feedback.feedback_log import FeedbackLog
 
 AT = datetime(2031, 5, 1, 12, 0, tzinfo=UTC)

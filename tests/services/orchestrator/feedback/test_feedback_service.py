@@ -11,7 +11,7 @@ import pytest
 from ratchet.bus.topology import FEEDBACK
 from ratchet.logs.reader import read
 from schemas import Task
-from schemas.feedback import Feedback, LoggedFeedback
+from schemas.messages.feedback import Feedback, LoggedFeedback
 from services.orchestrator.feedback.feedback_service import IdUsedBefore
 from tests.services.orchestrator.house import House, answered, house, scored, settled, until
 

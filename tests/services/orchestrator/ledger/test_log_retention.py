@@ -22,8 +22,8 @@ from ratchet.logs.start_offset import read_start_offsets
 from ratchet.service.errors import JournalError, LogRemoved
 from ratchet.service.failpoint import RETENTION_STEPS
 from schemas import Task
-from schemas.feedback import LoggedFeedback
-from schemas.interaction import Interaction
+from schemas.messages.feedback import LoggedFeedback
+from schemas.records.interaction import Interaction
 from services.orchestrator.feedback.feedback_log import FeedbackLog
 from services.orchestrator.ledger.catch_up import ASSIGNMENTS, INTERACTIONS
 from services.orchestrator.ledger.ledger import Ledger

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ratchet.training_runs.progress import Standing
 from ratchet.training_runs.views import ended_view, open_view
-from schemas.adapter_trained import AdapterTrained
 from schemas.api.runs import RunProgress, RunState, RunView
-from schemas.train_request import TrainRequest
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.train_request import TrainRequest
 from services.orchestrator.observation.run_watch import RunWatch
 from tests.ratchet.adapters.making_adapters import NOON
 

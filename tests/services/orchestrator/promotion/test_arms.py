@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ratchet.service.errors import Reject
-from schemas.adapter_state import AdapterState
-from schemas.registry import AdapterEntry, AgentAdapters
-from schemas.task import Task
+from schemas.messages.task import Task
+from schemas.records.adapter_state import AdapterState
+from schemas.records.registry import AdapterEntry, AgentAdapters
 from services.orchestrator.promotion.arms import Arms
 
 SHA = "a" * 64

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import fleet_topology
-from schemas.adapter_trained import AdapterTrained
+from schemas.messages.adapter_trained import AdapterTrained
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.ended_runs import KEPT, EndedRuns
 from services.orchestrator.promotion.training import GIVE_UP_AFTER_S, Training

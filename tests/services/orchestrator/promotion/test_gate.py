@@ -15,11 +15,11 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import events_topic, fleet_topology, work_queue
-from schemas.adapter_event import AdapterEvent
-from schemas.adapter_report import AdapterReport
-from schemas.registry import AdapterEntry
-from schemas.task import Task
-from schemas.work import Arm
+from schemas.messages.adapter_event import AdapterEvent
+from schemas.messages.adapter_report import AdapterReport
+from schemas.messages.task import Task
+from schemas.messages.work import Arm
+from schemas.records.registry import AdapterEntry
 from services.orchestrator.promotion.announcer import Announcer
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.gate import LOOK_EVERY_S, Gate

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratchet.service.errors import ScorerError
-from schemas.task import ChatMessage
+from schemas.messages.task import ChatMessage
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.python import PythonFunction, as_score
 from services.scorer.strategies.strategy import Answer, ScoringRequest

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratchet.service.errors import ScorerError
-from schemas.reward import SampleScore
+from schemas.messages.reward import SampleScore
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from services.scorer.strategies.verifier import Verifier

@@ -17,7 +17,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from ratchet.service.errors import EngineError, PromptTooLong
-from schemas.work import Sampling
+from schemas.messages.work import Sampling
 from services.agent.engines.engine import BatchEngine, Generation, GenerationRequest
 from services.agent.engines.own_process.calls import Order, Started
 from services.agent.engines.own_process.child_process import ChildProcess

@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field, JsonValue
 
-from schemas.adapter_card import AdapterVersion
-from schemas.message import AgentId, Identifier, Message, Metadata
+from schemas.messages.base import AdapterVersion, AgentId, Identifier, Message, Metadata
 
 
 class TrainRequest(Message):

@@ -6,11 +6,11 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.message import Identifier, Message, Metadata, Record, Score, Seconds, Sha256, Timestamp
-from schemas.response import FinishReason
-from schemas.reward import ScorerIdentity, ScoreStatus
-from schemas.task import Prompt
-from schemas.work import Arm, Sampling
+from schemas.messages.base import Identifier, Message, Metadata, Record, Score, Seconds, Sha256, Timestamp
+from schemas.messages.response import FinishReason
+from schemas.messages.reward import ScorerIdentity, ScoreStatus
+from schemas.messages.task import Prompt
+from schemas.messages.work import Arm, Sampling
 
 
 class Latencies(Record):

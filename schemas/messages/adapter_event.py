@@ -9,8 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.adapter_card import AdapterVersion
-from schemas.message import AgentId, Message, Metadata, Record, Sha256
+from schemas.messages.base import AdapterVersion, AgentId, Message, Metadata, Record, Sha256
 
 AdapterMove = Literal[
     "standing",

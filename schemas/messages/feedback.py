@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.message import Identifier, Message, Metadata, Score, Timestamp
+from schemas.messages.base import Identifier, Message, Metadata, Score, Timestamp
 
 
 class Feedback(Message):

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from schemas.message import AgentId, Identifier, Message, Metadata, Record, Score
+from schemas.messages.base import AgentId, Identifier, Message, Metadata, Record, Score
 
 
 class TaskScores(Record):

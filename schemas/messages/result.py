@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.message import Identifier, Message, Metadata, Score
+from schemas.messages.base import Identifier, Message, Metadata, Score
 
 ResultStatus = Literal["ok", "failed", "expired"]
 

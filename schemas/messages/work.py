@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from schemas.message import AgentId, Identifier, Record, Sha256, Timestamp
-from schemas.task import Task
+from schemas.messages.base import AgentId, Identifier, Record, Sha256, Timestamp
+from schemas.messages.task import Task
 
 BASE_VERSION = "v1.0.0"
 """The base model with no adapter."""

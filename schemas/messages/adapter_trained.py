@@ -6,8 +6,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from schemas.adapter_card import AdapterVersion
-from schemas.message import AgentId, Identifier, Message, Metadata, Sha256
+from schemas.messages.base import AdapterVersion, AgentId, Identifier, Message, Metadata, Sha256
 
 
 class AdapterTrained(Message):

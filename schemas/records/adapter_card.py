@@ -6,19 +6,20 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
 
-from schemas.message import AdapterVersion as AdapterVersion
-from schemas.message import AgentId, Identifier, Message, Record, Sha256, Timestamp
-from schemas.work import BASE_VERSION
+from schemas.messages.base import (
+    AdapterVersion,
+    AgentId,
+    BaseModelIdentity,
+    Identifier,
+    Message,
+    Record,
+    Sha256,
+    Timestamp,
+)
+from schemas.messages.work import BASE_VERSION
 
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$")]
 """A path inside the adapter's folder: plain names, `/` between folders, nothing that leads out of it."""
-
-
-class BaseModelIdentity(Record):
-    """The model an adapter belongs to. `revision` is a hub commit or the sha256 of a plain folder's content."""
-
-    name: str
-    revision: str | None = None
 
 
 class DataRange(Record):

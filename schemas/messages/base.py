@@ -94,3 +94,10 @@ class Metadata(BaseModel):
 
     timestamp: Timestamp | None = None
     source: str | None = None
+
+
+class BaseModelIdentity(Record):
+    """The model an adapter belongs to. `revision` is a hub commit or the sha256 of a plain folder's content."""
+
+    name: str
+    revision: str | None = None

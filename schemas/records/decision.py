@@ -6,8 +6,16 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
 
-from schemas.adapter_card import AdapterVersion, BaseModelIdentity
-from schemas.message import AgentId, Identifier, Message, Record, Sha256, Timestamp
+from schemas.messages.base import (
+    AdapterVersion,
+    AgentId,
+    BaseModelIdentity,
+    Identifier,
+    Message,
+    Record,
+    Sha256,
+    Timestamp,
+)
 
 Who = Annotated[str, StringConstraints(pattern=r"^(orchestrator|trainer|operator:[^\x00-\x1f\x7f]{1,100})$")]
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -47,7 +55,7 @@ class Validate(Record):
     version: AdapterVersion
 
 
-class Reject(Record):
+class RejectVersion(Record):
     """It failed a check before any traffic: rejected."""
 
     kind: Literal["reject"] = "reject"
@@ -122,7 +130,7 @@ class Unfreeze(Record):
 Move = Annotated[
     Register
     | Validate
-    | Reject
+    | RejectVersion
     | StartExperiment
     | Promote
     | Settle

@@ -10,11 +10,19 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.adapter_card import AdapterVersion, BaseModelIdentity
-from schemas.adapter_state import PRIMARY_STATES, AdapterState
-from schemas.decision import RunningExperiment, Who
-from schemas.message import AgentId, Identifier, Message, Record, Sha256, Timestamp
-from schemas.work import BASE_VERSION
+from schemas.messages.base import (
+    AdapterVersion,
+    AgentId,
+    BaseModelIdentity,
+    Identifier,
+    Message,
+    Record,
+    Sha256,
+    Timestamp,
+)
+from schemas.messages.work import BASE_VERSION
+from schemas.records.adapter_state import PRIMARY_STATES, AdapterState
+from schemas.records.decision import RunningExperiment, Who
 
 NO_DECISION = "0" * 64
 """What the first decision names as the one before it."""

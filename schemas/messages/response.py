@@ -6,8 +6,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.message import Identifier, Message, Metadata, Record, Seconds, Sha256
-from schemas.work import Sampling, Work
+from schemas.messages.base import Identifier, Message, Metadata, Record, Seconds, Sha256
+from schemas.messages.work import Sampling, Work
 
 FinishReason = Literal["stop", "length"]
 

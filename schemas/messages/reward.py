@@ -6,8 +6,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.message import Identifier, Message, Metadata, Record, Score, Seconds
-from schemas.response import Response
+from schemas.messages.base import Identifier, Message, Metadata, Record, Score, Seconds
+from schemas.messages.response import Response
 
 ScoreStatus = Literal["ok", "unscorable", "infra_fail", "timeout"]
 

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from schemas.message import AdapterVersion, AgentId, Identifier, Message, Metadata, Record, Timestamp
+from schemas.messages.base import AdapterVersion, AgentId, Identifier, Message, Metadata, Record, Timestamp
 
 
 class ChatMessage(Record):

@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from schemas.adapter_card import AdapterVersion, BaseModelIdentity
-from schemas.message import AgentId, Identifier, Message, Metadata, Timestamp
+from schemas.messages.base import AdapterVersion, AgentId, BaseModelIdentity, Identifier, Message, Metadata, Timestamp
 
 
 class AdapterReport(Message):

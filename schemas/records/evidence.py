@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.message import Identifier, Record
+from schemas.messages.base import Identifier, Record
 
 EValue = Annotated[float, Field(ge=0.0, le=1e300)]
 """An e-value: the factor by which the evidence speaks against its null hypothesis; 1e300 stands for all above it."""
@@ -148,7 +148,7 @@ class Evidence(Record):
     foreign_scorer: str | None = Field(description="A scorer other than `scorer` that scored a unit.")
 
 
-class Decision(Record):
+class ExperimentDecision(Record):
     """The verdict, why, and after which unit: `sequence` is the assignment number of the unit's first task."""
 
     experiment_id: Identifier
