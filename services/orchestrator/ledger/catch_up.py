@@ -1,16 +1,18 @@
 """Bring the index up to the logs: what a kill cut off, or, for a new index, all of it.
 
-Lines that can't be read go to `quarantine.jsonl` and are passed over; nothing is written to the logs here.
+Lines that can't be read go to `quarantine.jsonl` and are passed over, and so do assignments whose number or id another
+line had before them; nothing is written to the logs here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ratchet.logs.quarantine import BadLine, Quarantine
 from ratchet.logs.reader import Line, read
+from ratchet.service.telemetry import Log
 from schemas.messages.base import DecodeError
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
@@ -19,6 +21,8 @@ from services.orchestrator.tasks.settlement import result_of
 
 ASSIGNMENTS = "assignments"
 INTERACTIONS = "agent_interactions"
+
+log = Log("ledger")
 
 
 @dataclass(slots=True)
@@ -37,11 +41,14 @@ class CaughtUp:
 class CatchUp:
     """Applying a line twice is the same as applying it once."""
 
-    def __init__(self, folder: Path, index: TaskIndex) -> None:
+    def __init__(self, folder: Path, index: TaskIndex, ends: Mapping[str, int]) -> None:
+        """`ends`: where each log ends. What is behind may be in the middle of being written, and be taken back."""
         self._folder = folder
         self._index = index
+        self._ends = ends
         self._quarantine = Quarantine(folder)
         self._groups: dict[str, list[Interaction]] = {}
+        self._next_sequence = 0
         self._found = CaughtUp()
 
     def run(self) -> CaughtUp:
@@ -49,6 +56,7 @@ class CatchUp:
 
         Answers to tasks whose assignments were removed from the logs stand alone: they are passed over.
         """
+        self._next_sequence = self._index.next_sequence()
         for line in self._lines(ASSIGNMENTS):
             self._apply(ASSIGNMENTS, line)
         for line in self._lines(INTERACTIONS):
@@ -61,7 +69,10 @@ class CatchUp:
         return self._found
 
     def _lines(self, name: str) -> Iterator[Line]:
-        return read(self._folder, name, self._index.position(name), on_bad=self._quarantine)
+        for line in read(self._folder, name, self._index.position(name), on_bad=self._quarantine):
+            if line.position >= self._ends[name]:
+                return
+            yield line
 
     def _apply(self, name: str, line: Line) -> None:
         self._found.lines += 1
@@ -76,7 +87,19 @@ class CatchUp:
             self._quarantine(BadLine(f"{name}.jsonl", line.position, error.reason, line.data))
 
     def _admitted(self, work: Work, line: Line) -> None:
-        self._index.open(work.arm.sequence, work.task_id, work.deadline.timestamp(), line.data, line.position)
+        known, sequence = self._index.find(work.task_id), work.arm.sequence
+        if known is not None:
+            if (known.sequence, known.line or line.position) != (sequence, line.position):
+                self._pass_over(line, f"task {work.task_id} was admitted before, with the number {known.sequence}")
+        elif sequence < self._next_sequence and (other := self._index.id_of(sequence)) is not None:
+            self._pass_over(line, f"the number {sequence} was given before, to task {other}")
+        else:
+            self._next_sequence = max(self._next_sequence, sequence + 1)
+            self._index.admit(sequence, work.task_id, work.deadline.timestamp(), line.data, line.position)
+
+    def _pass_over(self, line: Line, reason: str) -> None:
+        log.error("given-twice", f"assignments.jsonl at byte {line.position:,} is passed over: {reason}")
+        self._quarantine(BadLine(f"{ASSIGNMENTS}.jsonl", line.position, reason, line.data))
 
     def _logged(self, line: Interaction, position: int) -> None:
         if line.sample is None:
@@ -93,6 +116,7 @@ class CatchUp:
         group.append(line)
         if len(group) == line.group_size:
             self._settle(group, self._found.torn[line.task_id], logged=len(group))
+            self._found.ended.pop(line.task_id, None)
             del self._groups[line.task_id]
 
     def _settle(self, lines: list[Interaction], position: int, *, logged: int) -> None:

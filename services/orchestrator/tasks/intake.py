@@ -171,7 +171,7 @@ class Intake:
         elif known.work is not None:
             work = Work.decode(known.work)
             if origin.reply_to and origin != Origin(work.reply_to, work.correlation_id):
-                self._ledger.index.add_waiter(known.task_id, origin.reply_to, origin.correlation_id)
+                await self._ledger.add_waiter(known.task_id, origin.reply_to, origin.correlation_id)
             if seen_before or known.task_id in self._unsent:
                 await self._send(work, known.work)
 
