@@ -24,6 +24,9 @@ class OrchestratorSettings(FleetSettings):
     top_k: int = Field(0, ge=0, description="Top-k sampling; 0 filters nothing.")
     max_tokens: int = Field(256, ge=1, description="Tokens an answer may have.")
     task_deadline_s: float = Field(3600.0, gt=0, description="Seconds a task may take, where it names no deadline.")
+    longest_deadline_s: float = Field(
+        7 * 86_400.0, gt=0, description="Seconds ahead that a task may name its own deadline; a later one is refused."
+    )
     segment_bytes: int = Field(
         256 * 1024 * 1024, ge=4096, description="Size at which a log is sealed, compressed and begun anew, in bytes."
     )

@@ -69,7 +69,13 @@ class IndexUnusable(DiskFull):
         what = "can't be read" if corrupt else "can't be used now"
         todo = "it is built again from the logs" if corrupt else "free some disk, or look at it (dmesg)"
         super().__init__(f"the index {path} {what} ({error}): {todo}")
+        self.path = path
+        self.reason = str(error)
         self.corrupt = corrupt
+
+    def again(self) -> IndexUnusable:
+        """The same, to be raised once more: each has a traceback of its own."""
+        return IndexUnusable(self.path, self.reason, corrupt=self.corrupt)
 
 
 class Entry(NamedTuple):
@@ -174,7 +180,7 @@ class TaskIndex:
             self.broken = IndexUnusable(self.path, error, corrupt=corrupt)
         with suppress(sqlite3.Error):
             self._db.close()
-        return self.broken
+        return self.broken.again()
 
     def follow(self, folder: Path, floor: LogStartOffsets) -> bool:
         """Forget, a part at each call, the tasks that were removed from the logs. True when there is no more to forget.
@@ -413,8 +419,10 @@ class TaskIndex:
     def replay(self, statements: Sequence[Statement]) -> None:
         """Make these changes too: of the index whose place this one takes."""
         with self._guard as db:
+            self._write_young(db)
             for sql, parameters in statements:
                 db.execute(sql, parameters)
+            db.execute("DELETE FROM kept WHERE task_id IN (SELECT task_id FROM tasks WHERE ended IS NOT NULL)")
             self._awaited = {task_id for (task_id,) in db.execute("SELECT DISTINCT task_id FROM waiters")}
             self._kept = {task_id for (task_id,) in db.execute("SELECT task_id FROM kept")}
 
@@ -435,6 +443,5 @@ def promises_in(path: Path) -> list[Statement]:
     tables = ((ADD_WAITER, "waiters"), (KEEP_RESPONSE, "kept"), (WRITE_NOTE, "notes"))
     for statement, table in tables:
         with suppress(sqlite3.Error), closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as db:
-            for row in db.execute(f"SELECT * FROM {table}"):
-                found.append((statement, row))
+            found.extend((statement, row) for row in db.execute(f"SELECT * FROM {table}").fetchall())
     return found

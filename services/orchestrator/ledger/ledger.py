@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from time import monotonic
 
@@ -19,6 +20,7 @@ from ratchet.logs.active_tail import active_tail
 from ratchet.logs.index_check import disagreement
 from ratchet.logs.journal import Journal
 from ratchet.logs.reader import read, tail_position
+from ratchet.logs.segments import oldest_position
 from ratchet.logs.start_offset import read_start_offsets
 from ratchet.service.errors import DiskFull, JournalError
 from ratchet.service.telemetry import Log
@@ -28,6 +30,7 @@ from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.catch_up import ASSIGNMENTS, INTERACTIONS, CatchUp, CaughtUp
 from services.orchestrator.ledger.index import Entry, IndexUnusable, Statement, TaskIndex, promises_in
+from services.orchestrator.ledger.logged_work import logged_work
 from services.orchestrator.tasks.settlement import result_of
 
 INDEX = "index.sqlite"
@@ -120,6 +123,16 @@ class Ledger:
         """Raises DiskFull while the index can't be used."""
         return self.index.find(task_id)
 
+    async def newest_line(self) -> datetime | None:
+        """When the newest line of the two logs was written, by the wall clock of that time."""
+        return await asyncio.to_thread(self._newest_line)
+
+    async def work_of(self, known: Entry) -> Work:
+        """As it was admitted. Raises JournalError where the log does not hold it any more."""
+        if known.work is not None:
+            return Work.decode(known.work)
+        return await asyncio.to_thread(logged_work, self._folder, known)
+
     def has_forgotten(self, task_id: str) -> bool:
         """True for a task that was answered, but of which the logs were removed to keep the disk within its bound."""
         return self.index.is_forgotten(task_id)
@@ -196,7 +209,9 @@ class Ledger:
     async def forget_removed(self) -> None:
         """The index forgets what was removed from the logs, a little at a time. Raises JournalError."""
         floor = await asyncio.to_thread(read_start_offsets, self._folder)
-        while not self.index.follow(self._folder, floor):
+        done = False
+        while not done:
+            done = self.index.follow(self._folder, floor)
             await asyncio.sleep(0)
 
     def torn(self, task_id: str) -> list[Interaction]:
@@ -268,8 +283,10 @@ class Ledger:
     def _mend(self, *, durable: bool = False) -> None:
         """Put another index in the place of the broken one, with all it should know, committed. Raises DiskFull."""
         broken = self._index.broken
-        if broken is None or self._seconds() < self._mend_after:
-            raise broken or IndexUnusable(self._index.path, "it is opened again soon", corrupt=False)
+        if broken is None:
+            return
+        if self._seconds() < self._mend_after:
+            raise broken.again()
         log.error("index-broken", f"{broken}: it is caught up from the logs")
         self._mend_after = self._seconds() + MEND_AGAIN_S
         self._carried += self._index.uncommitted
@@ -330,8 +347,7 @@ class Ledger:
                 (self._folder / f"{SET_ASIDE}{suffix}").unlink(missing_ok=True)
 
     def _hold_the_untold(self, caught_up: CaughtUp) -> None:
-        """Of tasks that ended without an answer: those known to be told are not held; those are whose ending is still on
-        its way back from the disk."""
+        """Of tasks that ended without an answer, those whose ending is still on its way back from the disk are held."""
         for task_id, position in caught_up.ended.items():
             if not self._applied[INTERACTIONS].has(position):
                 self._held[task_id] = position
@@ -355,11 +371,26 @@ class Ledger:
 
     def _last_logged_sequence(self) -> int:
         """Of the newest line in the log of assignments; -1 where it has none. The index may have lost its row."""
-        newest = active_tail(self._folder, ASSIGNMENTS, 1)
-        if not newest and self._assignments.end:
-            begin = tail_position(self._folder, ASSIGNMENTS, 1)
-            newest = [line.data for line in read(self._folder, ASSIGNMENTS, begin)]
         try:
-            return Work.decode(newest[-1]).arm.sequence if newest else -1
+            newest = self._last_line(self._assignments)
+            return Work.decode(newest).arm.sequence if newest else -1
         except DecodeError:
             return -1
+
+    def _newest_line(self) -> datetime | None:
+        times: list[datetime] = []
+        with suppress(DecodeError):
+            if admitted := self._last_line(self._assignments):
+                times.append(Work.decode(admitted).admitted_at)
+        with suppress(DecodeError):
+            if logged := self._last_line(self._interactions):
+                times.append(Interaction.decode(logged).timestamp)
+        return max(times, default=None)
+
+    def _last_line(self, journal: Journal) -> bytes | None:
+        """At once out of the active file; where that is empty, by unpacking a segment."""
+        newest = active_tail(self._folder, journal.name, 1)
+        if not newest and journal.end > oldest_position(self._folder, journal.name):
+            begin = tail_position(self._folder, journal.name, 1)
+            newest = [line.data for line in read(self._folder, journal.name, begin)]
+        return newest[-1] if newest else None

@@ -15,6 +15,7 @@ from schemas.api.events import AdapterMoved, DecisionMade, ExperimentMoved, Queu
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Record
+from schemas.messages.result import Result
 from schemas.messages.work import Work
 from schemas.records.decision import Conclude, Decision
 from schemas.records.interaction import Interaction
@@ -25,7 +26,6 @@ from services.orchestrator.observation.queue_snapshots import QueueSnapshots
 from services.orchestrator.observation.run_watch import RunWatch
 from services.orchestrator.observation.training_runs import TrainingRuns
 from services.orchestrator.promotion.promoter import Promoter
-from services.orchestrator.tasks.settlement import result_of
 
 QUEUES_EVERY_S = 2.0
 RUNS_EVERY_S = 1.0
@@ -80,12 +80,11 @@ class Watcher:
         if self._hub.clients and self._seconds() - self._looked_at > QUEUES_EVERY_S:
             await self._look_at_queues()
 
-    def settled(self, work: Work, lines: Sequence[Interaction]) -> None:
+    def settled(self, work: Work, lines: Sequence[Interaction], result: Result) -> None:
         """A task was closed. Costs next to nothing while nobody listens."""
         if not self._hub.clients:
             self._hub.pass_over()
             return
-        result = result_of(lines)
         line = lines[0]
         self._hub.publish(
             "task.settled",

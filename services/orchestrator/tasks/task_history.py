@@ -15,7 +15,7 @@ from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.catch_up import INTERACTIONS
 from services.orchestrator.ledger.index import Entry
-from services.orchestrator.tasks.task_service import logged_work
+from services.orchestrator.ledger.logged_work import logged_work
 
 SERVICE = "orchestrator"
 

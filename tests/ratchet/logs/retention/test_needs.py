@@ -26,7 +26,7 @@ NOW = datetime(2031, 1, 1, tzinfo=UTC)
 
 def index_at(folder: Path, position: int) -> TaskIndex:
     index = TaskIndex(folder / "index.sqlite")
-    index.commit({log: position for log in (ASSIGNMENTS, INTERACTIONS)})
+    index.commit(dict.fromkeys((ASSIGNMENTS, INTERACTIONS), position))
     return index
 
 
