@@ -31,7 +31,7 @@ def main() -> int:
     print(f"{machine()}; seed {seed}, {time.monotonic() - began:.0f} s")
     print(f"{books.cycles:,} times full and free, {books.tasks:,} tasks, {books.pauses:,} commits refused")
     print(f"told: {dict(books.statuses)}")
-    print(*(books.complaints[:50] or ["nothing was lost, doubled or told two ways"]), sep="\n")
+    print(*([one[:2000] for one in books.complaints[:50]] or ["nothing was lost, doubled or told two ways"]), sep="\n")
     return 1 if books.complaints or books.cycles < given.cycles else 0
 
 

@@ -38,7 +38,7 @@ log = Log("settler")
 WAITS_FOR_RESPONSE = 4
 """How often a draft-shaped Reward comes back before its Response is given up on."""
 TRIES = 5
-"""How often a user is told, or an overdue task closed, before it is given up. Tries without a broker or a disk don't count."""
+"""How often a user is told, or an overdue task closed, before it is given up; not counting those without a broker."""
 TOLD_AT_ONCE = 200
 MUST_AGREE = ("task_id", "agent_id", "input")
 """Fields of the Work in a Reward that say which task was answered."""
