@@ -26,8 +26,8 @@ from services.agent.engines.local_generation import LocalGenerator
 from services.agent.engines.peft_adapters import PeftAdapters
 from services.scorer.strategies.likelihood import TokenRow, likelihoods, rows_of
 from services.scorer.strategies.strategy import Answer, ScoringRequest
-from services.trainer.samples import TrainingSample
-from services.trainer.score_noise import ScoreNoise
+from services.trainer.data.samples import TrainingSample
+from services.trainer.data.score_noise import ScoreNoise
 
 AT_ONCE = 16
 MAX_TOKENS = 12

@@ -17,11 +17,11 @@ from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from bench.training.workloads import GROUP, Workload
-from services.trainer.algorithm import TrainerInputs
-from services.trainer.grpo import Grpo
-from services.trainer.hyperparameters import GrpoHyperparameters
-from services.trainer.plan import Batching, plan_steps
-from services.trainer.samples import TrainingSample
+from services.trainer.algorithms.grpo import Grpo
+from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
+from services.trainer.algorithms.plan import Batching, plan_steps
+from services.trainer.algorithms.protocol import TrainerInputs
+from services.trainer.data.samples import TrainingSample
 
 RATE = 1e-4
 

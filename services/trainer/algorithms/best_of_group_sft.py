@@ -1,0 +1,62 @@
+"""Supervised fine-tuning on the best answer of each group: the control. A gain of GRPO below it is no gain.
+
+The same loop, plan and checkpoints as GRPO; no ratio, no clipping, and nothing learned from bad answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from pydantic import Field
+
+from services.trainer.algorithms.arguments import training_arguments
+from services.trainer.algorithms.hyperparameters import Hyperparameters
+from services.trainer.algorithms.logged_trainer import LoggedTrainer, Tensors
+from services.trainer.algorithms.protocol import TrainerInputs, TrainingTargets
+
+
+class SftHyperparameters(Hyperparameters):
+    batch: int = Field(8, ge=1, description="Samples per step, about: each is the best of its group.")
+
+
+class BestOfGroupSft:
+    hyperparameters = SftHyperparameters
+
+    def lessons(self, groups: Sequence[Sequence[float]], hyperparameters: SftHyperparameters) -> TrainingTargets:
+        """The first of the best of each group."""
+        used, weights = [], [0.0] * sum(map(len, groups))
+        start = 0
+        for scores in groups:
+            best = start + max(range(len(scores)), key=scores.__getitem__)
+            weights[best] = 1.0
+            used.append((best,))
+            start += len(scores)
+        return TrainingTargets(tuple(used), tuple(weights), tuple(weight > 0 for weight in weights))
+
+    def trainer(self, course: TrainerInputs, hyperparameters: SftHyperparameters) -> LoggedTrainer:
+        return SupervisedTrainer(
+            course.policy,
+            course.tokenizer,
+            training_arguments(course, hyperparameters),
+            samples=course.samples,
+            advantages=course.lessons.weights,
+            plan=course.plan,
+            callbacks=course.callbacks,
+        )
+
+
+class SupervisedTrainer(LoggedTrainer):
+    """Cross-entropy of the answers: the mean over the tokens of the step."""
+
+    def _compute_loss(self, model: Any, inputs: Tensors) -> torch.Tensor:
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+        logps, _, _ = self._get_per_token_logps_and_entropies(model, ids, mask, inputs["completion_ids"].size(1))
+        steps = self.current_gradient_accumulation_steps
+        normaliser = inputs["num_items_in_batch"] * steps / self.plan.processes
+        loss = -(logps * inputs["completion_mask"]).sum() / normaliser
+        self._check(loss)
+        self._measure(inputs)
+        return torch.as_tensor(loss)
