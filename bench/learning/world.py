@@ -63,13 +63,6 @@ class Experience:
 
     samples: list[TrainingSample]
 
-    @property
-    def groups(self) -> list[list[float]]:
-        found: dict[int, list[float]] = {}
-        for sample in self.samples:
-            found.setdefault(sample.group, []).append(sample.score)
-        return list(found.values())
-
 
 class World:
     """One seed's tasks. `models`: the folder with `small` and `judge`."""

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from pydantic import Field
 
-from services.trainer.algorithms.arguments import training_arguments
 from services.trainer.algorithms.hyperparameters import Hyperparameters
 from services.trainer.algorithms.logged_trainer import LoggedTrainer, Tensors
-from services.trainer.algorithms.protocol import TrainerInputs, TrainingTargets
+from services.trainer.algorithms.plan import TrainingTargets
+from services.trainer.algorithms.protocol import TrainerInputs
 
 
 class SftHyperparameters(Hyperparameters):
@@ -24,7 +24,7 @@ class SftHyperparameters(Hyperparameters):
 class BestOfGroupSft:
     hyperparameters = SftHyperparameters
 
-    def lessons(self, groups: Sequence[Sequence[float]], hyperparameters: SftHyperparameters) -> TrainingTargets:
+    def targets(self, groups: Sequence[Sequence[float]]) -> TrainingTargets:
         """The first of the best of each group."""
         used, weights = [], [0.0] * sum(map(len, groups))
         start = 0
@@ -35,16 +35,8 @@ class BestOfGroupSft:
             start += len(scores)
         return TrainingTargets(tuple(used), tuple(weights), tuple(weight > 0 for weight in weights))
 
-    def trainer(self, course: TrainerInputs, hyperparameters: SftHyperparameters) -> LoggedTrainer:
-        return SupervisedTrainer(
-            course.policy,
-            course.tokenizer,
-            training_arguments(course, hyperparameters),
-            samples=course.samples,
-            advantages=course.lessons.weights,
-            plan=course.plan,
-            callbacks=course.callbacks,
-        )
+    def trainer(self, inputs: TrainerInputs, hyperparameters: SftHyperparameters) -> LoggedTrainer:
+        return SupervisedTrainer(inputs, hyperparameters, self.targets(inputs.scores))
 
 
 class SupervisedTrainer(LoggedTrainer):
@@ -57,6 +49,5 @@ class SupervisedTrainer(LoggedTrainer):
         steps = self.current_gradient_accumulation_steps
         normaliser = inputs["num_items_in_batch"] * steps / self.plan.processes
         loss = -(logps * inputs["completion_mask"]).sum() / normaliser
-        self._check(loss)
         self._measure(inputs)
         return torch.as_tensor(loss)

@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from services.trainer.algorithms.advantages import group_advantages, tempered
-from services.trainer.algorithms.arguments import training_arguments
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
 from services.trainer.algorithms.logged_trainer import LoggedTrainer
-from services.trainer.algorithms.protocol import TrainerInputs, TrainingTargets
+from services.trainer.algorithms.plan import TrainingTargets
+from services.trainer.algorithms.protocol import TrainerInputs
 
 
 class Grpo:
     hyperparameters = GrpoHyperparameters
 
-    def lessons(self, groups: Sequence[Sequence[float]], hyperparameters: GrpoHyperparameters) -> TrainingTargets:
+    def targets(self, groups: Sequence[Sequence[float]], hyperparameters: GrpoHyperparameters) -> TrainingTargets:
         plain = (group_advantages(scores, hyperparameters.scale) for scores in groups)
         weights = [weight for group in plain for weight in tempered(group, hyperparameters.negative_weight)]
         starts = [sum(map(len, groups[:index])) for index in range(len(groups))]
@@ -27,16 +27,9 @@ class Grpo:
         live = (hyperparameters.beta > 0 or weight != 0.0 for weight in weights)
         return TrainingTargets(tuple(used), tuple(weights), tuple(live))
 
-    def trainer(self, course: TrainerInputs, hyperparameters: GrpoHyperparameters) -> LoggedTrainer:
-        trainer = LoggedTrainer(
-            course.policy,
-            course.tokenizer,
-            training_arguments(course, hyperparameters, **loss_arguments(hyperparameters)),
-            samples=course.samples,
-            advantages=course.lessons.weights,
-            plan=course.plan,
-            callbacks=course.callbacks,
-        )
+    def trainer(self, inputs: TrainerInputs, hyperparameters: GrpoHyperparameters) -> LoggedTrainer:
+        targets = self.targets(inputs.scores, hyperparameters)
+        trainer = LoggedTrainer(inputs, hyperparameters, targets, **loss_arguments(hyperparameters))
         if hyperparameters.kl_to == "base" and "ref" in trainer.model.peft_config:
             trainer.model.delete_adapter("ref")
         return trainer

@@ -8,7 +8,7 @@ private matter: the version is pinned, and tests hold its losses against formula
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ from trl.trainer.utils import use_adapter
 
 from ratchet.service.errors import TrainingError
 from ratchet.service.telemetry import Log
-from services.trainer.algorithms.plan import MicroBatch, Plan
+from services.trainer.algorithms.arguments import training_arguments
+from services.trainer.algorithms.hyperparameters import Hyperparameters
+from services.trainer.algorithms.plan import Batching, MicroBatch, Plan, TrainingTargets, plan_steps
 from services.trainer.algorithms.policy import save_adapter
+from services.trainer.algorithms.protocol import TrainerInputs
 from services.trainer.algorithms.shared_prompts import is_cheaper, share_prompts
-from services.trainer.data.samples import TrainingSample
-from services.trainer.data.support import SampleRatio
 
 PER_TOKEN_LOSSES = ("dapo", "cispo")
 """Losses that TRL divides by the tokens of the step; the others it averages over the rows of a micro-batch."""
@@ -39,25 +40,34 @@ log = Log("trainer")
 
 
 class LoggedTrainer(GRPOTrainer):  # type: ignore[misc]
-    """Goes through the plan once. `advantages`: one for each sample."""
+    """Goes through its plan once. `loss`: GRPOConfig's arguments that choose one."""
 
     def __init__(
-        self,
-        policy: Any,
-        tokenizer: Any,
-        args: GRPOConfig,
-        *,
-        samples: Sequence[TrainingSample],
-        advantages: Sequence[float],
-        plan: Plan,
-        callbacks: Sequence[Any] = (),
+        self, inputs: TrainerInputs, hyperparameters: Hyperparameters, targets: TrainingTargets, **loss: Any
     ) -> None:
-        self.samples = samples
-        self.advantages = advantages
-        self.plan = plan
-        rows = Dataset.from_dict({"micro_batch": list(range(len(plan.micro_batches)))})
+        self.samples = inputs.samples
+        self.targets = targets
+        self.plan = _plan(inputs, hyperparameters, targets)
+        args = GRPOConfig(
+            **training_arguments(inputs, hyperparameters),
+            num_train_epochs=1,  # the plan holds all epochs
+            per_device_train_batch_size=2,  # TRL wants num_generations to divide it; the plan makes the batches
+            num_generations=2,
+            steps_per_generation=1,
+            gradient_accumulation_steps=self.plan.accumulation,
+            max_completion_length=max(len(sample.completion) for sample in inputs.samples),
+            temperature=inputs.temperature,
+            shuffle_dataset=False,
+            disable_dropout=True,
+            **loss,
+        )
         super().__init__(
-            policy, scored_already, args=args, train_dataset=rows, processing_class=tokenizer, callbacks=list(callbacks)
+            inputs.policy,
+            scored_already,
+            args=args,
+            train_dataset=Dataset.from_dict({"micro_batch": list(range(len(self.plan.micro_batches)))}),
+            processing_class=inputs.tokenizer,
+            callbacks=list(inputs.callbacks),
         )
         self.remove_callback(PrinterCallback)
         self._seen_logps: torch.Tensor | None = None
@@ -120,7 +130,7 @@ class LoggedTrainer(GRPOTrainer):  # type: ignore[misc]
             "completion_ids": _padded(completions, pad, torch.long),
             "completion_mask": _padded([[1] * len(ids) for ids in completions], 0, torch.long),
             "old_per_token_logps": _padded([sample.logprobs for sample in samples], 0.0, torch.float32),
-            "advantages": torch.tensor([self.advantages[number] for number in filled], dtype=torch.float32),
+            "advantages": torch.tensor([self.targets.weights[number] for number in filled], dtype=torch.float32),
         }
         tensors["completion_mask"][len(numbers) :] = 0
         if tensors["old_per_token_logps"].shape != tensors["completion_ids"].shape:
@@ -136,20 +146,6 @@ class LoggedTrainer(GRPOTrainer):  # type: ignore[misc]
                 self.model, ids, mask, tensors["completion_ids"].size(1)
             )
         return torch.as_tensor(found)
-
-    def ratios(self, numbers: Sequence[int], own: Callable[[TrainingSample], bool]) -> list[SampleRatio]:
-        """How the present policy's probabilities of some samples relate to the logged ones, one for each sample."""
-        found: list[SampleRatio] = []
-        size = max(len(micro_batch.samples) for micro_batch in self.plan.micro_batches)
-        for start in range(0, len(numbers), size):
-            part = numbers[start : start + size]
-            tensors = self.layout(part, len(part))
-            difference = (self.logps(tensors) - tensors["old_per_token_logps"]) * tensors["completion_mask"]
-            sums, gaps = difference.sum(-1).tolist(), difference.abs().sum(-1).tolist()
-            for number, log_weight, gap in zip(part, sums, gaps, strict=True):
-                sample = self.samples[number]
-                found.append(SampleRatio(log_weight, gap, len(sample.completion), own(sample)))
-        return found
 
     def _reference_logps(self, tensors: Tensors) -> torch.Tensor:
         """Of the parent, where TRL keeps a frozen copy of it under the name `ref`; else of the base model."""
@@ -209,13 +205,8 @@ class LoggedTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _compute_loss(self, model: Any, inputs: Tensors) -> torch.Tensor:
         loss = super()._compute_loss(model, inputs) * inputs["loss_share"]
-        self._check(loss)
         self._measure(inputs)
         return torch.as_tensor(loss)
-
-    def _check(self, loss: torch.Tensor) -> None:
-        if not torch.isfinite(loss):
-            raise TrainingError(f"the loss became {loss.item()}: train with a lower learning rate")
 
     @torch.no_grad()
     def _measure(self, inputs: Tensors) -> None:
@@ -246,6 +237,18 @@ class LoggedTrainer(GRPOTrainer):  # type: ignore[misc]
 def scored_already(*_: Any, **__: Any) -> list[float]:
     """TRL insists on a reward function. Nothing may ask it: the samples carry the scores of the fleet's scorer."""
     raise TrainingError("TRL asked for rewards of logged samples: its version is not the one the trainer was made for")
+
+
+def _plan(inputs: TrainerInputs, hyperparameters: Hyperparameters, targets: TrainingTargets) -> Plan:
+    longest = max(sample.length for sample in inputs.samples)
+    how = Batching(
+        epochs=hyperparameters.passes(sum(map(len, targets.used))),
+        batch=hyperparameters.batch,
+        micro_batch=max(1, hyperparameters.tokens_at_once(on_gpu=inputs.on_gpu) // longest),
+        seed=inputs.seed,
+        processes=inputs.processes,
+    )
+    return plan_steps(targets, [len(sample.completion) for sample in inputs.samples], how)
 
 
 def _padded(rows: Sequence[Sequence[float]], value: float, dtype: torch.dtype, *, left: bool = False) -> torch.Tensor:

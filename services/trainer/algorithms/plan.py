@@ -15,6 +15,19 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class TrainingTargets:
+    """What is to be learned from each sample; samples are numbered through all groups.
+
+    `used`: the numbers of those that take part, by group. `weights` of every sample, its advantage. `live`: False for
+    one whose gradient is zero; it is counted, but not computed.
+    """
+
+    used: tuple[tuple[int, ...], ...]
+    weights: tuple[float, ...]
+    live: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MicroBatch:
     """Samples that go through the model at once, by number; maybe none, to keep processes in step.
 
@@ -58,11 +71,12 @@ class Batching:
     processes: int = 1
 
 
-def plan_steps(groups: Sequence[Sequence[int]], tokens: Sequence[int], live: Sequence[bool], how: Batching) -> Plan:
-    """`groups`: the numbers of their samples; `tokens` and `live` (it has an advantage) by number of the sample.
+def plan_steps(targets: TrainingTargets, tokens: Sequence[int], how: Batching) -> Plan:
+    """`tokens` of completions, by number of the sample.
 
     Groups are shuffled anew in each epoch, and stay together as far as steps allow.
     """
+    groups, live = targets.used, targets.live
     rng = random.Random(how.seed)
     steps = [step for _ in range(how.epochs) for step in _epoch(groups, how.batch, rng)]
     group_of = {number: index for index, group in enumerate(groups) for number in group}

@@ -6,12 +6,14 @@ Plain LoRA on every linear layer but the head, which is what all engines serve.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors import SafetensorError
+from torch.nn.utils.rnn import pad_sequence
 
 from ratchet.adapters.manifest import read_card
 from ratchet.models.loading import LanguageModel
@@ -19,9 +21,14 @@ from ratchet.service.errors import AdapterError, TrainingRefused
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.work import BASE_VERSION
 from services.trainer.algorithms.hyperparameters import Hyperparameters
+from services.trainer.data.samples import TrainingSample
+from services.trainer.data.support import SampleRatio
 
 ADAPTER = "default"
 """PEFT's name for the adapter that is trained."""
+
+TOKENS_AT_ONCE = 2_048
+"""Through the model when samples are held against it: bounds the memory of the logits."""
 
 
 def make_policy(
@@ -60,6 +67,35 @@ def _continued(language_model: LanguageModel, parent: Path) -> Any:
         return PeftModel.from_pretrained(language_model.model, str(parent), is_trainable=True)
     except (ValueError, RuntimeError, KeyError, TypeError, OSError, SafetensorError) as error:
         raise AdapterError(f"the parent in {parent} can't be loaded: {error}") from error
+
+
+@torch.no_grad()
+def sample_ratios(
+    policy: Any, samples: Sequence[TrainingSample], *, temperature: float, own: Callable[[TrainingSample], bool]
+) -> list[SampleRatio]:
+    """How the policy's probabilities of some samples relate to the logged ones. bfloat16 on a GPU, as in training."""
+    was_training = policy.training
+    policy.eval()
+    rows = max(1, TOKENS_AT_ONCE // max(sample.length for sample in samples))
+    parts = (samples[start : start + rows] for start in range(0, len(samples), rows))
+    found = [ratio for part in parts for ratio in _ratios(policy, part, temperature, own)]
+    policy.train(was_training)
+    return found
+
+
+def _ratios(
+    policy: Any, samples: Sequence[TrainingSample], temperature: float, own: Callable[[TrainingSample], bool]
+) -> Iterator[SampleRatio]:
+    rows = [torch.tensor([*sample.prompt, *sample.completion], device=policy.device) for sample in samples]
+    mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+    with torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.device.type != "cpu"):
+        logits = policy(input_ids=pad_sequence(rows, batch_first=True), attention_mask=mask).logits
+    for sample, ids, row in zip(samples, rows, logits, strict=True):
+        begin = len(sample.prompt)
+        predicted = torch.log_softmax(row[begin - 1 : len(ids) - 1].float() / temperature, -1)
+        logps = predicted.gather(1, ids[begin:, None])[:, 0].cpu()
+        difference = logps - torch.tensor(sample.logprobs)
+        yield SampleRatio(difference.sum().item(), difference.abs().sum().item(), len(sample.completion), own(sample))
 
 
 def save_policy(policy: Any, base: BaseModelIdentity, folder: Path) -> dict[str, Path | bytes]:

@@ -1,11 +1,11 @@
-"""An algorithm: what it learns from a group of scored answers, and with which loss. Found by name.
+"""What an algorithm is to the loop that runs it: hyperparameters, and a trainer made from samples. Found by name.
 
-A new one is a class registered under the entry points group `ratchet.algorithms`; reading the log, refusing, the loop,
-checkpoints and publishing are the same for all.
+Reading the log, refusing, checkpoints, the report and publishing are the same for all (services/trainer/run/).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -14,52 +14,62 @@ from typing import Any, Protocol
 
 from ratchet.service.errors import TrainingRefused
 from services.trainer.algorithms.hyperparameters import Hyperparameters
-from services.trainer.algorithms.logged_trainer import LoggedTrainer
-from services.trainer.algorithms.plan import Plan
 from services.trainer.data.samples import TrainingSample
 
 GROUP = "ratchet.algorithms"
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingTargets:
-    """`used`: the numbers of the samples that take part, by group. `weights` of every sample, its advantage.
-
-    `live`: False for a sample whose gradient is zero; it is counted, but not computed.
-    """
-
-    used: tuple[tuple[int, ...], ...]
-    weights: tuple[float, ...]
-    live: tuple[bool, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class TrainerInputs:
-    """All that a trainer is made from."""
+    """All that a trainer is made from.
+
+    `policy`: a PeftModel, whose adapter is to be trained in place. `samples` in the order of their groups, with the
+    tokens and log-probabilities that were logged. `folder`: where checkpoints go. `callbacks`, which report the steps
+    and ask for the checkpoints, must be handed to the trainer.
+    """
 
     policy: Any
     tokenizer: Any
     samples: Sequence[TrainingSample]
-    lessons: TrainingTargets
-    plan: Plan
     folder: Path
     seed: int
     temperature: float
     learning_rate: float
     on_gpu: bool
+    processes: int = 1
     callbacks: Sequence[Any] = ()
+
+    @property
+    def groups(self) -> list[list[TrainingSample]]:
+        """The samples of each task."""
+        return [list(group) for _, group in itertools.groupby(self.samples, key=lambda sample: sample.group)]
+
+    @property
+    def scores(self) -> list[list[float]]:
+        """The scores of each group."""
+        return [[sample.score for sample in group] for group in self.groups]
+
+
+class PolicyTrainer(Protocol):
+    """What the loop asks of a trainer. `transformers.Trainer` has it, so all of TRL's have."""
+
+    @property
+    def args(self) -> Any: ...
+
+    @property
+    def state(self) -> Any: ...
+
+    def train(self, resume_from_checkpoint: str | None = None) -> Any:
+        """From the checkpoint on, if one is given."""
 
 
 class Algorithm(Protocol):
-    """`hyperparameters` is the class that checks them; an instance of it is given to the methods."""
+    """`hyperparameters` is the class that checks them; an instance of it is given to `trainer`."""
 
     hyperparameters: type[Hyperparameters]
 
-    def lessons(self, groups: Sequence[Sequence[float]], hyperparameters: Any) -> TrainingTargets:
-        """What to learn from the scores of each group; samples are numbered through all groups. Pure."""
-
-    def trainer(self, course: TrainerInputs, hyperparameters: Any) -> LoggedTrainer:
-        """Ready to train."""
+    def trainer(self, inputs: TrainerInputs, hyperparameters: Any) -> PolicyTrainer:
+        """Ready to train. Nothing is learned from a sample but what this trainer takes from it."""
 
 
 def find_algorithm(name: str) -> Algorithm:

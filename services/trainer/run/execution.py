@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -27,16 +27,14 @@ from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import BaseModelIdentity, Metadata
 from schemas.messages.train_request import TrainRequest
 from services.trainer.algorithms.hyperparameters import default_learning_rate
-from services.trainer.algorithms.logged_trainer import LoggedTrainer
-from services.trainer.algorithms.plan import Batching, Plan, plan_steps
-from services.trainer.algorithms.policy import make_policy, parent_folder
-from services.trainer.algorithms.protocol import TrainerInputs, TrainingTargets
+from services.trainer.algorithms.policy import make_policy, parent_folder, sample_ratios
+from services.trainer.algorithms.protocol import PolicyTrainer, TrainerInputs
 from services.trainer.data.feedback_scores import read_feedback
 from services.trainer.data.journal_scan import LOG_NAME, JournalScan, Scan
-from services.trainer.data.samples import TrainingSample, load_samples
+from services.trainer.data.samples import load_samples
 from services.trainer.data.selection import Selection, select
 from services.trainer.data.support import NOTHING_AGAINST_IT, PolicyMatch, data_faults, match_of, policy_faults
-from services.trainer.run.checkpoints import Checkpoints, newest_checkpoint, remove_broken, steps_done
+from services.trainer.run.checkpoints import Checkpoints, newest_checkpoint, remove_broken
 from services.trainer.run.choices import Choices, choices_of, resolved
 from services.trainer.run.progress import StepReports, Tell, curve
 from services.trainer.run.publishing import Finished, publish
@@ -96,20 +94,21 @@ class TrainingRun:
         self._tell({"stage": "selected", "counts": selection.counts})
         if faults := list(data_faults(selection, choices.limits)):
             raise Refused("; ".join(faults), selection)
-        trainer, learning_rate = self._trainer(choices, selection)
-        match = self._match(trainer, choices, selection)
+        inputs = self._inputs(choices, selection)
+        match = self._match(inputs, choices, selection)
         if dry:
             raise Refused(NOTHING_AGAINST_IT, selection, match)
-        done = steps_done(newest_checkpoint(self._job.checkpoints))
-        self._tell({"stage": "training", "step": done, "steps": trainer.plan.steps, "parent_gap": match.gap})
+        callbacks = (StepReports(self._tell, match.gap), Checkpoints(self._settings.trainer_checkpoint_every_s))
+        trainer = choices.algorithm.trainer(replace(inputs, callbacks=callbacks), choices.hyperparameters)
         self._train(trainer)
         if not self.writes:
             return None
-        described = report(choices, selection, match, trainer.plan, learning_rate, curve(trainer.state.log_history))
-        finished = Finished(choices, selection, described, metrics_of(described, time.monotonic() - began), self._now())
-        return publish(finished, trainer.trained_policy, self._job.folder / "adapter", self._settings.adapters_dir)
+        steps = curve(trainer.state.log_history)
+        told = report(choices, selection, match, trainer, inputs.processes, inputs.learning_rate, steps)
+        finished = Finished(choices, selection, told, metrics_of(told, time.monotonic() - began), self._now())
+        return publish(finished, inputs.policy, self._job.folder / "adapter", self._settings.adapters_dir)
 
-    def _train(self, trainer: LoggedTrainer) -> None:
+    def _train(self, trainer: PolicyTrainer) -> None:
         """From the newest checkpoint on, if there is one."""
         if self.writes:
             remove_broken(self._job.checkpoints)
@@ -146,11 +145,9 @@ class TrainingRun:
         scan = JournalScan(self._settings.logs_dir, choices.data, feedback)
         return scan.read(request.since, request.until), feedback.end
 
-    def _trainer(self, choices: Choices, selection: Selection) -> tuple[LoggedTrainer, float]:
-        """Ready to train, and its learning rate."""
+    def _inputs(self, choices: Choices, selection: Selection) -> TrainerInputs:
         settings, request, knobs = self._settings, choices.request, choices.hyperparameters
         samples = load_samples(settings.logs_dir, selection.groups)
-        lessons = choices.algorithm.lessons([group.scores for group in selection.groups], knobs)
         language_model = load_language_model(
             settings.model_of(request.agent_id),
             settings.trainer_model_revision,
@@ -160,39 +157,29 @@ class TrainingRun:
         )
         rate = knobs.learning_rate or default_learning_rate(language_model.model.num_parameters())
         parent = parent_folder(settings.adapters_dir, request.agent_id, choices.parent)
-        policy = make_policy(language_model, parent, knobs, seed=request.seed, max_rank=settings.adapter_max_rank)
-        course = TrainerInputs(
-            policy=policy,
+        return TrainerInputs(
+            policy=make_policy(language_model, parent, knobs, seed=request.seed, max_rank=settings.adapter_max_rank),
             tokenizer=language_model.tokenizer,
             samples=samples,
-            lessons=lessons,
-            plan=self._plan(samples, lessons, choices),
             folder=self._job.checkpoints,
             seed=request.seed,
             temperature=selection.temperature,
             learning_rate=rate,
             on_gpu=self._on_gpu,
-            callbacks=(StepReports(self._tell), Checkpoints(settings.trainer_checkpoint_every_s)),
-        )
-        return choices.algorithm.trainer(course, knobs), rate
-
-    def _plan(self, samples: list[TrainingSample], lessons: TrainingTargets, choices: Choices) -> Plan:
-        knobs = choices.hyperparameters
-        longest = max(sample.length for sample in samples)
-        how = Batching(
-            epochs=knobs.passes(sum(map(len, lessons.used))),
-            batch=knobs.batch,
-            micro_batch=max(1, knobs.tokens_at_once(on_gpu=self._on_gpu) // longest),
-            seed=choices.request.seed,
             processes=self._process.num_processes,
         )
-        return plan_steps(lessons.used, [len(sample.completion) for sample in samples], lessons.live, how)
 
-    def _match(self, trainer: LoggedTrainer, choices: Choices, selection: Selection) -> PolicyMatch:
+    def _match(self, inputs: TrainerInputs, choices: Choices, selection: Selection) -> PolicyMatch:
         """Raises Refused where the parent and the log do not belong together."""
-        count = len(trainer.samples)
-        numbers = sorted({index * count // MATCH_SAMPLES for index in range(MATCH_SAMPLES)})
-        match = match_of(trainer.ratios(numbers, lambda sample: sample.version == choices.parent))
+        count = len(inputs.samples)
+        chosen = sorted({index * count // MATCH_SAMPLES for index in range(MATCH_SAMPLES)})
+        ratios = sample_ratios(
+            inputs.policy,
+            [inputs.samples[number] for number in chosen],
+            temperature=inputs.temperature,
+            own=lambda sample: sample.version == choices.parent,
+        )
+        match = match_of(ratios)
         if faults := list(policy_faults(match, choices.limits)):
             raise Refused("; ".join(faults), selection, match)
         return match

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from transformers import TrainerCallback
+
+from ratchet.service.errors import TrainingError
 
 Tell = Callable[[Mapping[str, Any]], None]
 
@@ -26,12 +29,20 @@ FIGURES = {
 
 
 class StepReports(TrainerCallback):  # type: ignore[misc]
-    """Tells the figures of every step."""
+    """Tells the figures of every step, and ends a run whose loss is no number."""
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, tell: Tell, parent_gap: float | None) -> None:
         self._tell = tell
+        self._parent_gap = parent_gap
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        begun = {"step": state.global_step, "steps": state.max_steps, "parent_gap": self._parent_gap}
+        self._tell({"stage": "training"} | begun)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **given: Any) -> None:
+        """Raises TrainingError."""
+        if not math.isfinite(logs.get("loss", 0.0)):
+            raise TrainingError(f"the loss became {logs['loss']}: train with a lower learning rate")
         if state.is_world_process_zero and "loss" in logs:
             self._tell(
                 {"stage": "training", "steps": state.max_steps} | step_figures(logs | {"step": state.global_step})

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from services.trainer.algorithms.plan import Plan
+from services.trainer.algorithms.protocol import PolicyTrainer
 from services.trainer.data.selection import Selection
 from services.trainer.data.support import PolicyMatch
 from services.trainer.run.choices import Choices
@@ -19,7 +19,8 @@ def report(
     choices: Choices,
     selection: Selection,
     match: PolicyMatch,
-    plan: Plan,
+    trainer: PolicyTrainer,
+    processes: int,
     learning_rate: float,
     steps: Sequence[Mapping[str, float]],
 ) -> dict[str, Any]:
@@ -42,7 +43,11 @@ def report(
             "mean_score": _mean_score(selection),
         },
         "parent_match": asdict(match),
-        "plan": {"steps": plan.steps, "micro_batches": len(plan.micro_batches), "processes": plan.processes},
+        "plan": {
+            "steps": trainer.state.max_steps,
+            "micro_batches": trainer.state.max_steps * trainer.args.gradient_accumulation_steps * processes,
+            "processes": processes,
+        },
         "steps": [dict(step) for step in steps],
     }
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,9 @@ from transformers import LlamaForCausalLM, TrainerCallback
 from ratchet.models.tokenization import load_tokenizer
 from services.trainer.algorithms.best_of_group_sft import BestOfGroupSft, SftHyperparameters
 from services.trainer.algorithms.grpo import Grpo
-from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
-from services.trainer.algorithms.logged_trainer import LoggedTrainer
-from services.trainer.algorithms.plan import Batching, plan_steps
-from services.trainer.algorithms.protocol import TrainerInputs, TrainingTargets
+from services.trainer.algorithms.hyperparameters import GrpoHyperparameters, Hyperparameters
+from services.trainer.algorithms.protocol import TrainerInputs
 from services.trainer.data.samples import TrainingSample
-from services.trainer.data.support import match_of
 from tests.services.trainer.tiny_policy import tiny_lora, training_samples
 
 SIZES = (2, 5, 3, 4)
@@ -38,17 +34,17 @@ class Bench:
     def policy(self) -> Any:
         return tiny_lora(self.model)
 
-    def trainer(
-        self, algorithm: Any, knobs: Any, lessons: TrainingTargets, micro_batch: int, callbacks: Any = ()
-    ) -> Any:
-        how = Batching(epochs=1, batch=len(self.samples), micro_batch=micro_batch, seed=0)
-        tokens = [len(sample.completion) for sample in self.samples]
-        course = TrainerInputs(
+    def trainer(self, algorithm: Any, knobs: Hyperparameters, micro_batch: int, callbacks: Any = ()) -> Any:
+        """For one step on all samples, so many through the model at once."""
+        longest = max(sample.length for sample in self.samples)
+        one_step = {"epochs": 1, "batch": len(self.samples), "micro_batch_tokens": micro_batch * longest}
+        return algorithm.trainer(self.inputs(callbacks), knobs.model_copy(update=one_step))
+
+    def inputs(self, callbacks: Any = ()) -> TrainerInputs:
+        return TrainerInputs(
             policy=self.policy(),
             tokenizer=load_tokenizer(self.model),
             samples=self.samples,
-            lessons=lessons,
-            plan=plan_steps(lessons.used, tokens, lessons.live, how),
             folder=self.folder,
             seed=0,
             temperature=1.0,
@@ -56,7 +52,6 @@ class Bench:
             on_gpu=False,
             callbacks=callbacks,
         )
-        return algorithm.trainer(course, knobs)
 
 
 @pytest.fixture
@@ -83,18 +78,11 @@ def gradients_of(policy: Any) -> Gradients:
     return {name: p.grad.clone() for name, p in policy.named_parameters() if p.grad is not None}
 
 
-def lessons_of(samples: Sequence[TrainingSample], knobs: GrpoHyperparameters) -> TrainingTargets:
-    groups: dict[int, list[float]] = {}
-    for sample in samples:
-        groups.setdefault(sample.group, []).append(sample.score)
-    return Grpo().lessons(list(groups.values()), knobs)
-
-
 def test_worse_answers_weigh_less_and_nothing_where_told() -> None:
     groups = [(0.0, 1.0), (0.5, 0.5)]
 
-    tenth = Grpo().lessons(groups, GrpoHyperparameters(negative_weight=0.1))
-    none = Grpo().lessons(groups, GrpoHyperparameters(negative_weight=0.0, scale="group"))
+    tenth = Grpo().targets(groups, GrpoHyperparameters(negative_weight=0.1))
+    none = Grpo().targets(groups, GrpoHyperparameters(negative_weight=0.0, scale="group"))
 
     assert tenth.weights == pytest.approx((-0.05, 0.5, 0.0, 0.0))
     assert tenth.live == (True, True, False, False)
@@ -143,17 +131,17 @@ def test_the_gradient_is_that_of_the_formula(
 ) -> None:
     # given groups in which some sample has no advantage, and ratios far from 1
     knobs = GrpoHyperparameters(loss=loss.__name__, clip_low=0.2, clip_high=0.28, max_grad_norm=1e9)
-    lessons = lessons_of(bench.samples, knobs)
     catch = Catch()
 
     # when TRL takes one step
-    bench.trainer(Grpo(), knobs, lessons, micro_batch, (catch,)).train()
+    bench.trainer(Grpo(), knobs, micro_batch, (catch,)).train()
 
     # then
     policy = bench.policy()
     new = [log_probability(policy, sample) for sample in bench.samples]
     old = [torch.tensor(sample.logprobs.tolist()) for sample in bench.samples]
-    loss(list(zip(new, old, lessons.weights, strict=True))).backward()  # type: ignore[no-untyped-call]
+    weights = Grpo().targets(bench.inputs().scores, knobs).weights
+    loss(list(zip(new, old, weights, strict=True))).backward()  # type: ignore[no-untyped-call]
     assert_same(catch.gradients, gradients_of(policy))
 
 
@@ -163,7 +151,7 @@ def test_the_ratio_is_to_the_logged_policy_and_not_one(bench: Bench, on_policy: 
     found = []
     for one in (bench, on_policy):
         catch = Catch()
-        one.trainer(Grpo(), knobs, lessons_of(one.samples, knobs), 14, (catch,)).train()
+        one.trainer(Grpo(), knobs, 14, (catch,)).train()
         found.append(catch.gradients)
 
     differences = [(found[0][name] - found[1][name]).abs().max() for name in found[0]]
@@ -175,10 +163,9 @@ def test_the_ratio_is_to_the_logged_policy_and_not_one(bench: Bench, on_policy: 
 def test_with_beta_the_divergence_from_the_reference_is_in_the_gradient(on_policy: Bench, kl_to: str) -> None:
     """Schulman's k3, weighted with the ratio: of samples by another policy it is then unbiased, and so its gradient."""
     knobs = GrpoHyperparameters(beta=0.5, kl_to=kl_to, max_grad_norm=1e9)
-    lessons = lessons_of(on_policy.samples, knobs)
     catch = Catch()
 
-    on_policy.trainer(Grpo(), knobs, lessons, 3, (catch,)).train()
+    on_policy.trainer(Grpo(), knobs, 3, (catch,)).train()
 
     policy = on_policy.policy()
     reference = on_policy.policy() if kl_to == "parent" else LlamaForCausalLM.from_pretrained(on_policy.model)
@@ -188,54 +175,21 @@ def test_with_beta_the_divergence_from_the_reference_is_in_the_gradient(on_polic
         ref = [log_probability(reference, sample) for sample in on_policy.samples]
     apart = [(n - o).exp() * ((r - n).exp() - (r - n) - 1) for r, n, o in zip(ref, new, old, strict=True)]
     total = sum(len(one) for one in new)
-    (dapo(list(zip(new, old, lessons.weights, strict=True))) + 0.5 * torch.cat(apart).sum() / total).backward()  # type: ignore[no-untyped-call]
+    weights = Grpo().targets(on_policy.inputs().scores, knobs).weights
+    (dapo(list(zip(new, old, weights, strict=True))) + 0.5 * torch.cat(apart).sum() / total).backward()  # type: ignore[no-untyped-call]
     assert_same(catch.gradients, gradients_of(policy))
 
 
 def test_sft_maximises_the_likelihood_of_the_best_answer_of_each_group(bench: Bench) -> None:
-    groups: dict[int, list[float]] = {}
-    for sample in bench.samples:
-        groups.setdefault(sample.group, []).append(sample.score)
     knobs = SftHyperparameters(max_grad_norm=1e9)
-    lessons = BestOfGroupSft().lessons(list(groups.values()), knobs)
     catch = Catch()
 
-    bench.trainer(BestOfGroupSft(), knobs, lessons, 3, (catch,)).train()
+    bench.trainer(BestOfGroupSft(), knobs, 3, (catch,)).train()
 
-    best = [max((s for s in bench.samples if s.group == group), key=lambda s: s.score) for group in groups]
+    best = [max(group, key=lambda sample: sample.score) for group in bench.inputs().groups]
     policy = bench.policy()
     (-torch.cat([log_probability(policy, sample) for sample in best]).mean()).backward()  # type: ignore[no-untyped-call]
     assert_same(catch.gradients, gradients_of(policy))
-
-
-def test_a_policy_finds_its_own_log_probabilities_and_not_those_of_another(bench: Bench, on_policy: Bench) -> None:
-    knobs = GrpoHyperparameters()
-
-    def match(one: Bench) -> Any:
-        trainer: LoggedTrainer = one.trainer(Grpo(), knobs, lessons_of(one.samples, knobs), 4)
-        return match_of(trainer.ratios(range(len(one.samples)), lambda sample: True))
-
-    own, off = match(on_policy), match(bench)
-    assert own.gap == pytest.approx(0, abs=1e-5)
-    assert (own.effective_share, own.mean_weight) == pytest.approx((1, 1), abs=1e-4)
-    assert off.gap == pytest.approx(0.3, abs=0.06)  # the mean of |uniform(-0.6, 0.6)|
-    assert off.effective_share < 0.9
-
-
-def test_importance_weights_are_those_of_whole_sequences(on_policy: Bench) -> None:
-    knobs = GrpoHyperparameters()
-    rng = random.Random(2)
-    shifts = {number: rng.uniform(-0.3, 0.3) for number in range(len(on_policy.samples))}
-    for number, sample in enumerate(on_policy.samples):
-        for place in range(len(sample.logprobs)):
-            sample.logprobs[place] -= shifts[number]
-    trainer: LoggedTrainer = on_policy.trainer(Grpo(), knobs, lessons_of(on_policy.samples, knobs), 4)
-
-    ratios = trainer.ratios(range(len(on_policy.samples)), lambda sample: sample.group == 0)
-
-    for number, (ratio, sample) in enumerate(zip(ratios, on_policy.samples, strict=True)):
-        assert ratio.log_weight == pytest.approx(shifts[number] * len(sample.completion), abs=1e-4)
-        assert ratio.own is (sample.group == 0)
 
 
 def assert_same(found: Gradients, expected: Gradients) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.trainer.algorithms.plan import Batching, Plan, plan_steps
+from services.trainer.algorithms.plan import Batching, Plan, TrainingTargets, plan_steps
 
 
 @st.composite
@@ -32,6 +33,10 @@ HOW = st.builds(
 )
 
 
+def targets(groups: Sequence[Sequence[int]], live: Sequence[bool]) -> TrainingTargets:
+    return TrainingTargets(tuple(map(tuple, groups)), (1.0,) * len(live), tuple(live))
+
+
 def used(plan: Plan) -> Counter[int]:
     return Counter(number for micro_batch in plan.micro_batches for number in micro_batch.samples)
 
@@ -42,7 +47,7 @@ def test_every_live_sample_is_used_once_an_epoch_and_no_other(
 ) -> None:
     groups, lengths, live = given_data
 
-    plan = plan_steps(groups, lengths, live, how)
+    plan = plan_steps(targets(groups, live), lengths, how)
 
     assert used(plan) == Counter({number: how.epochs for number, is_live in enumerate(live) if is_live})
 
@@ -53,7 +58,7 @@ def test_steps_count_every_sample_and_token_live_or_not(
 ) -> None:
     groups, lengths, live = given_data
 
-    plan = plan_steps(groups, lengths, live, how)
+    plan = plan_steps(targets(groups, live), lengths, how)
     firsts = plan.micro_batches[:: plan.per_step]
 
     assert sum(first.step_samples for first in firsts) == how.epochs * len(lengths)
@@ -66,7 +71,7 @@ def test_micro_batches_keep_to_memory_and_processes_in_step(
 ) -> None:
     groups, lengths, live = given_data
 
-    plan = plan_steps(groups, lengths, live, how)
+    plan = plan_steps(targets(groups, live), lengths, how)
 
     assert len(plan.micro_batches) == plan.steps * plan.accumulation * how.processes
     for start in range(0, len(plan.micro_batches), how.processes):
@@ -78,7 +83,7 @@ def test_micro_batches_keep_to_memory_and_processes_in_step(
 def test_no_step_is_much_smaller_than_the_others() -> None:
     groups = [[number] for number in range(130)]
 
-    plan = plan_steps(groups, [5] * 130, [True] * 130, Batching(epochs=1, batch=128, micro_batch=64, seed=0))
+    plan = plan_steps(targets(groups, [True] * 130), [5] * 130, Batching(epochs=1, batch=128, micro_batch=64, seed=0))
 
     assert [micro_batch.step_samples for micro_batch in plan.micro_batches] == [130] * 3
 
@@ -87,7 +92,7 @@ def test_groups_stay_together_beside_others_of_their_length() -> None:
     groups = [[4 * number + one for one in range(4)] for number in range(4)]
     lengths = [length for group in (30, 2, 28, 3) for length in (group, 1, 1, group)]
 
-    plan = plan_steps(groups, lengths, [True] * 16, Batching(epochs=1, batch=16, micro_batch=8, seed=0))
+    plan = plan_steps(targets(groups, [True] * 16), lengths, Batching(epochs=1, batch=16, micro_batch=8, seed=0))
 
     found = [{number // 4 for number in micro_batch.samples} for micro_batch in plan.micro_batches]
     assert found == [{1, 3}, {0, 2}]
@@ -98,7 +103,7 @@ def test_the_same_seed_gives_the_same_plan_and_another_another(seed: int) -> Non
     groups = [[2 * number, 2 * number + 1] for number in range(20)]
 
     def plan(seed: int) -> Plan:
-        return plan_steps(groups, [5] * 40, [True] * 40, Batching(epochs=2, batch=8, micro_batch=8, seed=seed))
+        return plan_steps(targets(groups, [True] * 40), [5] * 40, Batching(epochs=2, batch=8, micro_batch=8, seed=seed))
 
     assert plan(seed) == plan(seed)
     assert plan(seed) != plan(seed + 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from array import array
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,7 @@ from ratchet.models.tokenization import load_tokenizer
 from services.trainer.algorithms.grpo import Grpo
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
 from services.trainer.algorithms.logged_trainer import LoggedTrainer
-from services.trainer.algorithms.plan import Batching, plan_steps
-from services.trainer.algorithms.protocol import TrainerInputs, TrainingTargets
+from services.trainer.algorithms.protocol import TrainerInputs
 from services.trainer.algorithms.shared_prompts import IGNORED, is_cheaper, share_prompts
 from services.trainer.data.samples import TrainingSample
 from tests.services.trainer.tiny_policy import tiny_lora
@@ -77,17 +75,8 @@ def samples() -> list[TrainingSample]:
 
 
 def trainer_of(policy: Any, model: Path, folder: Path) -> LoggedTrainer:
-    data = samples()
-    groups = [[n for n, sample in enumerate(data) if sample.group == group] for group in range(3)]
-    knobs = GrpoHyperparameters()
-    lessons = replace(
-        Grpo().lessons([[data[n].score for n in group] for group in groups], knobs), live=(True,) * len(data)
-    )
-    assert isinstance(lessons, TrainingTargets)
-    how = Batching(epochs=1, batch=12, micro_batch=12, seed=0)
-    plan = plan_steps(lessons.used, [len(sample.completion) for sample in data], lessons.live, how)
-    course = TrainerInputs(policy, load_tokenizer(model), data, lessons, plan, folder, 0, 1.0, 1e-4, False)
-    return Grpo().trainer(course, knobs)
+    inputs = TrainerInputs(policy, load_tokenizer(model), samples(), folder, 0, 1.0, 1e-4, False)
+    return Grpo().trainer(inputs, GrpoHyperparameters(epochs=1, batch=12))
 
 
 def test_log_probabilities_and_gradients_are_the_same(base_model: Path, tmp_path: Path) -> None:
