@@ -12,8 +12,8 @@ from ratchet.experiments.unit import Unit
 from schemas.records.evidence import ArmSummary, Band, Evidence, ExperimentPlan, HistoryPoint
 
 HARM_WEIGHTS = (0.5, 0.3, 0.1, 0.1)
-"""Of score, success, length and latency. Four tests at 1/20 each would raise a false alarm in up to a fifth of all
-experiments; a weighted mean of e-processes is an e-process itself, so one threshold keeps the whole at 1/20."""
+"""Of score, success, length and latency. Four tests at alpha each would raise a false alarm in up to four times as many
+experiments; a weighted mean of e-processes is an e-process itself, so one threshold keeps the whole at alpha."""
 
 TYPICAL_TOKENS = 50.0
 TYPICAL_SECONDS = 1.0
@@ -68,7 +68,7 @@ class ArmMeans:
 
 @dataclass(frozen=True, slots=True)
 class EffectEstimate:
-    """What the band, and its course, are worked out from."""
+    """What the band, and its history, are worked out from."""
 
     units: int
     effect: EffectBand
@@ -77,11 +77,11 @@ class EffectEstimate:
     @property
     def band(self) -> Band:
         """Of the score."""
-        return self.effect.course([self.units])[0]
+        return self.effect.after([self.units])[0]
 
     @property
     def history(self) -> tuple[HistoryPoint, ...]:
-        bands = self.effect.course([moment.units for moment in self.moments])
+        bands = self.effect.after([moment.units for moment in self.moments])
         return tuple(
             HistoryPoint(units=moment.units, share=moment.share, band=band, gain=moment.gain, harm=moment.harm)
             for moment, band in zip(self.moments, bands, strict=True)
@@ -99,7 +99,7 @@ class Measurement:
         self._relative_length = Relative(TYPICAL_TOKENS)
         self._relative_latency = Relative(TYPICAL_SECONDS)
         self._ratio = SampleRatioCheck()
-        self._band = EffectBand()
+        self._band = EffectBand(plan.alpha)
         self._history = History()
         self._candidate = ArmMeans()
         self._primary = ArmMeans()

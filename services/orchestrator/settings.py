@@ -47,6 +47,13 @@ class OrchestratorSettings(FleetSettings):
     )
     experiment_min_units_per_arm: int = Field(20, ge=0, description="Tasks of each arm before a promotion.")
     experiment_min_age_s: float = Field(0.0, ge=0, description="Seconds an experiment runs before a promotion.")
+    experiment_alpha: float = Field(
+        0.05,
+        gt=0,
+        le=0.5,
+        description="Rate of false promotions, and of false roll-backs, of an equal candidate; an e-value of 1 / alpha "
+        "decides. Experiments that run keep theirs.",
+    )
     success_margin: float = Field(
         0.05, gt=0, le=0.5, description="Loss of the success rate that must be ruled out before a promotion."
     )
@@ -81,6 +88,7 @@ class OrchestratorSettings(FleetSettings):
     def experiments(self) -> ExperimentPolicy:
         canary = ExperimentPlan(
             experiment_id="policy",
+            alpha=self.experiment_alpha,
             max_units=self.experiment_max_units,
             min_units_per_arm=self.experiment_min_units_per_arm,
             min_age_s=self.experiment_min_age_s,

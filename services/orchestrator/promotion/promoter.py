@@ -159,8 +159,7 @@ class Promoter:
             await asyncio.gather(self._validation, return_exceptions=True)
 
     def _show(self) -> None:
-        experiment = self.arms.experiment
-        metrics.show_experiment(self._agent_id, experiment.evidence if experiment else None)
+        metrics.show_experiment(self._agent_id, self.arms.experiment)
 
     async def _read_registry(self) -> None:
         registry = await asyncio.to_thread(self._store.read)

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.services.trainer.test_training_run import folder, train
 
 from ratchet.adapters.folder import adapter_sha256
 from ratchet.adapters.manifest import published_versions
@@ -17,6 +16,7 @@ from ratchet.training_runs.store import Job, Jobs
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
 from services.trainer.settings import TrainerSettings
+from tests.services.trainer.run.test_training_run import folder, train
 
 STEPS = (
     "window-fixed",

@@ -9,13 +9,13 @@ import sys
 
 import pytest
 from safetensors.torch import load_file
-from tests.services.trainer.test_training_run import folder, train
 
 from ratchet.adapters.manifest import published_versions
 from ratchet.training_runs.store import Jobs
 from schemas.messages.train_request import TrainRequest
 from services.trainer.settings import TrainerSettings
 from services.trainer.train import launch_job
+from tests.services.trainer.run.test_training_run import folder, train
 
 KNOBS = {"epochs": 2, "batch": 24, "micro_batch_tokens": 120, "lora_rank": 4, "learning_rate": 0.003, "beta": 0.05}
 
