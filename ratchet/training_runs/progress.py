@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from ratchet.adapters.training_report import CURVES, Point, is_number, thinned
 from ratchet.service.telemetry import Log
+from ratchet.training_runs.report import CURVES, Point, is_number, thinned
 from schemas.api.runs import RunProgress
 from schemas.messages.base import Record
 

@@ -1,6 +1,6 @@
-"""The process that trains, as the service sees it: started once, given jobs, heard while it works, replaced if it dies.
+"""The process that trains, as the service sees it: started once, given runs, heard while it works, replaced if it dies.
 
-It is a process of its own so that a crash of torch is an outcome and not the service's death, and stays up between jobs
+It is a process of its own so that a crash of torch is an outcome and not the service's death, and stays up between runs
 because importing torch and TRL takes seconds. It ends when its stdin does, so it never outlives the service.
 """
 
@@ -29,11 +29,11 @@ Hear = Callable[[Mapping[str, Any]], None]
 
 
 class ProcessDied(TrainingError):
-    """It ended before its job did."""
+    """It ended before its run did."""
 
 
 class TrainingProcess:
-    """One job at a time. `command` speaks the protocol of services/trainer/train.py --serve."""
+    """One run at a time. `command` speaks the protocol of services/trainer/train.py --serve."""
 
     def __init__(self, hear: Hear, command: Sequence[str] = SERVE) -> None:
         self._hear = hear
@@ -60,21 +60,21 @@ class TrainingProcess:
         )
         self._stderr = asyncio.create_task(self._listen_to_stderr(self._process))
 
-    async def run(self, job: Path) -> bool:
-        """False if another trainer is at this job. Raises ProcessDied, with the last it said."""
+    async def run(self, folder: Path) -> bool:
+        """False if another trainer is at it. Raises ProcessDied, with the last it said."""
         await self.start()
         assert self._process is not None and self._process.stdin is not None
         with suppress(ConnectionError):
-            self._process.stdin.write(f"{job.absolute()}\n".encode())
+            self._process.stdin.write(f"{folder.absolute()}\n".encode())
             await self._process.stdin.drain()
         while (said := await self._next()) is not None:
-            if said.get("job") == str(job.absolute()):
+            if said.get("run") == str(folder.absolute()):
                 return bool(said["stage"] == "done")
             self._hear(said)
         raise ProcessDied(f"the training process ended ({await self._how_it_ended()}): {self._last_words()}")
 
     async def stop(self) -> None:
-        """End it, in the middle of a job too; the job is taken up where its last checkpoint is."""
+        """End it, in the middle of a run too; the run is taken up where its last checkpoint is."""
         if self._process is None:
             return
         if self._running:

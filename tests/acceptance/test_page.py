@@ -26,7 +26,7 @@ from ratchet.http.access.key_folder import KeyFolder
 from ratchet.http.access.roles import Role
 from ratchet.http.access.tokens import issue
 from ratchet.training_runs.progress import ProgressFile
-from ratchet.training_runs.store import Jobs
+from ratchet.training_runs.store import RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
 from tests.acceptance.browser import NARROW, Visit, chromium, visiting
@@ -323,7 +323,7 @@ def test_a_refused_training_is_seen_with_its_reason(visit: Visit, learned: Fleet
 def test_a_training_is_watched_while_it_goes(visit: Visit, learned: Fleet) -> None:
     page = visit.page
     visit.go("training")
-    job = Jobs(learned.folder / "adapters").record(TrainRequest(request_id="tonight", agent_id="small"))
+    job = RunStore(learned.folder / "adapters").record(TrainRequest(request_id="tonight", agent_id="small"))
     visit.wait_for("A training waits for a trainer")
 
     job.begin("")

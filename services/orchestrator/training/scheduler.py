@@ -17,8 +17,7 @@ from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import TRAINING
 from ratchet.service.errors import DiskFull
 from ratchet.service.telemetry import Log
-from ratchet.training_runs.views import open_view
-from schemas.api.runs import RunView
+from ratchet.training_runs.run import TrainingRun
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
@@ -76,16 +75,21 @@ class TrainingScheduler:
         return self._state.pending
 
     @property
-    def open_run(self) -> RunView | None:
+    def open_run(self) -> TrainingRun | None:
         """The same as a run that waits for a trainer; once one has it, it has a record of it."""
         if self._state.pending is None:
             return None
-        return open_view(self._request(self._state.pending, parent=None), self._asked_at)
+        return TrainingRun(request=self._request(self._state.pending, parent=None), asked_at=self._asked_at)
 
     @property
-    def ended_runs(self) -> list[RunView]:
+    def ended_runs(self) -> list[TrainingRun]:
         """The newest that were heard of, by whomever they were asked for; the newest last."""
-        return self._ended.views
+        return self._ended.runs
+
+    @property
+    def runs(self) -> list[TrainingRun]:
+        """All that is known of here."""
+        return [*self._ended.runs, *filter(None, [self.open_run])]
 
     def closed(self, lines: Sequence[Interaction]) -> None:
         if teaches(lines) and not is_own(lines[0].arm):

@@ -1,6 +1,6 @@
 """One training run, from the request to the published adapter: read, select, refuse or train, report, publish.
 
-May be killed at any moment and called again on the same job: all choices are fixed in it first, training goes on from
+May be killed at any moment and done again in the same folder: all choices are fixed there first, training goes on from
 the newest checkpoint, and publishing is idempotent. It knows no queue and registers nothing.
 
 Under `accelerate launch` every process runs this; the first one writes.
@@ -22,7 +22,7 @@ from ratchet.models.loading import identify, load_language_model
 from ratchet.models.tokenization import model_folder
 from ratchet.service import failpoint
 from ratchet.service.errors import RatchetError, TrainingRefused
-from ratchet.training_runs.store import Job
+from ratchet.training_runs.store import RunFolder
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import BaseModelIdentity, Metadata
 from schemas.messages.train_request import TrainRequest
@@ -54,10 +54,12 @@ class Refused(TrainingRefused):
         self.figures = asdict(match) if match else {}
 
 
-class TrainingRun:
-    def __init__(self, settings: TrainerSettings, job: Job, tell: Tell, now: Callable[[], datetime] | None = None):
+class RunExecution:
+    def __init__(
+        self, settings: TrainerSettings, folder: RunFolder, tell: Tell, now: Callable[[], datetime] | None = None
+    ):
         self._settings = settings
-        self._job = job
+        self._folder = folder
         self._now = now or (lambda: datetime.now(UTC))
         self._on_gpu = settings.trainer_device != "cpu" and torch.cuda.is_available()
         self._process = PartialState(cpu=not self._on_gpu)
@@ -76,7 +78,7 @@ class TrainingRun:
 
         `dry`: stops before the first step; what could be trained is then `refused` with that as its reason.
         """
-        request = self._job.request
+        request = self._folder.request
         try:
             return self._trained(dry)
         except Refused as refused:
@@ -106,34 +108,34 @@ class TrainingRun:
         steps = curve(trainer.state.log_history)
         told = report(choices, selection, match, trainer, inputs.processes, inputs.learning_rate, steps)
         finished = Finished(choices, selection, told, metrics_of(told, time.monotonic() - began), self._now())
-        return publish(finished, inputs.policy, self._job.folder / "adapter", self._settings.adapters_dir)
+        return publish(finished, inputs.policy, self._folder.path / "adapter", self._settings.adapters_dir)
 
     def _train(self, trainer: PolicyTrainer) -> None:
         """From the newest checkpoint on, if there is one."""
         if self.writes:
-            remove_broken(self._job.checkpoints)
+            remove_broken(self._folder.checkpoints)
         self._process.wait_for_everyone()
-        checkpoint = newest_checkpoint(self._job.checkpoints)
+        checkpoint = newest_checkpoint(self._folder.checkpoints)
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         failpoint.reach("trained")
 
     def _choices(self) -> Choices:
-        settings, request = self._settings, self._job.request
+        settings, request = self._settings, self._folder.request
         agent = self._adapters.read().agent(request.agent_id)
         name = settings.model_of(request.agent_id)
         base = identify(model_folder(name, settings.trainer_model_revision), name)
-        request = self._job.resolved or resolved(request, agent, settings.trainer_hyperparameters)
+        request = self._folder.resolved or resolved(request, agent, settings.trainer_hyperparameters)
         return choices_of(request, agent, BaseModelIdentity(name=base.name, revision=base.revision))
 
     def _selection(self, choices: Choices) -> Selection:
         """Reads the logs, and fixes how far: the other processes, and whoever takes the run up, read the same."""
         if not self.writes:
             self._process.wait_for_everyone()
-            return select(self._scan(choices, self._job.resolved or choices.request)[0], choices.data)
+            return select(self._scan(choices, self._folder.resolved or choices.request)[0], choices.data)
         try:
             scan, feedback_end = self._scan(choices, choices.request)
             end = max((part.end for part in scan.ranges if part.log == LOG_NAME), default=choices.request.since)
-            self._job.resolved = choices.request.model_copy(update={"until": end, "feedback_until": feedback_end})
+            self._folder.resolved = choices.request.model_copy(update={"until": end, "feedback_until": feedback_end})
             failpoint.reach("window-fixed")
         finally:
             self._process.wait_for_everyone()
@@ -161,7 +163,7 @@ class TrainingRun:
             policy=make_policy(language_model, parent, knobs, seed=request.seed, max_rank=settings.adapter_max_rank),
             tokenizer=language_model.tokenizer,
             samples=samples,
-            folder=self._job.checkpoints,
+            folder=self._folder.checkpoints,
             seed=request.seed,
             temperature=selection.temperature,
             learning_rate=rate,
@@ -192,7 +194,7 @@ class TrainingRun:
             agent_id=request.agent_id,
             status=status,
             metadata=Metadata(timestamp=self._now(), source="trainer"),
-            parent_version=(self._job.resolved or request).parent_version,
+            parent_version=(self._folder.resolved or request).parent_version,
             reason=reason,
             **account,
         )

@@ -14,14 +14,14 @@ import sys
 import time
 from pathlib import Path
 
-from ratchet.training_runs.store import Job
+from ratchet.training_runs.store import RunFolder
 from schemas.messages.adapter_trained import AdapterTrained
 
 
 def main() -> None:
     script, ledger = Path(sys.argv[1]).read_text().split(), Path(sys.argv[2])
     for line in sys.stdin:
-        job = Job(Path(line.strip()))
+        job = RunFolder(Path(line.strip()))
         done = ledger.read_text().splitlines() if ledger.exists() else []
         word = script[min(len(done), len(script) - 1)]
         with ledger.open("a") as file:
@@ -32,7 +32,7 @@ def main() -> None:
         sys.stdout.flush()
 
 
-def play(word: str, job: Job) -> None:
+def play(word: str, job: RunFolder) -> None:
     if word == "busy":
         return
     found = sorted(path.name for path in job.checkpoints.glob("checkpoint-*"))
