@@ -62,7 +62,7 @@ class _Arm(msgspec.Struct):
 
 
 class _Peeked(msgspec.Struct):
-    """Of a line of either log: whether it is worth a closer look."""
+    """What says whether a line of either log is worth decoding whole."""
 
     arm: _Arm
 

@@ -1,6 +1,6 @@
 """What a training run left beside its adapter: the card, and the curves of its losses and rewards.
 
-Read leniently: a file or a field that is missing, or of another shape, leaves out what it would have told.
+Read leniently: a file or a field that is missing, or of another shape, leaves out what it would have shown.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from schemas.messages.train_request import TrainRequest
 
 
 class TrainingRun(Record):
-    """One run, as far as whoever tells of it knows: its folder knows all, of a foreign trainer's only the end is heard.
+    """One run, as far as it is known: its folder has all of it, of a foreign trainer's run only the end is heard.
 
     `request` has the choices that were made, once they were. `attempts`: how often it was begun since it last came
     further.

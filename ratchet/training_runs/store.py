@@ -133,7 +133,7 @@ class RunStore:
         return RunFolder(self._adapters_dir / agent_id / JOBS / _folder_name(request_id))
 
     def record(self, request: TrainRequest) -> RunFolder:
-        """On disk when this returns. A request recorded before stays as it was; if it has ended, it is told again."""
+        """On disk when this returns. One recorded before stays as it was; if it has ended, that is announced again."""
         folder = self.folder(request.agent_id, request.request_id)
         if (folder.path / "request.json").exists():
             folder.announced = False

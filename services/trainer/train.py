@@ -37,7 +37,7 @@ from services.trainer.settings import TrainerSettings
 BUSY = "busy"
 DONE = "done"
 EXIT_BUSY = 75
-Tell = Callable[[Mapping[str, Any]], None]
+Emit = Callable[[Mapping[str, Any]], None]
 Do = Callable[[RunFolder, bool], AdapterTrained | None]
 """Do a run, maybe dry; None if another process is at it."""
 
@@ -45,31 +45,31 @@ Do = Callable[[RunFolder, bool], AdapterTrained | None]
 def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     stdout = _own_stdout()
-    tell = _teller(stdout)
+    emit = _emitter(stdout)
     settings = TrainerSettings.read()
     if given.job is not None:
-        outcome = do_run(settings, RunFolder(given.job), tell)
+        outcome = do_run(settings, RunFolder(given.job), emit)
         return 0 if outcome or not is_first_process() else EXIT_BUSY
 
     def do(folder: RunFolder, dry: bool) -> AdapterTrained | None:
         if settings.trainer_processes > 1 and not dry:
             return launch_run(settings, folder, stdout)
-        return do_run(settings, folder, tell, dry=dry)
+        return do_run(settings, folder, emit, dry=dry)
 
-    return _serve(do, tell) if given.serve else _ask_and_run(settings, given, do, tell)
+    return _serve(do, emit) if given.serve else _ask_and_run(settings, given, do, emit)
 
 
-def do_run(settings: TrainerSettings, folder: RunFolder, tell: Tell, *, dry: bool = False) -> AdapterTrained | None:
+def do_run(settings: TrainerSettings, folder: RunFolder, emit: Emit, *, dry: bool = False) -> AdapterTrained | None:
     """Do it, or take it up where it was left; its outcome is on disk then. None if another process is at it."""
     from services.trainer.run.execution import RunExecution
 
-    seen = ProgressFile(folder.progress, lambda: datetime.now(UTC))
+    progress = ProgressFile(folder.progress, lambda: datetime.now(UTC))
 
-    def tell_all(said: Mapping[str, Any]) -> None:
-        seen.hear(said)
-        tell(said)
+    def emit_and_record(event: Mapping[str, Any]) -> None:
+        progress.record(event)
+        emit(event)
 
-    run = RunExecution(settings, folder, tell_all)
+    run = RunExecution(settings, folder, emit_and_record)
     if not run.writes:
         return run.outcome(dry=dry)
     lock = folder.lock()
@@ -79,7 +79,7 @@ def do_run(settings: TrainerSettings, folder: RunFolder, tell: Tell, *, dry: boo
         checkpoint = newest_checkpoint(folder.checkpoints)
         folder.begin(checkpoint.name if checkpoint else "")
         outcome = run.outcome(dry=dry)
-        seen.write()
+        progress.write()
         if outcome is not None and not dry:
             folder.outcome = outcome
             failpoint.reach("outcome-written")
@@ -105,14 +105,14 @@ def launch_run(settings: TrainerSettings, folder: RunFolder, stdout: TextIO) -> 
 
 
 def _taken(folder: RunFolder) -> bool:
-    """Another process is at it. (Accelerate does not tell how its processes ended, only that they failed.)"""
+    """Another process is at it. (Accelerate does not say how its processes ended, only that they failed.)"""
     lock = folder.lock()
     free = lock.try_acquire()
     lock.release()
     return not free
 
 
-def _serve(do: Do, tell: Tell) -> int:
+def _serve(do: Do, emit: Emit) -> int:
     """A line that ends the input ends the process, in the middle of a run too: the run is taken up later."""
     import services.trainer.run.execution  # noqa: F401  (the seconds that torch takes are spent before the first run)
 
@@ -127,16 +127,16 @@ def _serve(do: Do, tell: Tell) -> int:
         os._exit(0)
 
     threading.Thread(target=listen, daemon=True).start()
-    tell({"stage": "ready"})
+    emit({"stage": "ready"})
     while True:
         with come:
             come.wait_for(lambda: lines)
             path = lines.pop(0)
         outcome = do(RunFolder(Path(path)), False)
-        tell({"stage": DONE if outcome else BUSY, "run": path})
+        emit({"stage": DONE if outcome else BUSY, "run": path})
 
 
-def _ask_and_run(settings: TrainerSettings, given: argparse.Namespace, do: Do, tell: Tell) -> int:
+def _ask_and_run(settings: TrainerSettings, given: argparse.Namespace, do: Do, emit: Emit) -> int:
     folder = RunStore(settings.adapters_dir).record(_request(given))
     try:
         outcome = do(folder, given.dry_run)
@@ -147,11 +147,11 @@ def _ask_and_run(settings: TrainerSettings, given: argparse.Namespace, do: Do, t
         raise
     if given.dry_run:
         folder.remove()
-        tell({"stage": "ended", "outcome": json.loads(outcome.encode()) if outcome else None})
+        emit({"stage": "ended", "outcome": json.loads(outcome.encode()) if outcome else None})
         return 0 if outcome is not None and outcome.reason == NOTHING_AGAINST_IT else 1
     if outcome is not None:
         folder.announced = True
-    tell({"stage": "ended", "outcome": json.loads(outcome.encode()) if outcome else None})
+    emit({"stage": "ended", "outcome": json.loads(outcome.encode()) if outcome else None})
     return _exit_code(outcome)
 
 
@@ -208,12 +208,12 @@ def _own_stdout() -> TextIO:
     return own
 
 
-def _teller(stream: TextIO) -> Tell:
-    def tell(what: Mapping[str, Any]) -> None:
-        stream.write(json.dumps(what) + "\n")
+def _emitter(stream: TextIO) -> Emit:
+    def emit(event: Mapping[str, Any]) -> None:
+        stream.write(json.dumps(event) + "\n")
         stream.flush()
 
-    return tell
+    return emit
 
 
 def _assignment(text: str) -> tuple[str, Any]:

@@ -1,4 +1,4 @@
-"""The process that trains, as the service sees it: started once, given runs, heard while it works, replaced if it dies.
+"""The process that trains, as the service sees it: started once, given runs, followed while it works, replaced if it dies.
 
 It is a process of its own so that a crash of torch is an outcome and not the service's death, and stays up between runs
 because importing torch and TRL takes seconds. It ends when its stdin does, so it never outlives the service.
@@ -25,7 +25,7 @@ SERVE = (sys.executable, "-m", "services.trainer.train", "--serve")
 LAST_LINES = 12
 STOP_WAIT_S = 10.0
 
-Hear = Callable[[Mapping[str, Any]], None]
+OnEvent = Callable[[Mapping[str, Any]], None]
 
 
 class ProcessDied(TrainingError):
@@ -35,8 +35,8 @@ class ProcessDied(TrainingError):
 class TrainingProcess:
     """One run at a time. `command` speaks the protocol of services/trainer/train.py --serve."""
 
-    def __init__(self, hear: Hear, command: Sequence[str] = SERVE) -> None:
-        self._hear = hear
+    def __init__(self, on_event: OnEvent, command: Sequence[str] = SERVE) -> None:
+        self._on_event = on_event
         self._command = tuple(command)
         self._process: asyncio.subprocess.Process | None = None
         self._stderr: asyncio.Task[None] | None = None
@@ -67,10 +67,10 @@ class TrainingProcess:
         with suppress(ConnectionError):
             self._process.stdin.write(f"{folder.absolute()}\n".encode())
             await self._process.stdin.drain()
-        while (said := await self._next()) is not None:
-            if said.get("run") == str(folder.absolute()):
-                return bool(said["stage"] == "done")
-            self._hear(said)
+        while (event := await self._next()) is not None:
+            if event.get("run") == str(folder.absolute()):
+                return bool(event["stage"] == "done")
+            self._on_event(event)
         raise ProcessDied(f"the training process ended ({await self._how_it_ended()}): {self._last_words()}")
 
     async def stop(self) -> None:
@@ -93,13 +93,13 @@ class TrainingProcess:
                 await self._stderr
 
     async def _next(self) -> Mapping[str, Any] | None:
-        """The next thing it says; None when it has ended."""
+        """Its next event; None when it has ended."""
         assert self._process is not None and self._process.stdout is not None
         line = await self._process.stdout.readline()
         if not line:
             return None
-        said: Mapping[str, Any] = json.loads(line)
-        return said
+        event: Mapping[str, Any] = json.loads(line)
+        return event
 
     async def _listen_to_stderr(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None

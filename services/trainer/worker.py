@@ -1,7 +1,7 @@
 """The trainer's worker: a TrainRequest in, an AdapterTrained out, hours later maybe.
 
 A request is on disk before it is acked, so neither the broker's consumer time-out nor the death of the trainer loses
-it; the runs on disk are the queue. Nothing is trained twice: a run that ended is told again, not done again.
+it; the runs on disk are the queue. Nothing is trained twice: a run that ended is announced again, not done again.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from services.trainer.training_process import SERVE, ProcessDied, TrainingProces
 log = Log("trainer")
 
 PREFETCH = 8
-LOOK_EVERY_S = 30.0
-"""Between looks for runs that another trainer left behind, and for messages that could not be published."""
+POLL_EVERY_S = 30.0
+"""How often to search for runs that another trainer left behind, and for messages that could not be published."""
 FIGURES = ("loss", "gradient_norm", "reward", "gap", "effective_share", "mean_weight", "clip_fraction", "entropy", "kl")
 
 
 def end_this_process() -> None:
-    """As if it had been told from outside: it drains, and exits with 0."""
+    """As a SIGTERM from outside does: it drains, and exits with 0."""
     signal.raise_signal(signal.SIGTERM)
 
 
@@ -56,15 +56,15 @@ class TrainerWorker:
         bus: Bus,
         *,
         command: Sequence[str] = SERVE,
-        look_every_s: float = LOOK_EVERY_S,
+        poll_every_s: float = POLL_EVERY_S,
         leave: Callable[[], None] = end_this_process,
     ) -> None:
         self._settings = settings
         self._bus = bus
         self._store = RunStore(settings.adapters_dir)
         self._threads = Threads(self.name)
-        self._process = TrainingProcess(self._hear, command)
-        self._look_every_s = look_every_s
+        self._process = TrainingProcess(self._on_event, command)
+        self._poll_every_s = poll_every_s
         self._leave = leave
         self._leaving = False
         self._come = asyncio.Event()
@@ -132,7 +132,7 @@ class TrainerWorker:
     async def _work(self) -> None:
         while True:
             try:
-                await self._turn()
+                await self._do_all()
                 self._trouble = None
             except (RatchetError, OSError) as error:
                 self._trouble = str(error)
@@ -144,15 +144,15 @@ class TrainerWorker:
                 await asyncio.Event().wait()
 
     async def _something_comes(self) -> bool:
-        """False where no request came until the next look."""
+        """False where no request came until the next poll."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._look_every_s):
+            async with asyncio.timeout(self._poll_every_s):
                 await self._come.wait()
         came = self._come.is_set() or self._coming > 0
         self._come.clear()
         return came
 
-    async def _turn(self) -> None:
+    async def _do_all(self) -> None:
         """Do all there is to do. Raises BusError, JournalError, DiskFull."""
         await self._announce()
         unfinished = await asyncio.to_thread(self._store.unfinished)
@@ -203,15 +203,15 @@ class TrainerWorker:
         )
 
     async def _announce(self) -> None:
-        """Tell of every run that ended and was not told of. Raises BusError; what is left is told later."""
+        """Announce every run that ended and was not announced. Raises BusError; what is left is announced later."""
         for folder in await asyncio.to_thread(self._store.unannounced):
             outcome = folder.outcome
             assert outcome is not None
-            await self._tell(outcome)
+            await self._publish(outcome)
             folder.announced = True
             metrics.runs.labels(outcome.agent_id, outcome.status).inc()
 
-    async def _tell(self, outcome: AdapterTrained) -> None:
+    async def _publish(self, outcome: AdapterTrained) -> None:
         message_id = derived_id(outcome.request_id, "trained")
         await self._bus.publish(ADAPTERS, outcome.encode(), type=AdapterTrained.TYPE, message_id=message_id)
         log.info(
@@ -223,17 +223,19 @@ class TrainerWorker:
             counts=outcome.counts,
         )
 
-    def _hear(self, said: Mapping[str, Any]) -> None:
-        """What the training process tells of the run in hand."""
+    def _on_event(self, event: Mapping[str, Any]) -> None:
+        """Show an event of the run in hand in log and metrics."""
         agent = self._agent
         if agent is None:
             return
-        log.info(f"run-{said['stage']}", f"{agent}: {said['stage']}", **{k: v for k, v in said.items() if k != "stage"})
-        for part, count in said.get("counts", {}).items():
+        log.info(
+            f"run-{event['stage']}", f"{agent}: {event['stage']}", **{k: v for k, v in event.items() if k != "stage"}
+        )
+        for part, count in event.get("counts", {}).items():
             metrics.groups.labels(agent, part).set(count)
-        if "step" in said:
-            metrics.step.labels(agent).set(said["step"])
-            metrics.steps.labels(agent).set(said["steps"])
+        if "step" in event:
+            metrics.step.labels(agent).set(event["step"])
+            metrics.steps.labels(agent).set(event["steps"])
         for name in FIGURES:
-            if name in said:
-                metrics.figures.labels(agent, name).set(said[name])
+            if name in event:
+                metrics.figures.labels(agent, name).set(event[name])

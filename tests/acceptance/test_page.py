@@ -328,10 +328,10 @@ def test_a_training_is_watched_while_it_goes(visit: Visit, learned: Fleet) -> No
 
     job.begin("")
     trainer = ProgressFile(job.progress, lambda: datetime.now(UTC))
-    trainer.hear({"stage": "selected", "counts": {"groups": 64, "groups.zero_spread": 7}})
+    trainer.record({"stage": "selected", "counts": {"groups": 64, "groups.zero_spread": 7}})
     visit.wait_for("A training is under way")
     for step in range(1, 4):
-        trainer.hear({"stage": "training", "step": step, "steps": 8, "reward": 0.3 + step / 10})
+        trainer.record({"stage": "training", "step": step, "steps": 8, "reward": 0.3 + step / 10})
     trainer.write()
     visit.wait_for("step 3 of 8")
     page.get_by_role("img", name="Reward: from 0.4 to 0.6").wait_for()
@@ -341,7 +341,7 @@ def test_a_training_is_watched_while_it_goes(visit: Visit, learned: Fleet) -> No
     assert faults(page) == []
 
     for step in range(4, 6):
-        trainer.hear({"stage": "training", "step": step, "steps": 8, "reward": 0.3 + step / 10})
+        trainer.record({"stage": "training", "step": step, "steps": 8, "reward": 0.3 + step / 10})
     trainer.write()
     visit.wait_for("step 5 of 8")
     page.get_by_role("img", name="Reward: from 0.4 to 0.8").wait_for()

@@ -105,7 +105,7 @@ class Watcher:
 
     def trained(self, message: AdapterTrained) -> None:
         """A training has ended."""
-        if (moved := self._run_watch.heard(message)) is not None:
+        if (moved := self._run_watch.ended(message)) is not None:
             self._tell("training", moved)
 
     async def _look_at_adapters(self) -> None:
@@ -146,7 +146,7 @@ class Watcher:
         views = await self._runs.views()
         self._look_at_runs_after = self._seconds() + max(RUNS_EVERY_S, 9 * (self._seconds() - began))
         if self._run_watch.messages == heard:
-            for moved in self._run_watch.news(views):
+            for moved in self._run_watch.changes(views):
                 self._tell("training", moved)
 
     async def _look_at_queues(self) -> None:

@@ -45,7 +45,7 @@ class EndedRuns:
             runs = []
         self._runs = {run.run_id: run for run in runs}
 
-    def heard(self, outcome: AdapterTrained, request: TrainRequest | None, asked_at: datetime | None) -> None:
+    def record(self, outcome: AdapterTrained, request: TrainRequest | None, asked_at: datetime | None) -> None:
         """`request` where the orchestrator itself had asked. On disk with the index's next commit.
 
         The same run again takes the place of what was heard before.

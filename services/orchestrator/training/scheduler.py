@@ -1,6 +1,6 @@
 """Asks the trainer for a new adapter when there is enough to learn from. One request at a time for each agent.
 
-What is counted is noted in the index at each look: it survives a restart; losing the index only delays a training.
+What is counted is noted in the index at each turn: it survives a restart; losing the index only delays a training.
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ class TrainingScheduler:
             dated = outcome.metadata.model_copy(update={"timestamp": self._clock()})
             outcome = outcome.model_copy(update={"metadata": dated})
         if outcome.request_id != self._state.pending:
-            self._ended.heard(outcome, None, None)
+            self._ended.record(outcome, None, None)
             return
-        self._ended.heard(outcome, self._request(outcome.request_id, outcome.parent_version), self._asked_at)
+        self._ended.record(outcome, self._request(outcome.request_id, outcome.parent_version), self._asked_at)
         self._over(used=uses_up(outcome))
 
     def _lose(self, request_id: str) -> None:

@@ -36,7 +36,7 @@ from services.trainer.data.selection import Selection, select
 from services.trainer.data.support import NOTHING_AGAINST_IT, PolicyMatch, data_faults, match_of, policy_faults
 from services.trainer.run.checkpoints import Checkpoints, newest_checkpoint, remove_broken
 from services.trainer.run.choices import Choices, choices_of, resolved
-from services.trainer.run.progress import StepReports, Tell, curve
+from services.trainer.run.progress import Emit, StepReports, curve
 from services.trainer.run.publishing import Finished, publish
 from services.trainer.run.report import metrics_of, report
 from services.trainer.settings import TrainerSettings
@@ -46,7 +46,7 @@ MATCH_SAMPLES = 512
 
 
 class Refused(TrainingRefused):
-    """With the account of the data, and how they match the parent if that was looked at."""
+    """Carries the account of the data, and how they match the parent where that was measured."""
 
     def __init__(self, reason: str, selection: Selection, match: PolicyMatch | None = None) -> None:
         super().__init__(reason)
@@ -56,14 +56,14 @@ class Refused(TrainingRefused):
 
 class RunExecution:
     def __init__(
-        self, settings: TrainerSettings, folder: RunFolder, tell: Tell, now: Callable[[], datetime] | None = None
+        self, settings: TrainerSettings, folder: RunFolder, emit: Emit, now: Callable[[], datetime] | None = None
     ):
         self._settings = settings
         self._folder = folder
         self._now = now or (lambda: datetime.now(UTC))
         self._on_gpu = settings.trainer_device != "cpu" and torch.cuda.is_available()
         self._process = PartialState(cpu=not self._on_gpu)
-        self._tell: Tell = tell if self.writes else lambda _: None
+        self._emit: Emit = emit if self.writes else lambda _: None
         self._adapters = RegistryStore(settings.adapters_dir)
 
     @property
@@ -91,23 +91,23 @@ class RunExecution:
     def _trained(self, dry: bool) -> AdapterTrained | None:
         began = time.monotonic()
         choices = self._choices()
-        self._tell({"stage": "reading"})
+        self._emit({"stage": "reading"})
         selection = self._selection(choices)
-        self._tell({"stage": "selected", "counts": selection.counts})
+        self._emit({"stage": "selected", "counts": selection.counts})
         if faults := list(data_faults(selection, choices.limits)):
             raise Refused("; ".join(faults), selection)
         inputs = self._inputs(choices, selection)
         match = self._match(inputs, choices, selection)
         if dry:
             raise Refused(NOTHING_AGAINST_IT, selection, match)
-        callbacks = (StepReports(self._tell, match.gap), Checkpoints(self._settings.trainer_checkpoint_every_s))
+        callbacks = (StepReports(self._emit, match.gap), Checkpoints(self._settings.trainer_checkpoint_every_s))
         trainer = choices.algorithm.trainer(replace(inputs, callbacks=callbacks), choices.hyperparameters)
         self._train(trainer)
         if not self.writes:
             return None
         steps = curve(trainer.state.log_history)
-        told = report(choices, selection, match, trainer, inputs.processes, inputs.learning_rate, steps)
-        finished = Finished(choices, selection, told, metrics_of(told, time.monotonic() - began), self._now())
+        described = report(choices, selection, match, trainer, inputs.processes, inputs.learning_rate, steps)
+        finished = Finished(choices, selection, described, metrics_of(described, time.monotonic() - began), self._now())
         return publish(finished, inputs.policy, self._folder.path / "adapter", self._settings.adapters_dir)
 
     def _train(self, trainer: PolicyTrainer) -> None:

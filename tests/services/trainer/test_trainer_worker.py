@@ -55,7 +55,7 @@ class House:
     def worker(self, leave: Callable[[], None] = lambda: None) -> TrainerWorker:
         double = str(Path(__file__).with_name("scripted_process.py"))
         command = (sys.executable, double, str(self.folder / "script"), str(self.folder / "ledger"))
-        return TrainerWorker(self.settings, self.bus, command=command, look_every_s=0.05, leave=leave)
+        return TrainerWorker(self.settings, self.bus, command=command, poll_every_s=0.05, leave=leave)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[TrainerWorker]:

@@ -46,9 +46,9 @@ def begun(job: RunFolder, steps: int) -> ProgressFile:
     """A process is at it, and has made so many of eight steps."""
     job.begin("")
     standing = ProgressFile(job.progress, lambda: datetime.now(UTC))
-    standing.hear({"stage": "selected", "counts": {"groups": 64, "groups.zero_spread": 3}})
+    standing.record({"stage": "selected", "counts": {"groups": 64, "groups.zero_spread": 3}})
     for step in range(steps + 1):
-        standing.hear({"stage": "training", "step": step, "steps": 8} | ({"reward": step / 10} if step else {}))
+        standing.record({"stage": "training", "step": step, "steps": 8} | ({"reward": step / 10} if step else {}))
     standing.write()
     return standing
 

@@ -24,8 +24,8 @@ async def test_the_newest_are_kept_over_a_restart(tmp_path: Path) -> None:
     ended = EndedRuns("small", ledger)
     ended.start()
     for number in range(KEPT + 5):
-        ended.heard(refused(number), None, None)
-    ended.heard(refused(50, "heard again"), None, None)
+        ended.record(refused(number), None, None)
+    ended.record(refused(50, "heard again"), None, None)
 
     again = EndedRuns("small", ledger)
     again.start()
@@ -61,7 +61,7 @@ async def test_a_note_that_can_t_be_read_stops_nothing(tmp_path: Path) -> None:
     ended = EndedRuns("small", ledger)
 
     ended.start()
-    ended.heard(refused(1), None, None)
+    ended.record(refused(1), None, None)
     await ledger.close()
 
     assert [run.run_id for run in ended.runs] == ["r-1"]

@@ -31,7 +31,7 @@ def test_a_run_is_told_of_when_it_is_asked_for_at_each_step_and_at_its_end() -> 
     looks = [[], [waiting()], [waiting()], [running(None, "reading")], [running(1)], [running(1)]]
     looks += [[running(2)], [ENDED], [ENDED]]
 
-    told = [[(one.state, one.step) for one in watch.news(look)] for look in looks]
+    told = [[(one.state, one.step) for one in watch.changes(look)] for look in looks]
 
     assert told == [
         [],
@@ -52,10 +52,10 @@ def test_what_was_there_at_the_first_look_is_no_news() -> None:
 
 def test_an_end_is_told_once_if_the_message_is_faster() -> None:
     watch = RunWatch()
-    watch.news([running(3)])
+    watch.changes([running(3)])
 
-    told = watch.heard(REFUSED)
-    news = watch.news([ENDED])
+    told = watch.ended(REFUSED)
+    news = watch.changes([ENDED])
 
     assert told is not None and (told.state, told.reason) == ("refused", "too few groups")
     assert news == []
@@ -63,9 +63,9 @@ def test_an_end_is_told_once_if_the_message_is_faster() -> None:
 
 def test_an_end_is_told_once_if_the_look_is_faster() -> None:
     watch = RunWatch()
-    watch.news([running(3)])
+    watch.changes([running(3)])
 
-    (news,) = watch.news([ENDED])
+    (news,) = watch.changes([ENDED])
 
     assert (news.state, news.reason) == ("refused", "too few groups")
-    assert watch.heard(REFUSED) is None
+    assert watch.ended(REFUSED) is None
