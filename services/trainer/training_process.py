@@ -1,4 +1,4 @@
-"""The process that trains, as the service sees it: started once, given runs, followed while it works, replaced if it dies.
+"""The process that trains, as the service sees it: started once, given runs, followed, replaced if it dies.
 
 It is a process of its own so that a crash of torch is an outcome and not the service's death, and stays up between runs
 because importing torch and TRL takes seconds. It ends when its stdin does, so it never outlives the service.
