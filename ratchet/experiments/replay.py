@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.logged import ended_tasks, enrolment_of
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.reader import read
 from ratchet.logs.start_offset import refuse_removed
 from schemas.messages.base import DecodeError
@@ -21,9 +22,6 @@ from schemas.messages.work import Work
 from schemas.records.decision import RunningExperiment
 from schemas.records.evidence import ExperimentPlan
 from schemas.records.interaction import Interaction
-
-ASSIGNMENTS = "assignments"
-INTERACTIONS = "agent_interactions"
 
 
 def parameters(plan: ExperimentPlan, positions: Mapping[str, int]) -> dict[str, JsonValue]:

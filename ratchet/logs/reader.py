@@ -18,8 +18,9 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 import zstandard
 
+from ratchet.logs.names import active_path
 from ratchet.logs.quarantine import BadLine, Quarantine
-from ratchet.logs.segments import BUFFER_BYTES, MAX_LINE_BYTES, Position, active_path, sealed_end, sealed_segments
+from ratchet.logs.segments import BUFFER_BYTES, MAX_LINE_BYTES, Position, sealed_end, sealed_segments
 from ratchet.logs.source import Source, is_active_from, open_source
 from ratchet.logs.start_offset import read_start_offsets
 from ratchet.service.telemetry import Log

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from ratchet.logs.names import INTERACTIONS, is_own
 from ratchet.logs.reader import BadLine, Line, LogReader, decode
 from ratchet.logs.start_offset import read_start_offsets
 from schemas.records.adapter_card import DataRange
@@ -25,8 +26,6 @@ from services.trainer.filters import DataPolicy, LoggedGroup, LoggedSampleFacts,
 from services.trainer.range_sums import RangeSums
 from services.trainer.score_noise import ScoreNoise
 
-LOG_NAME = "agent_interactions"
-VALIDATION = "validation:"
 NOTHING = (b"", b"null", b"[]")
 
 
@@ -126,8 +125,8 @@ class JournalScan:
 
         What retention has removed since is left out; the ranges say what was read.
         """
-        ranges = RangeSums(LOG_NAME)
-        since = max(since, read_start_offsets(self._logs_dir).begin(LOG_NAME))
+        ranges = RangeSums(INTERACTIONS)
+        since = max(since, read_start_offsets(self._logs_dir).begin(INTERACTIONS))
         for line in self._lines(since, until):
             ranges.add(line)
             self._take(line)
@@ -138,7 +137,7 @@ class JournalScan:
         return self._found
 
     def _lines(self, since: int, until: int | None) -> Iterator[Line]:
-        for line in LogReader(self._logs_dir, LOG_NAME, since, on_bad=self._bad).whole_lines():
+        for line in LogReader(self._logs_dir, INTERACTIONS, since, on_bad=self._bad).whole_lines():
             if until is not None and line.position >= until:
                 return
             yield line
@@ -162,7 +161,7 @@ class JournalScan:
     def _line_reason(self, logged: LoggedLine) -> Reason | None:
         if logged.agent_id != self._policy.agent_id:
             return Reason.OTHER_AGENT
-        if (logged.arm.experiment_id or "").startswith(VALIDATION):
+        if is_own(logged.arm.experiment_id):
             return Reason.VALIDATION
         return Reason.NO_SAMPLE if logged.sample is None else None
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import msgspec
 
+from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import LogReader
 from ratchet.service.errors import JournalError
-from services.trainer.journal_scan import LOG_NAME, KeptGroup
+from services.trainer.journal_scan import KeptGroup
 
 
 class LoggedTokens(msgspec.Struct):
@@ -54,7 +55,7 @@ def _tokens_at(logs_dir: Path, wanted: dict[int, int]) -> Iterator[tuple[int, Lo
     if not wanted:
         return
     decoder, last = msgspec.json.Decoder(LoggedTokens), max(wanted)
-    for line in LogReader(logs_dir, LOG_NAME, min(wanted), on_bad=lambda bad: None).whole_lines():
+    for line in LogReader(logs_dir, INTERACTIONS, min(wanted), on_bad=lambda bad: None).whole_lines():
         if line.position in wanted:
             yield line.position, decoder.decode(line.data)
         if line.position >= last:

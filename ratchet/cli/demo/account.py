@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from ratchet.cli.demo.users import Books
-from ratchet.cli.result.logged_task import INTERACTIONS
+from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read_json
 
 

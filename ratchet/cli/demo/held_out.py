@@ -16,9 +16,9 @@ from ratchet.bus.amqp.short_connection import connected
 from ratchet.bus.topology import DEAD_LETTERS
 from ratchet.cli.demo.held_out_report import HeldOutReport, Row, is_right, report_held_out
 from ratchet.cli.fleet.access import FleetAccess
-from ratchet.cli.result.logged_task import INTERACTIONS
 from ratchet.cli.status.queue_depths import queue_depths
 from ratchet.cli.submit.client import FleetClient
+from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read, tail_position
 from ratchet.models.toy.sort_task import SortTask, sort_task
 from schemas.messages.base import Metadata

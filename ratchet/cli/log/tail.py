@@ -10,9 +10,8 @@ from typing import Any
 
 from rich.text import Text
 
-from ratchet.cli.result.logged_task import INTERACTIONS
+from ratchet.logs.names import INTERACTIONS, active_path
 from ratchet.logs.reader import Line, follow, read, tail_position
-from ratchet.logs.segments import active_path
 
 SHOWN_CHARS = 60
 

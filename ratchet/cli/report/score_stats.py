@@ -14,11 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from ratchet.experiments.replay import INTERACTIONS
+from ratchet.logs.names import INTERACTIONS, is_own
 from ratchet.logs.reader import LogReader
 
-VALIDATION = "validation:"
-"""How experiment ids of the fleet's own tasks begin."""
 ANCHORS = "-anchors-"
 MOST_PERIODS = 96
 MOST_ANCHOR_RUNS = 200
@@ -161,7 +159,7 @@ def _add(agent: AgentScores, group: list[ScoreRow]) -> None:
     first, values = group[0], [row.score for row in group if row.score is not None]
     score = sum(values) / len(values) if values else None
     experiment_id = first.arm.experiment_id or ""
-    if not experiment_id.startswith(VALIDATION):
+    if not is_own(experiment_id):
         agent.tasks += 1
         agent.failed += score is None
         agent.timeline.add(first.timestamp, first.adapter_version, score)

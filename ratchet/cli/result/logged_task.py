@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.reader import LogReader
 from ratchet.logs.segments import sealed_end, sealed_segments
-
-ASSIGNMENTS = "assignments"
-INTERACTIONS = "agent_interactions"
 
 Row = dict[str, Any]
 

@@ -13,10 +13,6 @@ from ratchet.logs.reader import read_json
 from ratchet.logs.retention.removed_ids import sum_of
 from ratchet.logs.segments import Position, Segment
 
-ASSIGNMENTS = "assignments"
-INTERACTIONS = "agent_interactions"
-LOGS = (ASSIGNMENTS, INTERACTIONS)
-
 
 class _Arm(msgspec.Struct):
     sequence: int

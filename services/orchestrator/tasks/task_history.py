@@ -7,13 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 
 from ratchet.bus.topology import RESPONSES, work_queue
+from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read
 from schemas.api.tasks import Hop, HopName, LoggedSample, TaskHistory
 from schemas.messages.base import DecodeError
 from schemas.messages.result import Result
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
-from services.orchestrator.ledger.catch_up import INTERACTIONS
 from services.orchestrator.ledger.index import Entry
 from services.orchestrator.tasks.task_service import logged_work
 

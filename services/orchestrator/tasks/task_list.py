@@ -13,11 +13,11 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from ratchet.logs.names import ASSIGNMENTS
 from ratchet.logs.source import Source, open_source
 from ratchet.service.errors import JournalError
 from ratchet.service.telemetry import Log
 from schemas.api.tasks import TaskSummary
-from services.orchestrator.ledger.catch_up import ASSIGNMENTS
 from services.orchestrator.ledger.index import ENDINGS
 
 StateFilter = Literal["open", "closed", "ok", "failed", "expired"]

@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 
 from ratchet.cli.log.tail import last_rows, render_row
-from ratchet.cli.result.logged_task import ASSIGNMENTS, INTERACTIONS, find_task
+from ratchet.cli.result.logged_task import find_task
 from ratchet.logs.journal import Journal
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 
 
 def sample(task: str, number: int, score: float | None, agent: str = "small") -> dict[str, object]:
