@@ -25,12 +25,17 @@ Line = TypeVar("Line", bound=Scored)
 
 def best(lines: Iterable[Line]) -> Line:
     """Of the lines of one task, in the order of its samples, the one whose answer the user gets."""
-    return min(lines, key=_rank)
+    return min(lines, key=lambda line: _rank(line.score))
 
 
 def ranked(lines: Iterable[Line]) -> list[Line]:
     """The best first."""
-    return sorted(lines, key=_rank)
+    return sorted(lines, key=lambda line: _rank(line.score))
+
+
+def best_index(scores: Sequence[float | None]) -> int:
+    """Where the best of these is."""
+    return min(range(len(scores)), key=lambda index: _rank(scores[index]))
 
 
 def result_of(lines: Sequence[Interaction]) -> Result:
@@ -49,5 +54,6 @@ def result_of(lines: Sequence[Interaction]) -> Result:
     )
 
 
-def _rank(line: Scored) -> float:
-    return 1.0 if line.score is None else -line.score
+def _rank(score: float | None) -> float:
+    """The lower the better; scores are from 0 to 1."""
+    return 1.0 if score is None else -score

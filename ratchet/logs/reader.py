@@ -32,6 +32,7 @@ __all__ = [
     "OnBad",
     "Quarantine",
     "Record",
+    "end_of_log",
     "follow",
     "read",
     "read_json",
@@ -111,6 +112,13 @@ def tail_position(folder: Path, name: str, count: int) -> Position:
         if len(last) == count:
             return last[0]
     return starts[-1]
+
+
+def end_of_log(folder: Path, name: str) -> Position:
+    """After its last whole line."""
+    reader = LogReader(folder, name, tail_position(folder, name, 1), on_bad=lambda bad: None)
+    deque(reader.whole_lines(), maxlen=0)
+    return reader.position
 
 
 class LogReader:

@@ -13,16 +13,10 @@ import msgspec
 
 from ratchet.logs.names import FEEDBACK
 from ratchet.logs.reader import LogReader, decode
+from ratchet.logs.rows import FeedbackRow
 from ratchet.logs.segments import oldest_position
 from schemas.records.adapter_card import DataRange
 from services.trainer.range_sums import RangeSums
-
-
-class LoggedLine(msgspec.Struct):
-    task_id: str
-    sample: int
-    score: float
-    agent_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +39,7 @@ def read_feedback(logs_dir: Path, agent_id: str, until: int | None) -> FeedbackS
 
     Raises JournalError if a segment is missing or damaged.
     """
-    decoder, scores, ranges = msgspec.json.Decoder(LoggedLine), dict[tuple[str, int], float](), RangeSums(FEEDBACK)
+    decoder, scores, ranges = msgspec.json.Decoder(FeedbackRow), dict[tuple[str, int], float](), RangeSums(FEEDBACK)
     end = start = oldest_position(logs_dir, FEEDBACK)
     for line in LogReader(logs_dir, FEEDBACK, start, on_bad=lambda bad: None).whole_lines():
         if until is not None and line.position >= until:
