@@ -23,9 +23,9 @@ from schemas.records.registry import AgentAdapters
 from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.event_hub import EventHub
 from services.orchestrator.observation.queue_snapshots import QueueSnapshots
-from services.orchestrator.observation.run_watch import RunWatch
-from services.orchestrator.observation.training_runs import TrainingRuns
 from services.orchestrator.promotion.promoter import Promoter
+from services.orchestrator.training.run_watch import RunWatch
+from services.orchestrator.training.runs import TrainingRuns
 
 QUEUES_EVERY_S = 2.0
 RUNS_EVERY_S = 1.0
