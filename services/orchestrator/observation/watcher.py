@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ratchet.adapters.decisions import version_of
 from ratchet.http.threads import Threads
+from ratchet.logs.answers import result_of
 from ratchet.training_runs.reader import TrainingRuns
 from schemas.api.events import AdapterMoved, DecisionMade, ExperimentMoved, QueueDepth, QueuesLooked
 from schemas.messages.adapter_event import AdapterMove
@@ -24,7 +25,6 @@ from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.event_hub import EventHub
 from services.orchestrator.observation.queue_snapshots import QueueSnapshots
 from services.orchestrator.promotion.promoter import Promoter
-from services.orchestrator.tasks.settlement import result_of
 from services.orchestrator.training.run_watch import RunWatch
 
 QUEUES_EVERY_S = 2.0

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from pydantic import Field
 
+from ratchet.logs.answers import best_index
 from services.trainer.algorithms.hyperparameters import Hyperparameters
 from services.trainer.algorithms.logged_trainer import LoggedTrainer, Tensors
 from services.trainer.algorithms.plan import TrainingTargets
@@ -29,7 +30,7 @@ class BestOfGroupSft:
         used, weights = [], [0.0] * sum(map(len, groups))
         start = 0
         for scores in groups:
-            best = start + max(range(len(scores)), key=scores.__getitem__)
+            best = start + best_index(scores)
             weights[best] = 1.0
             used.append((best,))
             start += len(scores)

@@ -18,6 +18,7 @@ import torch
 from accelerate import PartialState
 
 from ratchet.adapters.registry import RegistryStore
+from ratchet.logs.names import INTERACTIONS
 from ratchet.models.loading import identify, load_language_model
 from ratchet.models.tokenization import model_folder
 from ratchet.service import failpoint
@@ -30,7 +31,7 @@ from services.trainer.algorithms.hyperparameters import default_learning_rate
 from services.trainer.algorithms.policy import make_policy, parent_folder, sample_ratios
 from services.trainer.algorithms.protocol import PolicyTrainer, TrainerInputs
 from services.trainer.data.feedback_scores import read_feedback
-from services.trainer.data.journal_scan import LOG_NAME, JournalScan, Scan
+from services.trainer.data.journal_scan import JournalScan, Scan
 from services.trainer.data.samples import load_samples
 from services.trainer.data.selection import Selection, select
 from services.trainer.data.support import NOTHING_AGAINST_IT, PolicyMatch, data_faults, match_of, policy_faults
@@ -134,7 +135,7 @@ class RunExecution:
             return select(self._scan(choices, self._folder.resolved or choices.request)[0], choices.data)
         try:
             scan, feedback_end = self._scan(choices, choices.request)
-            end = max((part.end for part in scan.ranges if part.log == LOG_NAME), default=choices.request.since)
+            end = max((part.end for part in scan.ranges if part.log == INTERACTIONS), default=choices.request.since)
             self._folder.resolved = choices.request.model_copy(update={"until": end, "feedback_until": feedback_end})
             failpoint.reach("window-fixed")
         finally:

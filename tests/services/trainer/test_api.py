@@ -175,7 +175,7 @@ async def test_a_damaged_record_hides_no_other(house: House) -> None:
     async with house.client() as client:
         for name in ("r-1", "r-2"):
             await client.post("/v1/train", json={"agent_id": "small", "request_id": name})
-        (house.jobs.folder("small", "r-1").folder / "request.json").write_text("half a rec")
+        (house.jobs.folder("small", "r-1").path / "request.json").write_text("half a rec")
         listed = (await client.get("/v1/runs")).json()
         unknown = await client.get("/v1/runs/r-9")
 
