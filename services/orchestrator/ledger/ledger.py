@@ -164,8 +164,8 @@ class Ledger:
         return self._torn.get(task_id, [])
 
     def told(self, task_id: str) -> None:
-        """The user has the Result of a task that ended without an answer."""
-        if self._held.pop(task_id, None) is not None:
+        """The user has the Result of a task that ended without an answer. It is held on where a late group is torn."""
+        if task_id not in self._torn and self._held.pop(task_id, None) is not None:
             with self._mending as index:
                 index.forget_work(task_id)
 
