@@ -1,7 +1,7 @@
 """The key pair of the API, made with the stack: its private half is in the encrypted state, for whoever issues tokens.
 
 Services get the public set (JWKS) and the ids of revoked tokens. The format is that of `ratchet token keys`
-(services/access/keys.py); a test holds the two together.
+(ratchet/http/access/keys.py); a test holds the two together.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ UNTOUCHED=rabbitmq
 say() { printf '%s\n' "$*" >&2; }
 
 is_ready() {  # whether the service's container can do its work: of the orchestrators, whether it leads
-    docker compose exec -T "$1" python -m services.container_health readyz >/dev/null 2>&1
+    docker compose exec -T "$1" python -m ratchet.runtime.container_health readyz >/dev/null 2>&1
 }
 
 is_current() {  # container, service: made of the configuration and the image that would be taken now

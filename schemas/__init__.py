@@ -1,21 +1,21 @@
 """The contract: one module per message or record. pydantic only; imports nothing of ours."""
 
-from schemas.adapter_card import AdapterCard, AdapterManifest
-from schemas.adapter_event import AdapterEvent
-from schemas.adapter_report import AdapterReport
-from schemas.adapter_trained import AdapterTrained
-from schemas.agent_rewards import AgentRewards
-from schemas.decision import Decision
-from schemas.feedback import Feedback, LoggedFeedback
-from schemas.interaction import Interaction
-from schemas.message import DecodeError, Message
-from schemas.registry import Registry
-from schemas.response import Response
-from schemas.result import Result
-from schemas.reward import Reward
-from schemas.task import Task
-from schemas.train_request import TrainRequest
-from schemas.work import Work
+from schemas.messages.adapter_event import AdapterEvent
+from schemas.messages.adapter_report import AdapterReport
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.agent_rewards import AgentRewards
+from schemas.messages.base import DecodeError, Message
+from schemas.messages.feedback import Feedback, LoggedFeedback
+from schemas.messages.response import Response
+from schemas.messages.result import Result
+from schemas.messages.reward import Reward
+from schemas.messages.task import Task
+from schemas.messages.train_request import TrainRequest
+from schemas.messages.work import Work
+from schemas.records.adapter_card import AdapterCard, AdapterManifest
+from schemas.records.decision import Decision
+from schemas.records.interaction import Interaction
+from schemas.records.registry import Registry
 
 MESSAGES: tuple[type[Message], ...] = (
     Task,

@@ -14,8 +14,8 @@ import pika
 import pytest
 from hypothesis import settings
 
-from services.cli.broker import LocalBroker, server_folder
-from services.topology import BROADCAST_EXCHANGE, DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
+from ratchet.bus.topology import BROADCAST_EXCHANGE, DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
+from ratchet.cli.fleet.local_broker import LocalBroker, server_folder
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")

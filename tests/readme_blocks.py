@@ -14,10 +14,10 @@ from textwrap import shorten
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
+from ratchet.service.settings import FleetSettings
 from services.agent.settings import AgentSettings
 from services.orchestrator.settings import OrchestratorSettings
 from services.scorer.settings import ScorerSettings
-from services.settings import FleetSettings
 from services.trainer.settings import TrainerSettings
 
 ROOT = Path(__file__).parent.parent

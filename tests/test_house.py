@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -31,22 +30,21 @@ def test_the_tree_is_clean(command: list[str]) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_what_the_containers_share_imports_none_of_them() -> None:
+def test_every_folder_of_services_starts_and_no_file_lies_beside_them() -> None:
     services = ROOT / "services"
-    containers = {path.parent.name for path in services.glob("*/__main__.py")}
-    shared = [path for path in services.rglob("*.py") if path.relative_to(services).parts[0] not in containers]
-    imports = re.compile(rf"^\s*(?:from|import) services\.(?:{'|'.join(containers)})\b", re.MULTILINE)
+    folders = [path for path in services.iterdir() if path.is_dir() and path.name != "__pycache__"]
 
-    guilty = [path.name for path in shared if imports.search(path.read_text())]
+    assert [folder.name for folder in folders if not (folder / "__main__.py").exists()] == []
+    assert {path.name for path in services.iterdir() if path.is_file()} == {"Dockerfile", "__init__.py"}
 
-    assert {"agent", "cli", "orchestrator", "scorer", "trainer"} <= containers
-    assert len(shared) > 40
-    assert guilty == []
+
+def test_no_file_lies_beside_the_subjects_that_processes_share() -> None:
+    assert [path.name for path in (ROOT / "ratchet").iterdir() if path.is_file()] == ["__init__.py"]
 
 
 def test_the_orchestrator_and_the_command_line_start_without_torch() -> None:
     code = (
-        "import sys, services.orchestrator.__main__, services.cli.__main__;"
+        "import sys, services.orchestrator.__main__, ratchet.cli.__main__;"
         "sys.exit(next((name for name in ('torch', 'transformers', 'peft') if name in sys.modules), 0))"
     )
 

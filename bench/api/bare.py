@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 import uvicorn
 from fastapi import FastAPI
 
+from ratchet.bus.amqp.rabbit_bus import RabbitBus
+from ratchet.bus.message_id import derived_id
+from ratchet.bus.topology import TASKS, fleet_topology
 from schemas import Task
-from services.message_id import derived_id
-from services.rabbitmq import RabbitBus
-from services.topology import TASKS, fleet_topology
 
 
 def application(bus: RabbitBus) -> FastAPI:

@@ -17,7 +17,7 @@ from bench.api.posting import SIZE
 from bench.pipeline.contestants import fleet
 from bench.pipeline.cpu import cpu_seconds, resident_mib
 from bench.pipeline.load import task_bodies
-from services.topology import TASKS
+from ratchet.bus.topology import TASKS
 from tests.acceptance.fleet import ORCHESTRATOR, Member
 
 NAMESPACE = "events."

@@ -7,10 +7,10 @@ import numpy as np
 from bench.decision.simulate import plan_for, units_at
 from bench.decision.streams import Scenario, Streams, streams
 from bench.decision.twin import PROMOTE, ROLL_BACK, Twin
-from schemas.evidence import Verdict
-from services.experiments.assignment import Assignment
-from services.experiments.experiment import Experiment
-from services.experiments.unit import Enrolment, Outcome
+from ratchet.experiments.assignment import Assignment
+from ratchet.experiments.experiment import Experiment
+from ratchet.experiments.unit import Enrolment, Outcome
+from schemas.records.evidence import Verdict
 
 VERDICTS = {0: Verdict.CONTINUE, PROMOTE: Verdict.PROMOTE, ROLL_BACK: Verdict.ROLL_BACK, 3: Verdict.ABORT}
 TOLERANCE = 1e-9

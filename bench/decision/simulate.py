@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bench.decision.rivals import Arms, GrowthBook, Rival, TTest
 from bench.decision.streams import Floats, Scenario, Streams, in_arrival_order, streams
 from bench.decision.twin import PROMOTE, ROLL_BACK, Twin, Units
-from schemas.evidence import CANARY_RAMP, ExperimentPlan, RampStep
+from schemas.records.evidence import CANARY_RAMP, ExperimentPlan, RampStep
 
 CHUNK = 500
 

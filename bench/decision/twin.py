@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.decision.streams import LEVELS, Floats
-from schemas.evidence import ExperimentPlan
-from services.experiments.effect import CAUTION
-from services.experiments.evidence import FRACTIONS, TILTS, WEIGHTS
-from services.experiments.measurement import HARM_WEIGHTS, TYPICAL_SECONDS, TYPICAL_TOKENS
+from ratchet.experiments.effect import CAUTION
+from ratchet.experiments.evidence import FRACTIONS, TILTS, WEIGHTS
+from ratchet.experiments.measurement import HARM_WEIGHTS, TYPICAL_SECONDS, TYPICAL_TOKENS
+from schemas.records.evidence import ExperimentPlan
 
 CONTINUE, PROMOTE, ROLL_BACK, ABORT = 0, 1, 2, 3
 
 
 class Wealth:
-    """services.experiments.evidence.BettingProcess of every run."""
+    """ratchet.experiments.evidence.BettingProcess of every run."""
 
     def __init__(self, runs: int) -> None:
         self._wealth = np.tile(np.array(WEIGHTS), (runs, 1))
@@ -35,7 +35,7 @@ class Wealth:
 
 
 class Means:
-    """services.experiments.effect.StratumMeans of every run."""
+    """ratchet.experiments.effect.StratumMeans of every run."""
 
     def __init__(self, runs: int, prior: float) -> None:
         self._sum = np.full((runs, len(LEVELS)), prior)
@@ -67,7 +67,7 @@ class Units:
 
 
 class Metric:
-    """services.experiments.effect.EffectTest of every run."""
+    """ratchet.experiments.effect.EffectTest of every run."""
 
     def __init__(self, runs: int, margin: float | None, tolerance: float) -> None:
         self._margin = margin
@@ -87,7 +87,7 @@ class Metric:
 
 
 class Twin:
-    """`services.experiments.experiment.Experiment` of every run, except that it goes on after the first verdict."""
+    """`ratchet.experiments.experiment.Experiment` of every run, except that it goes on after the first verdict."""
 
     def __init__(self, plan: ExperimentPlan, runs: int) -> None:
         self.plan = plan
@@ -149,7 +149,7 @@ class Twin:
 
 
 def relative(usual: Means, size: Floats, units: Units) -> Floats:
-    """services.experiments.effect.Relative of every run."""
+    """ratchet.experiments.effect.Relative of every run."""
     c = usual.mean(units.stratum)
     usual.add(units.stratum, size, where=~units.candidate)
     return np.asarray(c / (c + size))

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from bench.generation.workload import Rate, Workload, tokens
+from ratchet.service.errors import EngineError
 from services.agent.engines.engine import BatchEngine, Engine, Generation
 from services.agent.engines.registry import is_batch_engine, make_batch_engine, make_engine
 from services.agent.settings import AgentSettings
-from services.errors import EngineError
 
 BareRate = Callable[[Workload, float], Awaitable[Rate]]
 

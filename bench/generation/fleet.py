@@ -17,13 +17,13 @@ import httpx
 import psutil
 
 from bench.generation.workload import Rate, Workload, tokens
-from schemas.response import Response
-from schemas.work import Arm, Work
+from ratchet.bus.amqp.rabbit_bus import RabbitBus
+from ratchet.bus.protocol import Delivery
+from ratchet.bus.topology import RESPONSES, work_queue
+from ratchet.cli.fleet.local_broker import free_port
+from schemas.messages.response import Response
+from schemas.messages.work import Arm, Work
 from services.agent.settings import AgentSettings
-from services.bus import Delivery
-from services.cli.broker import free_port
-from services.rabbitmq import RabbitBus
-from services.topology import RESPONSES, work_queue
 
 READY_TIMEOUT_S = 300.0
 

@@ -6,10 +6,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from schemas.response import Sample
-from schemas.work import Sampling
+from ratchet.models.toy.sort_task import sort_task
+from schemas.messages.response import Sample
+from schemas.messages.work import Sampling
 from services.agent.engines.engine import GenerationRequest
-from services.sort_task import sort_task
 
 
 @dataclass(frozen=True, slots=True)

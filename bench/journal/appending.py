@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.journal.figures import Figure
 from bench.journal.rows import row
-from services.storage.journal import Journal
+from ratchet.logs.journal import Journal
 
 CONTESTANTS = ((1, 0.0), (32, 0.0), (256, 0.0), (256, 0.002))
 """Appenders at once, and seconds a commit gathers."""

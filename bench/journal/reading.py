@@ -18,8 +18,8 @@ import orjson
 
 from bench.journal.figures import Figure
 from bench.journal.rows import Judged, Trained, row
-from services.storage.journal_reader import read, read_json
-from services.storage.segments import compress, seal
+from ratchet.logs.reader import read, read_json
+from ratchet.logs.segments import compress, seal
 
 LOG = "interactions"
 EMPTY = "nothing"

@@ -13,11 +13,12 @@ from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from bench.learning.world import MAX_TOKENS, Experience, World
-from schemas.adapter_card import AdapterCard, BaseModelIdentity
-from schemas.response import Sample
-from services.local_model import LanguageModel, load_language_model
-from services.sort_task import SortTask
-from services.trainer.algorithm import Algorithm, Course
+from ratchet.models.loading import LanguageModel, load_language_model
+from ratchet.models.toy.sort_task import SortTask
+from schemas.messages.base import BaseModelIdentity
+from schemas.messages.response import Sample
+from schemas.records.adapter_card import AdapterCard
+from services.trainer.algorithm import Algorithm, TrainerInputs
 from services.trainer.best_of_group_sft import BestOfGroupSft
 from services.trainer.grpo import Grpo
 from services.trainer.hyperparameters import GrpoHyperparameters, Hyperparameters, default_learning_rate
@@ -65,13 +66,13 @@ class Offline:
         trainer.train()
         return Learned(_saved(trainer.trained_policy, given), trainer.state.global_step)
 
-    def _course(self, given: Round, experience: Experience, model: LanguageModel) -> Course:
+    def _course(self, given: Round, experience: Experience, model: LanguageModel) -> TrainerInputs:
         knobs = self._knobs
         lessons = self._algorithm.lessons(experience.groups, knobs)
         passes = knobs.passes(sum(map(len, lessons.used)))
         how = Batching(epochs=passes, batch=knobs.batch, micro_batch=knobs.batch, seed=given.seed)
         tokens = [len(sample.completion) for sample in experience.samples]
-        return Course(
+        return TrainerInputs(
             policy=make_policy(model, given.parent, knobs, seed=given.seed, max_rank=64),
             tokenizer=model.tokenizer,
             samples=experience.samples,
@@ -88,7 +89,7 @@ class Offline:
 class RatioOne(Grpo):
     """GRPO that takes the present policy for the one that wrote the log: nothing is clipped, nothing holds it back."""
 
-    def trainer(self, course: Course, hyperparameters: GrpoHyperparameters) -> LoggedTrainer:
+    def trainer(self, course: TrainerInputs, hyperparameters: GrpoHyperparameters) -> LoggedTrainer:
         trainer = super().trainer(course, hyperparameters)
         trainer.__class__ = _RatioOneTrainer
         return trainer

@@ -17,15 +17,15 @@ from pathlib import Path
 
 import torch
 
-from schemas.response import Sample
-from schemas.work import Sampling
+from ratchet.models.loading import load_language_model
+from ratchet.models.toy.sort_task import SortTask, sort_task
+from schemas.messages.response import Sample
+from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.engines.local_generation import LocalGenerator
 from services.agent.engines.peft_adapters import PeftAdapters
-from services.local_model import load_language_model
-from services.scorer.strategies.likelihood import Row, likelihoods, rows_of
+from services.scorer.strategies.likelihood import TokenRow, likelihoods, rows_of
 from services.scorer.strategies.strategy import Answer, ScoringRequest
-from services.sort_task import SortTask, sort_task
 from services.trainer.samples import TrainingSample
 from services.trainer.score_noise import ScoreNoise
 
@@ -104,7 +104,7 @@ class World:
         """By the bigger model."""
         answers = tuple(Answer(sample.text, sample.finish_reason) for sample in samples)
         rows = rows_of(ScoringRequest(task_id="t", prompt=task.input, answers=answers), self._judge)
-        whole = [row for row in rows if isinstance(row, Row)]
+        whole = [row for row in rows if isinstance(row, TokenRow)]
         assert len(whole) == len(rows)
         return [self._mark(score) for score in likelihoods(self._judge, whole)]
 

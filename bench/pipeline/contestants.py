@@ -16,7 +16,7 @@ from pathlib import Path
 import pika
 
 from bench.pipeline.hops import PREFETCH, QUEUES, ROLES, Wiring, declare
-from services.topology import RESULTS
+from ratchet.bus.topology import RESULTS
 from tests.acceptance.fleet import Fleet
 
 REPOSITORY = Path(__file__).parents[2]

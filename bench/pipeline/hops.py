@@ -12,7 +12,7 @@ from typing import Any
 
 import pika
 
-from services.topology import RESPONSES, RESULTS, REWARDS, TASKS, fleet_topology, work_queue
+from ratchet.bus.topology import RESPONSES, RESULTS, REWARDS, TASKS, fleet_topology, work_queue
 
 AGENT = "small"
 WORK = work_queue(AGENT)

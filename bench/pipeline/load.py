@@ -24,9 +24,9 @@ from pika.channel import Channel
 
 from bench.pipeline.cpu import cpu_seconds
 from bench.pipeline.hops import THREADS
+from ratchet.bus.topology import RESULTS, TASKS
 from schemas import Task
-from schemas.message import Metadata
-from services.topology import RESULTS, TASKS
+from schemas.messages.base import Metadata
 
 WINDOW = 512
 ACK_EVERY = 64

@@ -17,7 +17,7 @@ from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from bench.training.workloads import GROUP, Workload
-from services.trainer.algorithm import Course
+from services.trainer.algorithm import TrainerInputs
 from services.trainer.grpo import Grpo
 from services.trainer.hyperparameters import GrpoHyperparameters
 from services.trainer.plan import Batching, plan_steps
@@ -54,7 +54,7 @@ def ours(workload: Workload, samples: list[TrainingSample], folder: Path) -> Any
     longest = max(sample.length for sample in kept)
     rows = max(1, knobs.tokens_at_once(on_gpu=False) // longest)
     how = Batching(epochs=1, batch=workload.batch, micro_batch=rows, seed=0)
-    course = Course(
+    course = TrainerInputs(
         policy=_policy(workload),
         tokenizer=workload.tokenizer(),
         samples=kept,

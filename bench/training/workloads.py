@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from services.agent.byte_tokenizer import VOCABULARY, byte_tokenizer
+from ratchet.models.toy.byte_tokenizer import VOCABULARY, byte_tokenizer
 from services.trainer.samples import TrainingSample
 
 GROUP = 8

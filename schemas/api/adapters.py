@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from schemas.adapter_card import AdapterCard, AdapterVersion
-from schemas.adapter_state import AdapterState
-from schemas.decision import Decision, RunningExperiment
-from schemas.message import AgentId, Record, Timestamp
-from schemas.registry import ExperimentOutcome, FrozenBy
+from schemas.messages.base import AdapterVersion, AgentId, Record, Timestamp
+from schemas.records.adapter_card import AdapterCard
+from schemas.records.adapter_state import AdapterState
+from schemas.records.decision import Decision, RunningExperiment
+from schemas.records.registry import ExperimentOutcome, FrozenBy
 
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)]
 CurvePoint = tuple[float, float]

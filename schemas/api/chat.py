@@ -13,8 +13,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
 from pydantic_core import PydanticCustomError
 
 from schemas.api.numbers import JSON_NUMBER
-from schemas.message import Identifier, Timestamp
-from schemas.response import FinishReason
+from schemas.messages.base import Identifier, Timestamp
+from schemas.messages.response import FinishReason
 
 
 def _not_supported(why: str) -> BeforeValidator:

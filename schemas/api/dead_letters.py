@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, JsonValue, model_validator
 
 from schemas.api.page import Page
-from schemas.message import Record
+from schemas.messages.base import Record
 
 
 class DeadLetterView(Record):

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, GetJsonSchemaHandler, create_model
 from pydantic.json_schema import JsonSchemaValue
 
-from schemas.adapter_event import AdapterMove
-from schemas.message import Record, Score, Timestamp
+from schemas.messages.adapter_event import AdapterMove
+from schemas.messages.base import Record, Score, Timestamp
 
 EventKind = Literal["task.settled", "decision", "experiment", "queues", "adapter", "training", "gap"]
 

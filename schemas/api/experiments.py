@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from schemas.decision import RunningExperiment
-from schemas.evidence import Decision, ExperimentPlan, HistoryPoint
-from schemas.message import Record, Timestamp
+from schemas.messages.base import Record, Timestamp
+from schemas.records.decision import RunningExperiment
+from schemas.records.evidence import ExperimentDecision, ExperimentPlan, HistoryPoint
 
 
 class Ending(Record):
@@ -37,6 +37,6 @@ class ExperimentDetail(ExperimentSummary):
 
     running: RunningExperiment = Field(description="As it began.")
     plan: ExperimentPlan | None
-    decision: Decision | None
+    decision: ExperimentDecision | None
     history: list[HistoryPoint]
     trouble: str | None = Field(description="Why there is no picture, where the logs do not give one.")

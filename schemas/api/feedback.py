@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from schemas.api.numbers import JSON_NUMBER
-from schemas.message import Identifier, Metadata, Record
+from schemas.messages.base import Identifier, Metadata, Record
 
 GivenScore = Annotated[float, Field(ge=0, le=1), JSON_NUMBER]
 Index = Annotated[int, Field(ge=0, lt=64), JSON_NUMBER]

@@ -6,12 +6,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from schemas.adapter_card import AdapterVersion
 from schemas.api.numbers import JSON_NUMBER
 from schemas.api.page import Page
-from schemas.message import AgentId, Record, Seconds
-from schemas.response import FinishReason
-from schemas.task import Prompt
+from schemas.messages.base import AdapterVersion, AgentId, Record, Seconds
+from schemas.messages.response import FinishReason
+from schemas.messages.task import Prompt
 
 MOST_TOKENS = 1_000_000
 

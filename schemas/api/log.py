@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from schemas.message import Metadata, Record, Score, Timestamp
-from schemas.reward import ScoreStatus
-from schemas.task import Prompt
+from schemas.messages.base import Metadata, Record, Score, Timestamp
+from schemas.messages.reward import ScoreStatus
+from schemas.messages.task import Prompt
 
 
 class LogLine(Record):

@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from pydantic import Field
 
-from schemas.message import Record
+from schemas.messages.base import Record
 
 T = TypeVar("T")
 

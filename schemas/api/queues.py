@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from schemas.message import Record, Timestamp
+from schemas.messages.base import Record, Timestamp
 
 
 class QueueView(Record):

@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from schemas.adapter_card import AdapterVersion
 from schemas.api.numbers import JSON_NUMBER
-from schemas.message import AgentId, Identifier, Record, Seconds, Timestamp
+from schemas.messages.base import AdapterVersion, AgentId, Identifier, Record, Seconds, Timestamp
 
 LARGEST = 2**53 - 1
 """What JSON holds exactly everywhere: nine petabytes of log."""

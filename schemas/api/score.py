@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from schemas.message import Identifier, Record, Seconds
-from schemas.reward import SampleScore, ScorerIdentity
-from schemas.task import Prompt, Reference
+from schemas.messages.base import Identifier, Record, Seconds
+from schemas.messages.reward import SampleScore, ScorerIdentity
+from schemas.messages.task import Prompt, Reference
 
 
 class ScoreRequest(Record):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from schemas.adapter_card import AdapterVersion
-from schemas.message import Record, Timestamp
+from schemas.messages.base import AdapterVersion, Record, Timestamp
 
 
 class TaskFigures(Record):

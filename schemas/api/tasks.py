@@ -6,13 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from schemas.feedback import LoggedFeedback
-from schemas.message import Identifier, Metadata, Record, Score, Seconds, Timestamp
-from schemas.response import FinishReason
-from schemas.result import Result
-from schemas.reward import ScorerIdentity, ScoreStatus
-from schemas.task import Prompt, Task
-from schemas.work import Arm, Sampling
+from schemas.messages.base import Identifier, Metadata, Record, Score, Seconds, Timestamp
+from schemas.messages.feedback import LoggedFeedback
+from schemas.messages.response import FinishReason
+from schemas.messages.result import Result
+from schemas.messages.reward import ScorerIdentity, ScoreStatus
+from schemas.messages.task import Prompt, Task
+from schemas.messages.work import Arm, Sampling
 
 TaskState = Literal["open", "ok", "failed", "expired"]
 HopName = Literal["queued", "generated", "awaiting_score", "scored", "settled"]

@@ -9,13 +9,13 @@ from typing import Protocol
 
 from fastapi import APIRouter, Request
 
+from ratchet.http.disconnect import while_connected
+from ratchet.http.problem import Problem, problems
 from schemas.api.generate import GenerateAnswer, GeneratedSample, GenerateRequest, LoadedAdapter, LoadedAdapters
-from schemas.response import Sample
-from schemas.task import Prompt
-from schemas.work import BASE_VERSION, Sampling
+from schemas.messages.response import Sample
+from schemas.messages.task import Prompt
+from schemas.messages.work import BASE_VERSION, Sampling
 from services.agent.engines.engine import Generation
-from services.api.patience import while_connected
-from services.api.problem import Problem, problems
 
 
 @dataclass(frozen=True, slots=True)

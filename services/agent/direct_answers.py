@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 
-from schemas.task import Prompt
-from schemas.work import BASE_VERSION, Arm, Sampling
-from services.agent.adapters import AdapterShelf
+from ratchet.service.errors import EngineError
+from schemas.messages.task import Prompt
+from schemas.messages.work import BASE_VERSION, Arm, Sampling
+from services.agent.adapter_cache import AdapterCache
 from services.agent.api import DirectAnswer
 from services.agent.engines.engine import Engine, Generation, GenerationRequest
-from services.errors import EngineError
 
 Generate = Callable[[GenerationRequest], Awaitable[Generation]]
 
@@ -19,7 +19,7 @@ class DirectAnswers:
     """`generate` is the worker's, so that both share the engine's batches. `primary`: as last announced."""
 
     def __init__(
-        self, agent_id: str, engine: Engine, shelf: AdapterShelf, generate: Generate, primary: Callable[[], str]
+        self, agent_id: str, engine: Engine, shelf: AdapterCache, generate: Generate, primary: Callable[[], str]
     ) -> None:
         self.agent_id = agent_id
         self._engine = engine
@@ -44,6 +44,6 @@ class DirectAnswers:
         if trouble := self._engine.trouble():
             raise EngineError(trouble)
         began = time.perf_counter()
-        async with self._shelf.lend(Arm(adapter_version=version, sequence=0)) as adapter:
+        async with self._shelf.acquire(Arm(adapter_version=version, sequence=0)) as adapter:
             generation = await self._generate(GenerationRequest(prompt, sampling, adapter.name if adapter else None))
         return DirectAnswer(generation, adapter.sha256 if adapter else None, time.perf_counter() - began)

@@ -6,9 +6,9 @@ from functools import cache
 
 from prometheus_client import Gauge, ProcessCollector
 
-from schemas.response import GenerationLatencies
+from ratchet.service.loop_metrics import Count, LoopCounter, LoopHistogram
+from schemas.messages.response import GenerationLatencies
 from services.agent.engines.engine import Generation
-from services.loop_metrics import Count, LoopCounter, LoopHistogram
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
-from services.turns import Turns
+from ratchet.concurrency.keyed_lock import KeyedLock
 
 KEPT_BYTES = 16 * 1024 * 1024
 """Only what is not acknowledged can come again: a few hundred answers at most."""
@@ -21,7 +21,7 @@ class RecentAnswers:
         self._kept_bytes = kept_bytes
         self._bytes = 0
         self._made: OrderedDict[str, bytes] = OrderedDict()
-        self._turns = Turns()
+        self._turns = KeyedLock()
 
     async def answer(self, key: str, make: Callable[[], Awaitable[bytes]]) -> bytes:
         """The answer of that key, made by `make` unless it was before. A failure is raised and not remembered."""

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from prometheus_client import Gauge
 
-from schemas.agent_rewards import AgentRewards
-from schemas.message import DecodeError
-from services.bus import Bus, Delivery
-from services.telemetry import Log
-from services.topology import events_topic
+from ratchet.bus.protocol import Bus, Delivery
+from ratchet.bus.topology import events_topic
+from ratchet.service.telemetry import Log
+from schemas.messages.agent_rewards import AgentRewards
+from schemas.messages.base import DecodeError
 
 log = Log("agent.rewards")
 

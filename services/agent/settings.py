@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from schemas.message import AgentId
-from services.settings import FleetSettings
+from ratchet.service.settings import FleetSettings
+from schemas.messages.base import AgentId
 
 
 class AgentSettings(FleetSettings):

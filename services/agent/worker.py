@@ -9,25 +9,25 @@ from datetime import UTC, datetime
 
 from fastapi import APIRouter
 
-from schemas.message import Metadata
-from schemas.response import GenerationLatencies, Response
-from schemas.work import BASE_VERSION, Work
-from services import failpoint
+from ratchet.bus.message_id import derived_id
+from ratchet.bus.protocol import Bus, Delivery, opened
+from ratchet.bus.topology import HIGH_PRIORITY, RESPONSES, work_queue
+from ratchet.runtime.runner import Subscription
+from ratchet.service import failpoint
+from ratchet.service.errors import AdapterError, EngineError, PromptRefused, Reject, Retry
+from ratchet.service.telemetry import Log, task_in_hand
+from schemas.messages.base import Metadata
+from schemas.messages.response import GenerationLatencies, Response
+from schemas.messages.work import BASE_VERSION, Work
 from services.agent import metrics
-from services.agent.adapters import AdapterShelf, LentAdapter
+from services.agent.adapter_cache import AdapterCache, LoadedAdapter
+from services.agent.adapter_sync import AdapterSync
 from services.agent.api import agent_router
 from services.agent.direct_answers import DirectAnswers
 from services.agent.engines.engine import Engine, Generation, GenerationRequest
-from services.agent.keeper import AdapterKeeper
 from services.agent.recent import RecentAnswers
 from services.agent.rewards import RewardListener
 from services.agent.settings import AgentSettings
-from services.bus import Bus, Delivery, opened
-from services.errors import AdapterError, EngineError, PromptRefused, Reject, Retry
-from services.message_id import derived_id
-from services.service import Subscription
-from services.telemetry import Log, task_in_hand
-from services.topology import HIGH_PRIORITY, RESPONSES, work_queue
 
 log = Log("agent")
 
@@ -45,12 +45,12 @@ class AgentWorker:
         self._prefetch = settings.agent_prefetch
         self._bus = bus
         self._engine = engine
-        self._shelf = AdapterShelf(
+        self._shelf = AdapterCache(
             engine, settings.agent_id, settings.adapters_dir, max_loaded=settings.agent_max_adapters
         )
         self._recent = RecentAnswers()
         self._rewards = RewardListener(self._agent_id, bus)
-        self._keeper: AdapterKeeper | None = None
+        self._keeper: AdapterSync | None = None
 
     def routers(self) -> Sequence[APIRouter]:
         return [agent_router(DirectAnswers(self._agent_id, self._engine, self._shelf, self._generate, self._primary))]
@@ -58,7 +58,7 @@ class AgentWorker:
     async def start(self) -> None:
         await self._engine.start()
         log.info("engine-started", f"answering with {self._engine.identity}", agent_id=self._agent_id)
-        self._keeper = AdapterKeeper(self._agent_id, self._bus, self._shelf, self._engine.base)
+        self._keeper = AdapterSync(self._agent_id, self._bus, self._shelf, self._engine.base)
         await self._keeper.start()
         await self._rewards.start()
 
@@ -107,9 +107,9 @@ class AgentWorker:
     async def _respond(self, work: Work, delivery: Delivery) -> bytes:
         queue_s = max(0.0, (now() - work.admitted_at).total_seconds())
         started = time.perf_counter()
-        adapter: LentAdapter | None = None
+        adapter: LoadedAdapter | None = None
         try:
-            async with self._shelf.lend(work.arm) as adapter:
+            async with self._shelf.acquire(work.arm) as adapter:
                 name = adapter.name if adapter else None
                 request = GenerationRequest(work.input, work.sampling, name, work.priority)
                 answer: Generation | EngineError = await self._generate(request)
@@ -130,7 +130,11 @@ class AgentWorker:
         return answer
 
     def _response(
-        self, work: Work, answer: Generation | EngineError, adapter: LentAdapter | None, latencies: GenerationLatencies
+        self,
+        work: Work,
+        answer: Generation | EngineError,
+        adapter: LoadedAdapter | None,
+        latencies: GenerationLatencies,
     ) -> Response:
         """All of it but the Work."""
         samples = answer.samples if isinstance(answer, Generation) else ()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ratchet.bus.amqp.rabbit_bus import RabbitBus
+from ratchet.runtime.runner import Wired, run
 from services.orchestrator.orchestrator import Orchestrator
 from services.orchestrator.settings import OrchestratorSettings
-from services.rabbitmq import RabbitBus
-from services.service import Wired, run
 
 
 def wire() -> Wired:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
-from services.telemetry import Log
+from ratchet.service.telemetry import Log
 
 log = Log("orchestrator")
 

@@ -8,15 +8,15 @@ from typing import get_args
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from schemas.adapter_trained import AdapterTrained
-from schemas.decision import Move
-from schemas.evidence import Evidence
-from schemas.feedback import LoggedFeedback
-from schemas.interaction import Interaction
-from schemas.registry import AgentAdapters
-from schemas.result import ResultStatus
-from schemas.reward import ScoreStatus
-from services.loop_metrics import Count, LoopCounter, LoopHistogram, Series
+from ratchet.service.loop_metrics import Count, LoopCounter, LoopHistogram, Series
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.feedback import LoggedFeedback
+from schemas.messages.result import ResultStatus
+from schemas.messages.reward import ScoreStatus
+from schemas.records.decision import Move
+from schemas.records.evidence import Evidence
+from schemas.records.interaction import Interaction
+from schemas.records.registry import AgentAdapters
 
 LATENCY_BUCKETS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 SCORE_BUCKETS = tuple(step / 10 for step in range(11))

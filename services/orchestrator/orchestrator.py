@@ -13,25 +13,39 @@ from typing import TypeVar
 
 from fastapi import APIRouter
 
-from schemas.adapter_report import AdapterReport
-from schemas.adapter_trained import AdapterTrained
-from schemas.interaction import Interaction
-from schemas.work import Arm, Work
-from services.adapters.registry import RegistryStore
-from services.adapters.retention import remove_leftovers
-from services.api.threads import Threads
-from services.bus import Bus, Delivery, opened
-from services.errors import Reject
+from ratchet.adapters.registry import RegistryStore
+from ratchet.adapters.retention import remove_leftovers
+from ratchet.bus.protocol import Bus, Delivery, opened
+from ratchet.bus.topology import (
+    ADAPTER_REPORTS,
+    ADAPTERS,
+    DRAFT_RESPONSES,
+    FEEDBACK,
+    KEPT_RESPONSES,
+    REWARDS,
+    TASKS,
+    topology_of,
+)
+from ratchet.files.folder_lock import FolderLock
+from ratchet.http.threads import Threads
+from ratchet.logs.retention.plan import Bound
+from ratchet.runtime.runner import Subscription
+from ratchet.service.errors import Reject
+from ratchet.service.telemetry import Log
+from schemas.messages.adapter_report import AdapterReport
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.work import Arm, Work
+from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
 from services.orchestrator.api.chat import chat_router
-from services.orchestrator.api.chat_desk import ChatDesk
+from services.orchestrator.api.chat_service import ChatService
 from services.orchestrator.api.feedback import feedback_router
 from services.orchestrator.api.orchestrator_api import OrchestratorApi
 from services.orchestrator.api.page import page_router
 from services.orchestrator.api.tasks import tasks_router
 from services.orchestrator.clocks import Clocks
-from services.orchestrator.feedback.feedback_desk import FeedbackDesk
 from services.orchestrator.feedback.feedback_log import FeedbackLog
+from services.orchestrator.feedback.feedback_service import FeedbackService
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.ledger.log_retention import LogRetention
 from services.orchestrator.observation.disk_gauges import DiskGauges
@@ -43,22 +57,17 @@ from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.gate import Gate
 from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas
-from services.orchestrator.promotion.training import Training
+from services.orchestrator.promotion.training import TrainingScheduler
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.tasks.admission import AdmissionPolicy
 from services.orchestrator.tasks.answers import Answers
 from services.orchestrator.tasks.completion import Completion
 from services.orchestrator.tasks.intake import Intake
 from services.orchestrator.tasks.own_tasks import OwnTasks
-from services.orchestrator.tasks.reward_news import RewardNews
+from services.orchestrator.tasks.result_waiters import ResultWaiters
+from services.orchestrator.tasks.reward_broadcaster import RewardBroadcaster
 from services.orchestrator.tasks.settler import Settler
-from services.orchestrator.tasks.task_desk import TaskDesk
-from services.orchestrator.tasks.waits import Waits
-from services.retention.plan import Bound
-from services.service import Subscription
-from services.storage.folder_lock import FolderLock
-from services.telemetry import Log
-from services.topology import ADAPTER_REPORTS, ADAPTERS, DRAFT_RESPONSES, FEEDBACK, KEPT_RESPONSES, REWARDS, TASKS
+from services.orchestrator.tasks.task_service import TaskService
 
 log = Log("orchestrator")
 
@@ -96,15 +105,15 @@ class Orchestrator:
         self._intake = Intake(
             bus, self._ledger, answers, policy, arms, max_message_bytes=settings.max_message_bytes, clock=now
         )
-        self._news = RewardNews(bus, now)
+        self._news = RewardBroadcaster(bus, now)
         self._settler = Settler(self._ledger, answers, self._closed, clock=now)
-        self._waits = Waits()
-        self._task_desk = TaskDesk(self._intake, self._ledger, self._waits, settings.logs_dir)
+        self._waits = ResultWaiters()
+        self._task_desk = TaskService(self._intake, self._ledger, self._waits, settings.logs_dir)
         self._completion = Completion(bus, self._ledger)
         self._feedback_log = FeedbackLog(settings.logs_dir, segment_bytes=settings.segment_bytes)
-        self._feedback = FeedbackDesk(self._ledger, self._feedback_log, now)
+        self._feedback = FeedbackService(self._ledger, self._feedback_log, now)
         self._threads = Threads(self.name)
-        self._chat_desk = ChatDesk(
+        self._chat_desk = ChatService(
             self._task_desk,
             self._ledger,
             settings.logs_dir,
@@ -129,7 +138,7 @@ class Orchestrator:
             self._threads,
             now,
         )
-        self._gauges = QueueGauges(bus, settings.topology.names)
+        self._gauges = QueueGauges(bus, topology_of(settings).names)
         self._retention = LogRetention(
             self._ledger,
             self._feedback_log,
@@ -158,7 +167,7 @@ class Orchestrator:
             timeout_s=settings.validation_timeout_s,
             seconds=monotonic,
         )
-        training = Training(arms.agent_id, self._bus, self._ledger, settings.training, now)
+        training = TrainingScheduler(arms.agent_id, self._bus, self._ledger, settings.training, now)
         return Promoter(
             arms,
             announcer,

@@ -6,11 +6,11 @@ from datetime import timedelta
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from schemas.evidence import ExperimentPlan
-from schemas.work import Sampling
-from services.orchestrator.promotion.learning_moves import ExperimentPolicy
+from ratchet.service.settings import FleetSettings
+from schemas.messages.work import Sampling
+from schemas.records.evidence import ExperimentPlan
+from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy
 from services.orchestrator.promotion.training_trigger import TrainingPolicy
-from services.settings import FleetSettings
 
 
 class OrchestratorSettings(FleetSettings):

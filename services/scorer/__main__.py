@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from services.rabbitmq import RabbitBus
+from ratchet.bus.amqp.rabbit_bus import RabbitBus
+from ratchet.runtime.runner import Wired, run
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.registry import build_strategy
 from services.scorer.worker import ScorerWorker
-from services.service import Wired, run
 
 
 def wire() -> Wired:

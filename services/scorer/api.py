@@ -9,10 +9,10 @@ from typing import Protocol
 
 from fastapi import APIRouter, Request
 
+from ratchet.http.disconnect import while_connected
+from ratchet.http.problem import problems
 from schemas.api.score import ScoreAnswer, ScoreRequest
-from schemas.reward import SampleScore, ScorerIdentity
-from services.api.patience import while_connected
-from services.api.problem import problems
+from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 
 

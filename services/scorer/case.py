@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from schemas.task import Prompt
+from schemas.messages.task import Prompt
 
 T = TypeVar("T")
 

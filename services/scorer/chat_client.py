@@ -12,9 +12,9 @@ from typing import Any
 
 import httpx
 
-from services.errors import ScorerError
-from services.retry_policy import pause_s
-from services.telemetry import Log
+from ratchet.bus.retry_policy import pause_s
+from ratchet.service.errors import ScorerError
+from ratchet.service.telemetry import Log
 
 log = Log("scorer")
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from services.errors import ScorerError
+from ratchet.service.errors import ScorerError
 from services.scorer.case import Case, Shown
 from services.scorer.inert import inert
 from services.scorer.verdict import TOP, verdict_schema

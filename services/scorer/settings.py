@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr
 
-from services.settings import FleetSettings
+from ratchet.service.settings import FleetSettings
 
 
 class ScorerSettings(FleetSettings):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from services.errors import ScorerError
+from ratchet.service.errors import ScorerError
 
 _PART = re.compile(r"(?:(?P<weight>\d+(?:\.\d+)?|\.\d+)\s*\*\s*)?(?P<name>[A-Za-z_][\w-]*)(?::(?P<argument>[^\s+*]+))?")
 _EXAMPLES = "`verifier:normalised`, `judge:absolute` or `0.7*verifier:exact + 0.3*judge:absolute`"

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from services.errors import ScorerError
+from ratchet.service.errors import ScorerError
 from services.scorer.case import Case
 
 TOP = 10

@@ -8,21 +8,21 @@ from datetime import UTC, datetime
 
 from fastapi import APIRouter
 
-from schemas.message import Metadata
-from schemas.response import Response
-from schemas.reward import Reward, SampleScore, ScorerIdentity, ScoringLatencies
-from schemas.work import Work
-from services import failpoint
-from services.bus import Bus, Delivery, opened
-from services.errors import Retry, ScorerError
-from services.message_id import derived_id
+from ratchet.bus.message_id import derived_id
+from ratchet.bus.protocol import Bus, Delivery, opened
+from ratchet.bus.topology import DRAFT_RESPONSES, RESPONSES, REWARDS
+from ratchet.runtime.runner import Subscription
+from ratchet.service import failpoint
+from ratchet.service.errors import Retry, ScorerError
+from ratchet.service.telemetry import Log, task_in_hand
+from schemas.messages.base import Metadata
+from schemas.messages.response import Response
+from schemas.messages.reward import Reward, SampleScore, ScorerIdentity, ScoringLatencies
+from schemas.messages.work import Work
 from services.scorer import metrics
 from services.scorer.api import scorer_router
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import Answer, ScoringRequest, Strategy, failure
-from services.service import Subscription
-from services.telemetry import Log, task_in_hand
-from services.topology import DRAFT_RESPONSES, RESPONSES, REWARDS
 
 log = Log("scorer")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from services.rabbitmq import RabbitBus
-from services.service import Wired, run
+from ratchet.bus.amqp.rabbit_bus import RabbitBus
+from ratchet.runtime.runner import Wired, run
 from services.trainer.settings import TrainerSettings
 from services.trainer.worker import TrainerWorker
 

@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
-from services.errors import TrainingRefused
+from ratchet.service.errors import TrainingRefused
 from services.trainer.hyperparameters import Hyperparameters
 from services.trainer.logged_trainer import LoggedTrainer
 from services.trainer.plan import Plan
@@ -22,7 +22,7 @@ GROUP = "ratchet.algorithms"
 
 
 @dataclass(frozen=True, slots=True)
-class Lessons:
+class TrainingTargets:
     """`used`: the numbers of the samples that take part, by group. `weights` of every sample, its advantage.
 
     `live`: False for a sample whose gradient is zero; it is counted, but not computed.
@@ -34,13 +34,13 @@ class Lessons:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class TrainerInputs:
     """All that a trainer is made from."""
 
     policy: Any
     tokenizer: Any
     samples: Sequence[TrainingSample]
-    lessons: Lessons
+    lessons: TrainingTargets
     plan: Plan
     folder: Path
     seed: int
@@ -55,10 +55,10 @@ class Algorithm(Protocol):
 
     hyperparameters: type[Hyperparameters]
 
-    def lessons(self, groups: Sequence[Sequence[float]], hyperparameters: Any) -> Lessons:
+    def lessons(self, groups: Sequence[Sequence[float]], hyperparameters: Any) -> TrainingTargets:
         """What to learn from the scores of each group; samples are numbered through all groups. Pure."""
 
-    def trainer(self, course: Course, hyperparameters: Any) -> LoggedTrainer:
+    def trainer(self, course: TrainerInputs, hyperparameters: Any) -> LoggedTrainer:
         """Ready to train."""
 
 

@@ -11,25 +11,25 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 
+from ratchet.http.access.guard import CallerOf
+from ratchet.http.access.roles import Caller
+from ratchet.http.paging import Cursor, Limit
+from ratchet.http.problem import Problem, problems
+from ratchet.http.server.idempotency import IdempotencyKey, id_from_key, key_reused
+from ratchet.training_runs.pages import run_page
+from ratchet.training_runs.reader import TrainingRunReader
+from ratchet.training_runs.store import Job
+from ratchet.training_runs.views import run_view
 from schemas.api.page import Page
 from schemas.api.runs import RunDetail, RunState, RunView, TrainRunRequest
-from schemas.message import AgentId, Metadata
-from schemas.train_request import TrainRequest
-from services.access.guard import CallerOf
-from services.access.roles import Caller
-from services.api.idempotency import IdempotencyKey, id_from_key, key_reused
-from services.api.paging import Cursor, Limit
-from services.api.problem import Problem, problems
-from services.runs.jobs import Job
-from services.runs.run_desk import RunDesk
-from services.runs.run_pages import run_page
-from services.runs.run_views import run_view
+from schemas.messages.base import AgentId, Metadata
+from schemas.messages.train_request import TrainRequest
 
 Accept = Callable[[TrainRequest], Awaitable[Job]]
 ROUTE = "POST /v1/train"
 
 
-def trainer_router(accept: Accept, desk: RunDesk) -> APIRouter:
+def trainer_router(accept: Accept, desk: TrainingRunReader) -> APIRouter:
     """`accept` records a request, as it came first: it raises Reject for one that can't be, BusError if not now."""
     router = APIRouter(prefix="/v1", tags=["trainer"])
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from trl import GRPOConfig
 
-from services.trainer.algorithm import Course
+from services.trainer.algorithm import TrainerInputs
 from services.trainer.hyperparameters import Hyperparameters
 
 KEPT_CHECKPOINTS = 2
 
 
-def training_arguments(course: Course, hyperparameters: Hyperparameters, **loss: Any) -> GRPOConfig:
+def training_arguments(course: TrainerInputs, hyperparameters: Hyperparameters, **loss: Any) -> GRPOConfig:
     """float32 on a CPU, where bfloat16 is slower and its log-probabilities are off; bfloat16 on a GPU."""
     checkpointing = hyperparameters.gradient_checkpointing
     return GRPOConfig(

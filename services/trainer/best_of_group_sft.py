@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from pydantic import Field
 
-from services.trainer.algorithm import Course, Lessons
+from services.trainer.algorithm import TrainerInputs, TrainingTargets
 from services.trainer.arguments import training_arguments
 from services.trainer.hyperparameters import Hyperparameters
 from services.trainer.logged_trainer import LoggedTrainer, Tensors
@@ -24,7 +24,7 @@ class SftHyperparameters(Hyperparameters):
 class BestOfGroupSft:
     hyperparameters = SftHyperparameters
 
-    def lessons(self, groups: Sequence[Sequence[float]], hyperparameters: SftHyperparameters) -> Lessons:
+    def lessons(self, groups: Sequence[Sequence[float]], hyperparameters: SftHyperparameters) -> TrainingTargets:
         """The first of the best of each group."""
         used, weights = [], [0.0] * sum(map(len, groups))
         start = 0
@@ -33,9 +33,9 @@ class BestOfGroupSft:
             weights[best] = 1.0
             used.append((best,))
             start += len(scores)
-        return Lessons(tuple(used), tuple(weights), tuple(weight > 0 for weight in weights))
+        return TrainingTargets(tuple(used), tuple(weights), tuple(weight > 0 for weight in weights))
 
-    def trainer(self, course: Course, hyperparameters: SftHyperparameters) -> LoggedTrainer:
+    def trainer(self, course: TrainerInputs, hyperparameters: SftHyperparameters) -> LoggedTrainer:
         return SupervisedTrainer(
             course.policy,
             course.tokenizer,

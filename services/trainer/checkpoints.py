@@ -14,8 +14,8 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from services import failpoint
-from services.storage.segments import sync_folder
+from ratchet.files.atomic_file import sync_folder
+from ratchet.service import failpoint
 
 MARKER = "whole"
 PREFIX = "checkpoint-"

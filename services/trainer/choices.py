@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from schemas.adapter_card import BaseModelIdentity
-from schemas.registry import AgentAdapters
-from schemas.train_request import TrainRequest
+from schemas.messages.base import BaseModelIdentity
+from schemas.messages.train_request import TrainRequest
+from schemas.records.registry import AgentAdapters
 from services.trainer.algorithm import Algorithm, find_algorithm
+from services.trainer.eligible_versions import eligible_versions
 from services.trainer.filters import DataPolicy
 from services.trainer.hyperparameters import Hyperparameters
-from services.trainer.lineage import teachers
 from services.trainer.support import Limits
 
 
@@ -48,7 +48,7 @@ def choices_of(request: TrainRequest, agent: AgentAdapters, base: BaseModelIdent
     parent = request.parent_version or agent.primary
     data = DataPolicy(
         agent_id=request.agent_id,
-        versions=teachers(agent, parent, knobs.max_versions_behind),
+        versions=eligible_versions(agent, parent, knobs.max_versions_behind),
         base_revision=base.revision,
         min_samples=knobs.min_samples,
         truncated=knobs.truncated,

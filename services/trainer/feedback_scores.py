@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from schemas.adapter_card import DataRange
-from services.storage.journal_reader import LogReader, decode
-from services.storage.segments import oldest_position
+from ratchet.logs.reader import LogReader, decode
+from ratchet.logs.segments import oldest_position
+from schemas.records.adapter_card import DataRange
 from services.trainer.range_sums import RangeSums
 
 LOG_NAME = "feedback"

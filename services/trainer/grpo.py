@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from services.trainer.advantages import group_advantages, tempered
-from services.trainer.algorithm import Course, Lessons
+from services.trainer.algorithm import TrainerInputs, TrainingTargets
 from services.trainer.arguments import training_arguments
 from services.trainer.hyperparameters import GrpoHyperparameters
 from services.trainer.logged_trainer import LoggedTrainer
@@ -19,15 +19,15 @@ from services.trainer.logged_trainer import LoggedTrainer
 class Grpo:
     hyperparameters = GrpoHyperparameters
 
-    def lessons(self, groups: Sequence[Sequence[float]], hyperparameters: GrpoHyperparameters) -> Lessons:
+    def lessons(self, groups: Sequence[Sequence[float]], hyperparameters: GrpoHyperparameters) -> TrainingTargets:
         plain = (group_advantages(scores, hyperparameters.scale) for scores in groups)
         weights = [weight for group in plain for weight in tempered(group, hyperparameters.negative_weight)]
         starts = [sum(map(len, groups[:index])) for index in range(len(groups))]
         used = (tuple(range(start, start + len(scores))) for start, scores in zip(starts, groups, strict=True))
         live = (hyperparameters.beta > 0 or weight != 0.0 for weight in weights)
-        return Lessons(tuple(used), tuple(weights), tuple(live))
+        return TrainingTargets(tuple(used), tuple(weights), tuple(live))
 
-    def trainer(self, course: Course, hyperparameters: GrpoHyperparameters) -> LoggedTrainer:
+    def trainer(self, course: TrainerInputs, hyperparameters: GrpoHyperparameters) -> LoggedTrainer:
         trainer = LoggedTrainer(
             course.policy,
             course.tokenizer,

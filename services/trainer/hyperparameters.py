@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from schemas.message import explain
-from services.errors import TrainingRefused
+from ratchet.service.errors import TrainingRefused
+from schemas.messages.base import explain
 from services.trainer.advantages import Scale
 
 SMALL_MODEL = 200_000

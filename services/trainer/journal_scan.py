@@ -17,9 +17,9 @@ from pathlib import Path
 
 import msgspec
 
-from schemas.adapter_card import DataRange
-from services.storage.journal_reader import BadLine, Line, LogReader, decode
-from services.storage.log_floor import read_floor
+from ratchet.logs.reader import BadLine, Line, LogReader, decode
+from ratchet.logs.start_offset import read_start_offsets
+from schemas.records.adapter_card import DataRange
 from services.trainer.feedback_scores import NO_FEEDBACK, FeedbackScores
 from services.trainer.filters import DataPolicy, LoggedGroup, LoggedSampleFacts, Reason, group_reason, sample_reason
 from services.trainer.range_sums import RangeSums
@@ -127,7 +127,7 @@ class JournalScan:
         What retention has removed since is left out; the ranges say what was read.
         """
         ranges = RangeSums(LOG_NAME)
-        since = max(since, read_floor(self._logs_dir).begin(LOG_NAME))
+        since = max(since, read_start_offsets(self._logs_dir).begin(LOG_NAME))
         for line in self._lines(since, until):
             ranges.add(line)
             self._take(line)

@@ -18,8 +18,8 @@ from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import use_adapter
 
-from services.errors import TrainingError
-from services.telemetry import Log
+from ratchet.service.errors import TrainingError
+from ratchet.service.telemetry import Log
 from services.trainer.plan import MicroBatch, Plan
 from services.trainer.policy import save_adapter
 from services.trainer.samples import TrainingSample

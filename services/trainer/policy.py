@@ -13,11 +13,11 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors import SafetensorError
 
-from schemas.adapter_card import BaseModelIdentity
-from schemas.work import BASE_VERSION
-from services.adapters.manifest import read_card
-from services.errors import AdapterError, TrainingRefused
-from services.local_model import LanguageModel
+from ratchet.adapters.manifest import read_card
+from ratchet.models.loading import LanguageModel
+from ratchet.service.errors import AdapterError, TrainingRefused
+from schemas.messages.base import BaseModelIdentity
+from schemas.messages.work import BASE_VERSION
 from services.trainer.hyperparameters import Hyperparameters
 
 ADAPTER = "default"

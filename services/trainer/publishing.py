@@ -9,12 +9,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from schemas.adapter_card import AdapterCard
-from schemas.adapter_trained import AdapterTrained
-from schemas.message import Metadata
-from services import failpoint
-from services.adapters.folder import adapter_sha256
-from services.adapters.publish import publish_adapter
+from ratchet.adapters.folder import adapter_sha256
+from ratchet.adapters.publish import publish_adapter
+from ratchet.service import failpoint
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import Metadata
+from schemas.records.adapter_card import AdapterCard
 from services.trainer.choices import Choices
 from services.trainer.policy import save_policy
 from services.trainer.selection import Selection

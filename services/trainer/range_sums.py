@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
-from schemas.adapter_card import DataRange
-from services.storage.journal_reader import Line
+from ratchet.logs.reader import Line
+from schemas.records.adapter_card import DataRange
 
 
 class RangeSums:

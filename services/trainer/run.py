@@ -17,17 +17,16 @@ from typing import Any, Literal
 import torch
 from accelerate import PartialState
 
-from schemas.adapter_card import BaseModelIdentity
-from schemas.adapter_trained import AdapterTrained
-from schemas.message import Metadata
-from schemas.train_request import TrainRequest
-from services import failpoint
-from services.adapters.registry import RegistryStore
-from services.errors import RatchetError, TrainingRefused
-from services.local_model import identify, load_language_model
-from services.runs.jobs import Job
-from services.tokenization import model_folder
-from services.trainer.algorithm import Course, Lessons
+from ratchet.adapters.registry import RegistryStore
+from ratchet.models.loading import identify, load_language_model
+from ratchet.models.tokenization import model_folder
+from ratchet.service import failpoint
+from ratchet.service.errors import RatchetError, TrainingRefused
+from ratchet.training_runs.store import Job
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import BaseModelIdentity, Metadata
+from schemas.messages.train_request import TrainRequest
+from services.trainer.algorithm import TrainerInputs, TrainingTargets
 from services.trainer.checkpoints import Checkpoints, newest_checkpoint, remove_broken, steps_done
 from services.trainer.choices import Choices, choices_of, resolved
 from services.trainer.feedback_scores import read_feedback
@@ -162,7 +161,7 @@ class TrainingRun:
         rate = knobs.learning_rate or default_learning_rate(language_model.model.num_parameters())
         parent = parent_folder(settings.adapters_dir, request.agent_id, choices.parent)
         policy = make_policy(language_model, parent, knobs, seed=request.seed, max_rank=settings.adapter_max_rank)
-        course = Course(
+        course = TrainerInputs(
             policy=policy,
             tokenizer=language_model.tokenizer,
             samples=samples,
@@ -177,7 +176,7 @@ class TrainingRun:
         )
         return choices.algorithm.trainer(course, knobs), rate
 
-    def _plan(self, samples: list[TrainingSample], lessons: Lessons, choices: Choices) -> Plan:
+    def _plan(self, samples: list[TrainingSample], lessons: TrainingTargets, choices: Choices) -> Plan:
         knobs = choices.hyperparameters
         longest = max(sample.length for sample in samples)
         how = Batching(

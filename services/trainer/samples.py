@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from services.errors import JournalError
-from services.storage.journal_reader import LogReader
+from ratchet.logs.reader import LogReader
+from ratchet.service.errors import JournalError
 from services.trainer.journal_scan import LOG_NAME, KeptGroup
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from schemas.adapter_card import DataRange, DataWindow
+from schemas.records.adapter_card import DataRange, DataWindow
 from services.trainer.filters import DataPolicy, Reason
 from services.trainer.journal_scan import KeptGroup, LoggedScorer, Scan
 

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from services.errors import TrainingRefused
-from services.settings import FleetSettings
+from ratchet.service.errors import TrainingRefused
+from ratchet.service.settings import FleetSettings
 
 
 class TrainerSettings(FleetSettings):

@@ -19,17 +19,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from schemas.adapter_trained import AdapterTrained
-from schemas.decision import DecisionDraft
-from schemas.message import Metadata
-from schemas.registry import Registry
-from schemas.train_request import TrainRequest
-from services import failpoint
-from services.adapters.publish import registration
-from services.adapters.registry import RegistryStore
-from services.errors import RatchetError, TrainingError
-from services.runs.jobs import Job, Jobs
-from services.runs.standing import StandingFile
+from ratchet.adapters.publish import registration
+from ratchet.adapters.registry import RegistryStore
+from ratchet.service import failpoint
+from ratchet.service.errors import RatchetError, TrainingError
+from ratchet.training_runs.progress import ProgressFile
+from ratchet.training_runs.store import Job, Jobs
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import Metadata
+from schemas.messages.train_request import TrainRequest
+from schemas.records.decision import DecisionDraft
+from schemas.records.registry import Registry
 from services.trainer.checkpoints import newest_checkpoint
 from services.trainer.settings import TrainerSettings
 from services.trainer.support import NOTHING_AGAINST_IT
@@ -63,7 +63,7 @@ def run_job(settings: TrainerSettings, job: Job, tell: Tell, *, dry: bool = Fals
     """Do it, or take it up where it was left; its outcome is on disk then. None if another process is at it."""
     from services.trainer.run import TrainingRun
 
-    seen = StandingFile(job.progress, lambda: datetime.now(UTC))
+    seen = ProgressFile(job.progress, lambda: datetime.now(UTC))
 
     def tell_all(said: Mapping[str, Any]) -> None:
         seen.hear(said)

@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from services.errors import TrainingError
-from services.telemetry import Log
+from ratchet.service.errors import TrainingError
+from ratchet.service.telemetry import Log
 
 log = Log("trainer")
 

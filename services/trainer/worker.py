@@ -15,18 +15,18 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from schemas.adapter_trained import AdapterTrained
-from schemas.message import DecodeError, Metadata
-from schemas.train_request import TrainRequest
-from services import failpoint
-from services.bus import Bus, Delivery, opened
-from services.errors import BusError, RatchetError, Reject
-from services.message_id import derived_id
-from services.runs.jobs import Job, Jobs
-from services.runs.run_desk import RunDesk
-from services.service import Subscription
-from services.telemetry import Log
-from services.topology import ADAPTERS, TRAINING
+from ratchet.bus.message_id import derived_id
+from ratchet.bus.protocol import Bus, Delivery, opened
+from ratchet.bus.topology import ADAPTERS, TRAINING
+from ratchet.runtime.runner import Subscription
+from ratchet.service import failpoint
+from ratchet.service.errors import BusError, RatchetError, Reject
+from ratchet.service.telemetry import Log
+from ratchet.training_runs.reader import TrainingRunReader
+from ratchet.training_runs.store import Job, Jobs
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import DecodeError, Metadata
+from schemas.messages.train_request import TrainRequest
 from services.trainer import metrics
 from services.trainer.api import trainer_router
 from services.trainer.settings import TrainerSettings
@@ -73,7 +73,7 @@ class TrainerWorker:
         self._trouble: str | None = None
 
     def routers(self) -> Sequence[APIRouter]:
-        return [trainer_router(self.accept, RunDesk(self._settings.adapters_dir))]
+        return [trainer_router(self.accept, TrainingRunReader(self._settings.adapters_dir))]
 
     async def start(self) -> None:
         """Takes up what was left unfinished."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from services.cli.broker import LocalBroker
+from ratchet.cli.fleet.local_broker import LocalBroker
 
 
 class MortalBroker:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pika
 import pytest
 
-from services.topology import DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
+from ratchet.bus.topology import DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
 from tests.acceptance.fleet import Fleet
 
 

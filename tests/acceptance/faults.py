@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from services.failpoint import STEPS
+from ratchet.service.failpoint import STEPS
 from tests.acceptance.fleet import AGENT, ORCHESTRATOR, SCORER, Fleet, Member
 from tests.acceptance.user import User
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
-from services.cli.broker import free_port
+from ratchet.cli.fleet.local_broker import free_port
 
 REPOSITORY = Path(__file__).parents[2]
 ORCHESTRATOR, AGENT, SCORER = "orchestrator", "agent", "scorer"

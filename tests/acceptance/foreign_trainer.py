@@ -9,12 +9,12 @@ from contextlib import contextmanager
 
 import pika
 
-from schemas.adapter_card import DataWindow
-from schemas.adapter_trained import AdapterTrained
-from schemas.train_request import TrainRequest
-from services.adapters.folder import adapter_sha256
+from ratchet.adapters.folder import adapter_sha256
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.train_request import TrainRequest
+from schemas.records.adapter_card import DataWindow
 from tests.acceptance.fleet import Fleet
-from tests.services.adapters.making_adapters import published
+from tests.ratchet.adapters.making_adapters import published
 
 LOOK_EVERY_S = 0.1
 COUNTS = {"groups": 64, "no_spread": 3}

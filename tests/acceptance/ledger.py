@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from services.storage.journal_reader import read_json
+from ratchet.logs.reader import read_json
 
 ASSIGNMENTS, INTERACTIONS = "assignments", "agent_interactions"
 SHOWN = 5

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator
 
 from rich.console import Console
 
-from schemas.task import Task
-from services.adapters.registry import RegistryStore
-from services.cli.demo.loop import Loop, LoopPlan
-from services.cli.demo.narrator import Narrator
-from services.cli.demo.standing import Look
-from services.cli.demo.tasks import users_tasks
-from services.cli.demo.users import Users
-from services.cli.fleet.fleet_access import FleetAccess
-from services.cli.fleet.fleet_folder import FleetRecord, StartedProgram
-from services.cli.fleet.fleet_options import FleetOptions
-from services.topology import fleet_topology
+from ratchet.adapters.registry import RegistryStore
+from ratchet.bus.topology import fleet_topology
+from ratchet.cli.demo.adapter_status import Look
+from ratchet.cli.demo.loop import Loop, LoopPlan
+from ratchet.cli.demo.narrator import Narrator
+from ratchet.cli.demo.tasks import users_tasks
+from ratchet.cli.demo.users import Users
+from ratchet.cli.fleet.access import FleetAccess
+from ratchet.cli.fleet.folder import FleetRecord, StartedProgram
+from ratchet.cli.fleet.options import FleetOptions
+from schemas.messages.task import Task
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
 
 SAMPLES = 2

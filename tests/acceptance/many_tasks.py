@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from schemas.interaction import Interaction
-from schemas.work import Work
+from schemas.messages.work import Work
+from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.catch_up import ASSIGNMENTS, INTERACTIONS
 from services.orchestrator.ledger.index import TaskIndex
 from services.orchestrator.ledger.ledger import INDEX

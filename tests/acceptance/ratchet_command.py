@@ -24,7 +24,7 @@ class Ratchet:
     def __call__(self, *arguments: str, stdin: str | None = None, timeout_s: float = 90) -> Ran:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("RATCHET_")}
         ran = subprocess.run(
-            [sys.executable, "-m", "services.cli", *arguments],
+            [sys.executable, "-m", "ratchet.cli", *arguments],
             cwd=self.folder,
             env={**inherited, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "200", **self.environment},
             input=stdin,

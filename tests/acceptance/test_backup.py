@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from services.adapters.folder import adapter_sha256
-from services.adapters.registry import RegistryStore
+from ratchet.adapters.folder import adapter_sha256
+from ratchet.adapters.registry import RegistryStore
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.traffic import Traffic, traffic
-from tests.services.adapters.making_adapters import published
+from tests.ratchet.adapters.making_adapters import published
 
 pytestmark = pytest.mark.broker
 
@@ -100,6 +100,6 @@ def _lines(fleet: Fleet) -> list[str]:
 
 
 def _verified(fleet: Fleet) -> bool:
-    command = [sys.executable, "-m", "services.cli", "adapters", "verify"]
+    command = [sys.executable, "-m", "ratchet.cli", "adapters", "verify"]
     environment = {**fleet["orchestrator"].environment, "PATH": "/usr/bin:/bin", "HOME": str(fleet.folder)}
     return subprocess.run(command, env=environment, check=False).returncode == 0

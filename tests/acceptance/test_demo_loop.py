@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.demo.account import Account, account
-from services.cli.exit_codes import CommandError
-from services.storage.journal_reader import read_json
+from ratchet.cli.demo.account import Account, account
+from ratchet.cli.terminal.exit_codes import CommandError
+from ratchet.logs.reader import read_json
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.foreign_trainer import foreign_trainer
 from tests.acceptance.loops import GROUPS, SAMPLES, loop_on

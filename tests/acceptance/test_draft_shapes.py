@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from services.storage.journal_reader import read_json
+from ratchet.logs.reader import read_json
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.foreign import peer
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.broker import server_folder
+from ratchet.cli.fleet.local_broker import server_folder
 from tests.acceptance.brokers import mortal_broker
 from tests.acceptance.faults import STEPS_OF, Restarter, every_step, under_fire
 from tests.acceptance.fleet import Fleet

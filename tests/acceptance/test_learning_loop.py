@@ -10,18 +10,18 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from schemas.adapter_trained import AdapterTrained
-from schemas.decision import Decision, Promote
-from schemas.evidence import Evidence
-from schemas.registry import AgentAdapters
-from services.adapters.folder import adapter_sha256
-from services.adapters.registry import RegistryStore
-from services.cli.experiments.experiment_check import check
-from services.experiments.book import experiments
+from ratchet.adapters.folder import adapter_sha256
+from ratchet.adapters.registry import RegistryStore
+from ratchet.cli.experiment.replay_check import check
+from ratchet.experiments.records import experiments
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.records.decision import Decision, Promote
+from schemas.records.evidence import Evidence
+from schemas.records.registry import AgentAdapters
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
 from tests.acceptance.ledger import Ledger
 from tests.acceptance.traffic import MOST_OPEN, Traffic, traffic
-from tests.services.adapters.making_adapters import published
+from tests.ratchet.adapters.making_adapters import published
 
 pytestmark = pytest.mark.broker
 

@@ -15,13 +15,13 @@ import pika
 import pytest
 from mcp import Client, StdioServerParameters
 
-from schemas.adapter_trained import AdapterTrained
-from services.adapters.folder import adapter_sha256
-from services.cli.broker import free_port
-from services.mcp.resources import FIXED, TEMPLATES
-from services.mcp.server import TABLES
+from ratchet.adapters.folder import adapter_sha256
+from ratchet.cli.fleet.local_broker import free_port
+from ratchet.mcp.resources import FIXED, TEMPLATES
+from ratchet.mcp.server import TABLES
+from schemas.messages.adapter_trained import AdapterTrained
 from tests.acceptance.fleet import AGENT, ORCHESTRATOR, SCORER, Fleet, Member
-from tests.services.adapters.making_adapters import published
+from tests.ratchet.adapters.making_adapters import published
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
@@ -81,7 +81,7 @@ async def over_stdio(fleet: Fleet) -> AsyncIterator[Asking]:
     names = {ORCHESTRATOR: ORCHESTRATOR, f"{AGENT}-small": AGENT, SCORER: SCORER, TRAINER: TRAINER}
     urls = [f"--url={service}={url_of(fleet, name)}" for service, name in names.items()]
     environment = {**os.environ, "RATCHET_STATE_DIR": str(fleet.folder)}
-    server = StdioServerParameters(command=sys.executable, args=["-m", "services.cli", "mcp", *urls], env=environment)
+    server = StdioServerParameters(command=sys.executable, args=["-m", "ratchet.cli", "mcp", *urls], env=environment)
     async with Client(server) as client:
         yield Asking(client)
 

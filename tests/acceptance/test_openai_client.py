@@ -13,12 +13,12 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
-from services.access.roles import Role
-from services.storage.journal_reader import read_json
+from ratchet.http.access.roles import Role
+from ratchet.logs.reader import read_json
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
 from tests.acceptance.ratchet_command import Ratchet
-from tests.services.access.tokens_for_tests import Mint
-from tests.services.bus_kit import until
+from tests.ratchet.bus.bus_kit import until
+from tests.ratchet.http.access.tokens_for_tests import Mint
 
 pytestmark = pytest.mark.broker
 

@@ -20,15 +20,15 @@ import pika
 import pytest
 from playwright.sync_api import Browser, expect
 
-from schemas.adapter_trained import AdapterTrained
-from schemas.train_request import TrainRequest
-from services.access.key_folder import KeyFolder
-from services.access.roles import Role
-from services.access.tokens import issue
-from services.adapters.registry import RegistryStore
-from services.cli.broker import free_port
-from services.runs.jobs import Jobs
-from services.runs.standing import StandingFile
+from ratchet.adapters.registry import RegistryStore
+from ratchet.cli.fleet.local_broker import free_port
+from ratchet.http.access.key_folder import KeyFolder
+from ratchet.http.access.roles import Role
+from ratchet.http.access.tokens import issue
+from ratchet.training_runs.progress import ProgressFile
+from ratchet.training_runs.store import Jobs
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.train_request import TrainRequest
 from tests.acceptance.browser import NARROW, Visit, chromium, visiting
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
 from tests.acceptance.foreign_trainer import foreign_trainer
@@ -327,7 +327,7 @@ def test_a_training_is_watched_while_it_goes(visit: Visit, learned: Fleet) -> No
     visit.wait_for("A training waits for a trainer")
 
     job.begin("")
-    trainer = StandingFile(job.progress, lambda: datetime.now(UTC))
+    trainer = ProgressFile(job.progress, lambda: datetime.now(UTC))
     trainer.hear({"stage": "selected", "counts": {"groups": 64, "groups.zero_spread": 7}})
     visit.wait_for("A training is under way")
     for step in range(1, 4):

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from services.cli.broker import free_port
-from services.storage.journal_reader import read_json
+from ratchet.cli.fleet.local_broker import free_port
+from ratchet.logs.reader import read_json
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
 from tests.acceptance.foreign import peer
 

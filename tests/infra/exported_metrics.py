@@ -13,8 +13,8 @@ from prometheus_client import REGISTRY, ProcessCollector
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 
+from ratchet.service.loop_metrics import LoopMetric
 from services.agent.metrics import EngineProcessId
-from services.loop_metrics import LoopMetric
 
 ROOT = Path(__file__).parents[2]
 TARGET_LABELS = frozenset({"job", "instance", "fleet"})

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from services.cli.broker import LocalBroker, free_port
+from ratchet.cli.fleet.local_broker import LocalBroker, free_port
 
 
 @dataclass(frozen=True)

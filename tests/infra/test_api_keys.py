@@ -12,11 +12,11 @@ from infra.api_keys import JWKS, KEYS_AT, REVOKED, private_key, public_set
 from infra.render.manifests import Manifest
 from infra.render.recording import Recording
 from infra.settings import PublicKey
-from services.access import key_folder
-from services.access.keys import public_jwk, read_private_key, read_public_keys
-from services.access.roles import Role
-from services.access.token_check import TokenCheck
-from services.access.tokens import TokenRefused, issue
+from ratchet.http.access import key_folder
+from ratchet.http.access.keys import public_jwk, read_private_key, read_public_keys
+from ratchet.http.access.roles import Role
+from ratchet.http.access.token_check import TokenCheck
+from ratchet.http.access.tokens import TokenRefused, issue
 
 SEED = base64.b64encode(b"a seed of thirty-two bytes, 32..").decode()
 OTHER = base64.b64encode(b"another seed of thirty-two bytes").decode()

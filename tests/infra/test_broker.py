@@ -13,9 +13,7 @@ from pika.exceptions import ChannelClosedByBroker, ProbableAccessDeniedError, Pr
 
 from infra.broker import definitions, password_hash
 from infra.broker_users import CLIENT, SCALER, User, users
-from services.cli.accounts.broker_accounts import Account, accounts
-from services.cli.broker import LocalBroker
-from services.topology import (
+from ratchet.bus.topology import (
     BROADCAST_EXCHANGE,
     DEAD_EXCHANGE,
     EXCHANGE,
@@ -23,6 +21,8 @@ from services.topology import (
     UNROUTABLE_EXCHANGE,
     fleet_topology,
 )
+from ratchet.cli.broker.accounts import Account, accounts
+from ratchet.cli.fleet.local_broker import LocalBroker
 
 AGENTS = ("small", "coder-2")
 PASSWORDS = {user: f"password-of-{user.name}" for user in users(AGENTS)}

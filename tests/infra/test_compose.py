@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
+from ratchet.bus.topology import CONSUMER_TIMEOUT_MS, fleet_topology
+from ratchet.cli.broker.accounts import accounts
+from ratchet.cli.broker.command import broker
+from ratchet.runtime.container_health import PORTS
+from ratchet.service.settings import FleetSettings
 from services.agent.settings import AgentSettings
-from services.cli.accounts.broker_accounts import accounts
-from services.cli.commands.broker import broker
-from services.container_health import PORTS
 from services.orchestrator.settings import OrchestratorSettings
 from services.scorer.settings import ScorerSettings
-from services.settings import FleetSettings
-from services.topology import CONSUMER_TIMEOUT_MS, fleet_topology
 from services.trainer.settings import TrainerSettings
 
 ROOT = Path(__file__).parent.parent.parent

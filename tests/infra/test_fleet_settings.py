@@ -6,11 +6,11 @@ import pytest
 
 from infra.broker import CONSUMER_TIMEOUT_MS as BROKER_TIMEOUT_MS
 from infra.render.manifests import Manifest
+from ratchet.bus.topology import CONSUMER_TIMEOUT_MS, fleet_topology
+from ratchet.service.settings import FleetSettings
 from services.agent.settings import AgentSettings
 from services.orchestrator.settings import OrchestratorSettings
 from services.scorer.settings import ScorerSettings
-from services.settings import FleetSettings
-from services.topology import CONSUMER_TIMEOUT_MS, fleet_topology
 from services.trainer.settings import TrainerSettings
 
 SETTINGS: dict[str, type[FleetSettings]] = {

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 python=.venv/bin/python port=${PORT:-8711}
 work=$(mktemp -d)
-"$python" -m tests.services.agent.tiny_model "$work/model"
+"$python" -m tests.ratchet.models.tiny_model "$work/model"
 
 tests/integration/vllm_server.sh "$work/model" "$port" > "$work/server.log" 2>&1 &
 server=$!

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import schemas
-from services.api.openapi_documents import openapi_documents
-from services.schema_documents import documents
-from services.topology import fleet_topology
+from ratchet.bus.topology import fleet_topology
+from ratchet.cli.schema.documents import documents
+from ratchet.cli.schema.openapi_documents import openapi_documents
 
-FOLDER = Path(schemas.__file__).parent
+FOLDER = Path(schemas.__file__).parent / "generated"
 ALL = documents() | openapi_documents()
 
 
@@ -22,7 +22,7 @@ def test_a_document_is_current(name: str, text: str) -> None:
 
 
 def test_no_document_is_left_of_a_message_that_is_gone() -> None:
-    on_disk = {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.json") if "examples" not in path.parts}
+    on_disk = {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.json")}
 
     assert on_disk == set(ALL)
 

@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 
 import schemas
+from ratchet.cli.schema.documents import json_schema
 from schemas import MESSAGES, RECORDS, DecodeError
-from schemas.message import Message
-from services.schema_documents import json_schema
+from schemas.messages.base import Message
 
 EXAMPLES = Path(schemas.__file__).parent / "examples"
 MODELS = {model.TYPE: model for model in (*MESSAGES, *RECORDS)}

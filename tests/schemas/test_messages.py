@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import MESSAGES, DecodeError, Task, Work
-from schemas.message import Message
-from schemas.work import Arm, Sampling
+from schemas.messages.base import Message
+from schemas.messages.work import Arm, Sampling
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(),

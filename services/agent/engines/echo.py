@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from schemas.response import Sample
+from ratchet.service.errors import AdapterError, EngineError
+from schemas.messages.response import Sample
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.settings import AgentSettings
-from services.errors import AdapterError, EngineError
 
 
 class EchoEngine:

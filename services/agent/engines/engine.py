@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
-from schemas.adapter_card import BaseModelIdentity
-from schemas.response import Sample
-from schemas.task import Prompt
-from schemas.work import Sampling
+from ratchet.service.errors import EngineError
+from schemas.messages.base import BaseModelIdentity
+from schemas.messages.response import Sample
+from schemas.messages.task import Prompt
+from schemas.messages.work import Sampling
 from services.agent.settings import AgentSettings
-from services.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import torch
 
-from schemas.response import FinishReason, Sample
-from schemas.work import Sampling
+from ratchet.models.loading import LanguageModel
+from ratchet.models.tokenization import completion_text, prompt_ids
+from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
+from schemas.messages.response import FinishReason, Sample
+from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.engines.peft_adapters import PeftAdapters
 from services.agent.engines.sampling import RowLimits, RowSampler
-from services.errors import AdapterError, EngineError, PromptTooLong
-from services.local_model import LanguageModel
-from services.tokenization import completion_text, prompt_ids
 
 
 @dataclass(frozen=True, slots=True)

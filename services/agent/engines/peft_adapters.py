@@ -13,8 +13,8 @@ from typing import Any
 from peft import LoraConfig, PeftModel
 from safetensors import SafetensorError
 
+from ratchet.service.errors import AdapterError
 from services.agent.engines.servable import check_servable
-from services.errors import AdapterError
 
 BASE = "__base__"
 """PEFT's name for rows without an adapter."""

@@ -6,10 +6,10 @@ from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from ratchet.service.errors import SettingsError
 from services.agent.engines.engine import BatchEngine, Engine, EngineKind
 from services.agent.engines.own_process.engine_process import EngineProcess
 from services.agent.settings import AgentSettings
-from services.errors import SettingsError
 
 GROUP = "ratchet.engines"
 BATCH_GROUP = "ratchet.batch_engines"

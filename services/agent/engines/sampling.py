@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from transformers import LogitsProcessor, StoppingCriteria
 
-from schemas.work import Sampling
+from schemas.messages.work import Sampling
 
 NEVER = float("-inf")
 

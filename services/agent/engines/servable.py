@@ -9,8 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from services.adapters.folder import CONTENT_FILES
-from services.errors import AdapterError
+from ratchet.adapters.folder import CONTENT_FILES
+from ratchet.service.errors import AdapterError
 
 PLAIN: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),

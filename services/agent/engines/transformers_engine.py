@@ -12,13 +12,13 @@ from typing import Self
 
 import torch
 
-from schemas.adapter_card import BaseModelIdentity
+from ratchet.models.loading import LanguageModel, load_language_model
+from ratchet.service.errors import EngineError
+from schemas.messages.base import BaseModelIdentity
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.engines.local_generation import LocalGenerator
 from services.agent.engines.peft_adapters import PeftAdapters
 from services.agent.settings import AgentSettings
-from services.errors import EngineError
-from services.local_model import LanguageModel, load_language_model
 
 
 class TransformersEngine:

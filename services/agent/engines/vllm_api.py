@@ -10,9 +10,9 @@ from typing import Any, Literal, TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from schemas.response import FinishReason
-from schemas.task import ChatMessage
-from services.errors import AdapterError, EngineError, PromptRefused, PromptTooLong
+from ratchet.service.errors import AdapterError, EngineError, PromptRefused, PromptTooLong
+from schemas.messages.response import FinishReason
+from schemas.messages.task import ChatMessage
 
 CONNECT_TIMEOUT_S = 5.0
 CONTROL_TIMEOUT_S = 120.0

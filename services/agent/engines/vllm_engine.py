@@ -16,16 +16,16 @@ from typing import Any, Self
 
 import httpx
 
-from schemas.response import Sample
-from schemas.task import Prompt
-from schemas.work import Sampling
+from ratchet.models.tokenization import chat_messages, completion_text, load_tokenizer, model_folder, prompt_ids
+from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
+from ratchet.service.telemetry import Log
+from schemas.messages.response import Sample
+from schemas.messages.task import Prompt
+from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.engines.servable import check_servable
 from services.agent.engines.vllm_api import Choice, ModelMissing, ServerAway, VllmApi
 from services.agent.settings import AgentSettings
-from services.errors import AdapterError, EngineError, PromptTooLong
-from services.telemetry import Log
-from services.tokenization import chat_messages, completion_text, load_tokenizer, model_folder, prompt_ids
 
 log = Log("agent.vllm")
 

@@ -9,7 +9,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from schemas.adapter_card import AdapterVersion
+from ratchet.adapters.adapter_service import AdapterService, chosen_agents
+from ratchet.adapters.registry import RegistryStore
+from ratchet.adapters.training_report import training_run
+from ratchet.http.access.guard import CallerOf
+from ratchet.http.access.roles import Caller
+from ratchet.http.paging import Cursor, Limit, cursor_of
+from ratchet.http.problem import problems
+from ratchet.http.threads import Threads
+from ratchet.service.errors import NotFound
 from schemas.api.adapters import (
     AgentView,
     FreezeRequest,
@@ -20,18 +28,9 @@ from schemas.api.adapters import (
     VersionView,
 )
 from schemas.api.page import Page
-from schemas.decision import Decision
-from schemas.message import AgentId
-from schemas.registry import AdapterEntry, AgentAdapters, Registry
-from services.access.guard import CallerOf
-from services.access.roles import Caller
-from services.adapters.desk import AdapterDesk, chosen_agents
-from services.adapters.registry import RegistryStore
-from services.adapters.training_runs import training_run
-from services.api.paging import Cursor, Limit, cursor_of
-from services.api.problem import problems
-from services.api.threads import Threads
-from services.errors import NotFound
+from schemas.messages.base import AdapterVersion, AgentId
+from schemas.records.decision import Decision
+from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
 from services.orchestrator.api.places import sequence_of
 from services.orchestrator.observation.decision_book import DecisionBook
 
@@ -44,10 +43,10 @@ def adapters_router(
 ) -> APIRouter:
     router = APIRouter(tags=["adapters"])
 
-    async def moved(agent_id: str, caller: Caller, move: Callable[[AdapterDesk], Registry]) -> AgentView:
+    async def moved(agent_id: str, caller: Caller, move: Callable[[AdapterService], Registry]) -> AgentView:
         """In other threads than what is read: a rollback waits for nobody who looks at old tasks."""
         (name,) = chosen_agents(agents, await asyncio.to_thread(store.read), agent_id)
-        desk = AdapterDesk(store, name, max_rank, NOT_IN_A_NAME.sub("", caller.name)[:100] or "unknown")
+        desk = AdapterService(store, name, max_rank, NOT_IN_A_NAME.sub("", caller.name)[:100] or "unknown")
         return agent_view(await asyncio.to_thread(move, desk), name)
 
     @router.get("/v1/adapters", responses=problems(503))

@@ -1,7 +1,7 @@
 """POST /v1/chat/completions and /v1/models: the fleet as OpenAI's clients know a server, by its base URL alone.
 
 A call is a task like any other; its answer is the best of a scored group. The fleet answers whole, so a stream is a
-wait with comments, then the answer in pieces. Errors have OpenAI's shape (services/api/problem.py).
+wait with comments, then the answer in pieces. Errors have OpenAI's shape (ratchet/http/problem.py).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from fastapi import APIRouter, Body, Request, Response
 from fastapi import Path as InPath
 from starlette.responses import StreamingResponse
 
+from ratchet.http.access.guard import CallerOf
+from ratchet.http.disconnect import while_connected
+from ratchet.http.problem import problem_of, problems
+from ratchet.http.server.idempotency import IdempotencyKey, id_from_key
+from ratchet.service.errors import RatchetError
 from schemas.api.chat import ChatCompletion, ChatRequest, Model, ModelList
-from services.access.guard import CallerOf
-from services.api.idempotency import IdempotencyKey, id_from_key
-from services.api.patience import while_connected
-from services.api.problem import problem_of, problems
-from services.errors import RatchetError
 from services.orchestrator.api.chat_answer import chunks, completion
-from services.orchestrator.api.chat_desk import ChatDesk, Question, task_headers
+from services.orchestrator.api.chat_service import ChatService, Question, task_headers
 from services.orchestrator.api.chat_task import unknown_model
 
 ROUTE = "POST /v1/chat/completions"
@@ -36,7 +36,7 @@ STREAM: dict[int | str, dict[str, Any]] = {
 }
 
 
-def chat_router(desk: ChatDesk) -> APIRouter:
+def chat_router(desk: ChatService) -> APIRouter:
     router = APIRouter(tags=["openai"])
 
     @router.post(
@@ -76,7 +76,7 @@ def chat_router(desk: ChatDesk) -> APIRouter:
     return router
 
 
-async def _stream(desk: ChatDesk, body: ChatRequest, task_id: str) -> AsyncIterator[str]:
+async def _stream(desk: ChatService, body: ChatRequest, task_id: str) -> AsyncIterator[str]:
     """Comments while it is being worked on, so that nothing on the way takes the connection for dead."""
     yield ": on its way\n\n"
     try:

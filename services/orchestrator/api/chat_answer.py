@@ -16,7 +16,7 @@ from schemas.api.chat import (
     RatchetExtras,
     Usage,
 )
-from schemas.interaction import Interaction
+from schemas.records.interaction import Interaction
 
 WORD = re.compile(r"\s*\S+|\s+$")
 MOST_DELTAS = 200

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
+from ratchet.http.problem import Fault, Problem
 from schemas.api.chat import ChatRequest, ChatTurn
-from schemas.message import Metadata
-from schemas.task import ChatMessage, Prompt, Task
-from services.api.problem import Fault, Problem
+from schemas.messages.base import Metadata
+from schemas.messages.task import ChatMessage, Prompt, Task
 
 SOURCE = "openai"
 AT = "@"

@@ -14,6 +14,13 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Path
 from pydantic import JsonValue
 
+from ratchet.bus.dead_letters.dead_letter_service import LOOK_S, DeadLetterService, advice
+from ratchet.bus.dead_letters.letter import DeadLetter
+from ratchet.bus.dead_letters.listing import Listing, Place
+from ratchet.bus.dead_letters.queue import Held, Stays
+from ratchet.http.paging import Cursor, Limit, cursor_of, place_of
+from ratchet.http.problem import Problem, problems
+from ratchet.http.threads import Threads
 from schemas.api.dead_letters import (
     DeadLetterDetail,
     DeadLetters,
@@ -22,13 +29,6 @@ from schemas.api.dead_letters import (
     RequeueRequest,
     Stayed,
 )
-from services.api.paging import Cursor, Limit, cursor_of, place_of
-from services.api.problem import Problem, problems
-from services.api.threads import Threads
-from services.dead_letters.dead_letter import DeadLetter
-from services.dead_letters.dead_letter_queue import Held, Stays
-from services.dead_letters.listing import Listing, Place
-from services.dead_letters.office import LOOK_S, DeadLetterOffice, advice
 
 LetterId = Annotated[str, Path(max_length=64, description="As in the list.")]
 T = TypeVar("T")
@@ -36,7 +36,7 @@ GONE = "it is not among the dead letters (any more)"
 TOO_DEEP = f"it lies deeper than one look of {LOOK_S:g} s: send some of the others back first"
 
 
-def dead_letters_router(office: DeadLetterOffice, threads: Threads) -> APIRouter:
+def dead_letters_router(office: DeadLetterService, threads: Threads) -> APIRouter:
     router = APIRouter(tags=["dead letters"])
     desk = _Desk(office, threads)
 
@@ -91,7 +91,7 @@ def _place(cursor: str | None) -> Place | None:
 class _Desk:
     """Everyone's turns at the office. What was begun is ended in its turn, even if its caller has gone."""
 
-    def __init__(self, office: DeadLetterOffice, threads: Threads) -> None:
+    def __init__(self, office: DeadLetterService, threads: Threads) -> None:
         self._office = office
         self._threads = threads
         self._looks = asyncio.Lock()

@@ -1,7 +1,7 @@
 """One client's stream of events as an HTTP answer: it ends when the client goes.
 
 A client that takes nothing holds up only itself: the next part is made when there is room for it. One that takes
-nothing for minutes is cut off by the kernel (services/service.py).
+nothing for minutes is cut off by the kernel (ratchet/runtime/runner.py).
 """
 
 from __future__ import annotations

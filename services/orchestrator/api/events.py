@@ -7,6 +7,10 @@ from typing import Annotated, Any, Union
 from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel
 
+from ratchet.http.access.guard import CallerOf
+from ratchet.http.access.roles import LOCAL
+from ratchet.http.problem import Fault, Problem, problems
+from ratchet.http.server.limits import too_many
 from schemas.api.events import (
     AdapterMoved,
     DecisionMade,
@@ -18,10 +22,6 @@ from schemas.api.events import (
     TrainingMoved,
     streamed,
 )
-from services.access.guard import CallerOf
-from services.access.roles import LOCAL
-from services.api.limits import too_many
-from services.api.problem import Fault, Problem, problems
 from services.orchestrator.api.event_stream import EventStream
 from services.orchestrator.observation.event_hub import EventHub
 

@@ -6,21 +6,21 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
+from ratchet.experiments.records import ExperimentRecord
+from ratchet.http.paging import Cursor, Limit, cursor_of
+from ratchet.http.problem import Problem, problems
+from ratchet.http.threads import Threads
 from schemas.api.experiments import Ending, ExperimentDetail, ExperimentSummary
 from schemas.api.page import Page
-from schemas.message import AgentId
-from services.api.paging import Cursor, Limit, cursor_of
-from services.api.problem import Problem, problems
-from services.api.threads import Threads
-from services.experiments.book import ExperimentRecord
+from schemas.messages.base import AgentId
 from services.orchestrator.api.places import sequence_of
 from services.orchestrator.observation.decision_book import DecisionBook
-from services.orchestrator.observation.experiment_looks import ExperimentLooks
+from services.orchestrator.observation.experiment_views import ExperimentViews
 
 ExperimentId = Annotated[str, Path(description="As in the list; it may hold slashes.")]
 
 
-def experiments_router(book: DecisionBook, looks: ExperimentLooks, threads: Threads) -> APIRouter:
+def experiments_router(book: DecisionBook, looks: ExperimentViews, threads: Threads) -> APIRouter:
     router = APIRouter(tags=["experiments"])
 
     @router.get("/v1/experiments", responses=problems(422, 503))

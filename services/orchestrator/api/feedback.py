@@ -7,13 +7,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body
 
+from ratchet.http.access.guard import CallerOf
+from ratchet.http.problem import Problem, problems
+from ratchet.http.server.idempotency import IdempotencyKey, id_from_key
 from schemas.api.feedback import GivenFeedback
-from schemas.feedback import Feedback, LoggedFeedback
-from services.access.guard import CallerOf
-from services.api.idempotency import IdempotencyKey, id_from_key
-from services.api.problem import Problem, problems
-from services.orchestrator.feedback.feedback_desk import (
-    FeedbackDesk,
+from schemas.messages.feedback import Feedback, LoggedFeedback
+from services.orchestrator.feedback.feedback_service import (
+    FeedbackService,
     IdUsedBefore,
     NoSuchAnswer,
     NotAnsweredYet,
@@ -23,7 +23,7 @@ from services.orchestrator.feedback.feedback_desk import (
 ROUTE = "POST /v1/feedback"
 
 
-def feedback_router(desk: FeedbackDesk) -> APIRouter:
+def feedback_router(desk: FeedbackService) -> APIRouter:
     router = APIRouter(tags=["feedback"])
 
     @router.post("/v1/feedback", responses=problems(404, 409, 422, 503))

@@ -8,11 +8,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import ValidationError
 
+from ratchet.http.problem import problems
+from ratchet.http.threads import Threads
+from ratchet.logs.active_tail import active_tail
 from schemas.api.log import LogLine, LogTail
-from services.api.problem import problems
-from services.api.threads import Threads
 from services.orchestrator.ledger.catch_up import INTERACTIONS
-from services.storage.active_tail import active_tail
 
 
 def log_router(logs_dir: Path, threads: Threads) -> APIRouter:

@@ -8,10 +8,11 @@ from time import monotonic
 
 from fastapi import APIRouter
 
-from services.adapters.registry import RegistryStore
-from services.api.threads import Threads
-from services.bus import Bus
-from services.dead_letters.office import DeadLetterOffice
+from ratchet.adapters.registry import RegistryStore
+from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService
+from ratchet.bus.protocol import Bus
+from ratchet.bus.topology import topology_of
+from ratchet.http.threads import Threads
 from services.orchestrator.api.adapters import adapters_router
 from services.orchestrator.api.dead_letters import dead_letters_router
 from services.orchestrator.api.events import events_router
@@ -23,9 +24,9 @@ from services.orchestrator.api.trainings import trainings_router
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.event_hub import EventHub
-from services.orchestrator.observation.experiment_looks import ExperimentLooks
+from services.orchestrator.observation.experiment_views import ExperimentViews
 from services.orchestrator.observation.overview import Overview
-from services.orchestrator.observation.queue_look import QueueLooks
+from services.orchestrator.observation.queue_snapshots import QueueSnapshots
 from services.orchestrator.observation.training_runs import TrainingRuns
 from services.orchestrator.observation.watcher import Watcher
 from services.orchestrator.promotion.promoter import Promoter
@@ -53,9 +54,9 @@ class OrchestratorApi:
         self._threads = threads
         self._book = DecisionBook(store.ledger)
         arms = {agent: promoter.arms for agent, promoter in promoters.items()}
-        self._looks = ExperimentLooks(arms, settings.logs_dir, threads, monotonic)
-        self._queues = QueueLooks(bus, settings.topology, clock=clock, seconds=monotonic)
-        self._office = DeadLetterOffice(settings.amqp_url.get_secret_value(), settings.namespace)
+        self._looks = ExperimentViews(arms, settings.logs_dir, threads, monotonic)
+        self._queues = QueueSnapshots(bus, topology_of(settings), clock=clock, seconds=monotonic)
+        self._office = DeadLetterService(settings.amqp_url.get_secret_value(), settings.namespace)
         self._hub = EventHub(f"{int(clock().timestamp() * 1000):x}")
         self._runs = TrainingRuns(settings.adapters_dir, promoters, threads)
         self.watcher = Watcher(self._hub, self._book, promoters, self._queues, self._runs, threads, monotonic)
@@ -67,7 +68,7 @@ class OrchestratorApi:
             adapters_router(self._store, self._book, settings.agents, settings.adapter_max_rank, threads),
             experiments_router(self._book, self._looks, threads),
             trainings_router(self._runs),
-            queues_router(self._queues, settings.topology),
+            queues_router(self._queues, topology_of(settings)),
             dead_letters_router(self._office, threads),
             log_router(settings.logs_dir, threads),
             status_router(self.overview),

@@ -17,7 +17,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from services.api.problem import Problem
+from ratchet.http.problem import Problem
 
 FOLDER = Path(__file__).parent.parent / "page"
 TYPES = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.api.paging import place_of
+from ratchet.http.paging import place_of
 
 NEWEST = (1 << 63) - 1
 """Above all of them; the largest number that an index takes."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from ratchet.bus.protocol import QueueState
+from ratchet.bus.topology import Queue, Rung, Topology
+from ratchet.http.problem import problems
 from schemas.api.queues import Queues, QueueView
-from services.api.problem import problems
-from services.bus import QueueState
-from services.orchestrator.observation.queue_look import QueueLook, QueueLooks
-from services.topology import Queue, Rung, Topology
+from services.orchestrator.observation.queue_snapshots import QueueSnapshot, QueueSnapshots
 
 NONE_THERE = QueueState(0, 0)
 
 
-def queues_router(looks: QueueLooks, topology: Topology) -> APIRouter:
+def queues_router(looks: QueueSnapshots, topology: Topology) -> APIRouter:
     router = APIRouter(tags=["queues"])
 
     @router.get("/v1/queues", responses=problems(503))
@@ -26,7 +26,7 @@ def queues_router(looks: QueueLooks, topology: Topology) -> APIRouter:
     return router
 
 
-def _queue(queue: Queue, look: QueueLook) -> QueueView:
+def _queue(queue: Queue, look: QueueSnapshot) -> QueueView:
     state = look.states.get(queue.name)
     return QueueView(
         name=queue.name,
@@ -41,7 +41,7 @@ def _queue(queue: Queue, look: QueueLook) -> QueueView:
     )
 
 
-def _rung(rung: Rung, look: QueueLook) -> QueueView:
+def _rung(rung: Rung, look: QueueSnapshot) -> QueueView:
     state = look.states.get(rung.name)
     seconds = rung.delay_ms / 1000
     return QueueView(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from ratchet.http.problem import problems
 from schemas.api.status import Status
-from services.api.problem import problems
 from services.orchestrator.observation.overview import Overview
 
 

@@ -11,23 +11,23 @@ from urllib.parse import quote
 from fastapi import APIRouter, Body, Query, Request, Response
 from fastapi import Path as InPath
 
+from ratchet.http.access.guard import CallerOf
+from ratchet.http.access.roles import Caller
+from ratchet.http.disconnect import while_connected
+from ratchet.http.paging import Cursor, Limit, cursor_of
+from ratchet.http.problem import Problem, problems
+from ratchet.http.server.idempotency import IdempotencyKey, id_from_key, key_reused
+from ratchet.http.threads import Threads
 from schemas.api.page import Page
 from schemas.api.tasks import TaskAccepted, TaskHistory, TaskSubmission, TaskSummary
-from schemas.feedback import LoggedFeedback
-from schemas.result import Result
-from services.access.guard import CallerOf
-from services.access.roles import Caller
-from services.api.idempotency import IdempotencyKey, id_from_key, key_reused
-from services.api.paging import Cursor, Limit, cursor_of
-from services.api.patience import while_connected
-from services.api.problem import Problem, problems
-from services.api.threads import Threads
+from schemas.messages.feedback import LoggedFeedback
+from schemas.messages.result import Result
 from services.orchestrator.api.places import sequence_of
 from services.orchestrator.ledger.ledger import INDEX, Ledger
 from services.orchestrator.tasks.intake import Forgotten
-from services.orchestrator.tasks.task_desk import SaysSomethingElse, TaskDesk
 from services.orchestrator.tasks.task_history import read_history
 from services.orchestrator.tasks.task_list import StateFilter, task_page
+from services.orchestrator.tasks.task_service import SaysSomethingElse, TaskService
 
 LONGEST_WAIT_S = 600
 ROUTE = "POST /v1/tasks"
@@ -44,7 +44,7 @@ ACCEPTED: dict[int | str, dict[str, Any]] = {
 
 
 def tasks_router(
-    desk: TaskDesk, ledger: Ledger, logs_dir: Path, feedback: Callable[[str], list[LoggedFeedback]], threads: Threads
+    desk: TaskService, ledger: Ledger, logs_dir: Path, feedback: Callable[[str], list[LoggedFeedback]], threads: Threads
 ) -> APIRouter:
     router = APIRouter(tags=["tasks"])
 

@@ -6,13 +6,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
+from ratchet.http.paging import Cursor, Limit
+from ratchet.http.problem import Problem, problems
+from ratchet.training_runs.pages import run_page
 from schemas.api.page import Page
 from schemas.api.runs import RunDetail, RunState, RunView
-from schemas.message import AgentId
-from services.api.paging import Cursor, Limit
-from services.api.problem import Problem, problems
+from schemas.messages.base import AgentId
 from services.orchestrator.observation.training_runs import TrainingRuns
-from services.runs.run_pages import run_page
 
 RunId = Annotated[str, Path(description="As in the list; it may hold slashes.")]
 

@@ -11,14 +11,14 @@ import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
-from schemas.feedback import LoggedFeedback
-from schemas.message import DecodeError
-from services.errors import DiskFull, JournalError
-from services.storage.journal import Journal
-from services.storage.journal_reader import read
-from services.storage.quarantine import BadLine, Quarantine
-from services.storage.segments import oldest_position
-from services.telemetry import Log
+from ratchet.logs.journal import Journal
+from ratchet.logs.quarantine import BadLine, Quarantine
+from ratchet.logs.reader import read
+from ratchet.logs.segments import oldest_position
+from ratchet.service.errors import DiskFull, JournalError
+from ratchet.service.telemetry import Log
+from schemas.messages.base import DecodeError
+from schemas.messages.feedback import LoggedFeedback
 
 NAME = "feedback"
 INDEX = "feedback.sqlite"

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from schemas.interaction import Interaction
-from schemas.message import DecodeError
-from schemas.work import Work
+from ratchet.logs.quarantine import BadLine, Quarantine
+from ratchet.logs.reader import Line, read
+from schemas.messages.base import DecodeError
+from schemas.messages.work import Work
+from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.index import TaskIndex
 from services.orchestrator.tasks.settlement import result_of
-from services.storage.journal_reader import Line, read
-from services.storage.quarantine import BadLine, Quarantine
 
 ASSIGNMENTS = "assignments"
 INTERACTIONS = "agent_interactions"

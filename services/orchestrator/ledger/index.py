@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from schemas.result import ResultStatus
-from services.errors import JournalError
-from services.orchestrator.ledger.young_tasks import YoungTask, YoungTasks
-from services.retention import forgotten
-from services.storage.log_floor import LogFloor
+from ratchet.logs.retention import removed_ids as forgotten
+from ratchet.logs.start_offset import LogStartOffsets
+from ratchet.service.errors import JournalError
+from schemas.messages.result import ResultStatus
+from services.orchestrator.ledger.write_buffer import BufferedTask, WriteBuffer
 
 SCHEMA_VERSION = 2
 CACHE_KIB = 8192
@@ -82,7 +82,7 @@ class TaskIndex:
     def __init__(self, path: Path) -> None:
         """Opens or creates it. Raises JournalError for a file that is not an index of this version."""
         self.forget_at_once = FORGET_AT_ONCE
-        self._young = YoungTasks()
+        self._young = WriteBuffer()
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
             self._prepare()
@@ -107,7 +107,7 @@ class TaskIndex:
         self._forgotten_below = self.position(FORGOTTEN_SEQUENCE)
         self._forgotten = {name: int(name.removeprefix("forgotten_")) for (name,) in tables}
 
-    def follow(self, folder: Path, floor: LogFloor) -> bool:
+    def follow(self, folder: Path, floor: LogStartOffsets) -> bool:
         """Forget, a part at each call, the tasks that were removed from the logs. True when there is no more to forget.
 
         Until then, and after, such a task is known: as it was, or as forgotten. Raises JournalError.
@@ -200,7 +200,7 @@ class TaskIndex:
 
     def admit(self, sequence: int, task_id: str, deadline: float, work: bytes, line: int) -> None:
         """As `open`, for a task that `find` did not know."""
-        self._young.add(YoungTask(sequence, task_id, deadline, work, line))
+        self._young.add(BufferedTask(sequence, task_id, deadline, work, line))
         if self._young.too_many:
             self._write_young()
 

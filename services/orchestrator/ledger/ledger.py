@@ -13,16 +13,16 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from schemas.interaction import Interaction
-from schemas.result import Result
-from schemas.work import Work
-from services.errors import DiskFull, JournalError
+from ratchet.logs.journal import Journal
+from ratchet.logs.start_offset import read_start_offsets
+from ratchet.service.errors import DiskFull, JournalError
+from ratchet.service.telemetry import Log
+from schemas.messages.result import Result
+from schemas.messages.work import Work
+from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.catch_up import ASSIGNMENTS, INTERACTIONS, CatchUp
 from services.orchestrator.ledger.index import Entry, TaskIndex
 from services.orchestrator.tasks.settlement import result_of
-from services.storage.journal import Journal
-from services.storage.log_floor import read_floor
-from services.telemetry import Log
 
 INDEX = "index.sqlite"
 GATHER_S = 0.004
@@ -151,7 +151,7 @@ class Ledger:
 
     async def forget_removed(self) -> None:
         """The index forgets what was removed from the logs, a little at a time. Raises JournalError."""
-        floor = await asyncio.to_thread(read_floor, self._folder)
+        floor = await asyncio.to_thread(read_start_offsets, self._folder)
         done = False
         while not done:
             done = True  # after a failure too: what is left to forget then comes with the catching up
@@ -204,7 +204,7 @@ class Ledger:
     def _open_index(self) -> list[str]:
         self._index = TaskIndex(self._folder / INDEX)
         self._sealed_up_to = self._interactions.begin
-        floor = read_floor(self._folder)
+        floor = read_start_offsets(self._folder)
         while not self._index.follow(self._folder, floor):
             continue
         ends = {ASSIGNMENTS: self._assignments.end, INTERACTIONS: self._interactions.end}

@@ -1,6 +1,6 @@
 """A clock of the orchestrator: the logs stay within their bound, and the index forgets what went.
 
-What may go is decided in `services/retention/`; the work on files is done in a thread.
+What may go is decided in `ratchet/logs/retention/`; the work on files is done in a thread.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from prometheus_client import Counter, Gauge
 
+from ratchet.logs.retention.needs import needs
+from ratchet.logs.retention.plan import Bound, Held
+from ratchet.logs.retention.pruner import Pruned, Pruner, sizes
+from ratchet.logs.retention.trim import trim_feedback
+from ratchet.service.telemetry import Log
 from services.orchestrator.feedback.feedback_log import FeedbackLog
 from services.orchestrator.ledger.ledger import Ledger
-from services.retention.needs import needs
-from services.retention.plan import Bound, Held
-from services.retention.pruner import Pruned, Pruner, sizes
-from services.retention.trim import trim_feedback
-from services.telemetry import Log
 
 log = Log("retention")
 

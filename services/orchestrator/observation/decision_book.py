@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 
-from schemas.decision import Decision
-from services.adapters.decisions import DecisionLedger, Mark, version_of
-from services.experiments.book import ExperimentFold, ExperimentRecord
+from ratchet.adapters.decisions import DecisionLedger, Mark, version_of
+from ratchet.experiments.records import ExperimentFold, ExperimentRecord
+from schemas.records.decision import Decision
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,17 @@ from datetime import datetime
 
 from prometheus_client.registry import Collector
 
-from schemas.adapter_report import AdapterReport
+from ratchet.bus.topology import DEAD_LETTERS, UNROUTABLE
+from ratchet.service.errors import BusError
+from ratchet.service.histogram import quantile
 from schemas.api.status import AgentFigures, LearningFigures, ReplicaView, ScoreFigure, StageFigure, Status, TaskFigures
-from schemas.work import Work
-from services.errors import BusError
-from services.histogram import quantile
+from schemas.messages.adapter_report import AdapterReport
+from schemas.messages.work import Work
 from services.orchestrator import metrics
 from services.orchestrator.ledger.ledger import Ledger
-from services.orchestrator.observation.queue_look import QueueLooks
+from services.orchestrator.observation.queue_snapshots import QueueSnapshots
 from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas
-from services.topology import DEAD_LETTERS, UNROUTABLE
 
 STAGES = ("queue", "generate", "score_queue", "score", "total")
 LOOK_EVERY_S = 5.0
@@ -45,7 +45,7 @@ class Overview:
         ledger: Ledger,
         promoters: Mapping[str, Promoter],
         replicas: Mapping[str, Replicas],
-        queues: QueueLooks,
+        queues: QueueSnapshots,
         trouble: Callable[[], str | None],
         *,
         clock: Callable[[], datetime],

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from prometheus_client import Gauge
 
-from services.bus import Bus
+from ratchet.bus.protocol import Bus
 
 queue_messages = Gauge("ratchet_queue_messages", "Messages that wait in a queue.", ["queue"])
 queue_consumers = Gauge("ratchet_queue_consumers", "Consumers of a queue.", ["queue"])

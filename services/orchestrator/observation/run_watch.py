@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schemas.adapter_trained import AdapterTrained
 from schemas.api.events import TrainingMoved
 from schemas.api.runs import RunView
+from schemas.messages.adapter_trained import AdapterTrained
 
 Name = tuple[str, str]
 Seen = tuple[str, str | None, int | None]

@@ -1,6 +1,6 @@
 """Every training run that can be known of: the trainer's records, and what was asked and heard here.
 
-The records lie on the shared adapters folder (`services/runs/jobs.py`), so that nothing is asked of a trainer, which
+The records lie on the shared adapters folder (`ratchet/training_runs/store.py`), so that no trainer is asked, which
 need not be there. Where both know of a run, its record goes first.
 """
 
@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ratchet.http.threads import Threads
+from ratchet.service.errors import RegistryError
+from ratchet.training_runs.reader import TrainingRunReader, listed_runs
+from ratchet.training_runs.views import run_detail
 from schemas.api.runs import RunDetail, RunState, RunView
-from services.api.threads import Threads
-from services.errors import RegistryError
 from services.orchestrator.promotion.promoter import Promoter
-from services.runs.run_desk import RunDesk, listed_runs
-from services.runs.run_views import run_detail
 
 
 class TrainingRuns:
     def __init__(self, adapters_dir: Path, promoters: Mapping[str, Promoter], threads: Threads) -> None:
         self._adapters_dir = adapters_dir
-        self._desk = RunDesk(adapters_dir)
+        self._desk = TrainingRunReader(adapters_dir)
         self._promoters = promoters
         self._threads = threads
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from schemas.adapter_event import AdapterMove
-from schemas.adapter_trained import AdapterTrained
+from ratchet.adapters.decisions import version_of
+from ratchet.http.threads import Threads
 from schemas.api.events import AdapterMoved, DecisionMade, ExperimentMoved, QueueDepth, QueuesLooked
-from schemas.decision import Conclude, Decision
-from schemas.interaction import Interaction
-from schemas.message import Record
-from schemas.registry import AgentAdapters
-from schemas.work import Work
-from services.adapters.decisions import version_of
-from services.api.threads import Threads
+from schemas.messages.adapter_event import AdapterMove
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import Record
+from schemas.messages.work import Work
+from schemas.records.decision import Conclude, Decision
+from schemas.records.interaction import Interaction
+from schemas.records.registry import AgentAdapters
 from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.event_hub import EventHub
-from services.orchestrator.observation.queue_look import QueueLooks
+from services.orchestrator.observation.queue_snapshots import QueueSnapshots
 from services.orchestrator.observation.run_watch import RunWatch
 from services.orchestrator.observation.training_runs import TrainingRuns
 from services.orchestrator.promotion.promoter import Promoter
@@ -45,7 +45,7 @@ class Watcher:
         hub: EventHub,
         book: DecisionBook,
         promoters: Mapping[str, Promoter],
-        queues: QueueLooks,
+        queues: QueueSnapshots,
         runs: TrainingRuns,
         threads: Threads,
         seconds: Callable[[], float],

@@ -14,14 +14,14 @@ from statistics import fmean
 
 import msgspec
 
-from schemas.interaction import Interaction
-from schemas.task import Task
-from schemas.work import Arm
-from services.experiments.logged import scorer_of
+from ratchet.experiments.logged import scorer_of
+from ratchet.files.atomic_file import replace_file
+from ratchet.service.telemetry import Log
+from schemas.messages.task import Task
+from schemas.messages.work import Arm
+from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
 from services.orchestrator.tasks.own_tasks import VALIDATION, OwnTasks, is_own
-from services.storage.atomic_file import replace_file
-from services.telemetry import Log
 
 log = Log("anchors")
 

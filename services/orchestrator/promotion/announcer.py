@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from schemas.adapter_event import AdapterEvent, AdapterMove, ServedAdapter
-from schemas.message import Metadata
-from schemas.work import BASE_VERSION
-from services.bus import Bus
+from ratchet.bus.protocol import Bus
+from ratchet.bus.topology import events_topic
+from schemas.messages.adapter_event import AdapterEvent, AdapterMove, ServedAdapter
+from schemas.messages.base import Metadata
+from schemas.messages.work import BASE_VERSION
 from services.orchestrator.promotion.arms import Arms
-from services.topology import events_topic
 
 
 class Announcer:

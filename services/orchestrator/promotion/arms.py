@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from schemas.decision import RunningExperiment
-from schemas.evidence import Decision
-from schemas.interaction import Interaction
-from schemas.registry import AgentAdapters
-from schemas.task import Task
-from schemas.work import BASE_VERSION, Arm, Work
-from services.errors import Reject
-from services.experiments.experiment import Experiment
-from services.experiments.logged import enrolment_of, outcome_of, unit_of
+from ratchet.experiments.experiment import Experiment
+from ratchet.experiments.logged import enrolment_of, outcome_of, unit_of
+from ratchet.service.errors import Reject
+from schemas.messages.task import Task
+from schemas.messages.work import BASE_VERSION, Arm, Work
+from schemas.records.decision import RunningExperiment
+from schemas.records.evidence import ExperimentDecision
+from schemas.records.interaction import Interaction
+from schemas.records.registry import AgentAdapters
 
 
 class Arms:
@@ -25,7 +25,7 @@ class Arms:
         self.agent_id = agent_id
         self.adapters = AgentAdapters()
         self.experiment: Experiment | None = None
-        self.verdict: Decision | None = None
+        self.verdict: ExperimentDecision | None = None
         """Of the running experiment, once it has one; the promoter acts on it."""
         self._open: Counter[str] = Counter()
 

@@ -9,13 +9,13 @@ from datetime import datetime
 
 from pydantic import Field, ValidationError
 
-from schemas.adapter_trained import AdapterTrained
+from ratchet.service.telemetry import Log
+from ratchet.training_runs.views import ended_view
 from schemas.api.runs import RunView
-from schemas.message import Record, Timestamp
-from schemas.train_request import TrainRequest
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import Record, Timestamp
+from schemas.messages.train_request import TrainRequest
 from services.orchestrator.ledger.ledger import Ledger
-from services.runs.run_views import ended_view
-from services.telemetry import Log
 
 log = Log("training")
 

@@ -10,22 +10,21 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from schemas.adapter_card import BaseModelIdentity
-from schemas.interaction import Interaction
-from schemas.message import DecodeError
-from schemas.registry import AdapterEntry
-from schemas.task import Task
-from schemas.work import Arm
-from services.adapters.check import AdapterLimits, check_adapter
-from services.bus import Bus
-from services.errors import AdapterError
+from ratchet.adapters.check import AdapterLimits, check_adapter
+from ratchet.bus.protocol import Bus
+from ratchet.bus.topology import work_queue
+from ratchet.service.errors import AdapterError
+from ratchet.service.telemetry import Log
+from schemas.messages.base import BaseModelIdentity, DecodeError
+from schemas.messages.task import Task
+from schemas.messages.work import Arm
+from schemas.records.interaction import Interaction
+from schemas.records.registry import AdapterEntry
 from services.orchestrator.promotion.announcer import Announcer
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.golden import GoldenVerdict, compare, summary
 from services.orchestrator.promotion.replicas import Replicas, RollCall
 from services.orchestrator.tasks.own_tasks import VALIDATION, Ask, OwnTasks
-from services.telemetry import Log
-from services.topology import work_queue
 
 log = Log("gate")
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 
-from schemas.interaction import Interaction
-from services.errors import ScorerError
+from ratchet.service.errors import ScorerError
+from schemas.records.interaction import Interaction
 
 LONGEST_GROWTH = 2.0
 SHORTEST_SHRINK = 0.5

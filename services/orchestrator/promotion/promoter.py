@@ -11,27 +11,36 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from schemas.adapter_event import AdapterMove
-from schemas.adapter_state import AdapterState
-from schemas.adapter_trained import AdapterTrained
-from schemas.decision import Archive, DecisionDraft, Move, Register, Reject, RunningExperiment, Settle, Validate
-from schemas.evidence import Decision, Verdict
-from schemas.interaction import Interaction
-from schemas.registry import AdapterEntry, Registry
-from schemas.work import Work
-from services.adapters.manifest import version_key
-from services.adapters.publish import registration
-from services.adapters.registry import RegistryStore
-from services.adapters.retention import drained, to_archive
-from services.errors import AdapterError, NotAllowed
-from services.experiments.experiment import Experiment
-from services.experiments.replay import plan_of, replayed
+from ratchet.adapters.manifest import version_key
+from ratchet.adapters.publish import registration
+from ratchet.adapters.registry import RegistryStore
+from ratchet.adapters.retention import drained, to_archive
+from ratchet.experiments.experiment import Experiment
+from ratchet.experiments.replay import plan_of, replayed
+from ratchet.service.errors import AdapterError, NotAllowed
+from ratchet.service.telemetry import Log
+from schemas.messages.adapter_event import AdapterMove
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.work import Work
+from schemas.records.adapter_state import AdapterState
+from schemas.records.decision import (
+    Archive,
+    DecisionDraft,
+    Move,
+    Register,
+    RejectVersion,
+    RunningExperiment,
+    Settle,
+    Validate,
+)
+from schemas.records.evidence import ExperimentDecision, Verdict
+from schemas.records.interaction import Interaction
+from schemas.records.registry import AdapterEntry, Registry
 from services.orchestrator import metrics
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.announcer import Announcer
 from services.orchestrator.promotion.arms import Arms
-from services.orchestrator.promotion.gate import Gate
-from services.orchestrator.promotion.learning_moves import (
+from services.orchestrator.promotion.experiment_transitions import (
     ExperimentPolicy,
     Where,
     canary,
@@ -39,10 +48,10 @@ from services.orchestrator.promotion.learning_moves import (
     next_candidate,
     watch,
 )
+from services.orchestrator.promotion.gate import Gate
 from services.orchestrator.promotion.replicas import Replicas
 from services.orchestrator.promotion.swap_clock import SwapClock
-from services.orchestrator.promotion.training import Training
-from services.telemetry import Log
+from services.orchestrator.promotion.training import TrainingScheduler
 
 log = Log("promoter")
 
@@ -58,7 +67,7 @@ class Promoter:
         announcer: Announcer,
         replicas: Replicas,
         gate: Gate,
-        training: Training,
+        training: TrainingScheduler,
         store: RegistryStore,
         ledger: Ledger,
         policy: ExperimentPolicy,
@@ -216,7 +225,7 @@ class Promoter:
         try:
             await self._announce("validating", entry.version)
             verdict = await self._gate.validate(entry)
-            move: Move = Validate(version=entry.version) if verdict.passed else Reject(version=entry.version)
+            move: Move = Validate(version=entry.version) if verdict.passed else RejectVersion(version=entry.version)
             event: AdapterMove = "standing" if verdict.passed else "rejected"
             await self._decide(move, verdict.reason, event=event, evidence=verdict.evidence)
         except Exception as error:
@@ -270,7 +279,7 @@ class Promoter:
         *,
         event: AdapterMove = "standing",
         evidence: object = None,
-        verdict: Decision | None = None,
+        verdict: ExperimentDecision | None = None,
         running: RunningExperiment | None = None,
     ) -> None:
         """Into the ledger of decisions, then into effect. Nothing where the registry has gone on without us."""
@@ -291,7 +300,7 @@ class Promoter:
             if isinstance(move, Register) and move.version in adapters.versions:
                 return None
             if (
-                isinstance(move, Validate | Reject)
+                isinstance(move, Validate | RejectVersion)
                 and adapters.versions[move.version].state is not AdapterState.TRAINED
             ):
                 return None  # an operator was faster

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from schemas.adapter_card import BaseModelIdentity
-from schemas.adapter_report import AdapterReport
+from schemas.messages.adapter_report import AdapterReport
+from schemas.messages.base import BaseModelIdentity
 
 FORGET_AFTER_S = 30.0
 

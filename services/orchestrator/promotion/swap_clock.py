@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from schemas.interaction import Interaction
-from schemas.work import Work
+from ratchet.service.telemetry import Log
+from schemas.messages.work import Work
+from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
-from services.telemetry import Log
 
 log = Log("swap")
 

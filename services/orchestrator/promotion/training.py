@@ -12,23 +12,23 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from schemas.adapter_trained import AdapterTrained
+from ratchet.bus.message_id import derived_id
+from ratchet.bus.protocol import Bus
+from ratchet.bus.topology import TRAINING
+from ratchet.service.errors import DiskFull
+from ratchet.service.telemetry import Log
+from ratchet.training_runs.views import open_view
 from schemas.api.runs import RunView
-from schemas.interaction import Interaction
-from schemas.message import Metadata
-from schemas.train_request import TrainRequest
-from services.bus import Bus
-from services.errors import DiskFull
-from services.message_id import derived_id
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import Metadata
+from schemas.messages.train_request import TrainRequest
+from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
 from services.orchestrator.ledger.catch_up import INTERACTIONS
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.ended_runs import EndedRuns
 from services.orchestrator.promotion.training_trigger import TrainingPolicy, TrainingState, due, teaches, uses_up
 from services.orchestrator.tasks.own_tasks import is_own
-from services.runs.run_views import open_view
-from services.telemetry import Log
-from services.topology import TRAINING
 
 log = Log("training")
 
@@ -36,7 +36,7 @@ GIVE_UP_AFTER_S = 24 * 3600.0
 """After so long without an answer a request is taken for lost."""
 
 
-class Training:
+class TrainingScheduler:
     """One agent's."""
 
     def __init__(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from schemas.adapter_trained import AdapterTrained
-from schemas.interaction import Interaction
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.records.interaction import Interaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from schemas.task import Task
-from schemas.work import Arm, Sampling, Work
-from services.errors import Reject
+from ratchet.service.errors import Reject
+from schemas.messages.task import Task
+from schemas.messages.work import Arm, Sampling, Work
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from schemas.result import Result
-from services.bus import Bus
-from services.message_id import derived_id
+from ratchet.bus.message_id import derived_id
+from ratchet.bus.protocol import Bus
+from ratchet.bus.topology import RESULTS
+from ratchet.service.telemetry import Log
+from schemas.messages.result import Result
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.admission import Origin
-from services.telemetry import Log
-from services.topology import RESULTS
 
 log = Log("answers")
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from schemas.response import Response
-from schemas.work import Work
-from services.bus import Bus, Delivery, opened
-from services.errors import Reject
-from services.message_id import derived_id
+from ratchet.bus.message_id import derived_id
+from ratchet.bus.protocol import Bus, Delivery, opened
+from ratchet.bus.topology import RESPONSES
+from ratchet.service.errors import Reject
+from ratchet.service.telemetry import Log, task_in_hand
+from schemas.messages.response import Response
+from schemas.messages.work import Work
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.settlement import completed_response
-from services.telemetry import Log, task_in_hand
-from services.topology import RESPONSES
 
 log = Log("completion")
 

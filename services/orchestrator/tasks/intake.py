@@ -9,13 +9,15 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from schemas.response import Response
-from schemas.task import Task
-from schemas.work import Arm, Work
-from services import failpoint
-from services.bus import Bus, Delivery, opened
-from services.errors import BusError, Reject
-from services.message_id import derived_id
+from ratchet.bus.message_id import derived_id
+from ratchet.bus.protocol import Bus, Delivery, opened
+from ratchet.bus.topology import RESPONSES, work_queue
+from ratchet.service import failpoint
+from ratchet.service.errors import BusError, Reject
+from ratchet.service.telemetry import task_in_hand
+from schemas.messages.response import Response
+from schemas.messages.task import Task
+from schemas.messages.work import Arm, Work
 from services.orchestrator import metrics
 from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.ledger import Ledger
@@ -23,8 +25,6 @@ from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
 from services.orchestrator.tasks.answers import Answers
 from services.orchestrator.tasks.settlement import completed_response
-from services.telemetry import task_in_hand
-from services.topology import RESPONSES, work_queue
 
 FORGOTTEN = (
     "a task with this task_id was answered before, so it is not run again; its answer is no longer kept here "

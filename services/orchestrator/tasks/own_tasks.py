@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from schemas.interaction import Interaction
-from schemas.task import Task
-from schemas.work import Arm
+from schemas.messages.task import Task
+from schemas.messages.work import Arm
+from schemas.records.interaction import Interaction
 
 VALIDATION = "validation:"
 

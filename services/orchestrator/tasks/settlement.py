@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
-from schemas.interaction import Attempts, Interaction, Latencies
-from schemas.message import Metadata
-from schemas.response import Response, Sample
-from schemas.result import Result
-from schemas.reward import Reward, SampleScore
-from schemas.work import Work
+from schemas.messages.base import Metadata
+from schemas.messages.response import Response, Sample
+from schemas.messages.result import Result
+from schemas.messages.reward import Reward, SampleScore
+from schemas.messages.work import Work
+from schemas.records.interaction import Attempts, Interaction, Latencies
 
 NOT_SCORED = SampleScore(score=None, status="unscorable", reason="the scorer gave no score for this sample")
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from schemas.interaction import Interaction
-from schemas.response import Response
-from schemas.reward import Reward
-from schemas.work import Work
-from services import failpoint
-from services.bus import Delivery, opened
-from services.errors import Reject, Retry
+from ratchet.bus.protocol import Delivery, opened
+from ratchet.bus.topology import EXCHANGE
+from ratchet.concurrency.keyed_lock import KeyedLock
+from ratchet.service import failpoint
+from ratchet.service.errors import Reject, Retry
+from ratchet.service.telemetry import Log, task_in_hand
+from schemas.messages.response import Response
+from schemas.messages.reward import Reward
+from schemas.messages.work import Work
+from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
 from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.ledger import Ledger
@@ -19,9 +22,6 @@ from services.orchestrator.tasks.admission import Origin
 from services.orchestrator.tasks.answers import Answers
 from services.orchestrator.tasks.own_tasks import is_own
 from services.orchestrator.tasks.settlement import completed_response, ending, settle
-from services.telemetry import Log, task_in_hand
-from services.topology import EXCHANGE
-from services.turns import Turns
 
 log = Log("settler")
 
@@ -44,7 +44,7 @@ class Settler:
         self._answers = answers
         self._closed = closed
         self._clock = clock
-        self._turns = Turns()
+        self._turns = KeyedLock()
         self._untold: dict[str, Origin] = {}
 
     async def handle(self, delivery: Delivery) -> None:

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
+from ratchet.bus.topology import RESPONSES, work_queue
+from ratchet.logs.reader import read
 from schemas.api.tasks import Hop, HopName, LoggedSample, TaskHistory
-from schemas.interaction import Interaction
-from schemas.message import DecodeError
-from schemas.result import Result
-from schemas.work import Work
+from schemas.messages.base import DecodeError
+from schemas.messages.result import Result
+from schemas.messages.work import Work
+from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.catch_up import INTERACTIONS
 from services.orchestrator.ledger.index import Entry
-from services.orchestrator.tasks.task_desk import logged_work
-from services.storage.journal_reader import read
-from services.topology import RESPONSES, work_queue
+from services.orchestrator.tasks.task_service import logged_work
 
 SERVICE = "orchestrator"
 

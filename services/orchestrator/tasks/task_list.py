@@ -13,12 +13,12 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from ratchet.logs.source import Source, open_source
+from ratchet.service.errors import JournalError
+from ratchet.service.telemetry import Log
 from schemas.api.tasks import TaskSummary
-from services.errors import JournalError
 from services.orchestrator.ledger.catch_up import ASSIGNMENTS
 from services.orchestrator.ledger.index import ENDINGS
-from services.storage.log_source import Source, open_source
-from services.telemetry import Log
 
 StateFilter = Literal["open", "closed", "ok", "failed", "expired"]
 
@@ -39,7 +39,7 @@ _WHERE: dict[StateFilter | None, str] = {
 }
 
 
-class Row(NamedTuple):
+class TaskRow(NamedTuple):
     sequence: int
     task_id: str
     logged: int
@@ -78,7 +78,7 @@ def task_page(
     return TaskPage([summary(row, row.work or questions.get(row.sequence)) for row in shown], following)
 
 
-def summary(row: Row, work: bytes | None) -> TaskSummary:
+def summary(row: TaskRow, work: bytes | None) -> TaskSummary:
     """`work`: where it was at hand."""
     asked = _read(work)
     result = _read(row.result)
@@ -100,17 +100,17 @@ def summary(row: Row, work: bytes | None) -> TaskSummary:
     )
 
 
-def _rows(index: Path, state: StateFilter | None, before: int, limit: int) -> list[Row]:
+def _rows(index: Path, state: StateFilter | None, before: int, limit: int) -> list[TaskRow]:
     """In the order of sequence numbers, the highest first; all open tasks are gone through for a page of them."""
-    query = f"SELECT {', '.join(Row._fields)} FROM {_WHERE[state]} ORDER BY sequence DESC LIMIT ?"
+    query = f"SELECT {', '.join(TaskRow._fields)} FROM {_WHERE[state]} ORDER BY sequence DESC LIMIT ?"
     try:
         with closing(sqlite3.connect(f"{index.absolute().as_uri()}?mode=ro", uri=True)) as db:
-            return [Row(*row) for row in db.execute(query, (before, limit))]
+            return [TaskRow(*row) for row in db.execute(query, (before, limit))]
     except sqlite3.Error as error:
         raise JournalError(f"the index {index} can't be read now ({error}): try again") from None
 
 
-def _works(logs_dir: Path, rows: Sequence[Row]) -> Iterator[tuple[int, bytes]]:
+def _works(logs_dir: Path, rows: Sequence[TaskRow]) -> Iterator[tuple[int, bytes]]:
     """The Works of those closed tasks that lie in the newest file any of them is in, unless that is compressed."""
     places = [(row.line, row.sequence) for row in rows if row.line is not None]
     source = _source(logs_dir, max(places)[0]) if places else None
@@ -134,7 +134,7 @@ def _source(logs_dir: Path, line: int) -> Source | None:
         return None
 
 
-def _agent_of(row: Row) -> str | None:
+def _agent_of(row: TaskRow) -> str | None:
     return _read(row.result or row.work).get("agent_id")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import re2
 
-from services.errors import ScorerError
+from ratchet.service.errors import ScorerError
 
 MAX_PATTERN_CHARS = 10_000
 

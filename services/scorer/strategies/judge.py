@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any, Self
 
-from schemas.reward import SampleScore, ScorerIdentity
-from services.errors import ScorerError
+from ratchet.service.errors import ScorerError
+from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.case import Case, Shown, answer_ids, derive_nonce, in_request_order, shown_order
 from services.scorer.chat_client import CallTimeout, ChatClient, RequestRefused, ServerUnavailable
 from services.scorer.rubric import load_rubric, render, rubric_sha256

@@ -14,13 +14,13 @@ from typing import Self
 
 import torch
 
-from schemas.reward import SampleScore, ScorerIdentity
-from services.batcher import Batcher
-from services.errors import ScorerError
-from services.local_model import LanguageModel, load_language_model
+from ratchet.models.batcher import Batcher
+from ratchet.models.loading import LanguageModel, load_language_model
+from ratchet.models.tokenization import prompt_ids
+from ratchet.service.errors import ScorerError
+from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import Answer, ScoringRequest, no_score
-from services.tokenization import prompt_ids
 
 FLOOR = -8.0
 """Lowest log-probability (natural log) a token counts with."""
@@ -30,7 +30,7 @@ MAX_ANSWERS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TokenRow:
     """Prompt and answer as token ids; the answer begins at `start`. `ended`: its end is scored too."""
 
     ids: list[int]
@@ -91,27 +91,27 @@ class Likelihood:
 
     def _score_all(self, requests: Sequence[ScoringRequest]) -> list[list[SampleScore] | Exception]:
         groups = [rows_of(request, self._model) for request in requests]
-        rows = [row for group in groups for row in group if isinstance(row, Row)]
+        rows = [row for group in groups for row in group if isinstance(row, TokenRow)]
         scored = dict(self._likelihoods(rows))
         return [[_verdict(row, scored) for row in group] for group in groups]
 
-    def _likelihoods(self, rows: Sequence[Row]) -> Iterator[tuple[int, float]]:
+    def _likelihoods(self, rows: Sequence[TokenRow]) -> Iterator[tuple[int, float]]:
         """(identity of the row, its likelihood), bucket by bucket."""
         for bucket in buckets(rows, self._settings.scorer_likelihood_batch_tokens):
             yield from zip(map(id, bucket), likelihoods(self._model, bucket), strict=True)
 
 
-def _verdict(row: Row | SampleScore, scored: dict[int, float]) -> SampleScore:
+def _verdict(row: TokenRow | SampleScore, scored: dict[int, float]) -> SampleScore:
     return row if isinstance(row, SampleScore) else SampleScore(score=min(scored[id(row)], 1.0))
 
 
-def rows_of(request: ScoringRequest, model: LanguageModel) -> list[Row | SampleScore]:
+def rows_of(request: ScoringRequest, model: LanguageModel) -> list[TokenRow | SampleScore]:
     """The request's answers as rows, or as the reason why one can't be scored."""
     prompt = prompt_ids(model.tokenizer, request.prompt)
     return [_row(prompt, answer, model) for answer in request.answers]
 
 
-def _row(prompt: list[int], answer: Answer, model: LanguageModel) -> Row | SampleScore:
+def _row(prompt: list[int], answer: Answer, model: LanguageModel) -> TokenRow | SampleScore:
     ids = model.tokenizer.encode(answer.text, add_special_tokens=False, split_special_tokens=True)
     ended = answer.finish_reason != "length"
     if not prompt or not (ids or ended):
@@ -119,12 +119,12 @@ def _row(prompt: list[int], answer: Answer, model: LanguageModel) -> Row | Sampl
     if len(prompt) + len(ids) > model.max_positions:
         reason = f"prompt and answer are {len(prompt) + len(ids)} tokens; the model reads {model.max_positions}"
         return no_score(1, reason)[0]
-    return Row([*prompt, *ids], len(prompt), ended)
+    return TokenRow([*prompt, *ids], len(prompt), ended)
 
 
-def buckets(rows: Iterable[Row], max_tokens: int) -> Iterator[list[Row]]:
+def buckets(rows: Iterable[TokenRow], max_tokens: int) -> Iterator[list[TokenRow]]:
     """Rows of similar length together, so that little is padding; rows × longest ≤ `max_tokens`, or a single row."""
-    bucket: list[Row] = []
+    bucket: list[TokenRow] = []
     for row in sorted(rows, key=lambda row: len(row.ids)):
         if bucket and len(row.ids) * (len(bucket) + 1) > max_tokens:
             yield bucket
@@ -135,7 +135,7 @@ def buckets(rows: Iterable[Row], max_tokens: int) -> Iterator[list[Row]]:
 
 
 @torch.inference_mode()
-def likelihoods(model: LanguageModel, rows: Sequence[Row]) -> list[float]:
+def likelihoods(model: LanguageModel, rows: Sequence[TokenRow]) -> list[float]:
     """One likelihood per row, in order, from one forward pass.
 
     Padded on the right: with causal attention no token sees the padding, whatever the model does with positions.
@@ -151,7 +151,7 @@ def likelihoods(model: LanguageModel, rows: Sequence[Row]) -> list[float]:
     return [_likelihood(logits[index], row, first, ends) for index, row in enumerate(rows)]
 
 
-def _likelihood(logits: torch.Tensor, row: Row, first: int, ends: torch.Tensor) -> float:
+def _likelihood(logits: torch.Tensor, row: TokenRow, first: int, ends: torch.Tensor) -> float:
     """`logits` [positions from `first` on, vocabulary]. Several end tokens count as one: the probability of any."""
     predicted = logits[row.start - 1 - first : len(row.ids) - first].float().log_softmax(-1)
     tokens = torch.tensor(row.ids[row.start :], device=logits.device, dtype=torch.long)

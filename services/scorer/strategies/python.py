@@ -20,9 +20,9 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
-from schemas.reward import SampleScore, ScorerIdentity
-from schemas.task import Prompt
-from services.errors import ScorerError
+from ratchet.service.errors import ScorerError
+from schemas.messages.reward import SampleScore, ScorerIdentity
+from schemas.messages.task import Prompt
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import ScoringRequest, failure, no_score, ran_out_of_time
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import entry_points
 
-from services.errors import ScorerError
+from ratchet.service.errors import ScorerError
 from services.scorer.settings import ScorerSettings
 from services.scorer.spec import Part, parse_spec
 from services.scorer.strategies.strategy import Strategy, StrategyClass

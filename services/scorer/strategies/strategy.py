@@ -1,7 +1,7 @@
 """What a scorer strategy is: one request in, one score per answer out. It knows no queue and no message.
 
 A strategy batches as it needs: `score` is called concurrently, once per task that waits, so one that gains from batches
-gathers the calls itself (`services.batcher`), and a slow call never holds up the calls beside it.
+gathers the calls itself (`ratchet.models.batcher`), and a slow call never holds up the calls beside it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from schemas.response import FinishReason
-from schemas.reward import SampleScore, ScorerIdentity
-from schemas.task import Prompt
+from schemas.messages.response import FinishReason
+from schemas.messages.reward import SampleScore, ScorerIdentity
+from schemas.messages.task import Prompt
 from services.scorer.settings import ScorerSettings
 
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Self
 
-from schemas.reward import SampleScore, ScorerIdentity
-from services.errors import ScorerError
+from ratchet.service.errors import ScorerError
+from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.matching import numbers, pattern, text
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import Answer, ScoringRequest, no_score

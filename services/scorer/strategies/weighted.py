@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 
-from schemas.reward import SampleScore, ScorerIdentity, ScoreStatus
+from schemas.messages.reward import SampleScore, ScorerIdentity, ScoreStatus
 from services.scorer.spec import Spec
 from services.scorer.strategies.strategy import ScoringRequest, Strategy
 

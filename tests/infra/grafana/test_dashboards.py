@@ -13,9 +13,9 @@ import yaml
 
 from infra.grafana.generate import FOLDER, documents
 from infra.grafana.probe import questions
-from services.metrics import OUTCOMES
+from ratchet.bus.topology import fleet_topology
+from ratchet.service.metrics import OUTCOMES
 from services.orchestrator.metrics import MOVES
-from services.topology import fleet_topology
 from services.trainer.worker import FIGURES
 from tests.infra.exported_metrics import TARGET_LABELS, exported
 from tests.infra.promql import named

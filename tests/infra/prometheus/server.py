@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 import yaml
 
-from services.cli.broker import free_port
+from ratchet.cli.fleet.local_broker import free_port
 from tests.infra.promtool import ROOT, program
 
 OURS = ROOT / "infra" / "prometheus"

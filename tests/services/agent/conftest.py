@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from schemas.work import Arm, Sampling, Work
+from schemas.messages.work import Arm, Sampling, Work
 from services.agent.settings import AgentSettings
 
 

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from schemas.response import Response
-from schemas.work import Arm, Sampling, Work
-from services.adapters.folder import adapter_sha256
+from ratchet.adapters.folder import adapter_sha256
+from ratchet.bus.memory import MemoryBus
+from ratchet.bus.protocol import Delivery
+from ratchet.bus.topology import DEAD_LETTERS, RESPONSES, fleet_topology, work_queue
+from ratchet.service.errors import EngineError, PromptTooLong, Reject, Retry
+from schemas.messages.response import Response
+from schemas.messages.work import Arm, Sampling, Work
 from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.settings import AgentSettings
 from services.agent.worker import AgentWorker
-from services.bus import Delivery
-from services.errors import EngineError, PromptTooLong, Reject, Retry
-from services.memory_bus import MemoryBus
-from services.topology import DEAD_LETTERS, RESPONSES, fleet_topology, work_queue
 
 MakeWork = Callable[..., Work]
 

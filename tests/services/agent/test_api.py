@@ -9,13 +9,13 @@ from typing import Any
 
 import httpx
 
-from schemas.adapter_event import AdapterEvent, ServedAdapter
-from services.adapters.folder import adapter_sha256
+from ratchet.adapters.folder import adapter_sha256
+from ratchet.bus.topology import ADAPTER_REPORTS, RESPONSES, events_topic
+from ratchet.http.server.application import application
+from ratchet.service.errors import EngineError, PromptTooLong
+from schemas.messages.adapter_event import AdapterEvent, ServedAdapter
 from services.agent.settings import AgentSettings
 from services.agent.worker import AgentWorker
-from services.api.application import application
-from services.errors import EngineError, PromptTooLong
-from services.topology import ADAPTER_REPORTS, RESPONSES, events_topic
 from tests.services.agent.test_agent_worker import ScriptedEngine, agent
 
 

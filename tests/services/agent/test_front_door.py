@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
+from ratchet.service.errors import SettingsError
 from services.agent.engines.echo import EchoEngine
 from services.agent.engines.registry import make_engine
 from services.agent.settings import AgentSettings
-from services.errors import SettingsError
 
 
 def test_an_engine_is_found_by_its_name(settings: AgentSettings) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from schemas.adapter_event import AdapterEvent
-from schemas.agent_rewards import AgentRewards, TaskScores
+from ratchet.bus.memory import MemoryBus
+from ratchet.bus.topology import events_topic, fleet_topology
+from schemas.messages.adapter_event import AdapterEvent
+from schemas.messages.agent_rewards import AgentRewards, TaskScores
 from services.agent.rewards import RewardListener
-from services.memory_bus import MemoryBus
-from services.topology import events_topic, fleet_topology
 
 
 def task(version: str, *scores: float | None) -> TaskScores:

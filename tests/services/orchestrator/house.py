@@ -9,15 +9,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from ratchet.bus.memory import MemoryBus
+from ratchet.bus.topology import REWARDS, TASKS, topology_of
+from ratchet.logs.reader import read
 from schemas import Interaction, Response, Result, Reward, Task, Work
-from schemas.response import Sample
-from schemas.reward import SampleScore, ScorerIdentity
-from services.memory_bus import MemoryBus
+from schemas.messages.response import Sample
+from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.orchestrator.ledger.catch_up import ASSIGNMENTS, INTERACTIONS
 from services.orchestrator.orchestrator import Orchestrator
 from services.orchestrator.settings import OrchestratorSettings
-from services.storage.journal_reader import read
-from services.topology import REWARDS, TASKS
 
 REPLIES = "replies"
 SCORER = ScorerIdentity(id="verifier:exact", revision="1")
@@ -31,7 +31,7 @@ class House:
         self.settings = OrchestratorSettings(
             logs_dir=folder, adapters_dir=folder / "adapters", agents=("small", "other"), samples=2, **settings
         )
-        self.bus = MemoryBus(self.settings.topology)
+        self.bus = MemoryBus(topology_of(self.settings))
         self.replies = self.bus.open_reply_queue(REPLIES)
         self.orchestrator = Orchestrator(self.settings, self.bus)
 

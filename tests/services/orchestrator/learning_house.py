@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from ratchet.adapters.folder import adapter_sha256
+from ratchet.adapters.registry import RegistryStore
+from ratchet.bus.protocol import Delivery
+from ratchet.bus.topology import ADAPTER_REPORTS, ADAPTERS, REWARDS, events_topic
 from schemas import AdapterEvent, AdapterReport, AdapterTrained, Response, Task, Work
-from schemas.message import Metadata
-from schemas.registry import AgentAdapters
-from services.adapters.folder import adapter_sha256
-from services.adapters.registry import RegistryStore
-from services.bus import Delivery
-from services.topology import ADAPTER_REPORTS, ADAPTERS, REWARDS, events_topic
-from tests.services.adapters.making_adapters import published
+from schemas.messages.base import Metadata
+from schemas.records.registry import AgentAdapters
+from tests.ratchet.adapters.making_adapters import published
 from tests.services.orchestrator.house import SCORER, House, answered, scored, until
 
 AGENT = "small"

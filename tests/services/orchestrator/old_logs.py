@@ -9,14 +9,14 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from ratchet.logs.retention.needs import needs
+from ratchet.logs.retention.plan import Bound
+from ratchet.logs.retention.pruner import Pruned, Pruner
 from schemas import Interaction, Task, Work
-from schemas.work import Arm, Sampling
+from schemas.messages.work import Arm, Sampling
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
 from services.orchestrator.tasks.settlement import settle
-from services.retention.needs import needs
-from services.retention.plan import Bound
-from services.retention.pruner import Pruned, Pruner
 from tests.services.orchestrator.house import answered, scored
 
 NOW = datetime(2031, 1, 1, tzinfo=UTC)

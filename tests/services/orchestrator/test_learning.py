@@ -8,11 +8,11 @@ from pathlib import Path
 
 from prometheus_client import REGISTRY
 
+from ratchet.experiments.replay import replayed
 from schemas import Task, TrainRequest
-from schemas.decision import DecisionDraft, Freeze, Promote, Unfreeze
-from schemas.reward import ScorerIdentity
-from services.experiments.replay import replayed
-from tests.services.adapters.making_adapters import NOON, files
+from schemas.messages.reward import ScorerIdentity
+from schemas.records.decision import DecisionDraft, Freeze, Promote, Unfreeze
+from tests.ratchet.adapters.making_adapters import NOON, files
 from tests.services.orchestrator.house import until
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse, learning_house
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import REGISTRY
 
-from schemas.decision import DecisionDraft
+from schemas.records.decision import DecisionDraft
 from services.orchestrator import metrics
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from prometheus_client import REGISTRY
 
+from ratchet.bus.protocol import Delivery
+from ratchet.bus.topology import events_topic, topology_of
 from schemas import Task
-from schemas.agent_rewards import AgentRewards
-from services.bus import Delivery
+from schemas.messages.agent_rewards import AgentRewards
 from services.orchestrator.observation.queue_gauges import QueueGauges
-from services.topology import events_topic
 from tests.services.orchestrator.house import House, answered, house, scored, settled, until
 
 
@@ -65,7 +65,7 @@ async def test_the_depth_of_every_queue_is_on_the_metrics(tmp_path: Path) -> Non
     async with house(tmp_path) as fleet:
         await fleet.submit(Task(task_id="t1", input="x"))
         await fleet.work()
-        gauges = QueueGauges(fleet.bus, fleet.settings.topology.names)
+        gauges = QueueGauges(fleet.bus, topology_of(fleet.settings).names)
 
         await gauges.refresh()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schemas.reward import SampleScore, ScorerIdentity
+from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.strategies.strategy import ScoringRequest
 
 OK = SampleScore(score=0.5)

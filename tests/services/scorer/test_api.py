@@ -7,12 +7,12 @@ from typing import Any
 
 import httpx
 
-from services.api.application import application
-from services.memory_bus import MemoryBus
+from ratchet.bus.memory import MemoryBus
+from ratchet.bus.topology import REWARDS, fleet_topology
+from ratchet.http.server.application import application
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.registry import build_strategy
 from services.scorer.worker import ScorerWorker
-from services.topology import REWARDS, fleet_topology
 
 
 async def scored(folder: Path, scorer: str, body: dict[str, Any]) -> tuple[httpx.Response, MemoryBus]:

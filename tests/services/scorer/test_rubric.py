@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.task import ChatMessage, Prompt
-from services.errors import ScorerError
+from ratchet.service.errors import ScorerError
+from schemas.messages.task import ChatMessage, Prompt
 from services.scorer.case import Case, Shown
 from services.scorer.rubric import load_rubric, render, rubric_sha256
 from tests.services.scorer.naive_judge import material_of

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.errors import ScorerError
+from ratchet.service.errors import ScorerError
 from services.scorer.spec import Part, parse_spec
 
 

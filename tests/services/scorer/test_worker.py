@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.message import Metadata
-from schemas.response import Response, Sample
-from schemas.reward import Reward, SampleScore, ScorerIdentity
-from schemas.task import ChatMessage
-from schemas.work import Arm, Sampling, Work
-from services.bus import Delivery
-from services.errors import Reject, Retry
-from services.memory_bus import MemoryBus
+from ratchet.bus.memory import MemoryBus
+from ratchet.bus.protocol import Delivery
+from ratchet.bus.topology import DEAD_LETTERS, DRAFT_RESPONSES, RESPONSES, REWARDS, fleet_topology
+from ratchet.service.errors import Reject, Retry
+from schemas.messages.base import Metadata
+from schemas.messages.response import Response, Sample
+from schemas.messages.reward import Reward, SampleScore, ScorerIdentity
+from schemas.messages.task import ChatMessage
+from schemas.messages.work import Arm, Sampling, Work
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from services.scorer.worker import ScorerWorker
-from services.topology import DEAD_LETTERS, DRAFT_RESPONSES, RESPONSES, REWARDS, fleet_topology
 from tests.services.scorer.scripted import BROKEN, OK, SLOW, UNKNOWN, Scripted
 
 NOW = datetime(2031, 5, 1, 12, 0, tzinfo=UTC)

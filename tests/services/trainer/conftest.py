@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from services.trainer.settings import TrainerSettings
-from tests.services.agent.tiny_model import save_tiny_model
+from tests.ratchet.models.tiny_model import save_tiny_model
 from tests.services.trainer.making_logs import write_log
 from tests.services.trainer.tiny_policy import logged_groups
 

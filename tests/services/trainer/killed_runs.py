@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 import services.trainer.run
-from services import failpoint
-from services.runs.jobs import Job
+from ratchet.service import failpoint
+from ratchet.training_runs.store import Job
 from services.trainer.settings import TrainerSettings
 from services.trainer.train import run_job
 

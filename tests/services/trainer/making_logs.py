@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from schemas.feedback import LoggedFeedback
-from schemas.interaction import Interaction, Latencies
-from schemas.message import Metadata
-from schemas.reward import ScorerIdentity
-from schemas.work import Arm, Sampling
+from schemas.messages.base import Metadata
+from schemas.messages.feedback import LoggedFeedback
+from schemas.messages.reward import ScorerIdentity
+from schemas.messages.work import Arm, Sampling
+from schemas.records.interaction import Interaction, Latencies
 
 AT = datetime(2031, 5, 1, 12, 0, tzinfo=UTC)
 SCORER = ScorerIdentity(id="verifier:graded", revision="1")

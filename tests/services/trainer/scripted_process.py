@@ -14,8 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-from schemas.adapter_trained import AdapterTrained
-from services.runs.jobs import Job
+from ratchet.training_runs.store import Job
+from schemas.messages.adapter_trained import AdapterTrained
 
 
 def main() -> None:

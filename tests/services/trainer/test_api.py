@@ -13,16 +13,16 @@ from typing import Any
 import httpx
 import pytest
 
-from schemas.adapter_trained import AdapterTrained
-from schemas.message import Metadata
-from services.api.application import application
-from services.memory_bus import MemoryBus
-from services.runs.jobs import Jobs
-from services.runs.standing import StandingFile
-from services.topology import fleet_topology
+from ratchet.bus.memory import MemoryBus
+from ratchet.bus.topology import fleet_topology
+from ratchet.http.server.application import application
+from ratchet.training_runs.progress import ProgressFile
+from ratchet.training_runs.store import Jobs
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import Metadata
 from services.trainer.settings import TrainerSettings
 from services.trainer.worker import TrainerWorker
-from tests.services.adapters.making_adapters import NOON
+from tests.ratchet.adapters.making_adapters import NOON
 
 ASKED = {"agent_id": "small", "request_id": "r-1", "seed": 3}
 
@@ -108,7 +108,7 @@ async def test_a_run_tells_how_it_stands_and_how_it_ended(house: House) -> None:
         await client.post("/v1/train", json=ASKED)
         job = house.jobs.job("small", "r-1")
         job.begin("")
-        standing = StandingFile(job.progress, lambda: NOON)
+        standing = ProgressFile(job.progress, lambda: NOON)
         standing.hear({"stage": "selected", "counts": {"used": 12}})
         standing.hear({"stage": "training", "step": 1, "steps": 4, "loss": 0.5, "reward": 0.2})
         standing.hear({"stage": "training", "step": 2, "steps": 4, "loss": 0.25, "reward": 0.4})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.errors import TrainingRefused
+from ratchet.service.errors import TrainingRefused
 from services.trainer.best_of_group_sft import SftHyperparameters
 from services.trainer.hyperparameters import GrpoHyperparameters, default_learning_rate
 

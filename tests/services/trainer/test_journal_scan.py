@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from schemas.reward import ScorerIdentity
-from schemas.work import Arm, Sampling
-from services.errors import JournalError
+from ratchet.service.errors import JournalError
+from schemas.messages.reward import ScorerIdentity
+from schemas.messages.work import Arm, Sampling
 from services.trainer.filters import DataPolicy
 from services.trainer.journal_scan import JournalScan
 from services.trainer.samples import load_samples

@@ -12,8 +12,8 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM, TrainerCallback
 
-from services.tokenization import load_tokenizer
-from services.trainer.algorithm import Course, Lessons
+from ratchet.models.tokenization import load_tokenizer
+from services.trainer.algorithm import TrainerInputs, TrainingTargets
 from services.trainer.best_of_group_sft import BestOfGroupSft, SftHyperparameters
 from services.trainer.grpo import Grpo
 from services.trainer.hyperparameters import GrpoHyperparameters
@@ -38,10 +38,12 @@ class Bench:
     def policy(self) -> Any:
         return tiny_lora(self.model)
 
-    def trainer(self, algorithm: Any, knobs: Any, lessons: Lessons, micro_batch: int, callbacks: Any = ()) -> Any:
+    def trainer(
+        self, algorithm: Any, knobs: Any, lessons: TrainingTargets, micro_batch: int, callbacks: Any = ()
+    ) -> Any:
         how = Batching(epochs=1, batch=len(self.samples), micro_batch=micro_batch, seed=0)
         tokens = [len(sample.completion) for sample in self.samples]
-        course = Course(
+        course = TrainerInputs(
             policy=self.policy(),
             tokenizer=load_tokenizer(self.model),
             samples=self.samples,
@@ -81,7 +83,7 @@ def gradients_of(policy: Any) -> Gradients:
     return {name: p.grad.clone() for name, p in policy.named_parameters() if p.grad is not None}
 
 
-def lessons_of(samples: Sequence[TrainingSample], knobs: GrpoHyperparameters) -> Lessons:
+def lessons_of(samples: Sequence[TrainingSample], knobs: GrpoHyperparameters) -> TrainingTargets:
     groups: dict[int, list[float]] = {}
     for sample in samples:
         groups.setdefault(sample.group, []).append(sample.score)

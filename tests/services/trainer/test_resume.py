@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from schemas.adapter_trained import AdapterTrained
-from schemas.train_request import TrainRequest
-from services.adapters.folder import adapter_sha256
-from services.adapters.manifest import published_versions
-from services.runs.jobs import Job, Jobs
+from ratchet.adapters.folder import adapter_sha256
+from ratchet.adapters.manifest import published_versions
+from ratchet.training_runs.store import Job, Jobs
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.train_request import TrainRequest
 from services.trainer.settings import TrainerSettings
 from tests.services.trainer.test_training_run import folder, train
 

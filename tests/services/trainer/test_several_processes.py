@@ -10,9 +10,9 @@ import sys
 import pytest
 from safetensors.torch import load_file
 
-from schemas.train_request import TrainRequest
-from services.adapters.manifest import published_versions
-from services.runs.jobs import Jobs
+from ratchet.adapters.manifest import published_versions
+from ratchet.training_runs.store import Jobs
+from schemas.messages.train_request import TrainRequest
 from services.trainer.settings import TrainerSettings
 from services.trainer.train import launch_job
 from tests.services.trainer.test_training_run import folder, train

@@ -12,8 +12,8 @@ import pytest
 import torch
 from transformers import MistralConfig, MistralForCausalLM
 
-from services.tokenization import load_tokenizer
-from services.trainer.algorithm import Course, Lessons
+from ratchet.models.tokenization import load_tokenizer
+from services.trainer.algorithm import TrainerInputs, TrainingTargets
 from services.trainer.grpo import Grpo
 from services.trainer.hyperparameters import GrpoHyperparameters
 from services.trainer.logged_trainer import LoggedTrainer
@@ -83,10 +83,10 @@ def trainer_of(policy: Any, model: Path, folder: Path) -> LoggedTrainer:
     lessons = replace(
         Grpo().lessons([[data[n].score for n in group] for group in groups], knobs), live=(True,) * len(data)
     )
-    assert isinstance(lessons, Lessons)
+    assert isinstance(lessons, TrainingTargets)
     how = Batching(epochs=1, batch=12, micro_batch=12, seed=0)
     plan = plan_steps(lessons.used, [len(sample.completion) for sample in data], lessons.live, how)
-    course = Course(policy, load_tokenizer(model), data, lessons, plan, folder, 0, 1.0, 1e-4, False)
+    course = TrainerInputs(policy, load_tokenizer(model), data, lessons, plan, folder, 0, 1.0, 1e-4, False)
     return Grpo().trainer(course, knobs)
 
 

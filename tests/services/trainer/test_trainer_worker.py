@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
-from schemas.adapter_trained import AdapterTrained
-from schemas.train_request import TrainRequest
-from services.bus import Delivery
-from services.errors import BusError, Reject
-from services.memory_bus import MemoryBus
-from services.runs.jobs import Job, Jobs
-from services.topology import ADAPTERS, TRAINING, fleet_topology
+from ratchet.bus.memory import MemoryBus
+from ratchet.bus.protocol import Delivery
+from ratchet.bus.topology import ADAPTERS, TRAINING, fleet_topology
+from ratchet.service.errors import BusError, Reject
+from ratchet.training_runs.store import Job, Jobs
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.train_request import TrainRequest
 from services.trainer.progress import FIGURES as TOLD
 from services.trainer.settings import TrainerSettings
 from services.trainer.worker import FIGURES, TrainerWorker

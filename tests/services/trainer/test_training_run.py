@@ -13,15 +13,15 @@ import msgspec
 import pytest
 from safetensors.torch import load_file
 
-from schemas.adapter_trained import AdapterTrained
-from schemas.train_request import TrainRequest
-from services.adapters.check import AdapterLimits, check_adapter
-from services.adapters.folder import adapter_sha256
-from services.adapters.registry import RegistryStore
-from services.adapters.training_runs import training_run
-from services.local_model import content_sha256
-from services.runs.jobs import Jobs
-from services.runs.standing import Standing, read_standing
+from ratchet.adapters.check import AdapterLimits, check_adapter
+from ratchet.adapters.folder import adapter_sha256
+from ratchet.adapters.registry import RegistryStore
+from ratchet.adapters.training_report import training_run
+from ratchet.models.loading import content_sha256
+from ratchet.training_runs.progress import Standing, read_progress
+from ratchet.training_runs.store import Jobs
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.train_request import TrainRequest
 from services.trainer.run import TrainingRun
 from services.trainer.settings import TrainerSettings
 from services.trainer.support import NOTHING_AGAINST_IT
@@ -73,9 +73,9 @@ def test_how_it_stands_is_on_disk_while_it_goes_and_after(settings: TrainerSetti
     job = Jobs(settings.adapters_dir).record(TrainRequest.model_validate(ASKED | asked))
     seen: list[Standing | None] = []
 
-    outcome = run_job(settings, job, lambda said: seen.append(read_standing(job.progress)))
+    outcome = run_job(settings, job, lambda said: seen.append(read_progress(job.progress)))
 
-    first, last = seen[0], read_standing(job.progress)
+    first, last = seen[0], read_progress(job.progress)
     assert outcome is not None and first is not None and last is not None
     assert first.progress.stage == "reading"
     assert (last.progress.step, last.progress.steps, last.progress.seconds_left) == (6, 6, 0.0)

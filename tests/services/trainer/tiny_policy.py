@@ -12,9 +12,9 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import LlamaForCausalLM
 
-from schemas.work import Sampling
-from services.adapters.folder import adapter_sha256
-from services.local_model import content_sha256
+from ratchet.adapters.folder import adapter_sha256
+from ratchet.models.loading import content_sha256
+from schemas.messages.work import Sampling
 from services.trainer.samples import TrainingSample
 from tests.services.trainer.making_logs import line
 

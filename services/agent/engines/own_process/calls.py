@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.adapter_card import BaseModelIdentity
+from schemas.messages.base import BaseModelIdentity
 from services.agent.engines.engine import BatchEngine
 
 GENERATE = "generate"

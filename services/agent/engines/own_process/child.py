@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ratchet.service.errors import EngineError, RatchetError
 from services.agent.engines.engine import BatchEngine, Generation, GenerationRequest
 from services.agent.engines.own_process.calls import (
     CANCEL,
@@ -29,7 +30,6 @@ from services.agent.engines.own_process.calls import (
 )
 from services.agent.engines.own_process.framing import READ_BYTES, Frames, framed
 from services.agent.engines.own_process.waiting import Waiting, WaitingRequests
-from services.errors import EngineError, RatchetError
 
 
 class ParentGone(Exception):

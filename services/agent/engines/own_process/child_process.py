@@ -9,10 +9,10 @@ import sys
 from itertools import count
 from typing import Any, Protocol, Self
 
+from ratchet.service.errors import EngineError, RatchetError
 from services.agent import metrics
 from services.agent.engines.own_process.calls import CANCEL, Answer, Batch, Call, Order, Started
 from services.agent.engines.own_process.pipe import Pipe
-from services.errors import EngineError, RatchetError
 
 END_S = 5.0
 """Seconds it has to end by itself once its pipe is closed."""

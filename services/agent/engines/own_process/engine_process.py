@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from pathlib import Path
 
-from schemas.adapter_card import BaseModelIdentity
+from ratchet.bus.retry_policy import pause_s
+from ratchet.service.errors import AdapterError, EngineError, RatchetError
+from ratchet.service.telemetry import Log
+from schemas.messages.base import BaseModelIdentity
 from services.agent.engines.engine import BatchEngine, Generation, GenerationRequest
 from services.agent.engines.own_process.calls import GENERATE, LOAD_ADAPTER, UNLOAD_ADAPTER, Order, Started
 from services.agent.engines.own_process.child_process import ChildProcess
-from services.errors import AdapterError, EngineError, RatchetError
-from services.retry_policy import pause_s
-from services.telemetry import Log
 
 log = Log("agent.engine")
 

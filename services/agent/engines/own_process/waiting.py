@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ratchet.models.waiting_line import WaitingLine
 from services.agent.engines.engine import GenerationRequest
-from services.waiting_line import WaitingLine
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from ratchet.models.loading import load_language_model
+from ratchet.models.tokenization import load_tokenizer
 from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import Engine
 from services.agent.engines.own_process.engine_process import EngineProcess
 from services.agent.engines.transformers_engine import TransformersEngine
 from services.agent.engines.vllm_engine import VllmEngine
-from services.local_model import load_language_model
-from services.tokenization import load_tokenizer
+from tests.ratchet.models.tiny_model import MAX_POSITIONS, save_adapter, save_tiny_model
 from tests.services.agent.engines.child_here import begin_here
 from tests.services.agent.engines.recorded_vllm import RecordedVllm
-from tests.services.agent.tiny_model import MAX_POSITIONS, save_adapter, save_tiny_model
 
 RED, BLUE = "small-v1.0.1-0000aaaa", "small-v1.0.2-0000bbbb"
 

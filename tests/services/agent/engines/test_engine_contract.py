@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from schemas.response import Sample
-from schemas.task import ChatMessage
-from schemas.work import Sampling
+from ratchet.models.loading import load_language_model
+from ratchet.models.tokenization import completion_text, load_tokenizer, prompt_ids
+from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
+from schemas.messages.response import Sample
+from schemas.messages.task import ChatMessage
+from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
-from services.errors import AdapterError, EngineError, PromptTooLong
-from services.local_model import load_language_model
-from services.tokenization import completion_text, load_tokenizer, prompt_ids
+from tests.ratchet.models.tiny_model import save_adapter
 from tests.services.agent.engines.conftest import BLUE, RED, Bench
-from tests.services.agent.tiny_model import save_adapter
 
 GREEDY = Sampling(n=1, temperature=0.0, max_tokens=8)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from schemas.work import Sampling
+from schemas.messages.work import Sampling
 from services.agent.engines.sampling import RowLimits, RowSampler
 
 CPU = torch.device("cpu")

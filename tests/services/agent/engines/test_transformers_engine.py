@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from schemas.work import Sampling
+from ratchet.models.loading import load_language_model
+from ratchet.service.errors import AdapterError, EngineError
+from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.engines.transformers_engine import TransformersEngine
-from services.errors import AdapterError, EngineError
-from services.local_model import load_language_model
+from tests.ratchet.models.tiny_model import save_adapter
 from tests.services.agent.engines.conftest import RED
-from tests.services.agent.tiny_model import save_adapter
 
 GREEDY = Sampling(n=1, temperature=0.0, max_tokens=8)
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from schemas.work import Sampling
+from ratchet.models.tokenization import load_tokenizer, prompt_ids
+from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
+from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.engines.vllm_api import VllmApi
 from services.agent.engines.vllm_engine import VllmEngine
-from services.errors import AdapterError, EngineError, PromptTooLong
-from services.tokenization import load_tokenizer, prompt_ids
 from tests.services.agent.engines.conftest import BLUE, RED
 from tests.services.agent.engines.recorded_vllm import RecordedVllm
 

@@ -8,13 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
-from schemas.work import Sampling
+from ratchet.models.tokenization import load_tokenizer
+from ratchet.service.errors import EngineError
+from schemas.messages.work import Sampling
 from services.agent.engines.engine import GenerationRequest
 from services.agent.engines.vllm_api import ServerAway, VllmApi
 from services.agent.engines.vllm_engine import VllmEngine, vllm_client
 from services.agent.settings import AgentSettings
-from services.errors import EngineError
-from services.tokenization import load_tokenizer
 
 HELLO = GenerationRequest("hello", Sampling(n=1, temperature=0.0, max_tokens=8))
 

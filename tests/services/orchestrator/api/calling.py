@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 import httpx
 
-from services.api.application import application
+from ratchet.http.server.application import application
 from tests.services.orchestrator.house import House, answered, scored
 
 TEXTS, SCORES = ("worse", "better"), (0.25, 0.75)

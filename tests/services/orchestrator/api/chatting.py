@@ -12,13 +12,13 @@ import httpx2
 import uvicorn
 from openai import AsyncOpenAI
 
+from ratchet.bus.protocol import Delivery
+from ratchet.bus.topology import REWARDS
+from ratchet.cli.fleet.local_broker import free_port
+from ratchet.http.server.application import application
 from schemas import Response, Reward, Work
-from schemas.response import FinishReason, Sample
-from schemas.reward import SampleScore
-from services.api.application import application
-from services.bus import Delivery
-from services.cli.broker import free_port
-from services.topology import REWARDS
+from schemas.messages.response import FinishReason, Sample
+from schemas.messages.reward import SampleScore
 from tests.services.orchestrator.house import SCORER, House, house, until
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import openai
 import pytest
 
-from schemas.task import ChatMessage
-from services.errors import SettingsError
+from ratchet.service.errors import SettingsError
+from schemas.messages.task import ChatMessage
 from services.orchestrator.settings import OrchestratorSettings
 from tests.services.orchestrator.api.chatting import chatting
 from tests.services.orchestrator.house import until

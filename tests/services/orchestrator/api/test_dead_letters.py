@@ -12,13 +12,13 @@ from fastapi import FastAPI
 from pika.adapters.blocking_connection import BlockingConnection
 from pika.spec import BasicProperties
 
-from services.amqp.short_connection import connected
-from services.api.problem import Problem
-from services.api.threads import Threads
-from services.dead_letters.office import DeadLetterOffice, advice
+from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService, advice
+from ratchet.bus.retry_policy import ATTEMPTS, BY, QUEUE, REASON
+from ratchet.bus.topology import DEAD_LETTERS, RESPONSES, fleet_topology
+from ratchet.http.problem import Problem
+from ratchet.http.threads import Threads
 from services.orchestrator.api.dead_letters import dead_letters_router
-from services.retry_policy import ATTEMPTS, BY, QUEUE, REASON
-from services.topology import DEAD_LETTERS, RESPONSES, fleet_topology
 
 pytestmark = pytest.mark.broker
 
@@ -37,7 +37,7 @@ def connection(amqp_url: str, namespace: str) -> Iterator[BlockingConnection]:
 @pytest.fixture
 async def api(amqp_url: str, namespace: str, connection: BlockingConnection) -> AsyncIterator[httpx.AsyncClient]:
     app = FastAPI()
-    app.include_router(dead_letters_router(DeadLetterOffice(amqp_url, namespace), Threads("test")))
+    app.include_router(dead_letters_router(DeadLetterService(amqp_url, namespace), Threads("test")))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
         yield client
 
@@ -142,6 +142,6 @@ async def test_what_is_not_there_and_what_is_not_asked_clearly(api: httpx.AsyncC
 def test_the_advice_says_how_often_it_failed(connection: BlockingConnection, amqp_url: str, namespace: str) -> None:
     bury(connection, namespace, b"again and again", attempts=8)
 
-    (letter,), _ = DeadLetterOffice(amqp_url, namespace).oldest(1)
+    (letter,), _ = DeadLetterService(amqp_url, namespace).oldest(1)
 
     assert advice(letter).startswith("It failed 8 times")

@@ -12,12 +12,12 @@ from typing import Annotated
 import uvicorn
 from fastapi import FastAPI, Header
 
-from services.access.guard import caller
-from services.access.roles import LOCAL, Caller, Role
-from services.api.application import Problems
+from ratchet.http.access.guard import caller
+from ratchet.http.access.roles import LOCAL, Caller, Role
+from ratchet.http.server.application import Problems
+from ratchet.runtime.runner import TAKES_NOTHING_MS, _listen
 from services.orchestrator.api.events import events_router
 from services.orchestrator.observation.event_hub import EventHub
-from services.service import TAKES_NOTHING_MS, _listen
 from tests.services.orchestrator.house import until
 
 PLACES = 8

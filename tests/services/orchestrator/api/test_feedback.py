@@ -8,8 +8,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from schemas.feedback import LoggedFeedback
-from services.storage.journal_reader import read
+from ratchet.logs.reader import read
+from schemas.messages.feedback import LoggedFeedback
 from tests.services.orchestrator.api.chatting import Chatting, chatting
 from tests.services.orchestrator.house import until
 

@@ -11,13 +11,14 @@ from typing import Any
 import httpx
 import uvicorn
 
-from schemas.adapter_state import AdapterState
+from ratchet.adapters.decisions import DecisionLedger
+from ratchet.bus.topology import topology_of
+from ratchet.cli.fleet.local_broker import free_port
+from ratchet.experiments.records import experiments
+from ratchet.experiments.view import looked_at
+from ratchet.http.server.application import application
 from schemas.api.experiments import ExperimentDetail
-from services.adapters.decisions import DecisionLedger
-from services.api.application import application
-from services.cli.broker import free_port
-from services.experiments.book import experiments
-from services.experiments.look import looked_at
+from schemas.records.adapter_state import AdapterState
 from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.house import House, house, until
 from tests.services.orchestrator.learning_house import LearningHouse, learning_house
@@ -106,7 +107,7 @@ async def test_the_queues_are_shown_with_what_they_are_for(tmp_path: Path) -> No
         await fleet.bus.publish("results", b"{}", type="", message_id="m")
         queues = {queue["name"]: queue for queue in (await got(api, "/v1/queues"))["items"]}
 
-        assert set(queues) == fleet.settings.topology.names | {"retry.5s", "retry.30s", "retry.5m"}
+        assert set(queues) == topology_of(fleet.settings).names | {"retry.5s", "retry.30s", "retry.5m"}
         assert (queues["results"]["messages"], queues["tasks"]["consuming"]) == (1, 1)
         assert queues["work.small"]["consumers"] == ["agent small"]
         assert (queues["retry.5s"]["retry_after_s"], queues["retry.5s"]["messages"]) == (5.0, None)

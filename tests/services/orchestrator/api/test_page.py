@@ -9,9 +9,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from services.api.application import application
+from ratchet.http.server.application import application
+from ratchet.service.settings import FleetSettings
 from services.orchestrator.api.page import FOLDER, INDEX, Page, page_router
-from services.settings import FleetSettings
 
 VENDOR = FOLDER / "vendor"
 OURS = [path for path in FOLDER.rglob("*.js") if VENDOR not in path.parents]

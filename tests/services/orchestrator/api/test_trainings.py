@@ -8,12 +8,12 @@ from typing import Any
 
 import httpx
 
-from schemas.adapter_trained import AdapterTrained
-from schemas.message import Metadata
-from schemas.train_request import TrainRequest
-from services.runs.jobs import Job, Jobs
-from services.runs.standing import StandingFile
-from services.topology import ADAPTERS, TRAINING
+from ratchet.bus.topology import ADAPTERS, TRAINING
+from ratchet.training_runs.progress import ProgressFile
+from ratchet.training_runs.store import Job, Jobs
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import Metadata
+from schemas.messages.train_request import TrainRequest
 from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.house import House, house, until
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse, learning_house
@@ -42,10 +42,10 @@ def recorded(fleet: House, request_id: str, agent_id: str = AGENT) -> Job:
     return Jobs(fleet.settings.adapters_dir).record(request)
 
 
-def begun(job: Job, steps: int) -> StandingFile:
+def begun(job: Job, steps: int) -> ProgressFile:
     """A process is at it, and has made so many of eight steps."""
     job.begin("")
-    standing = StandingFile(job.progress, lambda: datetime.now(UTC))
+    standing = ProgressFile(job.progress, lambda: datetime.now(UTC))
     standing.hear({"stage": "selected", "counts": {"groups": 64, "groups.zero_spread": 3}})
     for step in range(steps + 1):
         standing.hear({"stage": "training", "step": step, "steps": 8} | ({"reward": step / 10} if step else {}))

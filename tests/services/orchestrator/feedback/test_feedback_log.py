@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from schemas.feedback import LoggedFeedback
+from ratchet.logs.reader import read
+from ratchet.logs.segments import sealed_segments
+from schemas.messages.feedback import LoggedFeedback
 from services.orchestrator.feedback.feedback_log import FeedbackLog
-from services.storage.journal_reader import read
-from services.storage.segments import sealed_segments
 
 AT = datetime(2031, 5, 1, 12, 0, tzinfo=UTC)
 

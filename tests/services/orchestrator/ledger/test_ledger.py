@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from schemas import Interaction, Result, Task, Work
-from schemas.work import Arm, Sampling
+from schemas.messages.work import Arm, Sampling
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
 from services.orchestrator.tasks.settlement import ending, result_of, settle

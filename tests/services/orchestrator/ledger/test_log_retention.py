@@ -13,21 +13,21 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
+from ratchet.logs.reader import read
+from ratchet.logs.retention.plan import Bound
+from ratchet.logs.retention.pruner import sizes
+from ratchet.logs.retention.trim import FEEDBACK
+from ratchet.logs.segments import sealed_segments
+from ratchet.logs.start_offset import read_start_offsets
+from ratchet.service.errors import JournalError, LogRemoved
+from ratchet.service.failpoint import RETENTION_STEPS
 from schemas import Task
-from schemas.feedback import LoggedFeedback
-from schemas.interaction import Interaction
-from services.errors import JournalError, LogRemoved
-from services.failpoint import RETENTION_STEPS
+from schemas.messages.feedback import LoggedFeedback
+from schemas.records.interaction import Interaction
 from services.orchestrator.feedback.feedback_log import FeedbackLog
 from services.orchestrator.ledger.catch_up import ASSIGNMENTS, INTERACTIONS
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.ledger.log_retention import LogRetention
-from services.retention.plan import Bound
-from services.retention.pruner import sizes
-from services.retention.trim import FEEDBACK
-from services.storage.journal_reader import read
-from services.storage.log_floor import read_floor
-from services.storage.segments import sealed_segments
 from tests.services.orchestrator import old_logs
 from tests.services.orchestrator.house import house
 from tests.services.orchestrator.old_logs import NOW, SEGMENT_BYTES, answer, opened, prune
@@ -74,7 +74,7 @@ def files(folder: Path) -> list[Path]:
 async def check_nothing_is_new(folder: Path) -> None:
     """Every task is known, as it was or as removed; numbers go on; what is left can be read from the beginning."""
     ledger = await opened(folder)
-    floor = read_floor(folder)
+    floor = read_start_offsets(folder)
     for number in range(TASKS):
         known = ledger.find(f"t{number}")
         assert (known is None) == (number < floor.sequence)
@@ -117,7 +117,7 @@ async def test_the_oldest_go_until_the_rest_fits_and_are_known_as_removed(tmp_pa
     await reopened.close()
 
     # and the index has forgotten the tasks at once, and goes on
-    removed = read_floor(tmp_path).sequence
+    removed = read_start_offsets(tmp_path).sequence
     assert 0 < removed < TASKS
     assert ledger.has_forgotten(f"t{removed - 1}")
     assert ledger.find(f"t{removed - 1}") is None
@@ -165,7 +165,7 @@ async def test_an_open_task_holds_what_came_after_it(tmp_path: Path) -> None:
 
     assert pruned.held is not None
     assert pruned.held.why == "task number 40 is open"
-    assert 0 < read_floor(tmp_path).sequence <= 40
+    assert 0 < read_start_offsets(tmp_path).sequence <= 40
     ledger = await opened(tmp_path)
     known = ledger.find("t40")
     assert known is not None
@@ -190,7 +190,7 @@ async def test_killed_between_two_steps_the_next_turn_finishes(tmp_path: Path, s
     await check_nothing_is_new(tmp_path)
     prune(tmp_path, KEEP)
     assert disk(tmp_path) <= KEEP
-    floor = read_floor(tmp_path)
+    floor = read_start_offsets(tmp_path)
     assert all(
         one.start >= floor.begin(log) for log in (ASSIGNMENTS, INTERACTIONS) for one in sealed_segments(tmp_path, log)
     )
@@ -217,7 +217,7 @@ async def test_thousands_of_removed_tasks_are_forgotten_in_several_steps(tmp_pat
     await answer(ledger, 0, 2 * TASKS)
     ledger.commit()
     prune(tmp_path, 1)
-    removed = read_floor(tmp_path).sequence
+    removed = read_start_offsets(tmp_path).sequence
     ledger.index.forget_at_once = 50
 
     await ledger.forget_removed()

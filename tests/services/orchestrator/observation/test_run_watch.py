@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from schemas.adapter_trained import AdapterTrained
+from ratchet.training_runs.progress import Standing
+from ratchet.training_runs.views import ended_view, open_view
 from schemas.api.runs import RunProgress, RunState, RunView
-from schemas.train_request import TrainRequest
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.train_request import TrainRequest
 from services.orchestrator.observation.run_watch import RunWatch
-from services.runs.run_views import ended_view, open_view
-from services.runs.standing import Standing
-from tests.services.adapters.making_adapters import NOON
+from tests.ratchet.adapters.making_adapters import NOON
 
 REFUSED = AdapterTrained(request_id="r-1", agent_id="small", status="refused", reason="too few groups")
 

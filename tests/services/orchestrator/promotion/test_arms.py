@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.adapter_state import AdapterState
-from schemas.registry import AdapterEntry, AgentAdapters
-from schemas.task import Task
-from services.errors import Reject
+from ratchet.service.errors import Reject
+from schemas.messages.task import Task
+from schemas.records.adapter_state import AdapterState
+from schemas.records.registry import AdapterEntry, AgentAdapters
 from services.orchestrator.promotion.arms import Arms
 
 SHA = "a" * 64

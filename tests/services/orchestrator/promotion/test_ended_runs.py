@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from schemas.adapter_trained import AdapterTrained
-from services.memory_bus import MemoryBus
+from ratchet.bus.memory import MemoryBus
+from ratchet.bus.topology import fleet_topology
+from schemas.messages.adapter_trained import AdapterTrained
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.ended_runs import KEPT, EndedRuns
 from services.orchestrator.promotion.training import GIVE_UP_AFTER_S, Training
 from services.orchestrator.promotion.training_trigger import TrainingPolicy
-from services.topology import fleet_topology
 
 
 def refused(number: int, reason: str = "too few groups") -> AdapterTrained:

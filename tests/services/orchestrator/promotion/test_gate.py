@@ -10,23 +10,23 @@ from time import monotonic
 
 import pytest
 
-from schemas.adapter_event import AdapterEvent
-from schemas.adapter_report import AdapterReport
-from schemas.registry import AdapterEntry
-from schemas.task import Task
-from schemas.work import Arm
-from services.adapters.publish import registration
-from services.adapters.registry import RegistryStore
-from services.bus import Delivery
-from services.memory_bus import MemoryBus
+from ratchet.adapters.publish import registration
+from ratchet.adapters.registry import RegistryStore
+from ratchet.bus.memory import MemoryBus
+from ratchet.bus.protocol import Delivery
+from ratchet.bus.topology import events_topic, fleet_topology, work_queue
+from schemas.messages.adapter_event import AdapterEvent
+from schemas.messages.adapter_report import AdapterReport
+from schemas.messages.task import Task
+from schemas.messages.work import Arm
+from schemas.records.registry import AdapterEntry
 from services.orchestrator.promotion.announcer import Announcer
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.gate import LOOK_EVERY_S, Gate
 from services.orchestrator.promotion.replicas import Replicas
 from services.orchestrator.tasks.own_tasks import OwnTasks
-from services.topology import events_topic, fleet_topology, work_queue
-from tests.services.adapters.making_adapters import NOON, published
-from tests.services.adapters.making_decisions import decided
+from tests.ratchet.adapters.making_adapters import NOON, published
+from tests.ratchet.adapters.making_decisions import decided
 from tests.services.orchestrator.house import until
 
 AGENT = "small"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from schemas.interaction import Interaction, Latencies
-from schemas.work import Arm, Sampling
-from services.errors import ScorerError
+from ratchet.service.errors import ScorerError
+from schemas.messages.work import Arm, Sampling
+from schemas.records.interaction import Interaction, Latencies
 from services.orchestrator.promotion.golden import GoldenSummary, compare, is_refusal, summary
 
 PARENT = GoldenSummary(tasks=20, answered=20, score=0.7, unscored=0.05, length=40.0, refused=0.1)

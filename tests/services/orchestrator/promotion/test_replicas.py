@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from schemas.adapter_report import AdapterReport
+from schemas.messages.adapter_report import AdapterReport
 from services.orchestrator.promotion.replicas import FORGET_AFTER_S, Replicas, RollCall
-from tests.services.adapters.making_adapters import NOON
+from tests.ratchet.adapters.making_adapters import NOON
 
 CALL = RollCall(announced_at=NOON, at=100.0)
 SECOND = timedelta(seconds=1)

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from prometheus_client import REGISTRY
 
-from schemas.interaction import Interaction, Latencies
-from schemas.work import Arm, Sampling, Work
+from schemas.messages.work import Arm, Sampling, Work
+from schemas.records.interaction import Interaction, Latencies
 from services.orchestrator.promotion.swap_clock import SwapClock
 
 DECIDED = datetime(2031, 1, 1, tzinfo=UTC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import JsonValue
 
-from schemas.adapter_trained import AdapterTrained
+from schemas.messages.adapter_trained import AdapterTrained
 from services.orchestrator.promotion.training_trigger import TrainingPolicy, TrainingState, due, uses_up
 
 BY_COUNT = TrainingPolicy(after_groups=30, every_s=0)

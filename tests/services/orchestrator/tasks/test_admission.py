@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from schemas.task import Task
-from schemas.work import Arm, Sampling
+from schemas.messages.task import Task
+from schemas.messages.work import Arm, Sampling
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
 
 NOW = datetime(2031, 5, 1, 12, 0, tzinfo=UTC)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from schemas.reward import SampleScore
+from schemas.messages.reward import SampleScore
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.judge import Judge, majority
 from services.scorer.strategies.strategy import Answer, ScoringRequest

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from services.agent.byte_tokenizer import END, PAD, VOCABULARY, byte_tokenizer
-from services.errors import EngineError, ScorerError
-from services.local_model import LanguageModel, load_language_model
+from ratchet.models.loading import LanguageModel, load_language_model
+from ratchet.models.tokenization import prompt_ids
+from ratchet.models.toy.byte_tokenizer import END, PAD, VOCABULARY, byte_tokenizer
+from ratchet.service.errors import EngineError, ScorerError
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.likelihood import FLOOR, Likelihood, Row, buckets, rows_of
+from services.scorer.strategies.likelihood import FLOOR, Likelihood, TokenRow, buckets, rows_of
 from services.scorer.strategies.strategy import Answer, ScoringRequest
-from services.tokenization import prompt_ids
 
 POSITIONS = 64
 
@@ -128,7 +128,7 @@ async def test_any_of_several_end_tokens_ends_an_answer(tmp_path: Path) -> None:
 
 def test_control_tokens_in_an_answer_are_text(folder: Path) -> None:
     (row,) = rows_of(request("p", Answer(END)), load_language_model(str(folder), device="cpu"))
-    assert isinstance(row, Row)
+    assert isinstance(row, TokenRow)
     assert len(row.ids) - row.start == len(END)
 
 
@@ -169,7 +169,7 @@ def test_an_argument_is_refused() -> None:
 
 @given(lengths=st.lists(st.integers(1, 50), max_size=30), limit=st.integers(1, 200))
 def test_buckets_hold_every_row_once_within_the_limit(lengths: list[int], limit: int) -> None:
-    rows = [Row([0] * length, 1, True) for length in lengths]
+    rows = [TokenRow([0] * length, 1, True) for length in lengths]
     made = list(buckets(rows, limit))
     assert sorted(id(row) for bucket in made for row in bucket) == sorted(map(id, rows))
     for bucket in made:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.task import ChatMessage
-from services.errors import ScorerError
+from ratchet.service.errors import ScorerError
+from schemas.messages.task import ChatMessage
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.python import PythonFunction, as_score
 from services.scorer.strategies.strategy import Answer, ScoringRequest

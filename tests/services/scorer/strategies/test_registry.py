@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.errors import ScorerError
+from ratchet.service.errors import ScorerError
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.registry import build_strategy
 

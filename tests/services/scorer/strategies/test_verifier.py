@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.reward import SampleScore
-from services.errors import ScorerError
+from ratchet.service.errors import ScorerError
+from schemas.messages.reward import SampleScore
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from services.scorer.strategies.verifier import Verifier

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.reward import SampleScore, ScorerIdentity
+from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.spec import parse_spec
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from services.scorer.strategies.weighted import Weighted

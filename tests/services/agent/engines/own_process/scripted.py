@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from schemas.response import Sample
+from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
+from schemas.messages.response import Sample
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.settings import AgentSettings
-from services.errors import AdapterError, EngineError, PromptTooLong
 
 DIE = "die"
 LONG = "long"

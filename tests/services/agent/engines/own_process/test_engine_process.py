@@ -16,14 +16,14 @@ import psutil
 import pytest
 from prometheus_client import REGISTRY
 
-from schemas.work import Sampling
+from ratchet.service.errors import EngineError, PromptTooLong
+from schemas.messages.work import Sampling
 from services.agent.engines.engine import BatchEngine, Generation, GenerationRequest
 from services.agent.engines.own_process.calls import Order, Started
 from services.agent.engines.own_process.child_process import ChildProcess
 from services.agent.engines.own_process.engine_process import EngineProcess
 from services.agent.engines.own_process.framing import LENGTH, framed
 from services.agent.engines.own_process.pipe import Pipe
-from services.errors import EngineError, PromptTooLong
 from tests.services.agent.engines.own_process.scripted import (
     DEADLY,
     DIE,

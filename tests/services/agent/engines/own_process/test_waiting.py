@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.work import Sampling
+from schemas.messages.work import Sampling
 from services.agent.engines.engine import GenerationRequest
 from services.agent.engines.own_process.waiting import WaitingRequests
 

@@ -1,0 +1,199 @@
+"""The ledger of decisions: adapters/decisions.jsonl, append-only, each line chained to the one before by its sha256.
+
+A line is the canonical JSON of a Decision: keys sorted, no spaces, UTF-8, as Python's json writes numbers. Its `sha256`
+is over the same without that field. A changed, removed or inserted line is found and named; only the removal of the
+newest lines needs the registry, which knows how long the ledger was. Who may write, and when, is the registry's affair.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from ratchet.files.append_file import AppendFile, explain
+from ratchet.files.atomic_file import sync_folder
+from ratchet.files.hash_chain import canonical, content_sum
+from ratchet.logs.quarantine import BadLine, Quarantine
+from ratchet.service import failpoint
+from ratchet.service.errors import RegistryError
+from ratchet.service.telemetry import Log
+from schemas.messages.base import explain as explain_fields
+from schemas.records.decision import Decision, DecisionDraft
+from schemas.records.registry import NO_DECISION
+
+FILE_NAME = "decisions.jsonl"
+
+log = Log(__name__)
+
+
+class Mark(NamedTuple):
+    """A place between two lines: how many decisions and bytes are before it, and the last one's sha256."""
+
+    sequence: int = 0
+    bytes: int = 0
+    sha256: str = NO_DECISION
+
+
+class Entry(NamedTuple):
+    decision: Decision
+    end: Mark
+
+
+class DecisionLedger:
+    """Readers need no lock; one writer at a time, who calls `repair` before `append`."""
+
+    def __init__(self, adapters_dir: Path) -> None:
+        self.folder = adapters_dir
+        self.path = adapters_dir / FILE_NAME
+
+    def read(self, start: Mark = Mark()) -> Iterator[Entry]:  # noqa: B008 (a constant)
+        """Every whole line after the mark, each checked against the one before; a torn last line is passed over.
+
+        Raises RegistryError naming the first line that is not what was written, or if the ledger ends before the mark.
+        """
+        if self._size() < start.bytes:
+            raise self._too_short(start)
+        if not self.path.exists():
+            return
+        mark = start
+        with self.path.open("rb") as file:
+            file.seek(start.bytes)
+            while (line := file.readline()).endswith(b"\n"):
+                if not _is_json(line) and self._size() == mark.bytes + len(line):
+                    return
+                decision = self._checked(line[:-1], mark)
+                mark = Mark(mark.sequence + 1, mark.bytes + len(line), decision.sha256)
+                yield Entry(decision, mark)
+
+    def after(self, start: Mark) -> Decision:
+        """The one that follows the mark. Raises RegistryError, also where there is none."""
+        entry = next(self.read(start), None)
+        if entry is None:
+            raise RegistryError(
+                f"{self.path} ends after decision {start.sequence}: another program cut off what followed. Restore the "
+                f"file from a copy"
+            )
+        return entry.decision
+
+    def repair(self, end: Mark) -> None:
+        """Cut off what a crash left after the last whole decision, which ends at the mark; it goes to quarantine.
+
+        Raises DiskFull and JournalError.
+        """
+        if self._size() <= end.bytes:
+            return
+        file = AppendFile(self.path)
+        try:
+            torn = file.read(end.bytes, file.size - end.bytes)
+            reason = "torn: the ledger ended within this line, so it was never decided"
+            Quarantine(self.folder)(BadLine(FILE_NAME, end.bytes, reason, torn))
+            file.cut(end.bytes)
+            file.sync()
+        except OSError as error:
+            raise explain(error, self.path) from error
+        finally:
+            file.close()
+        log.warning("repaired", f"{self.path} ended within a line, now in quarantine", bytes=len(torn))
+
+    def append(self, end: Mark, draft: DecisionDraft) -> Entry:
+        """Write the decision after the mark, which is the end of the ledger; it is on disk when this returns.
+
+        Raises DiskFull and JournalError; the line is taken back then, and an ERROR logged should that fail too.
+        """
+        decision, line = chained(end, draft)
+        fresh = not self.path.exists()
+        file = AppendFile(self.path)
+        try:
+            self._write(file, line, end)
+        except OSError as error:
+            self._take_back(file, end)
+            raise explain(error, self.path) from error
+        finally:
+            file.close()
+        if fresh:
+            sync_folder(self.folder)
+        return Entry(decision, Mark(decision.sequence, end.bytes + len(line), decision.sha256))
+
+    def _write(self, file: AppendFile, line: bytes, end: Mark) -> None:
+        if file.size != end.bytes:
+            raise RegistryError(
+                f"{self.path} is {file.size:,} bytes long, not {end.bytes:,}: another program writes it; stop that one"
+            )
+        file.append(line)
+        failpoint.reach("decision-written")
+        file.sync()
+        failpoint.reach("decision-synced")
+
+    def _take_back(self, file: AppendFile, end: Mark) -> None:
+        try:
+            file.cut(end.bytes)
+        except OSError as error:
+            log.error(
+                "take-back-failed",
+                f"the last line of {self.path} could not be taken back: it takes effect at the next change",
+                exc_info=error,
+            )
+
+    def _checked(self, line: bytes, before: Mark) -> Decision:
+        """The decision on a line, if the line is exactly what was written after `before`."""
+        where = f"{self.path}, line {before.sequence + 1} (from byte {before.bytes:,})"
+        try:
+            fields = json.loads(line)
+            if canonical(fields) != line or content_sum(fields) != fields["sha256"]:
+                raise ValueError("its content does not give its sha256")
+            if (fields["previous_sha256"], fields["sequence"]) != (before.sha256, before.sequence + 1):
+                raise ValueError("it does not follow the line before it")
+            return Decision.model_validate(fields)
+        except ValidationError as error:
+            raise RegistryError(
+                f"{where} was written by another version of ratchet ({explain_fields(Decision.TYPE, error)}): use that"
+            ) from None
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise RegistryError(
+                f"{where} was changed after it was written: {error}. Restore the file from a copy; nothing after this "
+                f"line can be trusted"
+            ) from None
+
+    def _too_short(self, mark: Mark) -> RegistryError:
+        return RegistryError(
+            f"{self.path} has {self._size():,} bytes, but the registry holds {mark.sequence} decisions of "
+            f"{mark.bytes:,} bytes: the newest are missing. Restore the file from a copy; if there is none, "
+            f"`ratchet adapters rebuild` goes back to what the ledger still says"
+        )
+
+    def _size(self) -> int:
+        return self.path.stat().st_size if self.path.exists() else 0
+
+
+def chained(before: Mark, draft: DecisionDraft) -> tuple[Decision, bytes]:
+    """The decision that follows the mark, and its line. Raises RegistryError for evidence that UTF-8 can't hold."""
+    content = draft.model_dump(mode="json")
+    fields = content | {
+        "schema_version": "decision.v1",
+        "sequence": before.sequence + 1,
+        "previous_sha256": before.sha256,
+    }
+    try:
+        fields["sha256"] = content_sum(fields)
+    except ValueError as error:
+        raise RegistryError(f"the decision holds text that is no UTF-8, as from a damaged file name: {error}") from None
+    return Decision.model_validate(fields), canonical(fields) + b"\n"
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def version_of(decision: Decision) -> str | None:
+    """The version a decision is about; None for those that are about the agent."""
+    experiment = getattr(decision.move, "experiment", None)
+    version: str | None = getattr(decision.move, "version", experiment.treatment if experiment else None)
+    return version

@@ -1,0 +1,94 @@
+"""The manifest of an adapter folder: read it, hold the folder against it, list what is published. Writes nothing.
+
+A folder is an adapter only if its manifest is whole, names this agent and version, and lists exactly what is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from ratchet.adapters.folder import VERSION
+from ratchet.service.errors import AdapterError
+from schemas.messages.base import DecodeError
+from schemas.records.adapter_card import AdapterCard, AdapterManifest
+
+MANIFEST_NAME = "manifest.json"
+CARD_NAME = "adapter_card.json"
+READABLE_SUFFIXES = frozenset({".csv", ".html", ".jinja", ".json", ".jsonl", ".md", ".safetensors", ".svg", ".txt"})
+"""Kinds of file an adapter may consist of: none that runs code when it is loaded, as pickles do."""
+
+
+def read_manifest(folder: Path) -> AdapterManifest:
+    """Raises AdapterError if there is none, or it is torn, or that of another folder."""
+    try:
+        manifest = AdapterManifest.decode((folder / MANIFEST_NAME).read_bytes())
+    except FileNotFoundError:
+        raise AdapterError(
+            f"{folder} has no {MANIFEST_NAME}, so it is no published adapter: publish it, or restore it"
+        ) from None
+    except (OSError, DecodeError) as error:
+        raise AdapterError(f"{folder / MANIFEST_NAME} can't be read ({error}): restore the folder") from None
+    if (manifest.agent_id, manifest.version) != (folder.parent.name, folder.name):
+        raise AdapterError(
+            f"{folder} holds {manifest.version} of agent {manifest.agent_id}: it was copied or renamed by hand; "
+            f"publish it as a new version instead"
+        )
+    return manifest
+
+
+def read_card(folder: Path) -> AdapterCard:
+    """Raises AdapterError."""
+    try:
+        return AdapterCard.decode((folder / CARD_NAME).read_bytes())
+    except (OSError, DecodeError) as error:
+        raise AdapterError(f"{folder / CARD_NAME} can't be read ({error}): restore the folder") from None
+
+
+def content_faults(folder: Path, manifest: AdapterManifest) -> list[str]:
+    """One sentence for each file that is missing, too many, changed or of a forbidden kind. Reads every byte."""
+    present = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
+    present.discard(MANIFEST_NAME)
+    faults = [
+        f"{folder / name} is not in the manifest: an adapter never changes; move the file away"
+        for name in sorted(present - manifest.files.keys())
+    ]
+    found = ((folder / name, _file_fault(folder, name, manifest)) for name in sorted(manifest.files))
+    return [*faults, *(f"{path} {fault}" for path, fault in found if fault)]
+
+
+def _file_fault(folder: Path, name: str, manifest: AdapterManifest) -> str | None:
+    path, expected = folder / name, manifest.files[name]
+    if path.suffix not in READABLE_SUFFIXES:
+        return (
+            f"is of a kind that may run code when loaded; an adapter holds only {', '.join(sorted(READABLE_SUFFIXES))}"
+        )
+    if path.is_symlink() or not path.is_file():
+        return "is missing or no plain file: restore it, or roll back"
+    if path.stat().st_size != expected.size:
+        return f"has {path.stat().st_size:,} bytes, not {expected.size:,}: restore it, or roll back"
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != expected.sha256:
+        return f"was changed (sha256 {found[:8]}…, not {expected.sha256[:8]}…): restore it, or roll back"
+    return None
+
+
+def published_versions(adapters_dir: Path, agent_id: str) -> list[str]:
+    """In order of number. Anything without a whole manifest whose files are there in their sizes is ignored."""
+    folder = adapters_dir / agent_id
+    found = [path for path in (folder.iterdir() if folder.is_dir() else ()) if VERSION.fullmatch(path.name)]
+    return sorted((path.name for path in found if _looks_whole(path)), key=version_key)
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """v1.0.10 comes after v1.0.9."""
+    return tuple(int(part) for part in version[1:].split("."))
+
+
+def _looks_whole(folder: Path) -> bool:
+    try:
+        files = read_manifest(folder).files
+        return all((folder / name).stat().st_size == file.size for name, file in files.items())
+    except (AdapterError, OSError):
+        return False

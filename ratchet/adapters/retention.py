@@ -1,0 +1,60 @@
+"""Which adapter versions are kept, and how one goes: archived first, its folder removed once it has drained.
+
+Policy is a value: `to_archive` names the versions, the caller decides each of them and says when one has drained.
+The record of a version stays in the registry, and its number is never given to other weights.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from ratchet.adapters.manifest import version_key
+from ratchet.adapters.publish import remove_tree
+from ratchet.adapters.registry import RegistryStore
+from ratchet.adapters.states import ALLOWED_MOVES
+from schemas.messages.work import BASE_VERSION
+from schemas.records.adapter_state import AdapterState
+from schemas.records.decision import DecisionDraft, RemoveFolder
+from schemas.records.registry import AgentAdapters, Registry
+
+
+def to_archive(agent: AgentAdapters, keep: int) -> list[str]:
+    """Versions out of use that are older than the newest `keep` with a folder; oldest first."""
+    with_folder = sorted((v for v, entry in agent.versions.items() if entry.folder), key=version_key)
+    old = with_folder[: max(0, len(with_folder) - keep)]
+    return [v for v in old if v not in agent.in_traffic and _may_archive(agent, v)]
+
+
+def drained(store: RegistryStore, agent_id: str, version: str, *, who: str, at: datetime) -> Registry:
+    """Remove an archived version's folder: nothing may be answering with it any more, the caller says.
+
+    Decided first, removed after; a crash in between leaves the folder to `remove_leftovers`. Raises RegistryError.
+    """
+    draft = DecisionDraft(
+        agent_id=agent_id,
+        move=RemoveFolder(version=version),
+        who=who,
+        at=at,
+        reason="archived, and no replica holds it any more",
+    )
+    registry = store.update(lambda registry: draft)
+    remove_tree(store.folder / agent_id / version)
+    return registry
+
+
+def remove_leftovers(store: RegistryStore) -> list[Path]:
+    """Folders whose removal was decided but not finished; they are gone when this returns."""
+    leftovers = [
+        store.folder / agent_id / version
+        for agent_id, agent in store.read().agents.items()
+        for version, entry in agent.versions.items()
+        if version != BASE_VERSION and entry.folder is None and (store.folder / agent_id / version).exists()
+    ]
+    for folder in leftovers:
+        remove_tree(folder)
+    return leftovers
+
+
+def _may_archive(agent: AgentAdapters, version: str) -> bool:
+    return AdapterState.ARCHIVED in ALLOWED_MOVES[agent.versions[version].state]

@@ -1,0 +1,207 @@
+"""Moves that put a version into traffic or take it out: experiments, promotion, probation, roll-back. Pure.
+
+A roll-back is never refused for being frozen, cooling down or in an experiment: it is the way back to safety.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ratchet.adapters.states import entry_of, moved
+from ratchet.service.errors import NotAllowed
+from schemas.records.adapter_state import AdapterState
+from schemas.records.decision import Conclude, Decision, Promote, RollBack, RunningExperiment, Settle, StartExperiment
+from schemas.records.registry import AdapterEntry, AgentAdapters, ExperimentOutcome
+
+Verdict = Literal["promoted", "settled", "rolled_back", "inconclusive", "aborted"]
+WITHOUT_A_WINNER = {"inconclusive": AdapterState.INCONCLUSIVE, "aborted": AdapterState.ABORTED}
+
+
+def changed(agent: AgentAdapters, **changes: Any) -> AgentAdapters:
+    """A copy whose invariants are checked again. Raises pydantic's ValidationError if the change breaks one."""
+    return AgentAdapters(**(dict(agent) | changes))
+
+
+def with_state(
+    agent: AgentAdapters, version: str, to: AdapterState, decision: Decision, **changes: Any
+) -> AgentAdapters:
+    """One version in its new state, and whatever else changes with it. Raises NotAllowed as the table says."""
+    return changed(agent, versions=_restated(agent, {version: to}, decision), **changes)
+
+
+def _restated(
+    agent: AgentAdapters, states: dict[str, AdapterState], decision: Decision, verdict: Verdict | None = None
+) -> dict[str, AdapterEntry]:
+    """All entries, some in new states; with a verdict, the running experiment's treatment gets its outcome."""
+    stamp = {"decision": decision.sequence, "since": decision.at}
+    entries = {version: moved(agent, version, to).model_copy(update=stamp) for version, to in states.items()}
+    versions = {**agent.versions, **entries}
+    if verdict and (experiment := agent.experiment):
+        treated = versions[experiment.treatment]
+        outcome = ExperimentOutcome(
+            experiment_id=experiment.experiment_id,
+            kind=experiment.kind,
+            verdict=verdict,
+            decision=decision.sequence,
+            at=decision.at,
+        )
+        versions[experiment.treatment] = treated.model_copy(update={"outcomes": (*treated.outcomes, outcome)})
+    return versions
+
+
+def start_experiment(agent: AgentAdapters, move: StartExperiment, decision: Decision) -> AgentAdapters:
+    """One at a time, not while frozen, and by itself not while cooling down."""
+    experiment = move.experiment
+    _refuse_if_frozen(agent)
+    if agent.experiment:
+        raise NotAllowed(f"experiment {agent.experiment.experiment_id} is still running: one at a time for each agent")
+    if agent.cool_down_until and decision.at < agent.cool_down_until and not decision.by_operator:
+        raise NotAllowed(f"cooling down until {agent.cool_down_until:%Y-%m-%d %H:%M:%S} UTC: no experiment starts")
+    if experiment.kind == "probation":
+        _check_probation(agent, experiment, primary=agent.primary, before=None)
+        return changed(agent, experiment=experiment)
+    if experiment.control != agent.primary:
+        raise NotAllowed(f"the control {experiment.control} is not the primary, which is {agent.primary}: start anew")
+    _refuse_without_folder(agent, experiment.treatment)
+    return with_state(
+        agent,
+        experiment.treatment,
+        AdapterState.CANARY,
+        decision,
+        candidate=experiment.treatment,
+        experiment=experiment,
+        cool_down_until=None,
+    )
+
+
+def promote(agent: AgentAdapters, move: Promote, decision: Decision) -> AgentAdapters:
+    """By itself only the canary of the experiment that proved it; by an operator what the table allows."""
+    _refuse_if_frozen(agent)
+    if move.version == agent.primary:
+        raise NotAllowed(f"{move.version} is the primary already")
+    if move.experiment_id is not None:
+        _check_proof(agent, move)
+    elif not decision.by_operator:
+        raise NotAllowed(f"{move.version} is promoted only by the experiment that proves it, or by an operator")
+    if agent.candidate not in (None, move.version):
+        raise NotAllowed(f"{agent.candidate} is in an experiment: roll it back before another version is promoted")
+    _refuse_without_folder(agent, move.version)
+    if move.probation:
+        _check_probation(agent, move.probation, primary=move.version, before=agent.primary)
+    states = {agent.primary: AdapterState.SUPERSEDED, move.version: AdapterState.PROBATION}
+    versions = _restated(agent, states, decision, "promoted" if agent.candidate else None)
+    versions[move.version] = versions[move.version].model_copy(update={"replaced": agent.primary})
+    return changed(
+        agent,
+        versions=versions,
+        primary=move.version,
+        previous=agent.primary,
+        candidate=None,
+        experiment=move.probation,
+        cool_down_until=None,
+    )
+
+
+def settle(agent: AgentAdapters, move: Settle, decision: Decision) -> AgentAdapters:
+    """Ends the probation of the primary and, with it, its holdback experiment."""
+    if move.version != agent.primary:
+        raise NotAllowed(f"{move.version} is not the primary, which is {agent.primary}: only a primary becomes stable")
+    probation = agent.experiment is not None and agent.experiment.kind == "probation"
+    versions = _restated(agent, {move.version: AdapterState.STABLE}, decision, "settled" if probation else None)
+    return changed(agent, versions=versions, experiment=None if probation else agent.experiment)
+
+
+def roll_back(agent: AgentAdapters, move: RollBack, decision: Decision) -> AgentAdapters:
+    """Of the candidate, or of the primary; with the primary goes whatever experiment it is part of."""
+    if move.version == agent.candidate:
+        states = {move.version: AdapterState.ROLLED_BACK}
+        versions = _restated(agent, states, decision, "rolled_back")
+        return changed(agent, versions=versions, candidate=None, experiment=None, cool_down_until=move.cool_down_until)
+    if move.version != agent.primary:
+        raise NotAllowed(f"{move.version} is neither the primary nor the candidate: it serves nothing to roll back")
+    target = _way_back(agent, move)
+    states = {move.version: AdapterState.ROLLED_BACK, target: AdapterState.STABLE}
+    if agent.candidate:
+        states[agent.candidate] = AdapterState.ABORTED
+    versions = _restated(agent, states, decision, "aborted" if agent.candidate else "rolled_back")
+    return changed(
+        agent,
+        versions=versions,
+        primary=target,
+        previous=_before(versions, target),
+        candidate=None,
+        experiment=None,
+        cool_down_until=move.cool_down_until,
+    )
+
+
+def conclude(agent: AgentAdapters, move: Conclude, decision: Decision) -> AgentAdapters:
+    """Of a canary, the candidate leaves; of a probation, the primary stays on probation until settled."""
+    _running(agent, move.experiment_id)
+    states = {agent.candidate: WITHOUT_A_WINNER[move.verdict]} if agent.candidate else {}
+    return changed(
+        agent,
+        versions=_restated(agent, states, decision, move.verdict),
+        candidate=None,
+        experiment=None,
+        cool_down_until=move.cool_down_until,
+    )
+
+
+def _way_back(agent: AgentAdapters, move: RollBack) -> str:
+    target = move.to or agent.previous
+    if target is None:
+        raise NotAllowed(f"there is nothing before {move.version} to go back to; name a version, as in --to v1.0.0")
+    _refuse_without_folder(agent, target)
+    return target
+
+
+def _before(versions: dict[str, AdapterEntry], primary: str) -> str | None:
+    """The nearest version before this primary that could take over again."""
+    seen = {primary}
+    version = versions[primary].replaced
+    while version is not None and version not in seen:
+        entry = versions[version]
+        if entry.state is AdapterState.SUPERSEDED and entry.can_serve:
+            return version
+        seen.add(version)
+        version = entry.replaced
+    return None
+
+
+def _running(agent: AgentAdapters, experiment_id: str) -> RunningExperiment:
+    if agent.experiment is None or agent.experiment.experiment_id != experiment_id:
+        running = agent.experiment.experiment_id if agent.experiment else "none"
+        raise NotAllowed(f"experiment {experiment_id} is not running (running: {running}): it has ended already")
+    return agent.experiment
+
+
+def _check_proof(agent: AgentAdapters, move: Promote) -> None:
+    experiment = _running(agent, str(move.experiment_id))
+    if experiment.kind != "canary" or experiment.treatment != move.version:
+        raise NotAllowed(f"experiment {experiment.experiment_id} tests {experiment.treatment}, not {move.version}")
+
+
+def _check_probation(agent: AgentAdapters, probation: RunningExperiment, *, primary: str, before: str | None) -> None:
+    """`before` is the version that is about to become the previous one; None: the primary is in place."""
+    control = before or agent.previous
+    if probation.kind != "probation" or probation.treatment != primary or probation.control != control:
+        raise NotAllowed(
+            f"a probation of {primary} must hold back {control}, but {probation.experiment_id} is a "
+            f"{probation.kind} of {probation.treatment} against {probation.control}"
+        )
+    if before is None and entry_of(agent, primary).state is not AdapterState.PROBATION:
+        raise NotAllowed(f"{primary} is not on probation, so no holdback can be started beside it")
+
+
+def _refuse_if_frozen(agent: AgentAdapters) -> None:
+    if agent.frozen:
+        raise NotAllowed(
+            f"frozen by {agent.frozen.who} since {agent.frozen.since:%Y-%m-%d %H:%M} UTC ({agent.frozen.reason}); "
+            f"lift it with `ratchet adapters unfreeze`"
+        )
+
+
+def _refuse_without_folder(agent: AgentAdapters, version: str) -> None:
+    if not entry_of(agent, version).can_serve:
+        raise NotAllowed(f"the folder of {version} was removed, so it can't serve; choose a version that has one")

@@ -1,0 +1,237 @@
+"""Consumes one queue: hands deliveries to the handler, acknowledges in batches, and comes back after every loss.
+
+A consumer starts with a prefetch of 1 and widens at the first delivery that was never delivered before, so a message
+that kills its consumer meets its end alone. A delivery whose channel is gone is left to finish; its ack is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+
+from pika.exceptions import AMQPError
+
+from ratchet.bus.amqp.channel import open_channel
+from ratchet.bus.amqp.connection import AmqpConnection, Receiver
+from ratchet.bus.amqp.declaration import Declaration
+from ratchet.bus.amqp.failures import Failures
+from ratchet.bus.amqp.frames import Properties
+from ratchet.bus.amqp.link import Link, explain
+from ratchet.bus.amqp.subscription import ChannelConsumer
+from ratchet.bus.protocol import NO_HEADERS, Delivery, Handler
+from ratchet.bus.retry_policy import attempt_of, pause_s
+from ratchet.service import failpoint
+from ratchet.service.errors import BusError, DiskFull, Retry
+from ratchet.service.metrics import queue_metrics
+from ratchet.service.telemetry import Log, trace_parent, trace_parent_of
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 5.0
+
+_log = Log(__name__)
+
+
+Arrival = tuple[ChannelConsumer, int, Delivery, Properties]
+"""Where it came from, its delivery tag there, the message, and its properties as they were."""
+
+
+class Consumer:
+    """Runs from `start` until `stop_deliveries`; `close` when its handlers are done."""
+
+    def __init__(
+        self, queue: str, handler: Handler, prefetch: int, *, link: Link, declaration: Declaration, failures: Failures
+    ) -> None:
+        self.queue = queue
+        self._wire_name = declaration.wire(queue)
+        self._handler = handler
+        self._prefetch = prefetch
+        self._link = link
+        self._declaration = declaration
+        self._failures = failures
+        self._metrics = queue_metrics(queue)
+        self._metrics.in_flight.set_function(lambda: len(self._running))
+        self._wide = prefetch <= 1
+        self._draining = asyncio.Event()
+        self._running: set[asyncio.Task[None]] = set()
+        self._backlog: deque[Arrival] = deque()
+        """Deliveries beyond the prefetch: one while it widens, more while handlers of a lost channel still run."""
+        self._subscription: ChannelConsumer | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._trouble: str | None = "not subscribed yet"
+        self.unfinished = 0
+
+    async def start(self) -> None:
+        """Returns when deliveries may come."""
+        self._task = asyncio.create_task(self._stay_subscribed())
+        await self._first
+
+    def trouble(self) -> str | None:
+        return f"not consuming {self.queue!r}: {self._trouble}" if self._trouble else None
+
+    async def stop_deliveries(self) -> None:
+        """No delivery starts a handler from now on. Handlers that pause in place give up."""
+        self._draining.set()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+        if not self._first.done():
+            self._first.set_exception(BusError(f"stopped before {self.queue!r} could be consumed"))
+        subscription = self._subscription
+        if subscription is not None and subscription.alive:
+            try:
+                await subscription.cancel()
+            except (BusError, TimeoutError) as error:
+                _log.warning("cancel-failed", f"{self.queue}: {explain(error)}")
+
+    @property
+    def running(self) -> frozenset[asyncio.Task[None]]:
+        return frozenset(self._running)
+
+    def close(self) -> None:
+        """What is not acknowledged by now goes back to the queue."""
+        if self._subscription is not None and self._subscription.alive:
+            self._subscription.close()
+
+    async def _stay_subscribed(self) -> None:
+        failures, last = 0, None
+        while True:
+            connection = await self._link.wait_open()
+            subscribed_at = time.monotonic()
+            try:
+                if connection is last:
+                    await self._declaration.declare(connection)
+                last = connection
+                await self._hold_one_subscription(connection)
+            except (BusError, AMQPError, TimeoutError) as error:
+                self._note_lost(error)
+            failures = 1 if time.monotonic() - subscribed_at > LONGEST_PAUSE_S * 2 else failures + 1
+            await asyncio.sleep(pause_s(failures, first_s=FIRST_PAUSE_S, cap_s=LONGEST_PAUSE_S, random=random.random()))
+
+    async def _hold_one_subscription(self, connection: AmqpConnection) -> None:
+        subscription = ChannelConsumer(await open_channel(connection), self._wire_name)
+        self._subscription = subscription
+        try:
+            await subscription.consume(self._prefetch if self._wide else 1, self._receiver(subscription))
+        except TimeoutError:
+            subscription.close()
+            raise
+        self._trouble = None
+        _log.info("consuming", f"consuming {self.queue}", queue=self.queue)
+        if not self._first.done():
+            self._first.set_result(None)
+        raise await subscription.wait_end()
+
+    def _note_lost(self, error: BaseException) -> None:
+        if not self._draining.is_set():
+            self._trouble = explain(error)
+            _log.warning("consumer-lost", f"{self.queue}: {self._trouble}; subscribing again", queue=self.queue)
+
+    def _receiver(self, subscription: ChannelConsumer) -> Receiver:
+        def receive(tag: int, redelivered: bool, properties: Properties, body: bytes) -> None:
+            subscription.deliver(tag)
+            if self._draining.is_set() or not subscription.alive:
+                return
+            failpoint.reach("received")
+            headers = properties.headers or NO_HEADERS
+            attempt = attempt_of(headers)
+            seen = redelivered or bool(headers.get("x-delivery-count"))
+            delivery = Delivery(
+                self.queue,
+                body,
+                properties.type,
+                properties.message_id,
+                properties.reply_to,
+                properties.correlation_id,
+                headers,
+                attempt,
+                seen or attempt > 0,
+            )
+            if not self._wide and not seen:
+                self._wide = True
+                subscription.widen(self._prefetch)
+            arrival = (subscription, tag, delivery, properties)
+            if len(self._running) < self._prefetch:
+                self._begin(arrival)
+            else:
+                self._backlog.append(arrival)
+
+        return receive
+
+    def _begin(self, arrival: Arrival) -> None:
+        task = asyncio.create_task(self._handle(*arrival))
+        self._running.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("handler-lost", f"{self.queue}: {error!r}; its channel is closed", exc_info=error)
+            self.close()
+        while self._backlog and len(self._running) < self._prefetch and not self._draining.is_set():
+            arrival = self._backlog.popleft()
+            if arrival[0].alive:
+                self._begin(arrival)
+
+    async def _handle(
+        self, subscription: ChannelConsumer, tag: int, delivery: Delivery, properties: Properties
+    ) -> None:
+        trace_parent.set(trace_parent_of(delivery.headers))
+        began = time.perf_counter()
+        settled = False
+        try:
+            settled = await self._settled(subscription, delivery, properties)
+        finally:
+            self._metrics.handle_seconds.observe(time.perf_counter() - began)
+            if not settled:
+                self.unfinished += 1
+                self._metrics.requeued.inc()
+        if settled:
+            failpoint.reach("before-ack")
+            subscription.settle(tag)
+
+    async def _settled(self, subscription: ChannelConsumer, delivery: Delivery, properties: Properties) -> bool:
+        """True when the message may be acknowledged: handled, or confirmed at its next place."""
+        failures = 0
+        while True:
+            try:
+                await self._handle_or_pass_on(delivery, properties)
+            except (BusError, DiskFull) as error:
+                failures += 1
+                if not await self._pause_in_place(subscription, error, failures):
+                    return False
+            else:
+                return True
+
+    async def _handle_or_pass_on(self, delivery: Delivery, properties: Properties) -> None:
+        try:
+            await self._handler(delivery)
+        except (BusError, DiskFull):
+            raise
+        except asyncio.CancelledError:
+            if _cancelled_by_us():
+                raise
+            await self._failures.settle(delivery, properties, Retry("what the handler waited for was cancelled"))
+        except Exception as error:
+            await self._failures.settle(delivery, properties, error)
+        else:
+            self._metrics.acked.inc()
+
+    async def _pause_in_place(self, subscription: ChannelConsumer, error: Exception, failures: int) -> bool:
+        """False if the handler must not run again: the bus drains, or the message is no longer ours."""
+        pause = pause_s(failures, first_s=FIRST_PAUSE_S, cap_s=LONGEST_PAUSE_S, random=random.random())
+        _log.info("paused", f"{self.queue}: {explain(error)}; again in {pause:.1f} s", queue=self.queue)
+        try:
+            async with asyncio.timeout(pause):
+                await self._draining.wait()
+        except TimeoutError:
+            return subscription.alive
+        return False
+
+
+def _cancelled_by_us() -> bool:
+    """Or did something the handler awaits get cancelled, which looks the same?"""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,124 @@
+"""Declares a topology on a broker. Declaring what is there already, with the same arguments, changes nothing.
+
+Leaves out: migrating a queue whose arguments changed; that needs a person, and the error says what to do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ratchet.bus.amqp.channel import AmqpChannel, ChannelLost, open_channel
+from ratchet.bus.amqp.connection import AmqpConnection
+from ratchet.bus.topology import (
+    BROADCAST_EXCHANGE,
+    DEAD_EXCHANGE,
+    DEAD_LETTERS,
+    EXCHANGE,
+    KEPT_RESPONSES,
+    RESPONSES,
+    REWARDS,
+    UNROUTABLE,
+    UNROUTABLE_EXCHANGE,
+    Queue,
+    Rung,
+    Topology,
+)
+from ratchet.service.errors import BusError
+
+PRECONDITION_FAILED = 406
+NOT_FOUND = 404
+
+
+class TopologyConflict(BusError):
+    """A queue or exchange of that name exists with other arguments."""
+
+
+class Declaration:
+    """A topology under a namespace: a prefix of every queue and exchange name on the wire."""
+
+    def __init__(self, topology: Topology, namespace: str = "") -> None:
+        self.topology = topology
+        self.namespace = namespace
+        self.exchange = namespace + EXCHANGE
+
+    def wire(self, name: str) -> str:
+        """A queue's or exchange's name on the wire; on the exchange `ratchet` it is also the queue's routing key."""
+        return self.namespace + name
+
+    async def declare(self, connection: AmqpConnection) -> None:
+        """Raises TopologyConflict, ChannelLost, TimeoutError."""
+        channel = await open_channel(connection)
+        try:
+            await self._declare_exchanges(channel)
+            for queue in self.topology.queues:
+                await self._declare_queue(channel, queue)
+            await self._declare_broadcast(channel)
+            for rung in self.topology.rungs:
+                await self._declare_rung(channel, rung)
+        except ChannelLost as error:
+            raise _conflict(error) if error.code == PRECONDITION_FAILED else error from None
+        channel.close()
+
+    async def require(self, connection: AmqpConnection) -> None:
+        """Only look whether it was declared: for users that may not. Raises BusError, TimeoutError."""
+        channel = await open_channel(connection)
+        try:
+            for name in (EXCHANGE, BROADCAST_EXCHANGE, *(rung.name for rung in self.topology.rungs)):
+                await channel.call(channel.raw.exchange_declare, exchange=self.wire(name), passive=True)
+        except ChannelLost as error:
+            raise _missing(error) if error.code == NOT_FOUND else error from None
+        channel.close()
+
+    async def _declare_exchanges(self, channel: AmqpChannel) -> None:
+        for name in (UNROUTABLE_EXCHANGE, DEAD_EXCHANGE):
+            await channel.call(
+                channel.raw.exchange_declare, exchange=self.wire(name), exchange_type="fanout", durable=True
+            )
+        await channel.call(
+            channel.raw.exchange_declare,
+            exchange=self.exchange,
+            exchange_type="topic",
+            durable=True,
+            arguments={"alternate-exchange": self.wire(UNROUTABLE_EXCHANGE)},
+        )
+
+    async def _declare_broadcast(self, channel: AmqpChannel) -> None:
+        exchange, rewards = self.wire(BROADCAST_EXCHANGE), self.wire(REWARDS)
+        await channel.call(channel.raw.exchange_declare, exchange=exchange, exchange_type="topic", durable=True)
+        await channel.call(channel.raw.exchange_bind, destination=exchange, source=self.exchange, routing_key=rewards)
+
+    async def _declare_queue(self, channel: AmqpChannel, queue: Queue) -> None:
+        name = self.wire(queue.name)
+        await channel.call(channel.raw.queue_declare, queue=name, durable=True, arguments=self._named(queue.arguments))
+        await channel.call(channel.raw.queue_bind, queue=name, exchange=self.exchange, routing_key=name)
+        if queue.name == KEPT_RESPONSES:
+            copied = self.wire(RESPONSES)
+            await channel.call(channel.raw.queue_bind, queue=name, exchange=self.exchange, routing_key=copied)
+        for fanout, target in ((DEAD_EXCHANGE, DEAD_LETTERS), (UNROUTABLE_EXCHANGE, UNROUTABLE)):
+            if queue.name == target:
+                await channel.call(channel.raw.queue_bind, queue=name, exchange=self.wire(fanout))
+
+    async def _declare_rung(self, channel: AmqpChannel, rung: Rung) -> None:
+        name = self.wire(rung.name)
+        await channel.call(channel.raw.exchange_declare, exchange=name, exchange_type="topic", durable=True)
+        await channel.call(channel.raw.queue_declare, queue=name, durable=True, arguments=rung.arguments)
+        await channel.call(channel.raw.queue_bind, queue=name, exchange=name, routing_key="#")
+
+    def _named(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The dead-letter exchange an argument names has the namespace too; the default one (empty) has no name."""
+        target = arguments.get("x-dead-letter-exchange")
+        return arguments | {"x-dead-letter-exchange": self.wire(target)} if target else arguments
+
+
+def _missing(error: ChannelLost) -> BusError:
+    return BusError(
+        f"the queues were not declared yet ({error}), and with RATCHET_DECLARE_TOPOLOGY=false a service waits for "
+        "them: `ratchet broker setup` declares them"
+    )
+
+
+def _conflict(error: ChannelLost) -> TopologyConflict:
+    return TopologyConflict(
+        f"a queue or exchange was declared before with other arguments ({error}). Drain it, delete it "
+        "(rabbitmqctl delete_queue NAME) and start again, or start with the arguments it was declared with"
+    )

@@ -1,0 +1,159 @@
+"""The five AMQP frames of the hot path, in bytes: publish, deliver, ack, nack and the properties of a message. Pure.
+
+Everything else (handshake, channels, declarations, heartbeats) is pika's. Names and numbers are those of AMQP 0-9-1.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any
+
+from ratchet.bus.amqp.table import UNREADABLE, read_table, short_string, write_table
+
+METHOD, HEADER, BODY = 1, 2, 3
+FRAME_END = 0xCE
+FRAME_OVERHEAD = 8
+"""Bytes: 7 in front (type, channel, size), 1 behind."""
+DELIVER, ACK, NACK = 0x003C003C, 0x003C0050, 0x003C0078
+
+PERSISTENT = 2
+"""The delivery mode of a message that survives a restart of the broker."""
+
+FRAME_START = struct.Struct(">BHI")
+METHOD_ID = struct.Struct(">I")
+TAG = struct.Struct(">Q")
+_ACK_FRAME = struct.Struct(">BHIIQBB")
+_HEADER_START = struct.Struct(">HHQ")
+_U16 = struct.Struct(">H")
+_PUBLISH = b"\x00\x3c\x00\x28\x00\x00"
+
+
+@dataclass(slots=True)
+class Properties:
+    """Of a message, in the order AMQP writes them, but for the deprecated cluster id, which is dropped."""
+
+    content_type: str | None = None
+    content_encoding: str | None = None
+    headers: Mapping[str, Any] | None = None
+    delivery_mode: int | None = None
+    priority: int | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    expiration: str | None = None
+    message_id: str | None = None
+    timestamp: int | None = None
+    type: str | None = None
+    user_id: str | None = None
+    app_id: str | None = None
+
+
+_BY_FLAG = [(1 << (15 - index), field.name) for index, field in enumerate(fields(Properties))]
+_TEXTS = frozenset(field.name for field in fields(Properties)) - {"headers", "delivery_mode", "priority", "timestamp"}
+
+
+@lru_cache(maxsize=256)
+def _announced(flags: int) -> tuple[str, ...]:
+    return tuple(name for flag, name in _BY_FLAG if flags & flag)
+
+
+def read_properties(raw: bytes, offset: int) -> Properties:
+    """The flags and what they announce. Headers that can't be read are left out: the rest is worth having.
+
+    Raises one of UNREADABLE where the block itself is broken.
+    """
+    flags: int = _U16.unpack_from(raw, offset)[0]
+    offset += 2
+    properties = Properties()
+    for name in _announced(flags):
+        if name in _TEXTS:
+            stop = offset + 1 + raw[offset]
+            setattr(properties, name, raw[offset + 1 : stop].decode("utf-8", "replace"))
+            offset = stop
+        elif name == "headers":
+            properties.headers = _readable_headers(raw, offset)
+            offset += 4 + int(METHOD_ID.unpack_from(raw, offset)[0])
+        elif name == "timestamp":
+            properties.timestamp = TAG.unpack_from(raw, offset)[0]
+            offset += 8
+        else:
+            setattr(properties, name, raw[offset])
+            offset += 1
+    return properties
+
+
+def _readable_headers(raw: bytes, offset: int) -> dict[str, Any] | None:
+    try:
+        return read_table(raw, offset)
+    except UNREADABLE:
+        return None
+
+
+def _octet(value: int) -> bytes:
+    return bytes((value,))
+
+
+_WRITERS: dict[str, Callable[[Any], bytes]] = dict.fromkeys(_TEXTS, short_string) | {
+    "headers": write_table,
+    "timestamp": TAG.pack,
+    "delivery_mode": _octet,
+    "priority": _octet,
+}
+_FLAG_AND_WRITER = [(flag, _WRITERS[name]) for flag, name in _BY_FLAG]
+_values = attrgetter(*(name for _, name in _BY_FLAG))
+
+
+def write_properties(properties: Properties) -> bytes:
+    """Raises ValueError for what AMQP can't carry."""
+    flags = 0
+    pieces = [b""]
+    for value, (flag, write) in zip(_values(properties), _FLAG_AND_WRITER, strict=True):
+        if value is not None:
+            flags |= flag
+            pieces.append(write(value))
+    pieces[0] = _U16.pack(flags)
+    return b"".join(pieces)
+
+
+@lru_cache(maxsize=1024)
+def _publish_method(channel: int, exchange: str, routing_key: str, mandatory: bool) -> bytes:
+    payload = _PUBLISH + short_string(exchange) + short_string(routing_key) + bytes((mandatory,))
+    return FRAME_START.pack(METHOD, channel, len(payload)) + payload + b"\xce"
+
+
+def publish_frames(
+    channel: int,
+    exchange: str,
+    routing_key: str,
+    properties: Properties,
+    body: bytes,
+    *,
+    mandatory: bool,
+    frame_max: int,
+) -> bytes:
+    """A whole message: method, header, and as many body frames as the negotiated `frame_max` (bytes) makes of it."""
+    header = _HEADER_START.pack(60, 0, len(body)) + write_properties(properties)
+    pieces = [
+        _publish_method(channel, exchange, routing_key, mandatory),
+        FRAME_START.pack(HEADER, channel, len(header)),
+        header,
+        b"\xce",
+    ]
+    largest = frame_max - FRAME_OVERHEAD
+    for start in range(0, len(body), largest):
+        part = body[start : start + largest]
+        pieces += (FRAME_START.pack(BODY, channel, len(part)), part, b"\xce")
+    return b"".join(pieces)
+
+
+def ack_frame(channel: int, tag: int, multiple: bool) -> bytes:
+    return _ACK_FRAME.pack(METHOD, channel, 13, ACK, tag, multiple, FRAME_END)
+
+
+def read_deliver(raw: bytes, offset: int) -> tuple[int, bool]:
+    """Delivery tag and redelivered flag of a basic.deliver whose arguments start at `offset`."""
+    offset += 1 + raw[offset]
+    return TAG.unpack_from(raw, offset)[0], bool(raw[offset + 8] & 1)

@@ -1,0 +1,60 @@
+"""One short-lived connection to the broker for a command that asks or moves messages, its failures as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit, urlunsplit
+
+import pika
+from pika.adapters.blocking_connection import BlockingConnection
+from pika.exceptions import AMQPConnectionError, AMQPError, ProbableAuthenticationError
+
+from ratchet.service.amqp_url import amqp_parameters
+from ratchet.service.errors import BusError
+
+SOCKET_TIMEOUT_S = 5.0
+
+
+class BrokerUnreachable(BusError):
+    """Nobody answers at the AMQP URL, or not with these credentials."""
+
+
+def without_password(url: str) -> str:
+    """For people to read: amqp://user@host:port/vhost."""
+    parts = urlsplit(url)
+    user = f"{parts.username}@" if parts.username else ""
+    port = f":{parts.port}" if parts.port else ""
+    return urlunsplit((parts.scheme, f"{user}{parts.hostname or ''}{port}", parts.path, "", ""))
+
+
+def parameters(url: str) -> pika.URLParameters:
+    """Raises SettingsError for what is not an AMQP URL."""
+    given = amqp_parameters(url)
+    given.socket_timeout = SOCKET_TIMEOUT_S
+    given.blocked_connection_timeout = 30.0
+    return given
+
+
+def unreachable(url: str, error: BaseException) -> BrokerUnreachable:
+    refused = isinstance(error, ProbableAuthenticationError)
+    why = "it refuses the user or password" if refused else "nobody answers"
+    return BrokerUnreachable(
+        f"no broker at {without_password(url)}: {why}. `ratchet up` starts one; or set RATCHET_AMQP_URL to yours"
+    )
+
+
+@contextmanager
+def connected(url: str) -> Iterator[BlockingConnection]:
+    """Raises BrokerUnreachable; an error of the broker within the block becomes a BusError."""
+    try:
+        connection = BlockingConnection(parameters(url))
+    except (AMQPConnectionError, OSError) as error:
+        raise unreachable(url, error) from None
+    try:
+        yield connection
+    except AMQPError as error:
+        raise BusError(f"the broker at {without_password(url)} refused: {error!r}") from error
+    finally:
+        if connection.is_open:
+            connection.close()

@@ -1,0 +1,81 @@
+"""The dead letters for a service: each call opens a connection, looks or sends back, and closes it. Blocks.
+
+Call it one at a time: a look holds letters in hand, and another at the same time would not see them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.dead_letters.kinds import DEAD, Kind
+from ratchet.bus.dead_letters.letter import DeadLetter
+from ratchet.bus.dead_letters.listing import Listing
+from ratchet.bus.dead_letters.queue import DeadLetterQueue, Held, Stays
+from ratchet.bus.retry_policy import MAX_ATTEMPTS
+
+MOST_LISTED = 10_000
+LOOK_S = 10.0
+"""Seconds a look may hold letters in hand: a requeue of others waits for it. About a thousand come in a second."""
+LOOK_AGAIN_S = 30.0
+"""Seconds a look is as good as another, while there are as many letters as then."""
+
+
+class DeadLetterService:
+    """All raise BusError without a broker, DeadLetterError where the queue is not there."""
+
+    def __init__(self, amqp_url: str, namespace: str, kind: Kind = DEAD) -> None:
+        self._amqp_url = amqp_url
+        self._namespace = namespace
+        self._kind = kind
+
+    def oldest(self, limit: int) -> tuple[list[DeadLetter], int]:
+        """So many, and how many there are in all."""
+        with self._queue() as queue:
+            total = queue.depth()
+            return [letter for letter, _ in queue.letters(limit)], total
+
+    def listing(self, known: Listing | None = None) -> Listing:
+        """As many as may be listed, the oldest first: those of `known` if that look is young and nothing changed."""
+        with self._queue() as queue:
+            if known is not None and _holds(known, queue.depth()):
+                return known
+            return queue.look(MOST_LISTED, LOOK_S)
+
+    def find(self, letter_id: str, within_s: float | None = None) -> Held | None:
+        """With its properties and its body; None if there is none of that id, or none that came in that time."""
+        with self._queue() as queue:
+            return queue.find(letter_id, within_s)
+
+    def send_back(self, wanted: Callable[[DeadLetter], bool]) -> tuple[list[str], list[Stays]]:
+        """Ids of those that are back in their queues, confirmed; and those that were wanted and stay."""
+        with self._queue() as queue:
+            return queue.requeue(wanted, one_at_a_time=False, say=lambda _: None)
+
+    @contextmanager
+    def _queue(self) -> Iterator[DeadLetterQueue]:
+        with connected(self._amqp_url) as connection:
+            yield DeadLetterQueue(connection, self._namespace, self._kind)
+
+
+def _holds(known: Listing, depth: int) -> bool:
+    return depth == known.total and time.monotonic() - known.looked_at < LOOK_AGAIN_S
+
+
+def advice(letter: DeadLetter) -> str:
+    """What to do about it."""
+    if letter.queue is None:
+        return "It does not say which queue it was in, so it can't go back by itself: publish its body again by hand."
+    if letter.by == "broker":
+        return (
+            "The broker moved it here. If its consumer died of it, look at that service's log first; then send it back "
+            "alone: `ratchet dead-letters requeue --one-at-a-time`."
+        )
+    if (letter.attempts or 0) >= MAX_ATTEMPTS:
+        return f"It failed {letter.attempts} times. Mend what the reason names, then send it back."
+    return (
+        "It was refused, and will be refused again as it is: have its sender mend it and send it anew. If the reason "
+        "is about the fleet (an agent, a setting), mend that and send this one back."
+    )

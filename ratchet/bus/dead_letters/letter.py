@@ -1,0 +1,87 @@
+"""One dead letter: what it is, why it is here and where it came from, read from its properties. Pure.
+
+There are two kinds: those our services wrote say all in `x-ratchet-…` headers; those the broker moved (a message that
+killed its consumers, or was too old) have its `x-death` record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pika.spec import BasicProperties
+
+from ratchet.bus.retry_policy import AT, ATTEMPT, ATTEMPTS, BY, QUEUE, REASON, own_headers
+
+SHOWN = 80
+BROKER_REASONS = {
+    "delivery_limit": "its consumer ended without an answer, again and again: it may kill whoever handles it",
+    "expired": "it waited longer than its queue allows",
+    "maxlen": "its queue was full",
+    "rejected": "a consumer refused it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """`queue` is the name on the wire of where it was when it failed; None if it does not say. `at` is ISO 8601."""
+
+    id: str
+    queue: str | None
+    reason: str
+    attempts: int | None
+    at: str | None
+    by: str | None
+    type: str | None
+    message_id: str | None
+    size: int
+    beginning: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def dead_letter(properties: BasicProperties, body: bytes, namespace: str) -> DeadLetter:
+    """`id` is the same at every look: it is made of the message's id, its type and its body."""
+    headers: dict[str, Any] = properties.headers or {}
+    death: dict[str, Any] = (headers.get("x-death") or [{}])[0]
+    known = headers.get(QUEUE)
+    return DeadLetter(
+        id=identity(properties, body),
+        queue=namespace + known if known else death.get("queue"),
+        reason=headers.get(REASON) or _broker_reason(death),
+        attempts=headers.get(ATTEMPTS) or death.get("count"),
+        at=headers.get(AT) or _moment(death.get("time")),
+        by=headers.get(BY) or ("broker" if death else None),
+        type=properties.type,
+        message_id=properties.message_id,
+        size=len(body),
+        beginning=beginning(body),
+    )
+
+
+def headers_to_go_again(headers: dict[str, Any] | None) -> dict[str, Any]:
+    """Its own headers, with nothing left of why and when it failed: it starts with no attempt counted."""
+    ours = (REASON, QUEUE, ATTEMPTS, AT, BY, ATTEMPT)
+    return {name: value for name, value in own_headers(headers or {}).items() if name not in ours}
+
+
+def identity(properties: BasicProperties, body: bytes) -> str:
+    named = f"{properties.message_id}\0{properties.type}\0".encode()
+    return hashlib.sha256(named + body).hexdigest()[:12]
+
+
+def _broker_reason(death: dict[str, Any]) -> str:
+    word = str(death.get("reason", ""))
+    return BROKER_REASONS.get(word, word or "it does not say why")
+
+
+def _moment(at: Any) -> str | None:
+    return at.replace(tzinfo=UTC).isoformat() if isinstance(at, datetime) else None
+
+
+def beginning(body: bytes) -> str:
+    text = body[:SHOWN].decode("utf-8", "backslashreplace")
+    return "".join(char if char.isprintable() else "·" for char in text)

@@ -1,0 +1,192 @@
+"""Look into a queue of dead letters without taking anything out, and send letters back to the queues they are for.
+
+A letter leaves the queue only after the broker has confirmed its copy in the queue it goes back to: a crash in between
+leaves both, and every handler of the fleet is idempotent.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
+from pika.exceptions import ChannelClosedByBroker, NackError, UnroutableError
+from pika.spec import BasicProperties
+
+from ratchet.bus.dead_letters.kinds import DEAD, Kind
+from ratchet.bus.dead_letters.letter import DeadLetter
+from ratchet.bus.dead_letters.listing import Listing, listing
+from ratchet.service.errors import DeadLetterError
+
+TAKEN_TIMEOUT_S = 60.0
+SETTLE_S = 2.0
+LOOK_EVERY_S = 0.1
+
+
+class Held(NamedTuple):
+    """A letter and what is needed to publish it again; it is ours until its channel is closed."""
+
+    letter: DeadLetter
+    tag: int
+    properties: BasicProperties
+    body: bytes
+
+
+class Stays(NamedTuple):
+    """A letter that was to go back and could not, and why."""
+
+    id: str
+    reason: str
+
+
+class DeadLetterQueue:
+    """Of dead letters or, with another `kind`, of the unroutable."""
+
+    def __init__(self, connection: BlockingConnection, namespace: str, kind: Kind = DEAD) -> None:
+        self._connection = connection
+        self._namespace = namespace
+        self._kind = kind
+        self._name = namespace + kind.queue
+
+    def letters(self, limit: int | None = None) -> list[tuple[DeadLetter, bytes]]:
+        """The oldest `limit` letters with their bodies; they stay in the queue."""
+        channel = self._connection.channel()
+        try:
+            return [(held.letter, held.body) for held in self._hold(channel, limit)]
+        finally:
+            _close(channel)
+
+    def look(self, most: int, within_s: float) -> Listing:
+        """At most so many letters, and only those that came in that time, without their bodies; they stay."""
+        channel = self._connection.channel()
+        try:
+            total, began = self._depth(channel), time.monotonic()
+            letters = [held.letter for held in self._hold(channel, most, within_s)]
+            return listing(letters, max(total, len(letters)), began)
+        finally:
+            _close(channel)
+
+    def find(self, letter_id: str, within_s: float | None = None) -> Held | None:
+        """That letter, for reading; it stays in the queue. Looks at all before it, or at those that come in time."""
+        channel = self._connection.channel()
+        try:
+            held_ones = self._hold(channel, None, within_s)
+            return next((held for held in held_ones if held.letter.id == letter_id), None)
+        finally:
+            _close(channel)
+
+    def depth(self) -> int:
+        """How many there are."""
+        channel = self._connection.channel()
+        try:
+            return self._depth(channel)
+        finally:
+            _close(channel)
+
+    def requeue(
+        self, wanted: Callable[[DeadLetter], bool], *, one_at_a_time: bool, say: Callable[[str], None]
+    ) -> tuple[list[str], list[Stays]]:
+        """Send back every letter that is wanted. Returns the ids of those that went, and those that stayed.
+
+        With `one_at_a_time` the next goes only when the last was taken and no consumer is gone since: raises
+        DeadLetterError as soon as one is.
+        """
+        channel = self._connection.channel()
+        channel.confirm_delivery()
+        sent, stayed = list[str](), list[Stays]()
+        try:
+            for held in self._hold(channel, None):
+                if not wanted(held.letter):
+                    continue
+                consumers = self._consumers(held.letter) if one_at_a_time else 0
+                if (fault := self._send_back(channel, held)) is not None:
+                    stayed.append(Stays(held.letter.id, fault))
+                    continue
+                sent.append(held.letter.id)
+                if one_at_a_time:
+                    self._await_taken(held.letter, consumers)
+                    say(f"{held.letter.id} taken from {held.letter.queue}")
+        finally:
+            _close(channel)
+        return sent, stayed
+
+    def _hold(self, channel: BlockingChannel, limit: int | None, within_s: float | None = None) -> Iterator[Held]:
+        """What is in the queue now; what arrives meanwhile is left for the next look."""
+        count = self._depth(channel)
+        until = math.inf if within_s is None else time.monotonic() + within_s
+        for _ in range(count if limit is None else min(count, limit)):
+            if time.monotonic() > until:
+                return
+            method, properties, body = channel.basic_get(self._name)
+            if method is None or properties is None or body is None:
+                return
+            letter = self._kind.read(method.routing_key, properties, body, self._namespace)
+            yield Held(letter, method.delivery_tag, properties, body)
+
+    def _depth(self, channel: BlockingChannel) -> int:
+        try:
+            return int(channel.queue_declare(self._name, passive=True).method.message_count)
+        except ChannelClosedByBroker:
+            raise DeadLetterError(f"the broker has no queue {self._name!r}: the fleet was never up here") from None
+
+    def _send_back(self, channel: BlockingChannel, held: Held) -> str | None:
+        """Why it stays, or None when it is back in its queue and gone from here."""
+        queue = held.letter.queue
+        if queue is None:
+            return "it does not say which queue it was in"
+        if not queue.startswith(self._namespace):
+            return f"the queue {queue} is not of this fleet, whose names begin with {self._namespace!r}"
+        properties = copy.copy(held.properties)
+        properties.headers = self._kind.headers(held.properties.headers or {})
+        properties.delivery_mode = 2
+        try:
+            channel.basic_publish("", queue, held.body, properties, mandatory=True)
+        except UnroutableError:
+            return self._kind.absent.format(queue=queue)
+        except NackError:
+            return f"the queue {queue} does not take it (full): try later"
+        channel.basic_ack(held.tag)
+        return None
+
+    def _consumers(self, letter: DeadLetter) -> int:
+        """Raises DeadLetterError where its queue is there and nobody would take it."""
+        if letter.queue is None or (state := self._state(letter.queue)) is None:
+            return 0
+        _, consumers = state
+        if not consumers:
+            raise DeadLetterError(
+                f"nobody consumes {letter.queue}: start what does, `ratchet status` names it; stopped here"
+            )
+        return consumers
+
+    def _await_taken(self, letter: DeadLetter, consumers: int) -> None:
+        """Until its queue is empty and no consumer went for a moment: a poisonous letter takes its consumer along."""
+        queue, began = str(letter.queue), time.monotonic()
+        empty_since: float | None = None
+        while empty_since is None or time.monotonic() - empty_since < SETTLE_S:
+            waiting, left = self._state(queue) or (0, 0)
+            if left < consumers:
+                raise DeadLetterError(f"a consumer of {queue} is gone since it took {letter.id}: stopped here")
+            if waiting and time.monotonic() - began > TAKEN_TIMEOUT_S:
+                raise DeadLetterError(f"nobody took {letter.id} from {queue} in {TAKEN_TIMEOUT_S:.0f} s: stopped here")
+            empty_since = None if waiting else empty_since or time.monotonic()
+            self._connection.sleep(LOOK_EVERY_S)
+
+    def _state(self, queue: str) -> tuple[int, int] | None:
+        """Waiting messages and consumers; None where there is no such queue."""
+        channel = self._connection.channel()
+        try:
+            said = channel.queue_declare(queue, passive=True).method
+        except ChannelClosedByBroker:
+            return None
+        channel.close()
+        return said.message_count, said.consumer_count
+
+
+def _close(channel: BlockingChannel) -> None:
+    """What was held and not acked is back in the queue by that."""
+    if channel.is_open:
+        channel.close()

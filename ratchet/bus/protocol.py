@@ -1,0 +1,123 @@
+"""The bus as services see it: deliveries in, confirmed publishes out. RabbitMQ and the in-memory double implement it.
+
+The one delivery rule: a handler publishes downstream and awaits the confirm, and only then returns; its return is the
+ack. So every hop is at-least-once, and a handler must give the same effect when it sees a delivery again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from ratchet.service.errors import Reject
+from schemas.messages.base import DecodeError, Message
+
+NO_HEADERS: Mapping[str, Any] = MappingProxyType({})
+
+
+class Delivery(NamedTuple):
+    """One message as it came off a queue."""
+
+    queue: str
+    body: bytes
+    type: str | None = None
+    message_id: str | None = None
+    reply_to: str | None = None
+    correlation_id: str | None = None
+    headers: Mapping[str, Any] = NO_HEADERS
+    attempt: int = 0
+    """How often a handler asked for `Retry` before."""
+    redelivered: bool = False
+    """True if any handler may have seen it before, wholly or in part (redelivery by the broker, or a retry)."""
+
+    @property
+    def attempts(self) -> int | None:
+        """Which attempt this is, counted from 1; None for the first, which goes without saying."""
+        return self.attempt + 1 if self.attempt else None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """As the broker sees it now: messages ready for delivery, and consumers."""
+
+    messages: int
+    consumers: int
+
+
+M = TypeVar("M", bound=Message)
+
+
+def opened(message: type[M], delivery: Delivery) -> M:
+    """The message in a delivery. Raises Reject for another type or version, and for a body that is not one."""
+    if delivery.type and delivery.type != message.TYPE:
+        raise Reject(
+            f"its AMQP type is {delivery.type!r}, but {delivery.queue} takes {message.TYPE}: "
+            f"publish it with that type, or none"
+        )
+    try:
+        return message.decode(delivery.body)
+    except DecodeError as error:
+        raise Reject(error.reason) from None
+
+
+Handler = Callable[[Delivery], Awaitable[None]]
+Hear = Callable[[Delivery], None]
+"""What is done with a broadcast; it must be quick."""
+
+
+class Bus(Protocol):
+    """Connects by itself, again after every loss, until `stop`."""
+
+    async def start(self) -> None:
+        """Connect and declare the topology. Returns when connected; waits for a broker that is not there yet."""
+
+    async def publish(
+        self,
+        queue: str,
+        body: bytes,
+        *,
+        type: str,
+        message_id: str,
+        reply_to: str | None = None,
+        correlation_id: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Publish to a queue of the topology (routing key = queue name); returns when the broker confirmed it.
+
+        Persistent. A nack or a lost connection is published again until the time-out. Safe to call concurrently, and
+        meant to be: confirms overlap. Raises PublishTimeout, BusError.
+        """
+
+    async def reply(
+        self, reply_to: str, body: bytes, *, type: str, message_id: str, correlation_id: str | None
+    ) -> bool:
+        """Publish to a user's own queue, through the default exchange. False if that queue is gone.
+
+        Raises PublishTimeout.
+        """
+
+    async def consume(self, queue: str, handler: Handler, *, prefetch: int) -> None:
+        """Hand every delivery of the queue to the handler, up to `prefetch` at once, until `stop`."""
+
+    async def broadcast(self, topic: str, body: bytes, *, type: str, message_id: str) -> None:
+        """Publish to whoever listens to the topic now; returns when confirmed, also if nobody does. Raises BusError."""
+
+    async def listen(self, topic: str, hear: Hear) -> None:
+        """Hear every message of a topic, each listener its own copy, until `stop`; missed while disconnected.
+
+        The topic `rewards` has a copy of all that is published to the queue `rewards`.
+        """
+
+    async def state(self, queue: str) -> QueueState:
+        """Depth and consumers of a queue. Raises BusError if the broker can't say."""
+
+    async def stop(self, grace_s: float) -> bool:
+        """Drain: no new deliveries, let running handlers finish within `grace_s`, hand the rest back, disconnect.
+
+        True if every handler finished.
+        """
+
+    def trouble(self) -> str | None:
+        """Why the bus can't do its work now, as a sentence; None if it can."""

@@ -1,0 +1,91 @@
+"""What becomes of a message whose handler failed, and how long to pause before trying anything again. Pure.
+
+It knows no bus and no clock; the random part of a pause is given in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ratchet.bus.topology import RETRY_LADDER, Rung
+from ratchet.service.errors import Reject, Retry
+
+MAX_ATTEMPTS = 8
+"""Times a message is handled before it goes to the dead letters."""
+
+ATTEMPT = "x-ratchet-attempt"
+REASON = "x-ratchet-reason"
+QUEUE = "x-ratchet-queue"
+ATTEMPTS = "x-ratchet-attempts"
+AT = "x-ratchet-at"
+BY = "x-ratchet-by"
+
+_ROUTES = ("CC", "BCC")
+"""The broker sends a copy wherever these say, each time the message is published."""
+_BROKER_OWN = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count", "x-opt-")
+
+
+@dataclass(frozen=True, slots=True)
+class Climb:
+    """Wait on this rung of the ladder, then be handled again."""
+
+    rung: Rung
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Go to the dead letters, whole, with this reason."""
+
+    reason: str
+    attempts: int
+
+
+def after_failure(error: Exception, attempt: int, ladder: tuple[Rung, ...] = RETRY_LADDER) -> Climb | GiveUp:
+    """`attempt` is how often the message was sent up the ladder before: 0 the first time it is handled."""
+    handled = attempt + 1
+    if isinstance(error, Reject):
+        return GiveUp(sentence(error), handled)
+    if handled >= MAX_ATTEMPTS:
+        return GiveUp(f"still failing after {handled} attempts; the last: {sentence(error)}", handled)
+    return Climb(ladder[min(attempt, len(ladder) - 1)], handled)
+
+
+def sentence(error: BaseException) -> str:
+    """What the error says; with the name of its class where that is not one of ours to raise."""
+    text = str(error) or "no reason given"
+    return text if isinstance(error, (Reject, Retry)) else f"{type(error).__name__}: {text}"
+
+
+def attempt_of(headers: Mapping[str, Any]) -> int:
+    """Whatever an outsider wrote into the header, a count of 0 or more."""
+    attempt = headers.get(ATTEMPT, 0)
+    return attempt if isinstance(attempt, int) and 0 <= attempt <= MAX_ATTEMPTS else 0
+
+
+def own_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """Without those the broker keeps by itself or routes by, which must not be published again."""
+    return {name: value for name, value in headers.items() if name not in _ROUTES and not name.startswith(_BROKER_OWN)}
+
+
+def retry_headers(headers: Mapping[str, Any], attempt: int) -> dict[str, Any]:
+    return own_headers(headers) | {ATTEMPT: attempt}
+
+
+def dead_letter_headers(headers: Mapping[str, Any], verdict: GiveUp, *, queue: str, at: str, by: str) -> dict[str, Any]:
+    """`at` is an ISO 8601 time in UTC, `by` the service, `queue` the name in the topology."""
+    return own_headers(headers) | {
+        REASON: verdict.reason,
+        QUEUE: queue,
+        ATTEMPTS: verdict.attempts,
+        AT: at,
+        BY: by,
+    }
+
+
+def pause_s(failures: int, *, first_s: float, cap_s: float, random: float) -> float:
+    """Doubles with each failure in a row (1, 2, …) up to the cap; `random` in [0, 1) takes up to half of it off."""
+    longest = min(cap_s, first_s * 2.0 ** min(failures - 1, 30))
+    return longest * (1.0 - random / 2)

@@ -1,0 +1,231 @@
+"""Every queue of the fleet, in one table: which message it holds, who produces it, who consumes it, and its bounds.
+
+Pure data. The bus declares it, the AsyncAPI document is generated from it, `ratchet watch` lists it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ratchet.service.settings import FleetSettings
+
+EXCHANGE = "ratchet"
+DEAD_EXCHANGE = "ratchet.dead"
+UNROUTABLE_EXCHANGE = "ratchet.unroutable"
+BROADCAST_EXCHANGE = "ratchet.broadcast"
+"""For whoever listens just now, each its own copy: events to agents, and copies of the rewards."""
+LISTENER = "ratchet.listener."
+"""The names of listeners' own queues begin so: each lives as long as its listener's connection."""
+
+DELIVERY_LIMIT = 20
+LOOKS_LIMIT = 1_000_000
+"""Deliveries of a message only people look at: each look counts as one, and RabbitMQ 4 would drop it at the 20th."""
+CONSUMER_TIMEOUT_MS = 6 * 3600 * 1000
+HIGH_PRIORITY = 5
+"""From this priority on, a task's Work waits in the agent's queue for high priority."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A durable quorum queue. A full one refuses publishes (back-pressure) unless `drop_oldest`."""
+
+    name: str
+    message: str
+    producers: tuple[str, ...]
+    consumers: tuple[str, ...]
+    about: str
+    max_length: int = 1_000_000
+    single_active_consumer: bool = False
+    ttl_ms: int | None = None
+    drop_oldest: bool = False
+    dead_letters: bool = True
+    delivery_limit: int = DELIVERY_LIMIT
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The `x-` arguments it is declared with. Changing one of an existing queue needs a migration."""
+        arguments: dict[str, Any] = {
+            "x-queue-type": "quorum",
+            "x-max-length": self.max_length,
+            "x-overflow": "drop-head" if self.drop_oldest else "reject-publish",
+            "x-consumer-timeout": CONSUMER_TIMEOUT_MS,
+            "x-delivery-limit": self.delivery_limit,
+        }
+        if self.dead_letters:
+            arguments |= {
+                "x-dead-letter-exchange": DEAD_EXCHANGE,
+                "x-dead-letter-strategy": "at-least-once",
+            }
+        if self.single_active_consumer:
+            arguments["x-single-active-consumer"] = True
+        if self.ttl_ms is not None:
+            arguments["x-message-ttl"] = self.ttl_ms
+        return arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A step of the retry ladder: a topic exchange and a queue of one name, whose messages return after `delay_ms`.
+
+    A message enters with the failing queue's name as its routing key and leaves through the default exchange, so only
+    that queue sees it again. A topic exchange, because there the broker can tell a user which routing keys it may use.
+    """
+
+    name: str
+    delay_ms: int
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "x-queue-type": "quorum",
+            "x-overflow": "reject-publish",
+            "x-message-ttl": self.delay_ms,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-strategy": "at-least-once",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    queues: tuple[Queue, ...]
+    rungs: tuple[Rung, ...]
+
+    def queue(self, name: str) -> Queue:
+        """Raises KeyError for a queue that is not of this fleet."""
+        for queue in self.queues:
+            if queue.name == name:
+                return queue
+        raise KeyError(f"no queue {name!r} in this fleet's topology")
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(queue.name for queue in self.queues)
+
+
+TASKS = "tasks"
+RESPONSES = "responses"
+DRAFT_RESPONSES = "responses.draft"
+KEPT_RESPONSES = "responses.kept"
+REWARDS = "rewards"
+RESULTS = "results"
+FEEDBACK = "feedback"
+TRAINING = "training"
+ADAPTERS = "adapters"
+ADAPTER_REPORTS = "adapters.reports"
+DEAD_LETTERS = "dead-letters"
+UNROUTABLE = "unroutable"
+
+RETRY_LADDER = (Rung("retry.5s", 5_000), Rung("retry.30s", 30_000), Rung("retry.5m", 300_000))
+
+DAY_MS = 24 * 3600 * 1000
+
+
+def work_queue(agent_id: str, *, priority: int = 0) -> str:
+    """The queue in which an agent's Work of that priority (0–9) waits."""
+    return f"work.{agent_id}.high" if priority >= HIGH_PRIORITY else f"work.{agent_id}"
+
+
+def events_topic(agent_id: str) -> str:
+    """What all replicas of an agent listen to, besides their work queue."""
+    return f"events.{agent_id}"
+
+
+def fleet_topology(agents: tuple[str, ...], *, external_scorer: bool = False) -> Topology:
+    """The queues of a fleet with these agents.
+
+    With an `external_scorer`, one of another make that may answer with draft-shaped Rewards, the orchestrator gets its
+    own copy of each Response, to complete those Rewards with.
+    """
+    work = tuple(
+        Queue(name, "work.v1", ("orchestrator",), (f"agent {agent}",), about)
+        for agent in agents
+        for name, about in (
+            (work_queue(agent), f"Admitted tasks for {agent}."),
+            (work_queue(agent, priority=9), f"The same, priority {HIGH_PRIORITY} and above: served first."),
+        )
+    )
+    kept = (
+        Queue(
+            KEPT_RESPONSES,
+            "response.v1",
+            ("agents",),
+            ("orchestrator",),
+            "Copies, until their Rewards come.",
+            single_active_consumer=True,
+        ),
+    )
+    queues = (
+        Queue(TASKS, "task.v1", ("users",), ("orchestrator",), "What users ask.", single_active_consumer=True),
+        *work,
+        Queue(RESPONSES, "response.v1", ("agents", "orchestrator"), ("scorer",), "Answers that wait for a score."),
+        Queue(
+            DRAFT_RESPONSES,
+            "response.v1",
+            ("scorer",),
+            ("orchestrator",),
+            "Answers without their Work.",
+            single_active_consumer=True,
+        ),
+        *(kept if external_scorer else ()),
+        Queue(REWARDS, "reward.v1", ("scorer",), ("orchestrator",), "Scores.", single_active_consumer=True),
+        Queue(
+            RESULTS,
+            "result.v1",
+            ("orchestrator",),
+            ("users",),
+            "Answers: the newest million, for 7 days.",
+            ttl_ms=7 * DAY_MS,
+            drop_oldest=True,
+            dead_letters=False,
+            delivery_limit=LOOKS_LIMIT,
+        ),
+        Queue(
+            FEEDBACK,
+            "feedback.v1",
+            ("users",),
+            ("orchestrator",),
+            "What applications think of their answers.",
+            single_active_consumer=True,
+        ),
+        Queue(TRAINING, "train_request.v1", ("orchestrator", "operator"), ("trainer",), "What is to be trained."),
+        Queue(
+            ADAPTERS,
+            "adapter_trained.v1",
+            ("trainer",),
+            ("orchestrator",),
+            "How training runs ended.",
+            single_active_consumer=True,
+        ),
+        Queue(
+            ADAPTER_REPORTS,
+            "adapter_report.v1",
+            ("agents",),
+            ("orchestrator",),
+            "What each replica of an agent has loaded.",
+            single_active_consumer=True,
+        ),
+        Queue(
+            DEAD_LETTERS,
+            "any",
+            ("all services", "broker"),
+            ("operator",),
+            "What could not be handled, whole, with the reason in a header.",
+            dead_letters=False,
+            delivery_limit=LOOKS_LIMIT,
+        ),
+        Queue(
+            UNROUTABLE,
+            "any",
+            ("broker",),
+            ("operator",),
+            "What was published under a name no queue has.",
+            dead_letters=False,
+            delivery_limit=LOOKS_LIMIT,
+        ),
+    )
+    return Topology(queues, RETRY_LADDER)
+
+
+def topology_of(settings: FleetSettings) -> Topology:
+    return fleet_topology(settings.agents, external_scorer=settings.external_scorer)

@@ -1,0 +1,190 @@
+"""`ratchet adapters`: see the versions of the adapters, and move them by hand where a person knows better."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ratchet.adapters.adapter_service import AdapterService
+    from schemas.records.registry import Registry
+
+adapters = typer.Typer(
+    help="Versions of the adapters: list, show, diff; promote, rollback, freeze; verify, rebuild.", no_args_is_help=True
+)
+
+Agent = Annotated[str | None, typer.Option(help="Which agent's; the fleet's first one if not named.")]
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+Version = Annotated[str, typer.Argument(help="As in v1.0.3; v1.0.0 is the base model.")]
+Reason = Annotated[str, typer.Option(help="Why: it is recorded with the decision, under your name.")]
+
+
+@adapters.command("list")
+def list_(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None, json: AsJson = False) -> None:
+    """List each agent's versions, where they stand, and which one answers."""
+    from ratchet.adapters.adapter_service import chosen_agents
+    from ratchet.adapters.registry import RegistryStore
+    from ratchet.cli.adapters.view import render_agent
+    from ratchet.cli.terminal.console import out, print_json
+    from ratchet.service.settings import FleetSettings
+
+    settings = FleetSettings.read()
+    registry = RegistryStore(settings.adapters_dir).read()
+    names = chosen_agents(settings.agents, registry, agent)
+    if json:
+        print_json({name: registry.agent(name).model_dump(mode="json") for name in names})
+        return
+    for name in names:
+        out.print(render_agent(name, registry.agent(name)))
+
+
+@adapters.command()
+def show(version: Version, agent: Agent = None, json: AsJson = False) -> None:
+    """Show one version: state, lineage, what it was trained on, how its experiments ended, what was decided on it."""
+    from ratchet.adapters.decisions import version_of
+    from ratchet.adapters.manifest import read_card
+    from ratchet.cli.adapters.service_here import adapter_service_here
+    from ratchet.cli.adapters.view import render_decisions, render_entry
+    from ratchet.cli.terminal.console import out, print_json
+    from ratchet.service.errors import NotFound
+
+    desk = adapter_service_here(agent)
+    if (entry := desk.agent.versions.get(version)) is None:
+        raise NotFound(f"agent {desk.agent_id} has no version {version!r}: ratchet adapters list")
+    card = read_card(desk.store.folder / entry.folder) if entry.folder else None
+    about = [d for d, _ in desk.store.ledger.read() if d.agent_id == desk.agent_id and version_of(d) == version]
+    if json:
+        shown = {"entry": entry.model_dump(mode="json"), "card": card and card.model_dump(mode="json")}
+        print_json(shown | {"decisions": [decision.model_dump(mode="json") for decision in about]})
+        return
+    out.print(render_entry(desk.agent, entry, card))
+    if about:
+        out.print(render_decisions(about))
+
+
+@adapters.command()
+def diff(before: Version, after: Version, agent: Agent = None, json: AsJson = False) -> None:
+    """Compare two versions: card, data, hyperparameters, metrics, and how much each module's update changed."""
+    from ratchet.adapters.diff import diff_adapters
+    from ratchet.cli.adapters.service_here import adapter_service_here
+    from ratchet.cli.adapters.view import render_diff
+    from ratchet.cli.terminal.console import out, print_json
+
+    desk = adapter_service_here(agent)
+    changes = diff_adapters(desk.folder(before), desk.folder(after))
+    print_json(changes.as_dict()) if json else out.print(render_diff(changes, before, after))
+
+
+@adapters.command()
+def history(
+    count: Annotated[int, typer.Option("-n", min=1, help="How many, the newest.")] = 20,
+    agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="The decisions as they are in the ledger.")] = False,
+) -> None:
+    """Show the newest decisions: what, when, by whom and why. With --json also the evidence."""
+    from collections import deque
+
+    from ratchet.adapters.decisions import DecisionLedger
+    from ratchet.cli.adapters.view import render_decisions
+    from ratchet.cli.terminal.console import out, print_json
+    from ratchet.service.settings import FleetSettings
+
+    entries = DecisionLedger(FleetSettings.read().adapters_dir).read()
+    newest = deque((decision for decision, _ in entries if agent in (None, decision.agent_id)), maxlen=count)
+    if json:
+        print_json([decision.model_dump(mode="json") for decision in newest])
+    else:
+        out.print(render_decisions(newest))
+
+
+@adapters.command()
+def promote(version: Version, reason: Reason, agent: Agent = None, json: AsJson = False) -> None:
+    """Make a version the primary at once, without an experiment; it starts on probation."""
+    from ratchet.cli.adapters.service_here import adapter_service_here
+
+    desk = adapter_service_here(agent)
+    _say_after(desk, desk.promote(version, reason), json)
+
+
+@adapters.command()
+def rollback(
+    reason: Reason,
+    version: Annotated[str | None, typer.Argument(help="The primary or the candidate; the primary if alone.")] = None,
+    to: Annotated[str | None, typer.Option(help="Which version takes over; the previous primary if not named.")] = None,
+    agent: Agent = None,
+    json: AsJson = False,
+) -> None:
+    """Take a version out of traffic at once. Works while frozen, too."""
+    from ratchet.cli.adapters.service_here import adapter_service_here
+
+    desk = adapter_service_here(agent)
+    _say_after(desk, desk.roll_back(version, to, reason), json)
+
+
+@adapters.command()
+def freeze(reason: Reason = "frozen by hand", agent: Agent = None, json: AsJson = False) -> None:
+    """Stop all promotion and new experiments of an agent; what does harm is still rolled back."""
+    from ratchet.cli.adapters.service_here import adapter_service_here
+
+    desk = adapter_service_here(agent)
+    _say_after(desk, desk.freeze(reason), json)
+
+
+@adapters.command()
+def unfreeze(reason: Reason = "unfrozen by hand", agent: Agent = None, json: AsJson = False) -> None:
+    """Let the agent learn again."""
+    from ratchet.cli.adapters.service_here import adapter_service_here
+
+    desk = adapter_service_here(agent)
+    _say_after(desk, desk.unfreeze(reason), json)
+
+
+@adapters.command()
+def verify(json: AsJson = False) -> None:
+    """Check the chain of decisions, the registry, and every byte of every adapter. Exit code 1 if anything is wrong."""
+    from ratchet.adapters.check import AdapterLimits
+    from ratchet.adapters.registry import RegistryStore
+    from ratchet.adapters.verification import registry_faults
+    from ratchet.cli.terminal.console import out, print_json
+    from ratchet.cli.terminal.exit_codes import ExitCode
+    from ratchet.service.settings import FleetSettings
+
+    settings = FleetSettings.read()
+    faults = registry_faults(RegistryStore(settings.adapters_dir), AdapterLimits(settings.adapter_max_rank))
+    if json:
+        print_json({"ok": not faults, "faults": faults})
+    else:
+        for fault in faults or ["All as it was decided."]:
+            out.print(f"{'✘' if faults else '✔'} {fault}", markup=False, style="red" if faults else "green")
+    if faults:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@adapters.command()
+def rebuild(json: AsJson = False) -> None:
+    """Make adapter_registry.json anew from the decisions; the file it replaces is kept beside it."""
+    from ratchet.adapters.registry import RegistryStore
+    from ratchet.cli.adapters.service_here import rebuild
+    from ratchet.cli.terminal.console import out, print_json
+    from ratchet.service.settings import FleetSettings
+
+    registry, kept = rebuild(RegistryStore(FleetSettings.read().adapters_dir))
+    if json:
+        print_json({"revision": registry.revision, "kept": kept and str(kept)})
+        return
+    out.print(f"The registry is rebuilt from {registry.revision} decisions.")
+    if kept:
+        out.print(f"What was there before is in {kept}", markup=False)
+
+
+def _say_after(desk: AdapterService, registry: Registry, as_json: bool) -> None:
+    from ratchet.cli.adapters.view import render_agent
+    from ratchet.cli.terminal.console import out, print_json
+
+    agent = registry.agent(desk.agent_id)
+    if as_json:
+        print_json({"revision": registry.revision, "agent": agent.model_dump(mode="json")})
+        return
+    out.print(f"Decision {registry.revision} is recorded.")
+    out.print(render_agent(desk.agent_id, agent))

@@ -1,0 +1,45 @@
+"""The operator's desk for whoever is logged in here, and the registry made anew. Nothing is printed here."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ratchet.adapters.adapter_service import AdapterService, chosen_agents
+from ratchet.adapters.registry import RegistryStore
+from ratchet.cli.terminal.exit_codes import CommandError
+from ratchet.service.settings import FleetSettings
+from schemas.records.registry import Registry
+
+
+def adapter_service_here(agent_id: str | None) -> AdapterService:
+    """`agent_id` None: the fleet's first agent. Raises SettingsError, NotFound."""
+    settings = FleetSettings.read()
+    store = RegistryStore(settings.adapters_dir)
+    (chosen, *_) = chosen_agents(settings.agents, store.read(), agent_id)
+    return AdapterService(store, chosen, settings.adapter_max_rank, operator())
+
+
+def operator() -> str:
+    """The name of who is logged in."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = ""
+    return re.sub(r"[\x00-\x1f\x7f]", "", name)[:100] or "unknown"
+
+
+def rebuild(store: RegistryStore) -> tuple[Registry, Path | None]:
+    """The registry made anew from the ledger, and where the file it replaced is kept. Raises RegistryError."""
+    store.replay()  # a broken ledger is refused before anything is touched
+    if not store.path.exists():
+        return store.rebuild(), None
+    kept = store.path.with_name(f"{store.path.name}.{datetime.now(UTC):%Y%m%dT%H%M%S}")
+    try:
+        shutil.copy2(store.path, kept)
+    except OSError as error:
+        raise CommandError(f"{store.path} can't be copied before it is replaced: {error}") from error
+    return store.rebuild(), kept

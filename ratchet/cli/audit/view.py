@@ -1,0 +1,47 @@
+"""The audit as a person reads it. Reads every line, so that nothing is shown that was touched."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from ratchet.cli.terminal.exit_codes import UsageError
+from ratchet.files.hash_chain import NOTHING_BEFORE
+from ratchet.http.access.audit import NAME, read_audit
+from ratchet.logs.segments import active_path
+
+
+def audits_in(folder: Path) -> list[Path]:
+    """One folder for each process that wrote. Raises UsageError if there is none."""
+    found = sorted(path.parent for path in folder.glob(f"*/{active_path(Path(), NAME).name}"))
+    if not found:
+        raise UsageError(f"there is no audit in {folder}: nothing was changed or refused over the API yet, or --dir")
+    return found
+
+
+def verified(folder: Path) -> dict[str, Any]:
+    """Raises JournalError naming the first line that was touched."""
+    lines, last = 0, NOTHING_BEFORE
+    for _, fields in read_audit(folder):
+        lines, last = lines + 1, fields["sha256"]
+    return {"audit": folder.name, "lines": lines, "sha256": last}
+
+
+def newest(folder: Path, count: int, who: str | None) -> list[dict[str, Any]]:
+    """Of all processes, the oldest first. Raises as `verified` and `audits_in` do."""
+    lines: list[dict[str, Any]] = []
+    for one in audits_in(folder):
+        kept = (fields for _, fields in read_audit(one) if who in (None, fields.get("who")))
+        lines += deque(kept, maxlen=count)
+    return sorted(lines, key=lambda fields: str(fields.get("at")))[-count:]
+
+
+def sentence(line: dict[str, Any]) -> str:
+    """One line of the audit on one line of a terminal."""
+    who = line.get("who") or line.get("from") or "somebody"
+    times = f", {line['times']} times more" if "times" in line else ""
+    about = " ".join(f"{name}={value}" for name, value in (line.get("concerns") or {}).items())
+    route = f"{line.get('method', '')} {line.get('path', '')}".strip()
+    status = line.get("status", "")
+    return f"{line['at']}  {line['service']:<12} {line['event']:<13} {who}  {route} {about} {status}{times}".rstrip()

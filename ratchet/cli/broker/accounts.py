@@ -1,0 +1,145 @@
+"""The broker's users and what each may do, derived from the table of queues: the least a service needs. Pure.
+
+RabbitMQ asks twice. A user's permissions are patterns over the names of what it configures, writes to and reads from;
+on a topic exchange (here: all that services publish to) a second pattern says which routing keys it may use.
+Leaves out passwords (ratchet/cli/broker/credentials.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ratchet.bus.topology import (
+    BROADCAST_EXCHANGE,
+    DEAD_LETTERS,
+    EXCHANGE,
+    FEEDBACK,
+    LISTENER,
+    RESULTS,
+    REWARDS,
+    TASKS,
+    Topology,
+    events_topic,
+)
+
+DEFAULT_EXCHANGE = "amq.default"
+"""As permissions call the exchange without a name; who may write to it may write to any queue by the queue's name."""
+OWN_QUEUES = r"(reply\.|amq\.gen)"
+"""A user's queues for answers begin so."""
+NOTHING = "^$"
+EVERYTHING = ".*"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPermission:
+    """Patterns of the routing keys a user may publish with (`write`) and bind with (`read`) on a topic exchange."""
+
+    exchange: str
+    write: str
+    read: str
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user of the broker. `tags` give access to its management pages."""
+
+    name: str
+    configure: str
+    write: str
+    read: str
+    topics: tuple[TopicPermission, ...] = ()
+    tags: tuple[str, ...] = ()
+
+
+def accounts(topology: Topology, agents: Iterable[str], namespace: str = "") -> tuple[Account, ...]:
+    """All users of a fleet.
+
+    `setup` declares the queues; each service has a user, each agent one of its own; `client` asks tasks and reads
+    answers; `operator` is for people: dead letters, the management pages.
+    """
+    rules = _Rules(topology, namespace)
+    return (
+        Account("setup", EVERYTHING, EVERYTHING, EVERYTHING),
+        rules.orchestrator(),
+        *(rules.agent(agent_id) for agent_id in agents),
+        rules.service("scorer"),
+        rules.service("trainer"),
+        rules.client(),
+        rules.operator(),
+    )
+
+
+class _Rules:
+    def __init__(self, topology: Topology, namespace: str) -> None:
+        self._topology = topology
+        self._namespace = namespace
+        self._prefix = re.escape(namespace)
+
+    def service(self, name: str) -> Account:
+        return self._worker(name, {name, "all services"})
+
+    def orchestrator(self) -> Account:
+        """Answers, and dead letters on their way back, go to queues by name; its API shows the dead letters."""
+        own = self._worker(
+            "orchestrator", {"orchestrator", "all services"}, writes=(BROADCAST_EXCHANGE,), reads=(DEAD_LETTERS,)
+        )
+        events = TopicPermission(self._wire(BROADCAST_EXCHANGE), self._one_of((events_topic(""),), end=""), NOTHING)
+        write = f"{own.write}|^{re.escape(DEFAULT_EXCHANGE)}$"
+        return Account(own.name, own.configure, write, own.read, (*own.topics, events))
+
+    def agent(self, agent_id: str) -> Account:
+        """Hears its own events and the copies of the rewards, through queues of its own."""
+        own = self._worker(
+            f"agent-{agent_id}", {f"agent {agent_id}", "agents", "all services"}, reads=(BROADCAST_EXCHANGE,)
+        )
+        listeners = self._one_of((LISTENER,), end="")
+        heard = self._one_of((events_topic(agent_id), REWARDS))
+        broadcast = TopicPermission(self._wire(BROADCAST_EXCHANGE), NOTHING, heard)
+        return Account(
+            own.name, listeners, f"{own.write}|{listeners}", f"{own.read}|{listeners}", (*own.topics, broadcast)
+        )
+
+    def client(self) -> Account:
+        own = f"^{self._prefix}{OWN_QUEUES}"
+        topics = (TopicPermission(self._wire(EXCHANGE), self._one_of((TASKS, FEEDBACK)), NOTHING),)
+        return Account("client", own, self._one_of((EXCHANGE,)), f"{own}|{self._one_of((RESULTS,))}", topics)
+
+    def operator(self) -> Account:
+        """Sends dead letters back to wherever they failed, so it may write to any queue by name."""
+        consumed, produced = self._queues({"operator"}), self._produced({"operator"})
+        write = f"{self._one_of((EXCHANGE,))}|^{re.escape(DEFAULT_EXCHANGE)}$"
+        topics = (TopicPermission(self._wire(EXCHANGE), self._one_of(produced), NOTHING),)
+        return Account("operator", NOTHING, write, self._one_of(consumed), topics, ("monitoring",))
+
+    def _worker(
+        self, name: str, roles: set[str], *, writes: tuple[str, ...] = (), reads: tuple[str, ...] = ()
+    ) -> Account:
+        """Consumes its queues, publishes to those it produces for, and sends what failed up the retry ladder."""
+        consumed, produced = self._queues(roles), self._produced(roles)
+        rungs = tuple(rung.name for rung in self._topology.rungs)
+        retried = self._one_of(consumed)
+        return Account(
+            name,
+            NOTHING,
+            self._one_of((EXCHANGE, *rungs, *writes)),
+            self._one_of((*consumed, *reads)),
+            (
+                TopicPermission(self._wire(EXCHANGE), self._one_of(produced), NOTHING),
+                *(TopicPermission(self._wire(rung), retried, NOTHING) for rung in rungs),
+            ),
+        )
+
+    def _queues(self, roles: set[str]) -> tuple[str, ...]:
+        return tuple(queue.name for queue in self._topology.queues if roles & set(queue.consumers))
+
+    def _produced(self, roles: set[str]) -> tuple[str, ...]:
+        return tuple(queue.name for queue in self._topology.queues if roles & set(queue.producers))
+
+    def _wire(self, name: str) -> str:
+        return self._namespace + name
+
+    def _one_of(self, names: Iterable[str], end: str = "$") -> str:
+        """A pattern that matches these names under the fleet's namespace, or what begins with them."""
+        return f"^{self._prefix}({'|'.join(map(re.escape, names))}){end}"

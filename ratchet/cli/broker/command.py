@@ -1,0 +1,45 @@
+"""`ratchet broker`: set up a broker for a fleet whose services have users of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+broker = typer.Typer(help="Set up a broker: its users and its queues.", no_args_is_help=True)
+
+
+@broker.command()
+def credentials(
+    out: Annotated[Path, typer.Option(help="Folder to put them in, one folder for each user.")],
+    host: Annotated[str, typer.Option(help="Name of the broker, as the services see it.")] = "rabbitmq",
+    port: Annotated[int, typer.Option(help="Its AMQP port.")] = 5672,
+    group: Annotated[int | None, typer.Option(help="Id of a group that may read the secrets.")] = None,
+) -> None:
+    """Make the users' passwords, where they are not there yet, and the definitions that the broker loads."""
+    from ratchet.bus.topology import topology_of
+    from ratchet.cli.broker.accounts import accounts
+    from ratchet.cli.broker.credentials import write_credentials
+    from ratchet.cli.terminal.console import say
+    from ratchet.service.settings import FleetSettings
+
+    settings = FleetSettings.read()
+    fleet = accounts(topology_of(settings), settings.agents, settings.namespace)
+    write_credentials(out, fleet, host=host, port=port, group=group)
+    say(f"{out}: {', '.join(account.name for account in fleet)}")
+
+
+@broker.command()
+def setup(timeout: Annotated[float, typer.Option(help="Seconds to wait for the broker.")] = 60.0) -> None:
+    """Declare the fleet's queues and exchanges; what is there already stays as it is."""
+    import asyncio
+
+    from ratchet.bus.topology import topology_of
+    from ratchet.cli.broker.setup import declare
+    from ratchet.cli.terminal.console import say
+    from ratchet.service.settings import FleetSettings
+
+    settings = FleetSettings.read()
+    asyncio.run(declare(settings, timeout))
+    say(f"declared: {', '.join(sorted(topology_of(settings).names))}")

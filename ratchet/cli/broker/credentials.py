@@ -1,0 +1,114 @@
+"""Makes the passwords of the broker's users, once, and writes what each of them needs, and the broker, into folders.
+
+    <out>/<account>/ratchet_amqp_url    the URL with user and password: that service's secret, for /run/secrets
+    <out>/broker/definitions.json       users with salted hashes, and permissions: for the broker to load at its start
+
+Run again it keeps the passwords and writes the definitions anew: after a change of the fleet, start the broker again.
+To have a new password, delete its file first. Leaves out the queues: `ratchet broker setup` declares them.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from ratchet.cli.broker.accounts import Account
+from ratchet.files.atomic_file import replace_file
+from ratchet.service.errors import SettingsError
+
+SECRET = "ratchet_amqp_url"
+DEFINITIONS = "broker/definitions.json"
+VHOST = "/"
+PASSWORD_BYTES = 24
+SALT_BYTES = 4
+
+
+def write_credentials(out: Path, fleet: Iterable[Account], *, host: str, port: int, group: int | None = None) -> None:
+    """With a `group`, that group may read each secret: for services that run as another user.
+
+    Raises SettingsError, JournalError where a file can't be read or written.
+    """
+    passwords: dict[Account, str] = {}
+    try:
+        for account in fleet:
+            secret = out / account.name / SECRET
+            _own_folder(secret.parent, group)
+            passwords[account] = _password(secret, account, host, port)
+            _close(secret, group)
+        path = out / DEFINITIONS
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, json.dumps(definitions(passwords), indent=2).encode())
+    except OSError as error:
+        raise SettingsError(f"the broker's credentials can't be written: {error}") from None
+
+
+def definitions(passwords: dict[Account, str]) -> dict[str, Any]:
+    """What RabbitMQ imports at its start (`load_definitions`): without it, there would be the user guest."""
+    return {
+        "vhosts": [{"name": VHOST}],
+        "users": [
+            {
+                "name": account.name,
+                "password_hash": password_hash(password, secrets.token_bytes(SALT_BYTES)),
+                "hashing_algorithm": "rabbit_password_hashing_sha256",
+                "tags": list(account.tags),
+            }
+            for account, password in passwords.items()
+        ],
+        "permissions": [
+            {
+                "user": account.name,
+                "vhost": VHOST,
+                "configure": account.configure,
+                "write": account.write,
+                "read": account.read,
+            }
+            for account in passwords
+        ],
+        "topic_permissions": [
+            {
+                "user": account.name,
+                "vhost": VHOST,
+                "exchange": topic.exchange,
+                "write": topic.write,
+                "read": topic.read,
+            }
+            for account in passwords
+            for topic in account.topics
+        ],
+    }
+
+
+def password_hash(password: str, salt: bytes) -> str:
+    """Base64 of the salt and the SHA-256 of salt and password: https://www.rabbitmq.com/docs/passwords."""
+    return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
+
+
+def _own_folder(folder: Path, group: int | None) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if group is not None:
+        os.chown(folder, -1, group)
+    folder.chmod(0o700 if group is None else 0o750)
+
+
+def _close(secret: Path, group: int | None) -> None:
+    if group is not None:
+        os.chown(secret, -1, group)
+    secret.chmod(0o600 if group is None else 0o640)
+
+
+def _password(path: Path, account: Account, host: str, port: int) -> str:
+    """The one that is there already, or a new one."""
+    if path.exists():
+        return unquote(urlsplit(path.read_text().strip()).password or "")
+    password = secrets.token_urlsafe(PASSWORD_BYTES)
+    url = f"amqp://{quote(account.name)}:{quote(password)}@{host}:{port}/{quote(VHOST, safe='')}"
+    replace_file(path, url.encode())
+    return password

@@ -1,0 +1,87 @@
+"""How an agent's adapters stand while the demo waits: the registry's word, and the orchestrator's live figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ratchet.adapters.registry import RegistryStore
+from ratchet.cli.fleet.access import FleetAccess
+from ratchet.cli.fleet.service_http import metrics_text
+from ratchet.cli.watch.figures import Series, parse_series
+from schemas.records.registry import AgentAdapters
+
+E_VALUES = ("gain", "success_kept", "harm")
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentStatus:
+    """Of the running experiment. `units`: finished tasks by arm; `e_values` by test, 20 decides."""
+
+    experiment_id: str
+    share: float
+    units: Mapping[str, int]
+    e_values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterStatus:
+    adapters: AgentAdapters
+    experiment: ExperimentStatus | None = None
+    trainings: Mapping[str, int] = field(default_factory=dict)
+    """Runs that ended so far, by how."""
+    swap_s: float | None = None
+    """Of the latest change of the primary."""
+
+    def state(self, version: str) -> str | None:
+        entry = self.adapters.versions.get(version)
+        return entry.state.value if entry else None
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterStatusReader:
+    """Asks; keeps nothing."""
+
+    access: FleetAccess
+    store: RegistryStore
+    agent_id: str
+
+    def __call__(self) -> AdapterStatus:
+        """Raises RegistryError. Where the orchestrator does not answer, only the registry is known."""
+        adapters = self.store.read().agent(self.agent_id)
+        port = (
+            next((p.http_port for p in self.access.record.programs if p.name == "orchestrator"), None)
+            if self.access.record
+            else None
+        )
+        text = metrics_text(port) if port else None
+        return adapter_status(adapters, parse_series([text] if text else []), self.agent_id)
+
+
+def adapter_status(adapters: AgentAdapters, series: Series, agent_id: str) -> AdapterStatus:
+    swap = series.get(("ratchet_swap_seconds", (("agent", agent_id),)))
+    return AdapterStatus(
+        adapters=adapters,
+        experiment=_experiment(adapters, series, agent_id),
+        trainings={key: int(n) for key, n in _by(series, "ratchet_trainings_total", agent_id, "status").items()},
+        swap_s=swap or None,
+    )
+
+
+def _experiment(adapters: AgentAdapters, series: Series, agent_id: str) -> ExperimentStatus | None:
+    share = series.get(("ratchet_experiment_share", (("agent", agent_id),)))
+    if adapters.experiment is None or share is None:
+        return None
+    units = _by(series, "ratchet_experiment_units", agent_id, "arm")
+    return ExperimentStatus(
+        experiment_id=adapters.experiment.experiment_id,
+        share=share,
+        units={arm: int(count) for arm, count in units.items()},
+        e_values=_by(series, "ratchet_experiment_e_value", agent_id, "test"),
+    )
+
+
+def _by(series: Series, name: str, agent_id: str, label: str) -> dict[str, float]:
+    """The agent's series of this name, by the value of its other label."""
+    found = ((dict(labels), value) for (sample, labels), value in series.items() if sample == name)
+    return {labels[label]: value for labels, value in found if labels.get("agent") == agent_id}

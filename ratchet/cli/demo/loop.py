@@ -1,0 +1,186 @@
+"""The turns of the ratchet on a fleet that is up: ask, train, follow the experiment; and at last the bad adapter.
+
+It only asks tasks and asks for trainings: what is promoted and what is rolled back the fleet decides by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ratchet.adapters.manifest import read_card
+from ratchet.cli.demo.adapter_status import AdapterStatus, AdapterStatusReader
+from ratchet.cli.demo.held_out import end_of_log
+from ratchet.cli.demo.narrator import Narrator
+from ratchet.cli.demo.sabotage import inject_bad_adapter
+from ratchet.cli.demo.status_line import experiment_line
+from ratchet.cli.demo.story import DemoTraining, DemoTurn, Sabotage
+from ratchet.cli.demo.users import Users
+from ratchet.cli.terminal.exit_codes import CommandError, TimedOut
+from ratchet.cli.train.request import publish_train_request
+from schemas.messages.base import Metadata
+from schemas.messages.train_request import TrainRequest
+
+POLL_S = 0.25
+WAITING_FOR_GATE = ("trained", "validated")
+IN_TRAFFIC = ("canary", "probation")
+
+
+@dataclass(frozen=True, slots=True)
+class LoopPlan:
+    """`groups`: tasks of the primary to train on, each turn. `most`: tasks an experiment may take.
+
+    `no_turn_after_s`: so many seconds after the demo began no further turn begins; the first one always does.
+    """
+
+    turns: int = 2
+    groups: int = 128
+    no_turn_after_s: float = 180.0
+    most: int = 2500
+    patience_s: float = 120.0
+    seed: int = 1
+
+
+class Loop:
+    def __init__(self, look: AdapterStatusReader, users: Users, narrator: Narrator, plan: LoopPlan, run: str) -> None:
+        self._look = look
+        self._users = users
+        self._tell = narrator
+        self._plan = plan
+        self._run = run
+        self._marked = ""
+        self._since = 0
+        self._answered_before = 0
+
+    def turn(self, number: int) -> DemoTurn:
+        """Raises CommandError where the trainer makes no adapter, TimedOut, BusError, RegistryError, AdapterError."""
+        began = time.monotonic()
+        parent = self._look().adapters.primary
+        if parent != self._marked:
+            self._mark(parent)
+        self._collect(parent)
+        version = self._train(number)
+        training = DemoTraining.of(read_card(self._look.store.folder / self._look.agent_id / version))
+        self._tell.say(_training_line(version, parent, training))
+        adapter_status = self._await_gate(version)
+        if adapter_status.state(version) in IN_TRAFFIC:
+            tasks, adapter_status = self._follow(version)
+        else:
+            tasks = 0
+        self._tell.say(self._newest_reason(version))
+        return DemoTurn(
+            version=version,
+            parent=parent,
+            training=training,
+            state=adapter_status.state(version) or "unknown",
+            tasks=tasks,
+            swap_s=adapter_status.swap_s,
+            seconds=time.monotonic() - began,
+        )
+
+    def sabotage(self, samples: int) -> Sabotage:
+        """Raises as `turn`."""
+        began = time.monotonic()
+        version = inject_bad_adapter(self._look.store, self._look.agent_id)
+        self._tell.say(f"{version}: the primary's adapter with what it learned turned around, called validated")
+        self._await_gate(version)
+        traffic, adapter_status = self._follow(version)
+        self._tell.say(self._newest_reason(version))
+        tasks = self._users.books.by_version[version]
+        seconds = time.monotonic() - began
+        return Sabotage(version, adapter_status.state(version) or "unknown", tasks, tasks * samples, traffic, seconds)
+
+    def _collect(self, primary: str) -> None:
+        """Users ask until there is enough of this primary's to learn from."""
+
+        def enough() -> bool:
+            return self._users.books.by_version[primary] - self._answered_before >= self._plan.groups
+
+        with self._tell.waiting(f"users ask {primary}"):
+            self._users.ask_until(enough, most=self._plan.most)
+
+    def _train(self, number: int) -> str:
+        """The new version, once the fleet knows it."""
+        before = self._look()
+        request = TrainRequest(
+            request_id=f"demo-{self._run}-{number}",
+            agent_id=self._look.agent_id,
+            metadata=Metadata(timestamp=datetime.now(UTC), source="ratchet demo"),
+            since=self._since,
+            until=end_of_log(self._look.access.logs_dir),
+            seed=self._plan.seed,
+        )
+        publish_train_request(self._look.access, request)
+        known = before.adapters.versions.keys()
+        with self._tell.waiting("the trainer learns from the log"):
+            adapter_status = self._wait(lambda now: bool(_new(now, known)) or _failed(now, before), "a new adapter")
+        if not (versions := _new(adapter_status, known)):
+            raise CommandError(f"the trainer made no adapter of {request.request_id}: {self._trainer_log()} says why")
+        return versions[0]
+
+    def _await_gate(self, version: str) -> AdapterStatus:
+        with self._tell.waiting(f"the gate looks at {version}"):
+            return self._wait(lambda now: now.state(version) not in WAITING_FOR_GATE, f"the gate's word on {version}")
+
+    def _follow(self, version: str) -> tuple[int, AdapterStatus]:
+        """Users ask until the version is out of every experiment. Returns how many tasks that took.
+
+        Raises TimedOut where there is no verdict when they have asked the most they may.
+        """
+        latest = self._look()
+        promoted = False
+
+        def settled() -> bool:
+            nonlocal latest, promoted
+            latest = self._look()
+            if not promoted and latest.adapters.primary == version:
+                promoted = True
+                self._mark(version)
+            self._tell.show(*experiment_line(latest))
+            return latest.state(version) not in IN_TRAFFIC
+
+        with self._tell.waiting(f"users ask, and {version} gets a share"):
+            tasks = self._users.ask_until(settled, most=self._plan.most)
+        return tasks, self._wait(lambda now: now.state(version) not in IN_TRAFFIC, f"a verdict on {version}")
+
+    def _mark(self, primary: str) -> None:
+        """What this primary answers from here on may be trained on: nothing that was asked to measure it."""
+        self._marked = primary
+        self._since = end_of_log(self._look.access.logs_dir)
+        self._answered_before = self._users.books.by_version[primary]
+
+    def _wait(self, happened: Callable[[AdapterStatus], bool], what: str) -> AdapterStatus:
+        deadline = time.monotonic() + self._plan.patience_s
+        while not happened(adapter_status := self._look()):
+            if time.monotonic() > deadline:
+                raise TimedOut(f"{what} did not come within {self._plan.patience_s:.0f} s: see {self._process_logs()}")
+            time.sleep(POLL_S)
+        return adapter_status
+
+    def _newest_reason(self, version: str) -> str:
+        """The words of the latest decision about the version."""
+        about = [d for d, _ in self._look.store.ledger.read() if getattr(d.move, "version", None) == version]
+        return f"{about[-1].move.kind}: {about[-1].reason}" if about else f"nothing was decided about {version}"
+
+    def _trainer_log(self) -> str:
+        return f"{self._process_logs()}/trainer.log"
+
+    def _process_logs(self) -> str:
+        record = self._look.access.record
+        return str(record.programs[-1].log.parent) if record else "the services' logs"
+
+
+def _new(adapter_status: AdapterStatus, known: object) -> list[str]:
+    return [version for version in adapter_status.adapters.versions if version not in known]  # type: ignore[operator]
+
+
+def _failed(now: AdapterStatus, before: AdapterStatus) -> bool:
+    """A run ended without an adapter."""
+    return any(now.trainings.get(how, 0) > before.trainings.get(how, 0) for how in ("refused", "failed"))
+
+
+def _training_line(version: str, parent: str, training: DemoTraining) -> str:
+    took = "" if training.seconds is None else f" in {training.seconds:.1f} s"
+    return f"{version}: trained from {parent} on {training.groups} groups, {training.samples} samples{took}"

@@ -1,0 +1,128 @@
+"""The whole demo on a fleet that is up, from the first held-out answer to the report page. Returns its story."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from rich.console import RenderableType
+
+from ratchet.adapters.registry import RegistryStore
+from ratchet.cli.demo.account import Account, account
+from ratchet.cli.demo.adapter_status import AdapterStatusReader
+from ratchet.cli.demo.gain import gain
+from ratchet.cli.demo.held_out import HeldOutPlan, HeldOutRun, ask_held_out, dead_letters, held_out_tasks
+from ratchet.cli.demo.held_out_report import HeldOutReport
+from ratchet.cli.demo.held_out_view import render_held_out
+from ratchet.cli.demo.loop import Loop, LoopPlan
+from ratchet.cli.demo.narrator import Narrator
+from ratchet.cli.demo.place import DemoPlace
+from ratchet.cli.demo.story import DemoTurn, Sabotage, Story
+from ratchet.cli.demo.tasks import golden_tasks, users_tasks
+from ratchet.cli.demo.users import Users
+from ratchet.cli.fleet.access import FleetAccess
+from ratchet.cli.report.gathered import gather
+from ratchet.cli.report.page import page
+from ratchet.files.atomic_file import replace_file
+from schemas.messages.work import BASE_VERSION
+
+GOLDEN_TASKS = 32
+
+Show = Callable[[RenderableType], None]
+
+
+def write_golden_set(place: DemoPlace, agent_id: str, plan: HeldOutPlan) -> None:
+    """What the gate asks a candidate: tasks that are held out too, and none of those that measure."""
+    tasks = golden_tasks(GOLDEN_TASKS, without=frozenset(held_out_tasks(plan).values()))
+    home = place.adapters / agent_id
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "golden.jsonl").write_bytes(b"".join(task.encode() + b"\n" for task in tasks))
+
+
+@dataclass
+class Performance:
+    """`show` prints a table of results; the narrator tells what happens meanwhile."""
+
+    access: FleetAccess
+    place: DemoPlace
+    agent_id: str
+    held_out: HeldOutPlan
+    plan: LoopPlan
+    narrator: Narrator
+    show: Show
+    run: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+
+    def __post_init__(self) -> None:
+        fresh = users_tasks(self.held_out.seed, self.run, samples=self.held_out.samples)
+        self.users = Users(self.access, fresh, stall_s=self.held_out.stall_s)
+        self.store = RegistryStore(self.place.adapters)
+        look = AdapterStatusReader(self.access, self.store, self.agent_id)
+        self.loop = Loop(look, self.users, self.narrator, self.plan, self.run)
+
+    def perform(self) -> Story:
+        """Raises CommandError, TimedOut, BusError, RegistryError, AdapterError, JournalError."""
+        before = self._measure("the base model")
+        self.show(render_held_out(before.report, self.place.logs / "agent_interactions.jsonl"))
+        turns = tuple(self._turns())
+        sabotage = self._sabotage(turns)
+        after = self._measure(f"the primary, {self._primary}")
+        return self._story(before, after, turns, sabotage)
+
+    @property
+    def _primary(self) -> str:
+        return self.store.read().agent(self.agent_id).primary
+
+    def _measure(self, who: str) -> HeldOutRun:
+        self.narrator.heading(f"{self.held_out.tasks} held-out tasks, answered by {who}")
+        answered = 0
+
+        def advance() -> None:
+            nonlocal answered
+            answered += 1
+            self.narrator.show(f"{answered} of {self.held_out.tasks} answered", answered * 4 // self.held_out.tasks)
+
+        with self.narrator.waiting("asking", key=0):
+            return ask_held_out(self.access, self.held_out, advance)
+
+    def _turns(self) -> Iterator[DemoTurn]:
+        for number in range(1, self.plan.turns + 1):
+            if number > 1 and self.narrator.seconds > self.plan.no_turn_after_s:
+                self.narrator.say(f"no further turn: {self.plan.no_turn_after_s:.0f} s are over (--no-turn-after)")
+                return
+            self.narrator.heading(f"Turn {number} of the ratchet: learn from the log, prove it on live traffic")
+            yield self.loop.turn(number)
+
+    def _sabotage(self, turns: tuple[DemoTurn, ...]) -> Sabotage | None:
+        if not any(turn.promoted for turn in turns):
+            return None
+        self.narrator.heading("A bad adapter is put past the gate")
+        return self.loop.sabotage(self.held_out.samples)
+
+    def _story(
+        self, before: HeldOutRun, after: HeldOutRun, turns: tuple[DemoTurn, ...], sabotage: Sabotage | None
+    ) -> Story:
+        self._write_page()
+        books = account(self.users.books, self.place.logs)
+        primary = self._primary
+        return Story(
+            first=before.report,
+            turns=turns,
+            sabotage=sabotage,
+            primary=primary,
+            verifier=gain(before.right(BASE_VERSION), after.right(primary)),
+            judge=gain(before.scores(BASE_VERSION), after.scores(primary)),
+            decisions=tuple(decision for decision, _ in self.store.ledger.read()),
+            books=books + _counted(before.report) + _counted(after.report),
+            dead_letters=dead_letters(self.access),
+            seconds=self.narrator.seconds,
+            page=str(self.place.report),
+        )
+
+    def _write_page(self) -> None:
+        found = gather(self.place.logs, self.place.adapters, (self.agent_id,))
+        replace_file(self.place.report, page(found).encode())
+
+
+def _counted(report: HeldOutReport) -> Account:
+    return Account(report.tasks, report.lost, report.failed, report.logged_twice)

@@ -1,0 +1,88 @@
+"""The demo's own place: all it writes lies in `.ratchet/demo`, which each demo makes anew.
+
+So a demo tells the same story each time, and the logs and adapters of a real fleet never meet those of a demo. Of the
+environment only the broker and the log level reach the demo's fleet.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ratchet.adapters.publish import remove_tree
+from ratchet.cli.fleet.folder import FleetFolder
+
+PREFIX = "RATCHET_"
+FROM_OUTSIDE = ("RATCHET_AMQP_URL", "RATCHET_LOG_LEVEL")
+QUICK = {
+    "RATCHET_MAX_TOKENS": "16",
+    "RATCHET_TRAIN_AFTER_GROUPS": "0",
+    "RATCHET_EXPERIMENT_MAX_UNITS": "1000",
+    "RATCHET_PROBATION_UNITS": "60",
+    "RATCHET_HOLDBACK": "0.2",
+}
+"""What makes the loop quick on tasks of five letters; what a promotion must prove is as in any fleet."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoPlace:
+    root: Path
+
+    @classmethod
+    def here(cls) -> DemoPlace:
+        return cls(FleetFolder.here().root / "demo")
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def adapters(self) -> Path:
+        return self.root / "adapters"
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report.html"
+
+    @property
+    def settings_file(self) -> Path:
+        """For a shell to read: after it every `ratchet` command looks at the demo's fleet."""
+        return self.root / "env"
+
+    def settings(self, namespace: str) -> dict[str, str]:
+        """Where everything is, as environment variables. `namespace` keeps it apart on a broker it shares."""
+        return {
+            "RATCHET_STATE_DIR": str(self.root),
+            "RATCHET_LOGS_DIR": str(self.logs),
+            "RATCHET_ADAPTERS_DIR": str(self.adapters),
+            "RATCHET_NAMESPACE": namespace,
+        }
+
+    def make_anew(self, namespace: str) -> None:
+        """Nothing of an earlier demo is left. Its fleet must be down."""
+        remove_tree(self.root)
+        self.adapters.mkdir(parents=True)
+        lines = [f"export {name}={shlex.quote(value)}\n" for name, value in self.settings(namespace).items()]
+        self.settings_file.write_text("".join(lines))
+
+
+@contextmanager
+def only(settings: Mapping[str, str], environment: MutableMapping[str, str] = os.environ) -> Iterator[None]:
+    """Within the block these are the only settings of ours, besides the few FROM_OUTSIDE."""
+    before = {name: value for name, value in environment.items() if name.startswith(PREFIX)}
+    kept = {name: value for name, value in before.items() if name in FROM_OUTSIDE}
+    _replace(environment, kept | dict(settings))
+    try:
+        yield
+    finally:
+        _replace(environment, before)
+
+
+def _replace(environment: MutableMapping[str, str], settings: Mapping[str, str]) -> None:
+    for name in [name for name in environment if name.startswith(PREFIX)]:
+        del environment[name]
+    environment.update(settings)

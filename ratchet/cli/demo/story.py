@@ -1,0 +1,128 @@
+"""What a demo came to: its turns, the bad adapter, the gain, and whether all is as promised. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ratchet.cli.demo.account import Account
+from ratchet.cli.demo.gain import Gain
+from ratchet.cli.demo.held_out_report import HeldOutReport
+from schemas.records.adapter_card import AdapterCard
+from schemas.records.decision import Decision
+
+PROVED = ("probation", "stable", "superseded")
+
+
+@dataclass(frozen=True, slots=True)
+class DemoTraining:
+    """What a version was made of: useful groups and their samples, seconds of training, last step's loss."""
+
+    groups: int
+    samples: int
+    seconds: float | None
+    steps: int | None
+    loss: float | None
+    mean_score: float | None
+
+    @classmethod
+    def of(cls, card: AdapterCard) -> DemoTraining:
+        metrics = card.metrics
+        return cls(
+            card.data.groups,
+            card.data.samples,
+            _number(metrics.get("seconds")),
+            None if (steps := _number(metrics.get("steps"))) is None else int(steps),
+            _number(metrics.get("last_loss")),
+            _number(metrics.get("mean_score")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DemoTurn:
+    """One turn of the ratchet: a version trained, and how far it came. `tasks` is the traffic its verdict took."""
+
+    version: str
+    parent: str
+    training: DemoTraining
+    state: str
+    tasks: int
+    swap_s: float | None
+    seconds: float
+
+    @property
+    def promoted(self) -> bool:
+        return self.state in PROVED
+
+
+@dataclass(frozen=True, slots=True)
+class Sabotage:
+    """The bad adapter. `tasks` are those it answered before it was stopped, out of `traffic` asked meanwhile."""
+
+    version: str
+    state: str
+    tasks: int
+    samples: int
+    traffic: int
+    seconds: float
+
+    @property
+    def stopped(self) -> bool:
+        return self.state == "rolled_back"
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """`verifier` and `judge`: the gain on held-out tasks from the base model to `primary`."""
+
+    first: HeldOutReport
+    turns: tuple[DemoTurn, ...]
+    sabotage: Sabotage | None
+    primary: str
+    verifier: Gain
+    judge: Gain
+    decisions: tuple[Decision, ...]
+    books: Account
+    dead_letters: int
+    seconds: float
+    page: str | None
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Sentences; none where the demo showed what it promises."""
+        return tuple(self._faults())
+
+    def _faults(self) -> Iterator[str]:
+        if self.books.lost or self.books.failed or self.books.logged_twice:
+            yield (
+                f"of {self.books.asked} tasks {self.books.lost} were lost, {self.books.failed} failed, and "
+                f"{self.books.logged_twice} samples were logged twice"
+            )
+        if self.dead_letters:
+            yield f"{self.dead_letters} dead letters: ratchet dead-letters list"
+        if not any(turn.promoted for turn in self.turns):
+            yield "no trained version was promoted"
+        if self.sabotage is None or not self.sabotage.stopped:
+            yield "the bad adapter was not rolled back"
+        if not self.verifier.significant:
+            yield "the verifier does not confirm a gain: the interval of the difference reaches 0"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "sound": not self.faults,
+            "faults": self.faults,
+            "seconds": self.seconds,
+            "primary": self.primary,
+            "held_out": {"verifier": self.verifier.as_dict(), "judge": self.judge.as_dict()},
+            "turns": [asdict(turn) | {"promoted": turn.promoted} for turn in self.turns],
+            "bad_adapter": None if self.sabotage is None else asdict(self.sabotage),
+            "tasks": asdict(self.books) | {"dead_letters": self.dead_letters},
+            "decisions": [decision.model_dump(mode="json") for decision in self.decisions],
+            "first": self.first.as_dict(),
+            "report": self.page,
+        }
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

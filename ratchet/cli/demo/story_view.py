@@ -1,0 +1,132 @@
+"""The story of a demo as tables. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from ratchet.cli.demo.gain import Estimate, Gain
+from ratchet.cli.demo.story import DemoTurn, Story
+from ratchet.cli.watch.view import seconds
+from schemas.records.decision import Decision
+
+
+def render_story(story: Story) -> Group:
+    return Group(
+        _heading("Held-out tasks, before and after (95 % confidence interval)"),
+        _gains(story),
+        _heading("Versions trained"),
+        _turns(story.turns),
+        _heading("Decisions, each with its evidence (UTC)"),
+        _decisions(story.decisions),
+        _heading("The bad adapter"),
+        _sabotage(story),
+        _heading("The ledger of the whole demo"),
+        _books(story),
+        _verdict(story),
+    )
+
+
+def _heading(text: str) -> Text:
+    return Text(f"\n{text}", style="bold")
+
+
+def _table(*columns: str, right: Iterable[str] = ()) -> Table:
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left")
+    return table
+
+
+def _gains(story: Story) -> Group:
+    columns = ("v1.0.0, the base model", f"{story.primary}, the primary", "difference")
+    table = _table("", *columns, right=columns)
+    table.add_row("verifier", *_cells(story.verifier))
+    table.add_row("judge", *_cells(story.judge))
+    note = (
+        f"Means over {story.verifier.before.tasks} tasks, paired by task. The judge is the bigger model, whose scores "
+        "the fleet learned from; the verifier says right or wrong, and nobody in the fleet has it."
+    )
+    return Group(table, Text(note, style="dim"))
+
+
+def _cells(gain: Gain) -> tuple[str | Text, ...]:
+    style = "bold green" if gain.significant else "bold red"
+    return _shown(gain.before), _shown(gain.after), Text(_shown(gain.difference, signed=True), style=style)
+
+
+def _shown(estimate: Estimate, *, signed: bool = False) -> str:
+    sign = "+" if signed else ""
+    return f"{estimate.mean:{sign}.3f} [{estimate.low:{sign}.3f}, {estimate.high:{sign}.3f}]"
+
+
+def _turns(turns: Iterable[DemoTurn]) -> Table:
+    columns = ("groups", "samples", "steps", "training", "tasks of proof", "swap")
+    table = _table("version", "from", "became", *columns, right=columns)
+    for turn in turns:
+        training = turn.training
+        table.add_row(
+            turn.version,
+            turn.parent,
+            Text(turn.state, style="green" if turn.promoted else "red"),
+            f"{training.groups:,}",
+            f"{training.samples:,}",
+            "–" if training.steps is None else str(training.steps),
+            "–" if training.seconds is None else seconds(training.seconds),
+            f"{turn.tasks:,}",
+            "–" if turn.swap_s is None else seconds(turn.swap_s),
+        )
+    return table
+
+
+def _decisions(decisions: Iterable[Decision]) -> Table:
+    table = _table("#", "time", "what", "because", right=("#",))
+    for decision in decisions:
+        what = f"{decision.move.kind} {_version(decision)}".replace("_", " ")
+        by = f"{decision.who}: " if decision.by_operator else ""
+        table.add_row(str(decision.sequence), f"{decision.at:%H:%M:%S}", what, Text(by + decision.reason))
+    return table
+
+
+def _version(decision: Decision) -> str:
+    running = getattr(decision.move, "experiment", None)
+    return str(getattr(decision.move, "version", None) or (running.treatment if running else ""))
+
+
+def _sabotage(story: Story) -> Text:
+    bad = story.sabotage
+    if bad is None:
+        return Text("None was injected: there was no trained primary to turn around.", style="red")
+    if not bad.stopped:
+        return Text(
+            f"{bad.version} was NOT stopped: it is {bad.state} after {bad.tasks} of its tasks", style="bold red"
+        )
+    return Text(
+        f"{bad.version} was rolled back by itself after {bad.tasks} of its tasks ({bad.samples} samples), "
+        f"out of {bad.traffic} that users asked meanwhile, {seconds(bad.seconds)} after it was injected",
+        style="green",
+    )
+
+
+def _books(story: Story) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, count, wanted in (
+        ("tasks asked", story.books.asked, None),
+        ("tasks lost", story.books.lost, 0),
+        ("tasks failed", story.books.failed, 0),
+        ("samples logged twice", story.books.logged_twice, 0),
+        ("dead letters", story.dead_letters, 0),
+    ):
+        table.add_row(name, Text(f"{count:,}", style="red" if wanted not in (None, count) else ""))
+    return table
+
+
+def _verdict(story: Story) -> Text:
+    if story.faults:
+        return Text("\nNot as promised: " + "; ".join(story.faults), style="bold red")
+    return Text(f"\nAll as promised, in {story.seconds:.0f} s.", style="bold green")

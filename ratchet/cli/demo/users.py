@@ -1,0 +1,63 @@
+"""The demo's users: they ask fresh tasks until something has happened, and keep the books of what they asked."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ratchet.cli.demo.held_out import MOST_OPEN
+from ratchet.cli.fleet.access import FleetAccess
+from ratchet.cli.submit.client import FleetClient
+from schemas.messages.task import Task
+
+LOOK_EVERY_S = 0.25
+
+
+@dataclass
+class Books:
+    """By task id: the samples asked for, and the Result's status."""
+
+    asked: dict[str, int] = field(default_factory=dict)
+    answered: dict[str, str] = field(default_factory=dict)
+    by_version: Counter[str] = field(default_factory=Counter)
+    """Tasks by the adapter version of their Result."""
+
+
+class Users:
+    """`fresh` never ends. A stall of `stall_s` seconds without any answer is an error."""
+
+    def __init__(self, access: FleetAccess, fresh: Iterator[Task], *, stall_s: float) -> None:
+        self.books = Books()
+        self._access = access
+        self._fresh = fresh
+        self._stall_s = stall_s
+
+    def ask_until(self, happened: Callable[[], bool], *, most: int) -> int:
+        """Ask until it has happened, or so many are asked. Returns how many, all answered. Raises as `ask`."""
+        return self.ask(self._until(happened, most))
+
+    def ask(self, tasks: Iterable[Task], advance: Callable[[], None] = lambda: None) -> int:
+        """Each is answered when this returns. Raises BusError, TimedOut."""
+        before = len(self.books.asked)
+        with FleetClient(self._access.amqp_url, self._access.namespace, most_open=MOST_OPEN) as client:
+            for result in client.submit(self._noted(tasks), stall_s=self._stall_s):
+                self.books.answered[result.task_id] = result.status
+                self.books.by_version[result.adapter_version or ""] += 1
+                advance()
+        return len(self.books.asked) - before
+
+    def _until(self, happened: Callable[[], bool], most: int) -> Iterator[Task]:
+        looked = float("-inf")
+        for _ in range(most):
+            if time.monotonic() - looked > LOOK_EVERY_S:
+                if happened():
+                    return
+                looked = time.monotonic()
+            yield next(self._fresh)
+
+    def _noted(self, tasks: Iterable[Task]) -> Iterator[Task]:
+        for task in tasks:
+            self.books.asked[task.task_id] = task.samples or 1
+            yield task

@@ -1,0 +1,59 @@
+"""`ratchet doctor`: can a fleet run here, and what to type where it can't."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ratchet.cli.doctor.check import Check
+
+MARKS = {"ok": ("✔", "green"), "warn": ("!", "yellow"), "fail": ("✘", "red")}
+
+
+def doctor(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+    """Check this machine and the broker; each line says ok, warn or fail, and what to type. Exit code 1 on a fail."""
+    from ratchet.cli.doctor.check import sound
+    from ratchet.cli.terminal.console import print_json
+    from ratchet.cli.terminal.exit_codes import ExitCode
+
+    checks = _examine()
+    if json:
+        print_json({"sound": sound(checks), "checks": [check.as_dict() for check in checks]})
+    else:
+        _print(checks)
+    if not sound(checks):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _examine() -> list[Check]:
+    from ratchet.cli.doctor.broker_checks import broker_checks
+    from ratchet.cli.doctor.machine_checks import machine_checks
+    from ratchet.cli.fleet.access import FleetAccess
+    from ratchet.cli.fleet.folder import FleetFolder
+    from ratchet.cli.fleet.options import FleetOptions
+    from ratchet.cli.fleet.plan import plan_fleet
+    from ratchet.cli.fleet.processes import supervisor_process
+
+    access = FleetAccess.here()
+    named = os.environ.get("RATCHET_AMQP_URL")
+    is_up = access.record is not None and supervisor_process(access.record) is not None
+    plan = plan_fleet(FleetOptions(), FleetFolder.here().broker, named, drain_grace_s=0)
+    return [
+        *machine_checks(access.logs_dir, None if is_up else plan.ports),
+        *broker_checks(access.amqp_url, access.namespace, access.topology, expected=bool(named) or is_up),
+    ]
+
+
+def _print(checks: list[Check]) -> None:
+    from rich.text import Text
+
+    from ratchet.cli.terminal.console import out
+
+    for check in checks:
+        mark, style = MARKS[check.level]
+        out.print(Text.assemble((mark, style), f" {check.name:<13} {check.says}"))
+        if check.fix:
+            out.print(Text(f"  {'':<13} → {check.fix}", style="cyan"))

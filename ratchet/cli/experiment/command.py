@@ -1,0 +1,141 @@
+"""`ratchet experiment`: what was tried on live traffic, how it stands, and whether a verdict holds when replayed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ratchet.experiments.records import ExperimentRecord
+    from ratchet.experiments.view import ExperimentView
+
+experiment = typer.Typer(
+    help="Adapters tried on live traffic: list, show the evidence as a picture, replay a verdict.",
+    no_args_is_help=True,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+NONE_YET = "No experiment yet. One begins by itself once a new adapter is trained (ratchet train) and validated."
+
+
+@experiment.command("list")
+def list_(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None, json: AsJson = False) -> None:
+    """List all experiments, canaries and probations, the newest last, with their outcomes."""
+    from ratchet.cli.experiment.view import render_list
+    from ratchet.cli.terminal.console import out, print_json
+
+    records = [record for record in _records() if agent in (None, record.agent_id)]
+    if json:
+        print_json([record.as_dict() for record in records])
+    else:
+        out.print(render_list(records) if records else NONE_YET)
+
+
+@experiment.command()
+def show(
+    experiment_id: Annotated[
+        str | None, typer.Argument(help="Its id, as `list` shows it; the running one if none.")
+    ] = None,
+    agent: Annotated[str | None, typer.Option(help="The running, or newest, experiment of this agent.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Look again until it ends; Ctrl-C ends it.")] = False,
+    interval: Annotated[float, typer.Option(min=0.2, help="With --follow: seconds between two looks.")] = 2.0,
+    json: Annotated[bool, typer.Option("--json", help="As JSON; with --follow one object a look.")] = False,
+) -> None:
+    """Draw the effect with its anytime-valid band and the e-values; say the verdict, or what is missing for one."""
+    from ratchet.cli.fleet.access import FleetAccess
+    from ratchet.cli.terminal.console import print_json
+    from ratchet.experiments.records import chosen
+    from ratchet.experiments.view import view_of
+
+    logs_dir = FleetAccess.here().logs_dir
+    shown = chosen(_records(), experiment_id, agent).experiment_id
+
+    def look() -> ExperimentView:
+        return view_of(chosen(_records(), shown, None), logs_dir)
+
+    if follow:
+        _follow(look, interval, json)
+    elif json:
+        print_json(look().as_dict())
+    else:
+        _print(look())
+
+
+@experiment.command()
+def replay(
+    experiment_id: Annotated[str, typer.Argument(help="Its id, as `list` shows it.")], json: AsJson = False
+) -> None:
+    """Decide an ended experiment again from the logs alone, and compare with the ledger. Exit code 1 if it differs."""
+    from ratchet.cli.experiment.replay_check import check
+    from ratchet.cli.experiment.view import render_check
+    from ratchet.cli.fleet.access import FleetAccess
+    from ratchet.cli.terminal.console import out, print_json
+    from ratchet.cli.terminal.exit_codes import ExitCode
+    from ratchet.experiments.records import chosen
+
+    found = check(chosen(_records(), experiment_id, None), FleetAccess.here().logs_dir)
+    print_json(found.as_dict()) if json else out.print(render_check(found))
+    if found.difference is not None:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _records() -> list[ExperimentRecord]:
+    from ratchet.adapters.decisions import DecisionLedger
+    from ratchet.experiments.records import experiments
+    from ratchet.service.settings import FleetSettings
+
+    ledger = DecisionLedger(FleetSettings.read().adapters_dir)
+    return experiments(decision for decision, _ in ledger.read())
+
+
+def _print(look: ExperimentView) -> None:
+    from ratchet.cli.experiment.view import render_look
+    from ratchet.cli.terminal.console import out
+
+    out.print(render_look(look, width=out.width, plain=_plain(out.encoding)), soft_wrap=False)
+
+
+def _follow(look: Callable[[], ExperimentView], interval: float, json: bool) -> None:
+    from ratchet.cli.terminal.console import out
+
+    try:
+        _follow_live(look, interval) if out.is_terminal and not json else _follow_plain(look, interval, json)
+    except KeyboardInterrupt:
+        return
+
+
+def _follow_plain(look: Callable[[], ExperimentView], interval: float, json: bool) -> None:
+    import time
+
+    from ratchet.cli.terminal.console import print_json
+
+    while True:
+        seen = look()
+        print_json(seen.as_dict(), indent=None) if json else _print(seen)
+        if seen.record.ended:
+            return
+        time.sleep(interval)
+
+
+def _follow_live(look: Callable[[], ExperimentView], interval: float) -> None:
+    import time
+
+    from rich.live import Live
+
+    from ratchet.cli.experiment.view import render_look
+    from ratchet.cli.terminal.console import out
+
+    with Live(console=out, auto_refresh=False) as live:
+        while True:
+            seen = look()
+            live.update(render_look(seen, width=out.width, rows=out.height, plain=_plain(out.encoding)), refresh=True)
+            if seen.record.ended:
+                return
+            time.sleep(interval)
+
+
+def _plain(encoding: str) -> bool:
+    return not encoding.lower().replace("-", "").startswith("utf")

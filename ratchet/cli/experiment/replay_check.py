@@ -1,0 +1,73 @@
+"""Was a verdict right? The logs are replayed and must give, bit for bit, what the ledger says it was decided on."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ratchet.cli.terminal.exit_codes import CommandError
+from ratchet.experiments.records import ExperimentRecord
+from ratchet.experiments.replay import replayed
+from schemas.messages.base import explain
+
+NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first field that differs, as in `evidence.candidate.units`, and both values."""
+
+    field: str
+    recorded: Any
+    replayed: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayCheck:
+    """`difference` is None where both are identical."""
+
+    experiment_id: str
+    decision: int
+    verdict: str
+    difference: Difference | None
+
+    def as_dict(self) -> dict[str, Any]:
+        difference = self.difference and asdict(self.difference)
+        return asdict(self) | {"identical": self.difference is None, "difference": difference}
+
+
+def check(record: ExperimentRecord, logs_dir: Path) -> ReplayCheck:
+    """Raises CommandError where there is no verdict to check; JournalError for logs that can't be read."""
+    if record.ended is None:
+        raise CommandError(
+            f"{record.experiment_id} is still running, so there is no verdict to check yet: "
+            f"ratchet experiment show {record.experiment_id}"
+        )
+    if record.ended.evidence.get("experiment_id") != record.experiment_id:
+        raise CommandError(
+            f"{record.experiment_id} was ended by {record.ended.who} in decision {record.ended.sequence} "
+            f"({record.ended.reason}), not by a verdict of its own: there is nothing to compare"
+        )
+    recorded = record.ended.evidence
+    try:
+        again = replayed(record.running, logs_dir).decision
+    except ValidationError as error:
+        raise CommandError(
+            f"{record.experiment_id} was run by another version of ratchet ({explain('plan', error)}): replay it there"
+        ) from None
+    difference = first_difference(recorded, again.model_dump(mode="json"))
+    return ReplayCheck(record.experiment_id, record.ended.sequence, str(recorded.get("verdict")), difference)
+
+
+def first_difference(recorded: Any, replayed: Any, field: str = "") -> Difference | None:
+    """In the order of the replayed fields, the verdict first. Numbers are compared by every bit: no tolerance."""
+    if isinstance(recorded, dict) and isinstance(replayed, dict):
+        for name in dict.fromkeys([*replayed, *recorded]):
+            path = f"{field}.{name}" if field else name
+            if difference := first_difference(recorded.get(name, NOTHING), replayed.get(name, NOTHING), path):
+                return difference
+        return None
+    return None if repr(recorded) == repr(replayed) else Difference(field or "verdict", recorded, replayed)

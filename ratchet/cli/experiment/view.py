@@ -1,0 +1,189 @@
+"""An experiment in a terminal: the effect with its band, the e-values, the arms, and the verdict or what is missing.
+
+Pure: a look in, something rich can print out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ratchet.cli.experiment.replay_check import ReplayCheck
+from ratchet.cli.experiment.text_chart import effect_chart, evidence_chart
+from ratchet.experiments.records import RUNNING, ExperimentRecord
+from ratchet.experiments.view import ExperimentView
+from schemas.records.evidence import ArmSummary, Evidence, ExperimentDecision, ExperimentPlan
+
+STYLES = {
+    RUNNING: "yellow",
+    "promoted": "bold green",
+    "settled": "green",
+    "rolled_back": "red",
+    "aborted": "red",
+    "inconclusive": "dim",
+}
+WIDEST = 110
+NARROW = 40
+SHORTEST_ID = 16
+TALL, SHORT = 51, 37
+"""Rows of a terminal from which on both pictures have all their lines, and below which there is room for one only."""
+WORDS, WORDS_OF_ALL = 16, 27
+"""Rows that everything beside the pictures takes: in a short terminal, and else."""
+
+
+def render_list(records: Sequence[ExperimentRecord]) -> Table:
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    table.add_column("experiment", overflow="fold", min_width=SHORTEST_ID)
+    for name in ("outcome", "kind", "versions", "began", "lasted"):
+        table.add_column(name, no_wrap=True)
+    for record in records:
+        table.add_row(
+            record.experiment_id,
+            Text(record.outcome, STYLES.get(record.outcome, "")),
+            record.running.kind,
+            f"{record.running.treatment} / {record.running.control}",
+            f"{record.began.at:%m-%d %H:%M}",
+            _duration(record.ended.at - record.began.at) if record.ended else "",
+        )
+    return table
+
+
+def render_look(look: ExperimentView, *, width: int, rows: int = TALL, plain: bool = False) -> Group:
+    """`rows`: of the terminal, where all should be seen at once; `plain`: a terminal without Unicode."""
+    parts: list[RenderableType] = [_headline(look.record)]
+    if look.plan and look.history:
+        parts += _charts(look, look.plan, max(NARROW, min(width, WIDEST)), rows, plain)
+    if look.decision:
+        parts += [Text(), _arms(look.record, look.decision.evidence)]
+    if look.plan and look.decision:
+        parts += [Text(), _e_values(look.plan, look.decision.evidence)] if rows >= SHORT else []
+        parts += [Text(), _verdict(look.record, look.decision)]
+    if look.trouble:
+        parts.append(Text(f"✘ no picture: {look.trouble}", style="red"))
+    if look.record.ended:
+        parts.append(_ending(look.record))
+    return Group(*parts)
+
+
+def render_check(check: ReplayCheck) -> Text:
+    place = f"{check.experiment_id}, decision {check.decision}: {check.verdict}"
+    if check.difference is None:
+        return Text.assemble(
+            ("✔ identical", "green"), f" · {place}, replayed from the logs, every number to the last bit"
+        )
+    was = check.difference
+    return Text.assemble(
+        ("✘ differs", "red"),
+        f" · {place}\n  {was.field} is {was.recorded!r} in the ledger, but {was.replayed!r} replayed from the logs",
+    )
+
+
+def _headline(record: ExperimentRecord) -> Text:
+    running = record.running
+    return Text.assemble(
+        (record.experiment_id, "bold"),
+        f" · {running.kind} of {running.treatment} against {running.control} · agent {record.agent_id} · ",
+        (record.outcome, STYLES.get(record.outcome, "")),
+        f" · began {_moment(record.began.at)}",
+    )
+
+
+def _charts(look: ExperimentView, plan: ExperimentPlan, width: int, rows: int, plain: bool) -> list[RenderableType]:
+    """Where the terminal is short the effect alone."""
+    running = look.record.running
+    mark, shade, better, harm = ("*", ".", "g", "h") if plain else ("●", "░", "▲", "▼")
+    legend = f"{mark} estimate, {shade} band (each end holds at all times with 95 %)"
+    tall, low = chart_heights(rows)
+    drawn: list[RenderableType] = [
+        Text(f"\nscore, {running.treatment} minus {running.control}: {legend}", "dim"),
+        Text(effect_chart(look.history, width=width, height=tall, plain=plain), no_wrap=True),
+    ]
+    if low:
+        threshold = plan.promote_at if plan.kind == "canary" else plan.roll_back_at
+        drawn += [
+            Text(f"\ne-values: {better} better in score, {harm} harm, verdict at {threshold:g}", "dim"),
+            Text(evidence_chart(look.history, threshold=threshold, width=width, height=low, plain=plain), no_wrap=True),
+        ]
+    return drawn
+
+
+def chart_heights(rows: int) -> tuple[int, int]:
+    """Lines for the effect and for the e-values, so that with the words they fill a terminal of so many rows."""
+    if rows < SHORT:
+        return min(13, max(5, rows - WORDS)), 0
+    spare = min(rows, TALL) - WORDS_OF_ALL
+    return (spare + 2) // 2, (spare - 1) // 2
+
+
+def _arms(record: ExperimentRecord, evidence: Evidence) -> Table:
+    table = Table("arm", box=None, header_style="dim", pad_edge=False)
+    for name in ("units", "score", "success", "tokens", "latency"):
+        table.add_column(name, justify="right")
+    table.add_row(record.running.treatment, *_means(evidence.candidate))
+    table.add_row(record.running.control, *_means(evidence.primary))
+    return table
+
+
+def _means(arm: ArmSummary) -> tuple[str, ...]:
+    latency = "–" if arm.latency_s is None else f"{arm.latency_s:.3f} s"
+    return f"{arm.units:,}", _number(arm.score, 3), _number(arm.success, 3), _number(arm.length, 1), latency
+
+
+def _e_values(plan: ExperimentPlan, evidence: Evidence) -> Table:
+    table = Table("e-value for", box=None, header_style="dim", pad_edge=False)
+    table.add_column("now", justify="right")
+    table.add_column("verdict at", justify="right")
+    rows = [
+        ("harm (all metrics)", evidence.harm, plan.roll_back_at),
+        ("broken shares", evidence.sample_ratio, plan.abort_at),
+    ]
+    if plan.kind == "canary":
+        rows = [
+            ("better in score", evidence.gain_score, plan.promote_at),
+            ("success kept", evidence.gain_success, plan.promote_at),
+            *rows,
+        ]
+    for name, value, threshold in rows:
+        table.add_row(name, Text(f"{value:.3g}", "bold" if value >= threshold else ""), f"{threshold:g}")
+    return table
+
+
+def _verdict(record: ExperimentRecord, decision: ExperimentDecision) -> Text:
+    if not decision.verdict.final and record.ended is None:
+        word = "watched" if record.running.kind == "probation" else "still missing"
+        return Text.assemble((decision.verdict.sentence, "yellow"), f"\n{word}: {decision.reason}")
+    band = decision.band
+    return Text.assemble(
+        (decision.verdict.sentence, STYLES.get(record.outcome, "")),
+        f"\n{decision.reason}\neffect {band.effect:+.3f}, between {band.low:+.2f} and {band.high:+.2f}",
+    )
+
+
+def _ending(record: ExperimentRecord) -> Text:
+    assert record.ended is not None
+    ended = record.ended
+    line = f"{record.outcome} {_moment(ended.at)} by {ended.who}, decision {ended.sequence}"
+    if ended.who.startswith("operator:"):
+        line += f": {ended.reason}"
+    return Text(line, "dim")
+
+
+def _number(value: float | None, decimals: int) -> str:
+    return "–" if value is None else f"{value:.{decimals}f}"
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+def _duration(span: timedelta) -> str:
+    """In the unit a person would use."""
+    seconds = span.total_seconds()
+    for size, name in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {name}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,107 @@
+"""The folder `.ratchet/`: what `ratchet up` leaves for the other commands to find. Nothing in it is needed to restart.
+
+The folder may be moved with RATCHET_STATE_DIR, which also lets several fleets run on one machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ratchet.cli.fleet.options import FleetOptions
+from ratchet.cli.terminal.exit_codes import CommandError
+
+LONGEST_SOCKET_PATH = 100
+
+
+class StartedProgram(BaseModel):
+    """A process as it was planned; its pid is asked of the supervisor, because a restart changes it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    http_port: int | None
+    log: Path
+
+
+class FleetRecord(BaseModel):
+    """What `ratchet up` started. `supervisor_started` (seconds since the epoch) tells its pid from a reused one.
+
+    `stop_timeout_s` is how long it may take to stop everything, with every grace time used up.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    supervisor_pid: int
+    supervisor_started: float
+    stop_timeout_s: float
+    amqp_url: str
+    namespace: str
+    own_broker: bool
+    logs_dir: Path
+    options: FleetOptions
+    programs: tuple[StartedProgram, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFolder:
+    root: Path
+
+    @classmethod
+    def here(cls) -> FleetFolder:
+        return cls(Path(os.environ.get("RATCHET_STATE_DIR", ".ratchet")).absolute())
+
+    @property
+    def record_file(self) -> Path:
+        return self.root / "fleet.json"
+
+    @property
+    def supervisor_config(self) -> Path:
+        return self.root / "supervisord.conf"
+
+    @property
+    def process_logs(self) -> Path:
+        return self.root / "log"
+
+    @property
+    def broker(self) -> Path:
+        return self.root / "rabbitmq"
+
+    @property
+    def socket(self) -> Path:
+        """In the folder, or, where its path would be too long for a Unix socket, in the system's temporary folder."""
+        inside = self.root / "supervisor.sock"
+        if len(str(inside)) <= LONGEST_SOCKET_PATH:
+            return inside
+        return Path(tempfile.gettempdir()) / f"ratchet-{hashlib.sha256(str(self.root).encode()).hexdigest()[:16]}.sock"
+
+    def record(self) -> FleetRecord | None:
+        """What was started last; None where nothing was, or it was stopped. Raises CommandError on a broken file."""
+        try:
+            return FleetRecord.model_validate_json(self.record_file.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValidationError:
+            raise CommandError(
+                f"{self.record_file} can't be read: stop the fleet by its pids, then delete the file"
+            ) from None
+
+    def write_record(self, record: FleetRecord) -> None:
+        write_private(self.record_file, record.model_dump_json(indent=2) + "\n")
+
+
+def write_private(file: Path, text: str) -> None:
+    """Whole or not at all, and for this user only: an AMQP URL has a password in it."""
+    draft = file.with_name(file.name + ".new")
+    draft.touch(mode=0o600)
+    draft.chmod(0o600)
+    with draft.open("w") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    draft.replace(file)

@@ -1,0 +1,126 @@
+"""Which processes a fleet on one machine consists of, with which settings and ports. Pure: nothing is started here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ratchet.cli.fleet.local_broker import LocalBroker
+from ratchet.cli.fleet.options import FleetOptions
+from ratchet.cli.fleet.supervisor_config import Program
+from ratchet.cli.terminal.exit_codes import UsageError
+
+FIRST_AGENT = 10
+SCORER = 50
+TRAINER = 60
+DISTRIBUTION_OFFSET = 20_000
+MAPPER_OFFSET = 10_000
+DRAIN_MARGIN_S = 15
+BROKER_STOP_WAIT_S = 40
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPlan:
+    """`environment` is every service's; it may hold the broker's password, so it is handed over in memory only."""
+
+    environment: Mapping[str, str]
+    amqp_url: str
+    broker: LocalBroker | None
+    services: tuple[Program, ...]
+
+    @property
+    def broker_program(self) -> Program | None:
+        if self.broker is None:
+            return None
+        return Program("broker", tuple(self.broker.command), self.broker.environment, stop_wait_s=BROKER_STOP_WAIT_S)
+
+    @property
+    def stop_timeout_s(self) -> float:
+        """The services stop together, the broker after them; and a margin."""
+        services = max(program.stop_wait_s for program in self.services)
+        return services + (BROKER_STOP_WAIT_S if self.broker else 0) + DRAIN_MARGIN_S
+
+    @property
+    def ports(self) -> dict[int, str]:
+        """Each port this plan needs, and for what."""
+        ports = {program.http_port: program.name for program in self.services if program.http_port}
+        if self.broker:
+            ports |= {
+                self.broker.port: "the broker",
+                self.broker.distribution_port: "the broker's control port",
+                self.broker.mapper_port: "the broker's port mapper",
+            }
+        return ports
+
+
+def plan_fleet(options: FleetOptions, broker_folder: Path, amqp_url: str | None, drain_grace_s: float) -> FleetPlan:
+    """With an `amqp_url` that broker is used; without, a private one. Raises UsageError for options that can't be."""
+    _check(options)
+    broker = None if amqp_url else _private_broker(broker_folder, options.amqp_port)
+    url = amqp_url or (broker.url if broker else "")
+    environment = {
+        "RATCHET_AMQP_URL": url,
+        "RATCHET_AGENTS": ",".join(options.agents),
+        "RATCHET_AGENT_ENGINE": options.engine,
+        "RATCHET_AGENT_MODEL": options.model,
+        "RATCHET_SCORER": options.scorer,
+        "RATCHET_SCORER_LIKELIHOOD_MODEL": options.judge_model,
+    }
+    stop_wait_s = int(drain_grace_s) + DRAIN_MARGIN_S
+    services = tuple(replace(program, stop_wait_s=stop_wait_s) for program in _services(options))
+    return FleetPlan(environment, url, broker, services)
+
+
+def _check(options: FleetOptions) -> None:
+    if options.replicas < 1:
+        raise UsageError("--replicas must be 1 or more")
+    if not options.agents:
+        raise UsageError("--agents must name at least one agent")
+    if options.agent_processes > SCORER - FIRST_AGENT:
+        raise UsageError(
+            f"{options.agent_processes} agent processes are more than the {SCORER - FIRST_AGENT} ports for them"
+        )
+    if not 1024 <= options.port_base <= 65_535 - TRAINER:
+        raise UsageError(f"--port-base must be between 1024 and {65_535 - TRAINER}")
+    if not 1024 <= options.amqp_port <= 65_535 - DISTRIBUTION_OFFSET:
+        raise UsageError(f"--amqp-port must be between 1024 and {65_535 - DISTRIBUTION_OFFSET}")
+
+
+def _private_broker(folder: Path, port: int) -> LocalBroker:
+    return LocalBroker(folder, port, port + DISTRIBUTION_OFFSET, port + MAPPER_OFFSET)
+
+
+def _services(options: FleetOptions) -> list[Program]:
+    names = [(agent, replica) for agent in options.agents for replica in range(options.replicas)]
+    agents = [
+        _service(
+            "agent",
+            f"agent-{agent}" if options.replicas == 1 else f"agent-{agent}-{replica + 1}",
+            options.port_base + FIRST_AGENT + position,
+            {"RATCHET_AGENT_ID": agent},
+        )
+        for position, (agent, replica) in enumerate(names)
+    ]
+    return [
+        _service("orchestrator", "orchestrator", options.port_base, {}),
+        *agents,
+        _service("scorer", "scorer", options.port_base + SCORER, {}),
+        *([_trainer(options)] if options.with_trainer else []),
+    ]
+
+
+def _trainer(options: FleetOptions) -> Program:
+    """What vllm calls its model need not be a folder or a hub name, so there the environment says it."""
+    model = {"RATCHET_TRAINER_MODEL": options.model} if options.engine == "transformers" else {}
+    return _service("trainer", "trainer", options.port_base + TRAINER, model)
+
+
+def _service(module: str, name: str, port: int, environment: Mapping[str, str]) -> Program:
+    return Program(
+        name,
+        (sys.executable, "-m", f"services.{module}"),
+        {f"RATCHET_{module.upper()}_HTTP_PORT": str(port), **environment},
+        port,
+    )

@@ -1,0 +1,120 @@
+"""Start a planned fleet, wait until it works, stop it. What is printed is not decided here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from ratchet.bus.amqp.short_connection import connected
+from ratchet.cli.fleet.folder import FleetFolder, FleetRecord, StartedProgram, write_private
+from ratchet.cli.fleet.options import FleetOptions
+from ratchet.cli.fleet.plan import FleetPlan
+from ratchet.cli.fleet.ports import require_free
+from ratchet.cli.fleet.processes import stop_leftovers, stop_supervisor, supervisor_process
+from ratchet.cli.fleet.readiness_wait import Standing, Waiting
+from ratchet.cli.fleet.supervisor_config import render
+from ratchet.cli.fleet.supervisord import Supervisor, start_supervisord
+from ratchet.cli.terminal.exit_codes import CommandError
+from ratchet.service.settings import FleetSettings
+
+SUPERVISOR_TIMEOUT_S = 15.0
+
+
+@dataclass(frozen=True)
+class FleetStart:
+    """`say` gets remarks, `show` the standing of each program while it is waited for."""
+
+    folder: FleetFolder
+    say: Callable[[str], None]
+    show: Callable[[Standing], None]
+
+    def preflight(self, plan: FleetPlan) -> None:
+        """Find out, before anything that takes time, what would keep it from starting.
+
+        Raises BusError for a broker that is not installed or does not answer, CommandError for a taken port.
+        """
+        self._check_broker(plan)
+        self._stop_leftovers()
+        require_free(plan.ports)
+
+    def start(self, plan: FleetPlan, options: FleetOptions, settings: FleetSettings, timeout_s: float) -> FleetRecord:
+        """After `make_way`. Raises CommandError, BusError or TimedOut, after having stopped what it started."""
+        self._write_config(plan)
+        process = start_supervisord(self.folder, plan.environment)
+        record = self._record(process.pid, plan, options, settings)
+        self.folder.write_record(record)
+        try:
+            self._await_supervisor()
+            self.wait(plan, timeout_s)
+        except BaseException:
+            self.stop(record)
+            raise
+        return record
+
+    def wait(self, plan: FleetPlan, timeout_s: float) -> None:
+        """Until every service of the plan is ready. Raises CommandError, TimedOut."""
+        supervisor = Supervisor(self.folder)
+        programs = (plan.broker_program, *plan.services) if plan.broker_program else plan.services
+        Waiting(programs, self.folder.process_logs, supervisor.processes, self.show).until_ready(timeout_s)
+
+    def stop(self, record: FleetRecord) -> list[str]:
+        """Returns what went on the hard way: outlived its supervisor, or had to be killed."""
+        remarks: list[str] = []
+        if (process := supervisor_process(record)) and not stop_supervisor(process, record.stop_timeout_s):
+            remarks.append(f"supervisor ({record.supervisor_pid}) did not end in time and was killed")
+        remarks += self.stop_unrecorded()
+        self.folder.record_file.unlink(missing_ok=True)
+        self.folder.socket.unlink(missing_ok=True)
+        return remarks
+
+    def stop_unrecorded(self) -> list[str]:
+        """End what runs without a supervisor; Erlang's port mapper always does, so it is not reported."""
+        return [left for left in stop_leftovers(self.folder) if not left.startswith("epmd")]
+
+    def _stop_leftovers(self) -> None:
+        if left := self.stop_unrecorded():
+            self.say(f"stopped what an earlier fleet had left behind: {', '.join(left)}")
+
+    def _check_broker(self, plan: FleetPlan) -> None:
+        """A broker of our own must be installed; another must answer now."""
+        if plan.broker is None:
+            with connected(plan.amqp_url):
+                return
+        plan.broker.require_installed()
+
+    def _write_config(self, plan: FleetPlan) -> None:
+        self.folder.root.mkdir(parents=True, exist_ok=True)
+        if plan.broker:
+            plan.broker.prepare()
+        text = render(self.folder, Path.cwd(), plan.broker_program, plan.services)
+        write_private(self.folder.supervisor_config, text)
+
+    def _record(self, pid: int, plan: FleetPlan, options: FleetOptions, settings: FleetSettings) -> FleetRecord:
+        broker_log = [StartedProgram(name="broker", http_port=None, log=self._log("broker"))] if plan.broker else []
+        services = [StartedProgram(name=s.name, http_port=s.http_port, log=self._log(s.name)) for s in plan.services]
+        return FleetRecord(
+            supervisor_pid=pid,
+            supervisor_started=psutil.Process(pid).create_time(),
+            stop_timeout_s=plan.stop_timeout_s,
+            amqp_url=plan.amqp_url,
+            namespace=settings.namespace,
+            own_broker=plan.broker is not None,
+            logs_dir=settings.logs_dir.absolute(),
+            options=options,
+            programs=(*broker_log, *services),
+        )
+
+    def _log(self, name: str) -> Path:
+        return self.folder.process_logs / f"{name}.log"
+
+    def _await_supervisor(self) -> None:
+        deadline = time.monotonic() + SUPERVISOR_TIMEOUT_S
+        supervisor = Supervisor(self.folder)
+        while not supervisor.answers():
+            if time.monotonic() > deadline:
+                raise CommandError(f"the supervisor did not start; see {self.folder.process_logs / 'supervisor.out'}")
+            time.sleep(0.1)

@@ -1,0 +1,185 @@
+"""Scores by adapter version and over time, from the log of interactions in one pass. Memory does not grow with it.
+
+A task counts once, with the mean over its group: the samples of one group are no independent observations. Live are the
+users' tasks; held-out are those of the golden set; anchors are fixed answers that were scored again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from ratchet.experiments.replay import INTERACTIONS
+from ratchet.logs.reader import LogReader
+
+VALIDATION = "validation:"
+"""How experiment ids of the fleet's own tasks begin."""
+ANCHORS = "-anchors-"
+MOST_PERIODS = 96
+MOST_ANCHOR_RUNS = 200
+MOST_VERSIONS = 1000
+Z95 = 1.959964
+
+
+@dataclass(slots=True)
+class Mean:
+    """Welford's running mean and variance."""
+
+    count: int = 0
+    mean: float = 0.0
+    _squares: float = 0.0
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        before = value - self.mean
+        self.mean += before / self.count
+        self._squares += before * (value - self.mean)
+
+    @property
+    def error(self) -> float | None:
+        """Standard error of the mean; None below two values."""
+        return math.sqrt(self._squares / (self.count - 1) / self.count) if self.count > 1 else None
+
+    @property
+    def half_width(self) -> float | None:
+        """Of the 95 % confidence interval around the mean (normal approximation)."""
+        return None if self.error is None else Z95 * self.error
+
+
+@dataclass(slots=True)
+class Period:
+    """Some tasks that ended one after the other. `shares`: version → its tasks among them."""
+
+    began: str
+    tasks: int = 0
+    total: float = 0.0
+    scored: int = 0
+    shares: dict[str, int] = field(default_factory=dict)
+
+    def add(self, version: str, score: float | None) -> None:
+        self.tasks += 1
+        self.shares[version] = self.shares.get(version, 0) + 1
+        if score is not None:
+            self.total += score
+            self.scored += 1
+
+    def merged(self, later: Period) -> Period:
+        shares = {name: self.shares.get(name, 0) + later.shares.get(name, 0) for name in self.shares | later.shares}
+        return Period(
+            self.began, self.tasks + later.tasks, self.total + later.total, self.scored + later.scored, shares
+        )
+
+    @property
+    def mean(self) -> float | None:
+        return self.total / self.scored if self.scored else None
+
+
+class Timeline:
+    """Periods of the same number of tasks each; when there are too many, each two become one."""
+
+    def __init__(self) -> None:
+        self.periods: list[Period] = []
+        self._size = 1
+
+    def add(self, at: str, version: str, score: float | None) -> None:
+        if not self.periods or self.periods[-1].tasks >= self._size:
+            if len(self.periods) >= MOST_PERIODS:
+                pairs = zip(self.periods[::2], self.periods[1::2], strict=True)
+                self.periods = [first.merged(second) for first, second in pairs]
+                self._size *= 2
+            self.periods.append(Period(at))
+        self.periods[-1].add(version, score)
+
+
+@dataclass(slots=True)
+class AgentScores:
+    """One agent's. `anchors` are the mean scores of the latest runs."""
+
+    live: dict[str, Mean] = field(default_factory=dict)
+    held_out: dict[str, Mean] = field(default_factory=dict)
+    timeline: Timeline = field(default_factory=Timeline)
+    anchors: deque[tuple[str, Mean]] = field(default_factory=lambda: deque(maxlen=MOST_ANCHOR_RUNS))
+    tasks: int = 0
+    failed: int = 0
+
+
+@dataclass(slots=True)
+class LogScores:
+    agents: dict[str, AgentScores] = field(default_factory=dict)
+    lines: int = 0
+    bad_lines: int = 0
+
+
+class Arm(msgspec.Struct):
+    experiment_id: str | None = None
+
+
+class ScoreRow(msgspec.Struct):
+    """What is looked at of a line."""
+
+    task_id: str
+    agent_id: str
+    adapter_version: str
+    timestamp: str
+    score: float | None = None
+    sample: int | None = None
+    arm: Arm = msgspec.field(default_factory=Arm)
+
+
+def read_scores(logs_dir: Path) -> LogScores:
+    """Raises JournalError for a log with a part missing."""
+    scores = LogScores()
+
+    def count(_: object) -> None:
+        scores.bad_lines += 1
+
+    rows = (record.value for record in LogReader(logs_dir, INTERACTIONS, on_bad=count).records(ScoreRow))
+    for group in _groups(rows):
+        scores.lines += len(group)
+        _add(scores.agents.setdefault(group[0].agent_id, AgentScores()), group)
+    return scores
+
+
+def _groups(rows: Iterator[ScoreRow]) -> Iterator[list[ScoreRow]]:
+    """The lines of one task, which stand together in the log."""
+    group: list[ScoreRow] = []
+    for row in rows:
+        if group and row.task_id != group[0].task_id:
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group
+
+
+def _add(agent: AgentScores, group: list[ScoreRow]) -> None:
+    first, values = group[0], [row.score for row in group if row.score is not None]
+    score = sum(values) / len(values) if values else None
+    experiment_id = first.arm.experiment_id or ""
+    if not experiment_id.startswith(VALIDATION):
+        agent.tasks += 1
+        agent.failed += score is None
+        agent.timeline.add(first.timestamp, first.adapter_version, score)
+        _count(agent.live, first.adapter_version, score)
+    elif ANCHORS in experiment_id:
+        _add_anchor(agent, f"{experiment_id}/{first.task_id.rpartition('/')[2]}", score)
+    else:
+        _count(agent.held_out, first.adapter_version, score)
+
+
+def _count(means: dict[str, Mean], version: str, score: float | None) -> None:
+    if score is not None and (version in means or len(means) < MOST_VERSIONS):
+        means.setdefault(version, Mean()).add(score)
+
+
+def _add_anchor(agent: AgentScores, run: str, score: float | None) -> None:
+    if score is None:
+        return
+    if not agent.anchors or agent.anchors[-1][0] != run:
+        agent.anchors.append((run, Mean()))
+    agent.anchors[-1][1].add(score)

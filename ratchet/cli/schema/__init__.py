@@ -1,0 +1,1 @@
+"""`ratchet schema`: the contract as documents."""

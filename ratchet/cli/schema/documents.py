@@ -1,0 +1,92 @@
+"""The contract as documents: a JSON Schema for each message and record, and an AsyncAPI 3.0 description of the queues.
+
+Pure: from the pydantic models and the topology to file names and texts. `ratchet schema` writes schemas/generated/.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ratchet.bus.topology import EXCHANGE, Queue, Topology, fleet_topology
+from schemas import MESSAGES, RECORDS
+from schemas.messages.base import Message
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+EXAMPLE_AGENT = "small"
+
+
+def documents() -> dict[str, str]:
+    """File name relative to `schemas/generated/` → its text, newline at the end."""
+    models = (*MESSAGES, *RECORDS)
+    found = {f"json/{model.TYPE}.schema.json": _text(json_schema(model)) for model in models}
+    found["asyncapi.json"] = _text(asyncapi(fleet_topology((EXAMPLE_AGENT,), external_scorer=True)))
+    return found
+
+
+def json_schema(model: type[Message]) -> dict[str, Any]:
+    """As a publisher needs it: what may be sent, with every default optional."""
+    return {"$schema": DIALECT, "$id": f"{model.TYPE}.schema.json", **model.model_json_schema(mode="validation")}
+
+
+def asyncapi(topology: Topology) -> dict[str, Any]:
+    """Every queue as a channel with its message, its bounds, and who sends and receives."""
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "Ratchet",
+            "version": "1.0.0",
+            "description": "Publish a task.v1 to the queue `tasks`, read its result.v1. Agents of this example fleet: "
+            f"{EXAMPLE_AGENT}. All queues are bound to the durable topic exchange `{EXCHANGE}` by their own names.",
+        },
+        "defaultContentType": "application/json",
+        "channels": {queue.name: _channel(queue) for queue in topology.queues},
+        "operations": {name: body for queue in topology.queues for name, body in _operations(queue)},
+        "components": {
+            "messages": {
+                model.TYPE: {
+                    "name": model.TYPE,
+                    "summary": (model.__doc__ or "").split("\n")[0],
+                    "payload": {
+                        "schemaFormat": "application/schema+json;version=draft-2020-12",
+                        "schema": {"$ref": f"json/{model.TYPE}.schema.json"},
+                    },
+                    "bindings": {"amqp": {"contentEncoding": "UTF-8", "messageType": model.TYPE}},
+                }
+                for model in MESSAGES
+            }
+        },
+    }
+
+
+def _channel(queue: Queue) -> dict[str, Any]:
+    known = [model.TYPE for model in MESSAGES if queue.message in (model.TYPE, "any")]
+    return {
+        "address": queue.name,
+        "description": queue.about,
+        "messages": {type_: {"$ref": f"#/components/messages/{type_}"} for type_ in known},
+        "bindings": {
+            "amqp": {
+                "is": "queue",
+                "queue": {"name": queue.name, "durable": True, "exclusive": False, "autoDelete": False},
+            }
+        },
+        "x-queue-arguments": queue.arguments,
+    }
+
+
+def _operations(queue: Queue) -> list[tuple[str, dict[str, Any]]]:
+    channel = {"$ref": f"#/channels/{queue.name}"}
+    return [
+        (f"{_slug(who)}-{verb}-{queue.name}", {"action": action, "channel": channel, "summary": f"By: {who}."})
+        for action, verb, people in (("send", "publishes", queue.producers), ("receive", "consumes", queue.consumers))
+        for who in people
+    ]
+
+
+def _slug(who: str) -> str:
+    return who.replace(" ", "-")
+
+
+def _text(document: dict[str, Any]) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

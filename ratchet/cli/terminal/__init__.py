@@ -1,0 +1,1 @@
+"""How every command writes, fails and exits."""

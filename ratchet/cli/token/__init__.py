@@ -1,0 +1,1 @@
+"""`ratchet token`: keys, lifetimes, and tokens as they are given to a command."""

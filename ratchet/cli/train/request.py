@@ -1,0 +1,81 @@
+"""Ask the running fleet's trainer for a new adapter. How it ended is told to the orchestrator, and in the registry."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+import pika
+from pika.exceptions import NackError, UnroutableError
+from pika.spec import BasicProperties
+from pydantic import ValidationError
+
+from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.message_id import derived_id
+from ratchet.bus.topology import TRAINING
+from ratchet.cli.fleet.access import FleetAccess
+from ratchet.cli.terminal.exit_codes import CommandError, UsageError
+from ratchet.cli.train.run import TrainOptions
+from schemas.messages.base import Metadata, explain
+from schemas.messages.train_request import TrainRequest
+
+
+def request_of(options: TrainOptions) -> TrainRequest:
+    """With an id of its own. Raises UsageError for options that can't be; whether they make sense the trainer says."""
+    now = datetime.now(UTC)
+    try:
+        return TrainRequest(
+            request_id=f"operator-{now:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}",
+            agent_id=options.agent,
+            metadata=Metadata(timestamp=now, source="operator"),
+            algorithm=options.algorithm,
+            parent_version=options.parent,
+            since=options.since,
+            hyperparameters=_hyperparameters(options),
+            seed=options.seed,
+        )
+    except ValidationError as error:
+        raise UsageError(explain("request to train", error)) from None
+
+
+def _hyperparameters(options: TrainOptions) -> dict[str, Any]:
+    named = {"loss": options.loss, "epochs": options.epochs, "learning_rate": options.lr}
+    return {name: value for name, value in named.items() if value is not None} | dict(
+        _assigned(text) for text in options.assignments
+    )
+
+
+def _assigned(text: str) -> tuple[str, Any]:
+    """`name=value`, where the value is JSON, or else text."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise UsageError(f"--set {text!r} is not of the form name=value")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def publish_train_request(access: FleetAccess, request: TrainRequest) -> None:
+    """Returns once the broker has it. Raises BusError, CommandError where no fleet ever was."""
+    properties = BasicProperties(
+        content_type="application/json",
+        delivery_mode=pika.DeliveryMode.Persistent.value,
+        type=TrainRequest.TYPE,
+        message_id=derived_id(request.request_id, "train"),
+    )
+    with connected(access.amqp_url) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        try:
+            channel.basic_publish("", access.namespace + TRAINING, request.encode(), properties, mandatory=True)
+        except UnroutableError:
+            raise CommandError(
+                f"the broker has no queue {TRAINING!r}: the fleet was never up here: ratchet up"
+            ) from None
+        except NackError:
+            raise CommandError(
+                f"the broker refused the request: is the queue {TRAINING!r} full? ratchet watch"
+            ) from None

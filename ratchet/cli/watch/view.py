@@ -1,0 +1,75 @@
+"""The figures of `ratchet watch` as tables for a terminal, and as one line elsewhere. Pure."""
+
+from __future__ import annotations
+
+from rich.columns import Columns
+from rich.console import Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from ratchet.cli.watch.figures import QueueFigure, ScoreFigure, StageFigure, WatchFigures
+
+STAGE_NAMES = {"queue": "waiting for the agent", "generate": "generating", "score_queue": "waiting for the scorer",
+               "score": "scoring", "total": "admission to log"}  # fmt: skip
+
+
+def seconds(value: float | None) -> str:
+    """In the unit a person would use: µs, ms or s."""
+    if value is None:
+        return "–"
+    if value < 0.001:
+        return f"{value * 1e6:.0f} µs"
+    return f"{value * 1e3:.0f} ms" if value < 1 else f"{value:.1f} s"
+
+
+def rate(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.1f}"
+
+
+def render_watch(figures: WatchFigures, trouble: tuple[str, ...]) -> Group:
+    tables = [
+        Panel(_queues(figures.queues), title="queues", title_align="left"),
+        Panel(_stages(figures.stages), title="latencies", title_align="left"),
+        Panel(_scores(figures.scores), title="scores", title_align="left"),
+    ]
+    faults = [Text(f"✘ {fault}", style="red") for fault in trouble]
+    return Group(Text(plain_line(figures), style="bold"), Columns(tables), *faults)
+
+
+def plain_line(figures: WatchFigures) -> str:
+    total = figures.stages[-1]
+    return (
+        f"{rate(figures.tasks_per_s)} tasks/s · {rate(figures.tokens_per_s)} tokens/s · {figures.open_tasks:,} open · "
+        f"{figures.answered:,} answered · {figures.failed:,} failed · {figures.retried:,} retried · "
+        f"{figures.dead_lettered:,} dead letters · p50 {seconds(total.p50)}, p95 {seconds(total.p95)}"
+    )
+
+
+def _queues(queues: tuple[QueueFigure, ...]) -> Table:
+    table = _table("queue", "waiting", "done/s", "consumers")
+    for queue in queues:
+        waiting = "–" if queue.waiting is None else f"{queue.waiting:,}"
+        table.add_row(queue.name, waiting, rate(queue.per_s), str(queue.consumers))
+    return table
+
+
+def _stages(stages: tuple[StageFigure, ...]) -> Table:
+    table = _table("stage", "tasks", "p50", "p95")
+    for stage in stages:
+        table.add_row(STAGE_NAMES[stage.stage], f"{stage.count:,}", seconds(stage.p50), seconds(stage.p95))
+    return table
+
+
+def _scores(scores: tuple[ScoreFigure, ...]) -> Table:
+    table = _table("agent and version", "samples", "mean score")
+    for score in scores:
+        table.add_row(f"{score.agent} {score.adapter_version}", f"{score.count:,}", f"{score.mean:.3f}")
+    return table
+
+
+def _table(first: str, *numbers: str) -> Table:
+    table = Table(first, box=None, header_style="dim", pad_edge=False)
+    for name in numbers:
+        table.add_column(name, justify="right")
+    return table

@@ -1,0 +1,1 @@
+"""What coroutines of one process wait with."""

@@ -1,0 +1,91 @@
+"""From the two logs to an experiment: who was enrolled, how each task ended, and the replay of a whole experiment.
+
+It reads records, not files: give it what `ratchet/logs/reader.py` streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from ratchet.experiments.assignment import Assignment
+from ratchet.experiments.experiment import Experiment
+from ratchet.experiments.unit import Enrolment, Outcome, mean
+from schemas.messages.task import Task
+from schemas.messages.work import Arm, Work
+from schemas.records.evidence import ExperimentPlan
+from schemas.records.interaction import Interaction
+
+NO_TYPE = ""
+"""The stratum of tasks without a type."""
+
+
+def unit_of(task: Task) -> tuple[str, bool]:
+    """The id of the unit a task belongs to, and whether that is a session."""
+    return (task.task_id, False) if task.session_id is None else (task.session_id, True)
+
+
+def enrolment_of(work: Work) -> Enrolment:
+    """Of a Work whose arm names an experiment."""
+    unit_id, in_session = unit_of(work)
+    return Enrolment(
+        sequence=work.arm.sequence,
+        unit_id=unit_id,
+        in_session=in_session,
+        assignment=Assignment(is_candidate=work.arm.is_candidate, propensity=work.arm.propensity),
+        stratum=work.task_type or NO_TYPE,
+        at=work.admitted_at.timestamp(),
+    )
+
+
+def outcome_of(lines: Sequence[Interaction]) -> Outcome:
+    """Of all the lines of one task, in the order of its samples: the mean of its group, never the best of it."""
+    answered = [line for line in lines if line.status == "ok" and line.sample is not None]
+    score = mean([line.score for line in answered if line.score is not None])
+    return Outcome(
+        succeeded=score is not None,
+        score=score,
+        length=mean([float(len(line.completion_ids)) for line in answered if line.completion_ids is not None]),
+        latency_s=mean([line.latencies.total_s for line in answered]),
+        scorer=next((name for name in map(scorer_of, answered) if name is not None), None),
+    )
+
+
+def scorer_of(line: Interaction) -> str | None:
+    """The identity of whoever gave the score: any change in it is a change of scorer."""
+    if line.score is None:
+        return None
+    if line.scorer is None:
+        return line.scoring_agent_id
+    return "@".join(filter(None, (line.scorer.id, line.scorer.revision, line.scorer.rubric_sha256)))
+
+
+def outcomes(interactions: Iterable[Interaction], experiment_id: str) -> Iterator[tuple[int, Outcome]]:
+    """Sequence number and outcome of every task of the experiment whose lines are all there."""
+    for arm, outcome in ended_tasks(line for line in interactions if line.arm.experiment_id == experiment_id):
+        yield arm.sequence, outcome
+
+
+def ended_tasks(interactions: Iterable[Interaction]) -> Iterator[tuple[Arm, Outcome]]:
+    """Arm and outcome of every task whose lines are all there, whatever experiment it belongs to."""
+    groups: dict[int, list[Interaction]] = {}
+    for line in interactions:
+        group = groups.setdefault(line.arm.sequence, [])
+        group.append(line)
+        if len(group) >= line.group_size:
+            del groups[line.arm.sequence]
+            yield line.arm, outcome_of(sorted(group, key=lambda one: one.sample or 0))
+
+
+def replay(
+    plan: ExperimentPlan, works: Iterable[Work], interactions: Iterable[Interaction], *, until: float | None = None
+) -> Experiment:
+    """The experiment as it stood when the logs ended, or at `until` (seconds since the epoch), bit for bit."""
+    experiment = Experiment(plan)
+    for work in works:
+        if work.arm.experiment_id == plan.experiment_id:
+            experiment.enrol(enrolment_of(work))
+    if until is not None:
+        experiment.advance(until)
+    for sequence, outcome in outcomes(interactions, plan.experiment_id):
+        experiment.observe(sequence, outcome)
+    return experiment

@@ -1,0 +1,113 @@
+"""Every experiment the ledger of decisions tells of: what began it, what ended it, and how. Pure.
+
+The rules of the registry say when one ends, so they are asked: this is a fold over the same moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ratchet.adapters.registry_moves import apply
+from ratchet.service.errors import NotFound
+from schemas.records.decision import Decision, RunningExperiment
+from schemas.records.evidence import ExperimentDecision
+from schemas.records.registry import Registry
+
+RUNNING = "running"
+REPLACED = "replaced"
+"""Ended by a move that says nothing of it, such as a promotion by hand in the middle of a probation."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentRecord:
+    """`running` is the experiment as it began: its share is that of the first step."""
+
+    agent_id: str
+    running: RunningExperiment
+    began: Decision
+    ended: Decision | None = None
+    outcome: str = RUNNING
+
+    @property
+    def experiment_id(self) -> str:
+        return self.running.experiment_id
+
+    @property
+    def verdict(self) -> ExperimentDecision | None:
+        """What it was ended on, as it is in the ledger; None for one that runs, or that something else ended."""
+        evidence = self.ended.evidence if self.ended else {}
+        own = evidence.get("experiment_id") == self.experiment_id and "verdict" in evidence
+        return ExperimentDecision.model_validate(evidence) if own else None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "experiment_id": self.experiment_id,
+            "agent_id": self.agent_id,
+            "kind": self.running.kind,
+            "treatment": self.running.treatment,
+            "control": self.running.control,
+            "outcome": self.outcome,
+            "began": {"decision": self.began.sequence, "at": self.began.at.isoformat()},
+            "ended": self.ended
+            and {
+                "decision": self.ended.sequence,
+                "at": self.ended.at.isoformat(),
+                "by": self.ended.who,
+                "reason": self.ended.reason,
+            },
+        }
+
+
+class ExperimentFold:
+    """Decisions in, in their order; experiments by id, in the order they began."""
+
+    def __init__(self) -> None:
+        self._registry = Registry()
+        self.records: dict[str, ExperimentRecord] = {}
+
+    def add(self, decision: Decision) -> None:
+        """Raises NotAllowed for a ledger that breaks the rules of the registry."""
+        before = self._registry.agent(decision.agent_id).experiment
+        self._registry = apply(self._registry, decision)
+        after = self._registry.agent(decision.agent_id).experiment
+        began, ended = _id(after), _id(before)
+        if began == ended:
+            return
+        if ended:
+            record = self.records[ended]
+            self.records[ended] = replace(record, ended=decision, outcome=_outcome(self._registry, record))
+        if after is not None:
+            self.records[after.experiment_id] = ExperimentRecord(decision.agent_id, after, decision)
+
+
+def experiments(decisions: Iterable[Decision]) -> list[ExperimentRecord]:
+    """In the order they began. Raises NotAllowed for a ledger that breaks the rules of the registry."""
+    fold = ExperimentFold()
+    for decision in decisions:
+        fold.add(decision)
+    return list(fold.records.values())
+
+
+def chosen(records: Sequence[ExperimentRecord], experiment_id: str | None, agent_id: str | None) -> ExperimentRecord:
+    """The one of this id; else the agent's (or anyone's) running one, else its newest. Raises NotFound."""
+    theirs = [record for record in records if agent_id in (None, record.agent_id)]
+    if experiment_id is not None:
+        named = [record for record in theirs if record.experiment_id == experiment_id]
+        if not named:
+            raise NotFound(f"no experiment {experiment_id!r}: ratchet experiment list")
+        return named[0]
+    if not theirs:
+        whose = f"agent {agent_id} has" if agent_id else "there is"
+        raise NotFound(f"{whose} no experiment yet: one begins by itself after `ratchet train` made a new adapter")
+    return next((record for record in reversed(theirs) if record.ended is None), theirs[-1])
+
+
+def _id(running: RunningExperiment | None) -> str | None:
+    return running.experiment_id if running else None
+
+
+def _outcome(registry: Registry, record: ExperimentRecord) -> str:
+    outcomes = registry.agent(record.agent_id).versions[record.running.treatment].outcomes
+    return next((one.verdict for one in outcomes if one.experiment_id == record.experiment_id), REPLACED)

@@ -1,0 +1,101 @@
+"""An experiment again, from the registry's word on it and the logs: at a start after a kill, and to check a verdict.
+
+What a replay needs is in the running experiment's parameters: its plan, and from which byte of each log on to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from pydantic import JsonValue
+
+from ratchet.experiments.experiment import Experiment
+from ratchet.experiments.logged import ended_tasks, enrolment_of
+from ratchet.logs.reader import read
+from ratchet.logs.start_offset import refuse_removed
+from schemas.messages.base import DecodeError
+from schemas.messages.work import Work
+from schemas.records.decision import RunningExperiment
+from schemas.records.evidence import ExperimentPlan
+from schemas.records.interaction import Interaction
+
+ASSIGNMENTS = "assignments"
+INTERACTIONS = "agent_interactions"
+
+
+def parameters(plan: ExperimentPlan, positions: Mapping[str, int]) -> dict[str, JsonValue]:
+    """For the RunningExperiment of this plan. `positions`: log → byte at which it stood before the first unit."""
+    return {"plan": plan.model_dump(mode="json"), "positions": dict(positions)}
+
+
+def plan_of(running: RunningExperiment) -> ExperimentPlan:
+    """Raises pydantic's ValidationError for parameters that are not of this version."""
+    return ExperimentPlan.model_validate(running.parameters.get("plan"))
+
+
+def replayed(running: RunningExperiment, logs_dir: Path) -> Experiment:
+    """The experiment as the logs tell it, bit for bit as it was live. Lines that can't be read are passed over."""
+    return replayed_together([running], logs_dir)[running.experiment_id]
+
+
+def replayed_together(experiments: Iterable[RunningExperiment], logs_dir: Path) -> dict[str, Experiment]:
+    """Several, by id, in one pass over each log, from where the first of them began.
+
+    The log of interactions is read no further than to the last of their verdicts. Raises as `plan_of`; JournalError.
+    """
+    asked = list(experiments)
+    state = {running.experiment_id: Experiment(plan_of(running)) for running in asked}
+    for work in _lines_of(Work, state, logs_dir, ASSIGNMENTS, _position(asked, ASSIGNMENTS)):
+        state[str(work.arm.experiment_id)].enrol(enrolment_of(work))
+    for arm, outcome in ended_tasks(
+        _lines_of(Interaction, state, logs_dir, INTERACTIONS, _position(asked, INTERACTIONS))
+    ):
+        state[str(arm.experiment_id)].observe(arm.sequence, outcome)
+    return state
+
+
+class _Arm(msgspec.Struct):
+    experiment_id: str | None = None
+
+
+class _Peeked(msgspec.Struct):
+    """Of a line of either log: whether it is worth a closer look."""
+
+    arm: _Arm
+
+
+Logged = TypeVar("Logged", Work, Interaction)
+
+
+def _lines_of(
+    type_: type[Logged], state: Mapping[str, Experiment], logs_dir: Path, log: str, start: int
+) -> Iterator[Logged]:
+    """The lines of experiments that have no verdict yet, to the end of the log or until all have one."""
+    refuse_removed(logs_dir, log, start)
+    peek = msgspec.json.Decoder(_Peeked)
+    undecided = set(state)
+    for line in read(logs_dir, log, start):
+        try:
+            experiment_id = peek.decode(line.data).arm.experiment_id
+            if experiment_id in undecided:
+                yield type_.decode(line.data)
+        except (msgspec.DecodeError, DecodeError):
+            continue
+        if experiment_id in undecided and state[experiment_id].final is not None:
+            undecided.remove(experiment_id)
+        if not undecided:
+            return
+
+
+def _position(experiments: Iterable[RunningExperiment], log: str) -> int:
+    """Where to begin to read a log: before the first unit of any of them."""
+    return min((_began_at(running, log) for running in experiments), default=0)
+
+
+def _began_at(running: RunningExperiment, log: str) -> int:
+    positions = running.parameters.get("positions")
+    position = positions.get(log, 0) if isinstance(positions, dict) else 0
+    return position if isinstance(position, int) else 0

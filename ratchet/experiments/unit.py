@@ -1,0 +1,162 @@
+"""Units of an experiment: what is assigned, what came of it, and the order in which they count.
+
+A unit is a task, or the beginning of a session: its first few tasks that were admitted within a window of its first.
+Its value is the mean over those tasks. A session is one unit, once, however often it comes back: later tasks get the
+session's arm and count no more, since an arm that was not drawn afresh proves nothing afresh. What closes a session is
+its own count, or the times in the log, so that a replay closes it at the same task.
+
+Units count in the order they were assigned, each when all its tasks have ended. Tasks that never come back are ended by
+their deadline, so the head of the line always moves. What the units prove is not known here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ratchet.experiments.assignment import Assignment, candidate_share
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolment:
+    """A task that was admitted into the experiment, as its assignment was logged."""
+
+    sequence: int
+    unit_id: str
+    """The session's id where the task has one, else the task's."""
+    in_session: bool
+    assignment: Assignment
+    stratum: str
+    at: float
+    """Seconds since the epoch: when it was admitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a task ended. One that failed, expired or could not be scored has no score and did not succeed."""
+
+    succeeded: bool
+    score: float | None = None
+    """Mean over the group's scored samples, in [0, 1]."""
+    length: float | None = None
+    """Mean tokens of the group's samples."""
+    latency_s: float | None = None
+    scorer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A finished unit: means over its tasks, null where none of them has the figure."""
+
+    sequence: int
+    is_candidate: bool
+    share: float
+    """Probability with which it was given to the candidate."""
+    stratum: str
+    at: float
+    score: float | None
+    success: float
+    length: float | None
+    latency_s: float | None
+    scorers: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class OpenUnit:
+    """A unit in the line: its tasks in order of assignment, with the outcomes that are in."""
+
+    first: Enrolment
+    tasks: dict[int, Outcome | None] = field(default_factory=dict)
+
+    @property
+    def ended(self) -> bool:
+        return None not in self.tasks.values()
+
+    def finished(self) -> Unit:
+        outcomes = [outcome for outcome in self.tasks.values() if outcome is not None]
+        return Unit(
+            sequence=self.first.sequence,
+            is_candidate=self.first.assignment.is_candidate,
+            share=candidate_share(self.first.assignment),
+            stratum=self.first.stratum,
+            at=self.first.at,
+            score=mean([outcome.score for outcome in outcomes if outcome.score is not None]),
+            success=sum(outcome.succeeded for outcome in outcomes) / len(outcomes),
+            length=mean([outcome.length for outcome in outcomes if outcome.length is not None]),
+            latency_s=mean([outcome.latency_s for outcome in outcomes if outcome.latency_s is not None]),
+            scorers=tuple(dict.fromkeys(outcome.scorer for outcome in outcomes if outcome.scorer is not None)),
+        )
+
+
+def mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+class UnitLine:
+    """The reorder buffer: outcomes in, in any order; finished units out, in the order of their assignment."""
+
+    def __init__(self, *, session_tasks: int, session_window_s: float) -> None:
+        self._session_tasks = session_tasks
+        self._window_s = session_window_s
+        self._line: deque[OpenUnit] = deque()
+        self._by_task: dict[int, OpenUnit] = {}
+        self._open_sessions: dict[str, OpenUnit] = {}
+        self._arms: dict[str, Assignment] = {}
+        self._clock = float("-inf")
+        self.enrolled = 0
+        self.open_candidates = 0
+
+    def arm_of(self, session_id: str) -> Assignment | None:
+        """The arm a session already has."""
+        return self._arms.get(session_id)
+
+    def enrol(self, enrolment: Enrolment) -> None:
+        """In the order of the log of assignments."""
+        self.advance(enrolment.at)
+        if enrolment.in_session and enrolment.unit_id in self._arms:
+            self._join(enrolment)
+        else:
+            self._append(enrolment)
+
+    def observe(self, sequence: int, outcome: Outcome) -> None:
+        """Once per task, the first time; what is not awaited is none of this experiment's business."""
+        if unit := self._by_task.pop(sequence, None):
+            unit.tasks[sequence] = outcome
+
+    def advance(self, at: float) -> None:
+        """It is `at`, and every task admitted before was enrolled: sessions whose window is over take no more tasks."""
+        self._clock = max(self._clock, at)
+
+    def finished(self) -> Iterator[Unit]:
+        while self._line and self._line[0].ended and self._closed(self._line[0]):
+            unit = self._line.popleft()
+            self._open_sessions.pop(unit.first.unit_id, None)
+            self.open_candidates -= unit.first.assignment.is_candidate
+            yield unit.finished()
+
+    def _append(self, enrolment: Enrolment) -> None:
+        unit = OpenUnit(enrolment, {enrolment.sequence: None})
+        self._line.append(unit)
+        self._by_task[enrolment.sequence] = unit
+        if enrolment.in_session:
+            self._arms[enrolment.unit_id] = enrolment.assignment
+            self._open_sessions[enrolment.unit_id] = unit
+        self.enrolled += 1
+        self.open_candidates += enrolment.assignment.is_candidate
+
+    def _join(self, enrolment: Enrolment) -> None:
+        unit = self._open_sessions.get(enrolment.unit_id)
+        if (
+            unit is None
+            or self._closed(unit)
+            or enrolment.assignment.is_candidate != unit.first.assignment.is_candidate
+        ):
+            return
+        unit.tasks[enrolment.sequence] = None
+        self._by_task[enrolment.sequence] = unit
+
+    def _closed(self, unit: OpenUnit) -> bool:
+        if not unit.first.in_session or len(unit.tasks) >= self._session_tasks:
+            return True
+        return self._clock >= unit.first.at + self._window_s

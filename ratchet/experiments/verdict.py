@@ -1,0 +1,82 @@
+"""The verdict: a table from evidence to a word and a sentence. Pure, and the same for a live fleet and a replay."""
+
+from __future__ import annotations
+
+from schemas.records.evidence import Evidence, ExperimentPlan, Verdict
+
+
+def judge(plan: ExperimentPlan, evidence: Evidence) -> tuple[Verdict, str]:
+    """Broken measurement goes before harm, harm before gain, gain before the budget."""
+    if reason := _broken(plan, evidence):
+        return Verdict.ABORT, reason
+    if evidence.harm >= plan.roll_back_at:
+        return Verdict.ROLL_BACK, _harm(plan, evidence)
+    missing = _missing(plan, evidence)
+    if plan.kind == "canary" and not missing:
+        return Verdict.PROMOTE, (
+            f"better in score: e-value {evidence.gain_score:.4g}; success kept: {evidence.gain_success:.4g}; both at "
+            f"least {plan.promote_at:g} after {evidence.units} units, {evidence.candidate.units} of the candidate"
+        )
+    if evidence.units >= plan.max_units:
+        return _spent(plan, evidence, missing)
+    return Verdict.CONTINUE, "; ".join(
+        missing
+    ) if plan.kind == "canary" else f"no harm proved, {_watched(plan, evidence)}"
+
+
+def _broken(plan: ExperimentPlan, evidence: Evidence) -> str | None:
+    if evidence.foreign_scorer is not None:
+        return (
+            f"the scorer changed from {evidence.scorer} to {evidence.foreign_scorer}: their scores can't be compared; "
+            "start a new experiment with the new scorer"
+        )
+    if evidence.sample_ratio >= plan.abort_at:
+        return (
+            f"units did not reach the arms in the logged shares: {evidence.candidate.units} candidate, "
+            f"{evidence.primary.units} primary (e-value {evidence.sample_ratio:.4g} ≥ {plan.abort_at:g}); "
+            "look for lost or doubled tasks before trying again"
+        )
+    return None
+
+
+def _harm(plan: ExperimentPlan, evidence: Evidence) -> str:
+    by_metric = {
+        "score": evidence.harm_score,
+        "success": evidence.harm_success,
+        "length": evidence.harm_length,
+        "latency": evidence.harm_latency,
+    }
+    worst = max(by_metric, key=lambda metric: by_metric[metric])
+    return (
+        f"harm, most of all in {worst}: e-value {evidence.harm:.4g} ≥ {plan.roll_back_at:g} "
+        f"after {evidence.candidate.units} units of the candidate"
+    )
+
+
+def _missing(plan: ExperimentPlan, evidence: Evidence) -> list[str]:
+    """What still stands between the candidate and its promotion."""
+    fewest = min(evidence.candidate.units, evidence.primary.units)
+    last = len(plan.ramp) - 1
+    checks = [
+        (evidence.gain_score >= plan.promote_at, f"score e-value {evidence.gain_score:.3g} of {plan.promote_at:g}"),
+        (
+            evidence.gain_success >= plan.promote_at,
+            f"success e-value {evidence.gain_success:.3g} of {plan.promote_at:g}",
+        ),
+        (evidence.step >= last, f"ramp at step {evidence.step + 1} of {last + 1}, {evidence.share:.0%}"),
+        (fewest >= plan.min_units_per_arm, f"{fewest} of {plan.min_units_per_arm} units in the smaller arm"),
+        (evidence.age_s >= plan.min_age_s, f"{evidence.age_s:.0f} of {plan.min_age_s:.0f} seconds old"),
+    ]
+    return [sentence for met, sentence in checks if not met]
+
+
+def _spent(plan: ExperimentPlan, evidence: Evidence, missing: list[str]) -> tuple[Verdict, str]:
+    if plan.kind == "probation":
+        return Verdict.STABLE, f"no harm proved, {_watched(plan, evidence)}"
+    return Verdict.INCONCLUSIVE, f"after {evidence.units} units, the whole budget, still missing: {'; '.join(missing)}"
+
+
+def _watched(plan: ExperimentPlan, evidence: Evidence) -> str:
+    return (
+        f"{evidence.units} of {plan.max_units} units watched, harm e-value {evidence.harm:.3g} of {plan.roll_back_at:g}"
+    )

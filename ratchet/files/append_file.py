@@ -1,0 +1,83 @@
+"""One file that only grows at its end: whole writes, sync, cut back, and what the disk's errors mean.
+
+It knows no lines, no positions of a log and no event loop; every call blocks.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+from ratchet.service.errors import DiskFull, JournalError
+
+_FULL = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the largest file size allowed here is reached",
+}
+
+
+class AppendFile:
+    """Holds the file open with O_APPEND. Raises OSError throughout; `explain` turns one into a sentence."""
+
+    def __init__(self, path: Path, *, create: bool = True) -> None:
+        self.path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0), 0o644)
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def append(self, data: bytes) -> None:
+        """One write where the disk allows it. After an OSError a part of the data may be in the file."""
+        written = os.write(self._fd, data)
+        while written < len(data):  # a short write: the next one succeeds or says why
+            written += os.write(self._fd, memoryview(data)[written:])
+
+    def sync(self) -> None:
+        """Returns when all that was appended is on disk. After an OSError nothing is known about what is."""
+        os.fdatasync(self._fd)
+
+    def cut(self, size: int) -> None:
+        """Drop everything from `size` on."""
+        os.ftruncate(self._fd, size)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Fewer bytes than `size` only at the end of the file."""
+        return os.pread(self._fd, size, offset)
+
+    def forget_cache(self) -> None:
+        """The next read comes from the disk, as far as the kernel complies; sync first."""
+        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def stands(self, size: int) -> bool:
+        """False if somebody else moved, replaced, removed, cut or wrote the file since."""
+        try:
+            seen = self.path.stat()
+        except FileNotFoundError:
+            return False
+        ours = os.fstat(self._fd)
+        return (seen.st_ino, seen.st_dev, seen.st_size) == (ours.st_ino, ours.st_dev, size)
+
+    def where(self) -> str:
+        """Where the bytes can be reached even if the file was removed, while this process runs."""
+        return f"/proc/{os.getpid()}/fd/{self._fd}"
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def explain(error: OSError, path: Path) -> JournalError:
+    """DiskFull if space would help, else JournalError; says what to do."""
+    if error.errno not in _FULL:
+        return JournalError(
+            f"{path} can't be written: {os.strerror(error.errno or 0)}. Nothing acknowledged is lost; look at the disk "
+            f"(dmesg) and at the folder's permissions. The next append tries again"
+        )
+    disk = shutil.disk_usage(path.parent)
+    return DiskFull(
+        f"{path} can't grow: {_FULL[error.errno]} ({disk.free / 2**20:,.1f} of {disk.total / 2**20:,.1f} MiB free). "
+        f"Nothing acknowledged is lost; free some space, and the next append goes on"
+    )

@@ -1,0 +1,127 @@
+"""Where the audit looks on: refusals as they leave the service, changes before they are made and when they are done.
+
+A change that can't be audited is not made. Work (tasks, chat, feedback) has one line, with how it ended: the fleet's
+own log has it whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ratchet.http.access.audit import AuditLog
+from ratchet.http.access.matrix import AccessRule
+from ratchet.http.access.refusals import Refusals
+from ratchet.http.access.roles import Caller
+from ratchet.http.problem import RETRY_AFTER_S, Problem, status_of
+from ratchet.service.errors import JournalError
+from ratchet.service.telemetry import without_tokens
+
+REFUSED = frozenset({401, 403, 429})
+LONGEST_PATH = 300
+
+
+class AuditRefusals:
+    """Outside of the guard."""
+
+    def __init__(self, app: ASGIApp, refusals: Refusals) -> None:
+        self._app = app
+        self._refusals = refusals
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def watched(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._look(scope, message["status"])
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:
+            self._look(scope, status_of(error))
+            raise
+
+    def _look(self, scope: Scope, status: int) -> None:
+        if status in REFUSED:
+            self._refusals.refused({**_who(scope), "status": status})
+
+
+class AuditChanges:
+    """Inside of the guard: `state["row"]` says what the route does."""
+
+    def __init__(self, app: ASGIApp, audit: AuditLog) -> None:
+        self._app = app
+        self._audit = audit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        row: AccessRule | None = scope["state"].get("row") if scope["type"] == "http" else None
+        if row is None or row.effect == "none":
+            await self._app(scope, receive, send)
+            return
+        begun = await self._begin(scope, row)
+
+        async def watched(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._end(scope, row, begun, message["status"])
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except asyncio.CancelledError:  # the caller's deadline passed: what was submitted goes on
+            self._end(scope, row, begun, 504)
+            raise
+        except Exception as error:
+            self._end(scope, row, begun, status_of(error))
+            raise
+
+    async def _begin(self, scope: Scope, row: AccessRule) -> int | None:
+        """The number of the line that says what is about to be changed; None for work.
+
+        While the audit is in trouble, work is told beforehand too: the first that can be ends the trouble.
+        """
+        if row.effect == "work" and self._audit.trouble() is None:
+            return None
+        try:
+            return await self._audit.record({"event": "change", **_who(scope), "concerns": _concerns(scope, row)})
+        except JournalError as error:
+            raise _not_audited(str(error)) from None
+
+    def _end(self, scope: Scope, row: AccessRule, begun: int | None, status: int) -> None:
+        event: dict[str, Any] = {"event": "work"} if begun is None else {"event": "done", "change": begun}
+        self._audit.note({**event, **_who(scope), "concerns": _concerns(scope, row), "status": status})
+
+
+def _who(scope: Scope) -> dict[str, Any]:
+    caller: Caller | None = scope.get("state", {}).get("caller")
+    client = scope.get("client")
+    return {
+        "who": caller.name if caller else None,
+        "role": caller.role.value if caller else None,
+        "token_id": caller.token_id if caller else None,
+        "from": _plain(client[0]) if client else None,
+        "method": scope["method"],
+        "path": _plain(scope["path"]),
+    }
+
+
+def _concerns(scope: Scope, row: AccessRule) -> dict[str, str]:
+    """What it is about: the variables of the path, and what the route says (`request.state.concerns`)."""
+    match = row.pattern.match(scope["path"])
+    named = (match.groupdict() if match else {}) | scope["state"].get("concerns", {})
+    return {name: _plain(str(value)) for name, value in named.items()}
+
+
+def _plain(text: str) -> str:
+    """Printable, bounded, without a token that was pasted into a path."""
+    shown = without_tokens(text)[:LONGEST_PATH].encode("utf-8", "replace").decode()
+    return "".join(one if one.isprintable() else "?" for one in shown)
+
+
+def _not_audited(reason: str) -> Problem:
+    detail = f"nothing was changed, because it could not be audited: {reason}"
+    return Problem(503, "Can't be audited", detail, "audit", {"Retry-After": str(RETRY_AFTER_S)})

@@ -1,0 +1,141 @@
+"""Stands before every route: who calls, and may they? An ASGI middleware, so that it comes before the body is read.
+
+Without keys the service listens on loopback only and everyone on this machine is operator. A page in this machine's
+browser is no such person: the Host must be a loopback name (DNS rebinding), and an Origin the service's own (CSRF).
+What is open to anyone looks at the Host too, save for the health checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from ipaddress import ip_address
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Request
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ratchet.http.access.matrix import Matrix
+from ratchet.http.access.roles import LOCAL, Caller
+from ratchet.http.access.token_check import TokenCheck
+from ratchet.http.access.tokens import TokenRefused
+from ratchet.http.problem import Problem
+from ratchet.service.errors import SettingsError
+from ratchet.service.settings import FleetSettings
+
+HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
+"""For whoever probes it, by whatever name: they say nothing that is worth a rebound name."""
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+CHALLENGE = 'Bearer realm="ratchet"'
+
+
+async def caller(request: Request) -> Caller:
+    """For `Depends(caller)` in a route: whose request it is."""
+    found: Caller = request.scope["state"]["caller"]
+    return found
+
+
+CallerOf = Annotated[Caller, Depends(caller)]
+
+
+def token_check(settings: FleetSettings) -> TokenCheck | None:
+    """None where tokens are not asked for. Raises SettingsError where they would have to be, and for bad keys."""
+    if settings.api_public_keys is not None:
+        return TokenCheck(settings.api_public_keys, issuer=settings.api_issuer, audience=settings.api_audience)
+    if not _is_loopback(settings.http_host):
+        raise SettingsError(
+            f"RATCHET_HTTP_HOST={settings.http_host} would let the whole network in without a token: make keys with "
+            f"`ratchet token keys --out keys` and set RATCHET_API_PUBLIC_KEYS=keys/jwks.json, or listen on 127.0.0.1"
+        )
+    return None
+
+
+class Guard:
+    """Refuses with a Problem, or passes the request on with `state["caller"]` and `state["row"]`."""
+
+    def __init__(self, app: ASGIApp, matrix: Matrix, tokens: TokenCheck | None, hosts: Collection[str]) -> None:
+        self._app = app
+        self._matrix = matrix
+        self._tokens = tokens
+        self._hosts = LOOPBACK_NAMES.union(hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._admit(scope)
+        elif scope["type"] != "lifespan":
+            raise Problem(404, "Not found", "this service speaks HTTP only")
+        await self._app(scope, receive, send)
+
+    async def _admit(self, scope: Scope) -> None:
+        state = scope.setdefault("state", {})
+        row = self._matrix.find(scope["method"], scope["path"])
+        if row is not None and row.roles is None:
+            if row.path not in HEALTH_PATHS:
+                self._check_host(Headers(scope=scope))
+            state["row"] = row
+            return
+        state["caller"] = who = await self._caller(Headers(scope=scope))
+        if row is None:
+            raise self._no_such(scope["path"])
+        state["row"] = row
+        if not row.allows(who.role):
+            roles = ", ".join(sorted(row.roles or ()))
+            raise Problem(403, "Not yours", f"{row.route} is for {roles}; this token is a {who.role}'s", "role")
+
+    async def _caller(self, headers: Headers) -> Caller:
+        self._check_site(headers)
+        if self._tokens is None:
+            return LOCAL
+        try:
+            return await self._tokens.caller(_bearer_token(headers))
+        except TokenRefused as error:
+            raise Problem(401, "No token, or none that counts", str(error), "token", _challenge(headers)) from None
+
+    def _no_such(self, path: str) -> Problem:
+        if methods := ", ".join(self._matrix.methods(path)):
+            return Problem(405, "Method not allowed", f"this path takes {methods}", headers={"Allow": methods})
+        return Problem(404, "Not found", "there is no such path here: GET /openapi.json lists them all")
+
+    def _check_host(self, headers: Headers) -> str:
+        host = headers.get("host", "")
+        if self._tokens is None and _site(f"//{host}")[1] not in self._hosts:
+            raise Problem(403, "Foreign host", "without tokens it answers to loopback names only", "foreign-host")
+        return host
+
+    def _check_site(self, headers: Headers) -> None:
+        host = self._check_host(headers)
+        if "origin" not in headers:
+            return
+        address, name = _site(headers["origin"])
+        if address != host and name not in self._hosts:
+            raise Problem(403, "Foreign origin", "pages of other sites may not call it (RATCHET_API_HOSTS)", "origin")
+
+
+def _bearer_token(headers: Headers) -> str:
+    given = headers.getlist("authorization")
+    scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise TokenRefused("send one header `Authorization: Bearer <token>`; `ratchet token issue` makes a token")
+    return token.strip()
+
+
+def _challenge(headers: Headers) -> dict[str, str]:
+    """RFC 6750: no error code where no token was sent."""
+    return {"WWW-Authenticate": f'{CHALLENGE}, error="invalid_token"' if "authorization" in headers else CHALLENGE}
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _site(url: str) -> tuple[str, str]:
+    """Its `host:port` and its host; empty where it is no URL."""
+    try:
+        parts = urlsplit(url)
+        return parts.netloc, parts.hostname or ""
+    except ValueError:
+        return "", ""

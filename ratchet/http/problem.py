@@ -1,0 +1,156 @@
+"""Errors as RFC 9457 problem documents (`application/problem+json`), whatever raised them.
+
+A problem never repeats what the caller sent: a token pasted into a body must not come back, or into a log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from ratchet.service import errors
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_S = 5
+OPENAI_PATHS = ("/v1/chat/", "/v1/models")
+"""As OpenAI's clients read errors: with a member `error` of its shape as well, and 400 for what is not valid."""
+
+
+class Fault(BaseModel):
+    """One field that is not as it must be."""
+
+    pointer: str = Field(description="Where: a JSON pointer into the body, or the name of a parameter.")
+    detail: str = Field(description="What is wrong with it.")
+
+
+class ProblemDocument(BaseModel):
+    """What every error answers with."""
+
+    type: str = Field("about:blank", description="A word for programs, stable; about:blank where the status says all.")
+    title: str = Field(description="What kind of error, in a few words.")
+    status: int = Field(description="The HTTP status.")
+    detail: str = Field(description="What happened, to what, and what to do.")
+    errors: list[Fault] | None = Field(None, description="The fields at fault, where it is about fields.")
+
+
+class Problem(errors.RatchetError):
+    """Raise it in a route: it becomes the answer."""
+
+    def __init__(
+        self,
+        status: int,
+        title: str,
+        detail: str,
+        type: str = "about:blank",
+        headers: Mapping[str, str] | None = None,
+        faults: Sequence[Fault] = (),
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.title = title
+        self.detail = detail
+        self.type = type
+        self.headers = dict(headers or {})
+        self.faults = tuple(faults)
+
+    def document(self) -> dict[str, Any]:
+        faults = list(self.faults) or None
+        document = ProblemDocument(
+            type=self.type, title=self.title, status=self.status, detail=self.detail, errors=faults
+        )
+        return document.model_dump(mode="json", exclude_none=True)
+
+    def response(self, path: str = "") -> Response:
+        document, status = self.document(), self.status
+        if path.startswith(OPENAI_PATHS):
+            status = 400 if status == 422 else status
+            document |= {"status": status, "error": self.openai()}
+        return JSONResponse(document, status, self.headers, MEDIA_TYPE)
+
+    def openai(self) -> dict[str, Any]:
+        kinds = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error"}
+        kinds |= {404: "not_found_error", 413: "invalid_request_error", 422: "invalid_request_error"}
+        kind = kinds.get(self.status, "rate_limit_error" if self.status == 429 else "api_error")
+        param = self.faults[0].pointer.lstrip("/").replace("/", ".") if self.faults else None
+        message = "; ".join([self.detail, *(f"{fault.pointer}: {fault.detail}" for fault in self.faults[1:])])
+        return {"message": message, "type": kind, "param": param, "code": self.type.removeprefix("about:blank") or None}
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """For `responses=` of a route: the problems it answers with besides those that every route has."""
+    return {status: documented(status) for status in statuses}
+
+
+def documented(status: int) -> dict[str, Any]:
+    reference = {"$ref": f"#/components/schemas/{ProblemDocument.__name__}"}
+    return {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": reference}}}
+
+
+_STATUS: tuple[tuple[type[errors.RatchetError], int, str, str], ...] = (
+    (errors.NotFound, 404, "Not found", "unknown"),
+    (errors.Ambiguous, 409, "Could be more than one", "ambiguous"),
+    (errors.NotAllowed, 409, "Not allowed now", "not-allowed"),
+    (errors.RegistryConflict, 409, "The registry has moved on", "conflict"),
+    (errors.DiskFull, 503, "The disk is full", "disk-full"),
+    (errors.JournalError, 503, "The log can't be used", "log"),
+    (errors.DeadLetterError, 503, "The dead letters can't be looked at", "dead-letters"),
+    (errors.BusError, 503, "The broker takes no messages", "broker"),
+    (errors.PromptRefused, 422, "The model can't be asked this", "prompt-refused"),
+    (errors.AdapterError, 422, "Not fit for traffic", "unfit"),
+    (errors.EngineError, 503, "The model can't answer", "engine"),
+    (errors.ScorerError, 503, "The scorer can't score", "scorer"),
+    (errors.Reject, 422, "Not acceptable", "rejected"),
+    (errors.Retry, 503, "Not now", "not-now"),
+    (errors.RegistryError, 503, "The registry can't be used", "registry"),
+    (errors.TrainingRefused, 422, "Not to be trained", "training-refused"),
+)
+"""The first class that fits."""
+
+
+def problem_of(error: errors.RatchetError) -> Problem:
+    """What the caller is told of an error of the tree."""
+    if isinstance(error, Problem):
+        return error
+    for kind, status, title, slug in _STATUS:
+        if isinstance(error, kind):
+            retry = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else {}
+            return Problem(status, title, str(error), slug, retry)
+    return Problem(500, "A fault of ours", str(error), "fault")
+
+
+def status_of(error: Exception) -> int:
+    """The HTTP status an error becomes."""
+    return problem_of(error).status if isinstance(error, errors.RatchetError) else 500
+
+
+def problem_of_http(error: HTTPException) -> Problem:
+    """What FastAPI and Starlette raise themselves."""
+    headers = error.headers if isinstance(error.headers, dict) else {}
+    return Problem(error.status_code, HTTPStatus(error.status_code).phrase, str(error.detail), headers=headers)
+
+
+def problem_of_validation(error: RequestValidationError) -> Problem:
+    """The fields at fault, without what was in them."""
+    faults = [_fault(fault) for fault in error.errors()]
+    first = f"{faults[0].pointer or 'the body'}: {faults[0].detail}" if faults else "it is not as it must be"
+    return Problem(422, "Not valid", f"the request can't be read: {first}", "invalid", faults=faults)
+
+
+def _fault(fault: Mapping[str, Any]) -> Fault:
+    if fault["type"] == "json_invalid":
+        return Fault(pointer="", detail=f"not JSON, at character {fault['loc'][-1]}: {fault['ctx']['error']}")
+    return Fault(pointer=_pointer(fault["loc"]), detail=str(fault["msg"]))
+
+
+def _pointer(loc: Sequence[int | str]) -> str:
+    """A JSON pointer (RFC 6901) into the body; of a parameter its name."""
+    where, *path = loc
+    if where != "body":
+        return "/".join(str(part) for part in path) or str(where)
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)

@@ -1,0 +1,1 @@
+"""The HTTP application of a service, and what stands before its routes."""

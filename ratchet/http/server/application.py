@@ -1,0 +1,181 @@
+"""The HTTP application of a service: its routes, those every service has, and what stands before all of them.
+
+From outside to inside: problems (every error becomes a document), the audit of refusals, the limits of all together,
+the guard (who may), the limits of each caller and of work, readiness (503 while the service is starting, draining or a
+standby), the audit of changes, the routes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from functools import cache, partial
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, compile_path
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ratchet.http.access.audit import AuditLog
+from ratchet.http.access.audited import AuditChanges, AuditRefusals
+from ratchet.http.access.guard import Guard, token_check
+from ratchet.http.access.matrix import matrix_of
+from ratchet.http.access.refusals import Refusals
+from ratchet.http.problem import RETRY_AFTER_S, Problem, problem_of, problem_of_http, problem_of_validation
+from ratchet.http.queries import KnownQueries
+from ratchet.http.server.limits import Body, ConcurrencyLimit, Deadline, RateLimit, is_work, of_the_api, places_of_work
+from ratchet.http.server.openapi import document
+from ratchet.http.server.operations import operations_router
+from ratchet.mcp import endpoint as mcp
+from ratchet.service.errors import RatchetError
+from ratchet.service.settings import FleetSettings
+from ratchet.service.telemetry import Log
+
+log = Log("api")
+
+Trouble = Callable[[], str | None]
+
+VERSION = "1"
+API_PREFIX = "/v1/"
+DESCRIPTION = (
+    "Beyond loopback every call but the health checks needs a header `Authorization: Bearer <token>`. Errors are "
+    "problem documents (RFC 9457). The header X-Request-Timeout, in seconds, bounds the wait for an answer (504)."
+)
+
+
+def application(
+    name: str, routers: Sequence[APIRouter], settings: FleetSettings, trouble: Trouble, phase: Trouble = lambda: None
+) -> FastAPI:
+    """`trouble`: why the service can't do its work; `phase`: why it takes no calls at all, such as while it starts.
+
+    Raises SettingsError for a route that the matrix of access says nothing about, and for a service that would listen
+    beyond loopback without keys to check tokens with.
+    """
+    audit = AuditLog(settings.audit_dir, name)
+    refusals = Refusals(audit.note)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        refusals.close()
+        await audit.close()
+
+    app = FastAPI(
+        title=f"Ratchet {name}",
+        version=VERSION,
+        description=DESCRIPTION,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+    )
+    for router in (operations_router(name, trouble), *routers):
+        app.include_router(router)
+    app.router.routes.append(Route(mcp.PATH, mcp.McpEndpoint(name, app, settings.max_message_bytes)))
+    app.router.routes.append(Route("/openapi.json", _openapi_of(app), methods=["GET"]))
+    app.add_exception_handler(HTTPException, _http_problem)
+    app.add_exception_handler(RequestValidationError, _validation_problem)
+    matrix = matrix_of(name)
+    matrix.check(routes_of(app))
+    app.openapi = cache(partial(document, app, matrix))  # type: ignore[method-assign]
+    guard = Middleware(Guard, matrix=matrix, tokens=token_check(settings), hosts=settings.api_hosts)
+    from_outside_in = [
+        Middleware(Problems),
+        Middleware(AuditRefusals, refusals=refusals),
+        Middleware(ConcurrencyLimit, most=settings.api_requests_at_once, counts=of_the_api),
+        guard,
+        Middleware(RateLimit, per_s=settings.api_requests_per_s),
+        Middleware(ConcurrencyLimit, most=places_of_work(settings.api_requests_at_once), counts=is_work),
+        Middleware(Readiness, phase=phase),
+        Middleware(KnownQueries, document=app.openapi),
+        Middleware(Body, most_bytes=settings.max_message_bytes),
+        Middleware(Deadline),
+        Middleware(AuditChanges, audit=audit),
+    ]
+    app.user_middleware = from_outside_in
+    return app
+
+
+def routes_of(app: FastAPI) -> Iterator[str]:
+    """`METHOD /path` of every route, mounted applications left out: the guard knows them by their paths.
+
+    A HEAD that Starlette adds to a GET by itself is none.
+    """
+    for route in iter_route_contexts(app.routes):
+        named = compile_path(route.path or "")[1]
+        methods = set(route.methods or ())
+        for method in sorted(methods - {"HEAD"} or methods):
+            yield f"{method} {named}"
+
+
+def _openapi_of(app: FastAPI) -> Callable[[Request], Awaitable[Response]]:
+    """Written once: it is long, and anyone may ask for it as often as they like."""
+
+    @cache
+    def written() -> bytes:
+        return json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
+
+    async def openapi(_: Request) -> Response:
+        return Response(written(), media_type="application/json")
+
+    return openapi
+
+
+class Problems:
+    """Outermost: whatever is raised before an answer began becomes one. A fault of ours is logged, not told."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:
+            if begun:
+                raise
+            await self._problem(error, scope).response(scope["path"])(scope, receive, send)
+
+    def _problem(self, error: Exception, scope: Scope) -> Problem:
+        if isinstance(error, RatchetError):
+            return problem_of(error)
+        log.error("fault", f"{scope['method']} failed: {type(error).__name__}", exc_info=error)
+        return Problem(500, "A fault of ours", "it was logged; trying again may help", "fault")
+
+
+class Readiness:
+    """No call of the API while the service is not at work."""
+
+    def __init__(self, app: ASGIApp, phase: Trouble) -> None:
+        self._app = app
+        self._phase = phase
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(API_PREFIX) and (phase := self._phase()):
+            raise Problem(503, "Not at work", phase, "not-at-work", {"Retry-After": str(RETRY_AFTER_S)})
+        await self._app(scope, receive, send)
+
+
+async def _http_problem(request: Request, error: Any) -> Response:
+    return problem_of_http(error).response(request.url.path)
+
+
+async def _validation_problem(request: Request, error: Any) -> Response:
+    return problem_of_validation(error).response(request.url.path)

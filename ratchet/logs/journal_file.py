@@ -1,0 +1,165 @@
+"""The active file of a log and where it stands in it: repair at open, sealing when full, falling back after an error.
+
+Every call blocks. Group commit is not here, nor compression.
+
+After any error the file is closed, opened again, cut back to its last acknowledged byte and compared with what was
+acknowledged: after a failed fsync the kernel may take pages for clean that never reached the disk, so nothing of the
+old state is trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ratchet.files.append_file import AppendFile, explain
+from ratchet.files.atomic_file import sync_folder
+from ratchet.logs.quarantine import BadLine, Quarantine
+from ratchet.logs.segments import Position, active_path, seal, sealed_end, sealed_segments, tidy
+from ratchet.service.errors import JournalError
+from ratchet.service.failpoint import reach
+from ratchet.service.telemetry import Log
+
+TAIL_BYTES = 4096
+"""How much of the acknowledged end is compared with the disk after an error: at least the page shared with the rest."""
+SCAN_BYTES = 1024 * 1024
+
+log = Log(__name__)
+
+
+class JournalFile:
+    """Used by one thread at a time."""
+
+    def __init__(self, folder: Path, name: str, max_bytes: int, file_type: type[AppendFile] = AppendFile) -> None:
+        """Raises OSError, DiskFull and JournalError."""
+        self.folder = folder
+        self.name = name
+        self.path = active_path(folder, name)
+        self._max_bytes = max_bytes
+        self._file_type = file_type
+        folder.mkdir(parents=True, exist_ok=True)
+        tidy(folder, name)
+        self.start: Position = sealed_end(sealed_segments(folder, name))
+        self.end: Position = self.start
+        self._tail = b""
+        self._sealed = False
+        self._file: AppendFile | None = self._open(self._repair, create=True)
+
+    def append(self, data: bytes) -> Position:
+        """Position of the data, which is now on disk. Raises DiskFull, JournalError: it is not in the log then."""
+        try:
+            if self.start < self.end and self.end - self.start + len(data) > self._max_bytes:
+                self._seal()
+            file = self._standing()
+            file.append(data)
+            reach("written")
+            file.sync()
+            reach("fsynced")
+        except OSError as error:
+            self._fall_back()
+            raise explain(error, self.path) from error
+        position, self.end = self.end, self.end + len(data)
+        self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
+        return position
+
+    def seal(self) -> None:
+        """Begin a new file, unless this one is empty. Raises DiskFull, JournalError: it goes on with the old one."""
+        try:
+            if self.start < self.end:
+                self._seal()
+        except OSError as error:
+            self._fall_back()
+            raise explain(error, self.path) from error
+
+    def take_sealed(self) -> bool:
+        """Whether a segment was sealed since the last call."""
+        sealed, self._sealed = self._sealed, False
+        return sealed
+
+    def close(self) -> None:
+        if self._file is not None:
+            file, self._file = self._file, None
+            file.close()
+
+    def _seal(self) -> None:
+        """Begins a new file before the data that would make this one too big: no line is split over two segments."""
+        self._standing()
+        self.close()
+        seal(self.folder, self.name, self.start, self.end)
+        self.start, self._tail, self._sealed = self.end, b"", True
+
+    def _standing(self) -> AppendFile:
+        """The active file, certain to be the one in the folder, with nothing in it but what was acknowledged."""
+        size = self.end - self.start
+        if self._file is None:
+            self._file = self._open(self._restore, create=size == 0)
+        if not self._file.stands(size):
+            raise JournalError(
+                f"{self.path} was moved, removed, cut or written to by another program while this one writes it. Stop "
+                f"that program, copy what this one wrote from {self._file.where()} back to {self.path}, and restart"
+            )
+        return self._file
+
+    def _fall_back(self) -> None:
+        """Cut back at once, so that readers do not see for long what was not acknowledged; failing that, next time."""
+        try:
+            self.close()
+            self._standing()
+        except (OSError, JournalError) as error:
+            log.error("cut-back-failed", f"{self.path} is cut back before the next append: {error}", exc_info=error)
+
+    def _open(self, prepare: Callable[[AppendFile], None], *, create: bool) -> AppendFile:
+        try:
+            file = self._file_type(self.path, create=create)
+        except FileNotFoundError:
+            raise self._damaged() from None
+        try:
+            prepare(file)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def _restore(self, file: AppendFile) -> None:
+        """Back to what was acknowledged; the cut also makes the kernel write the last page again."""
+        size = self.end - self.start
+        if file.size < size:
+            raise self._damaged()
+        file.cut(size)
+        file.sync()
+        sync_folder(self.folder)
+        file.forget_cache()
+        if file.read(size - len(self._tail), len(self._tail)) != self._tail:
+            raise self._damaged()
+
+    def _repair(self, file: AppendFile) -> None:
+        """Cuts off a torn last line, into quarantine. Syncs first: a crash may have left whole lines unsynced."""
+        file.sync()
+        sync_folder(self.folder)
+        file.forget_cache()
+        size = end_of_last_line(file)
+        if torn := file.read(size, file.size - size):
+            bad = BadLine(self.path.name, self.start + size, "torn: the log ended within this line", torn)
+            Quarantine(self.folder)(bad)
+            file.cut(size)
+            file.sync()
+            log.warning("repaired", f"{self.path} ended within a line, now in quarantine", bytes=len(torn))
+        self.end = self.start + size
+        self._tail = file.read(max(0, size - TAIL_BYTES), TAIL_BYTES)
+
+    def _damaged(self) -> JournalError:
+        return JournalError(
+            f"{self.path} no longer holds what was acknowledged: its first {self.end - self.start:,} bytes are damaged "
+            f"or missing after an error. Check the disk (dmesg, fsck), restore the file from a copy, and restart"
+        )
+
+
+def end_of_last_line(file: AppendFile) -> int:
+    """Offset after the last newline, 0 if there is none. Reads backwards, only as far as it must."""
+    end = file.size
+    while end > 0:
+        begin = max(0, end - SCAN_BYTES)
+        if (found := file.read(begin, end - begin).rfind(b"\n")) >= 0:
+            return begin + found + 1
+        end = begin
+    return 0

@@ -1,0 +1,101 @@
+"""Which segment of the logs goes next, if any, and what keeps it. Pure, but for a look into the segment itself.
+
+Segments go from the beginning of their log only, and never the newest (it says where the active file begins). A segment
+of interactions goes after the assignments of all its tasks: those would look like open tasks without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from ratchet.logs.retention.contents import ASSIGNMENTS, INTERACTIONS
+from ratchet.logs.retention.needs import Needs
+from ratchet.logs.segments import Segment
+
+PRESSED = 2
+"""At so many times the bound, a training that was not asked for yet no longer keeps its window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """0 is no bound. `keep_bytes`: of both logs together, as they lie on disk."""
+
+    keep_bytes: int
+    keep_for: timedelta = timedelta()
+
+    @classmethod
+    def of(cls, gigabytes: float, days: float) -> Bound:
+        return cls(int(gigabytes * 1e9), timedelta(days=days))
+
+    def __bool__(self) -> bool:
+        return bool(self.keep_bytes or self.keep_for)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A sealed segment; `disk_bytes` as it lies there. All its lines were written from `first_at` to `last_at`."""
+
+    segment: Segment
+    disk_bytes: int
+    first_at: datetime
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """This one goes, and with it what is known of tasks whose number is below `sequence`."""
+
+    part: Part
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """This one would go, but is needed."""
+
+    part: Part
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """`last` looks into a segment for the highest number of a task in it."""
+
+    bound: Bound
+    needs: Needs
+    last: Callable[[Segment], int]
+
+    def next(
+        self, parts: Mapping[str, Sequence[Part]], disk_bytes: int, sequence: int, now: datetime
+    ) -> Removal | Held | None:
+        """`parts`: what may go at all, by log, the oldest first. `sequence`: tasks below it are removed already."""
+        oldest = sorted((of_log[0] for of_log in parts.values() if of_log), key=lambda part: part.first_at)
+        if not oldest or not self._is_due(oldest[0], disk_bytes, now):
+            return None
+        part = oldest[0]
+        pressed = bool(self.bound.keep_bytes) and disk_bytes > PRESSED * self.bound.keep_bytes
+        if part.segment.name == INTERACTIONS and self.last(part.segment) >= sequence:
+            assignments = parts.get(ASSIGNMENTS)
+            if not assignments:
+                return Held(part, "the assignments of its tasks are not in a segment of their own yet")
+            part = assignments[0]
+        return self._judge(part, sequence, pressed=pressed)
+
+    def _is_due(self, part: Part, disk_bytes: int, now: datetime) -> bool:
+        too_much = bool(self.bound.keep_bytes) and disk_bytes > self.bound.keep_bytes
+        return too_much or (bool(self.bound.keep_for) and now - part.last_at > self.bound.keep_for)
+
+    def _judge(self, part: Part, sequence: int, *, pressed: bool) -> Removal | Held:
+        if not part.segment.compressed:
+            return Held(part, "it is not compressed yet")
+        if (why := self.needs.against(part.segment, pressed=pressed)) is not None:
+            return Held(part, why)
+        if part.segment.name == INTERACTIONS:
+            return Removal(part, sequence)
+        last = self.last(part.segment)
+        first_open = self.needs.first_open
+        if first_open is not None and last >= first_open:
+            return Held(part, f"task number {first_open} is open")
+        return Removal(part, max(sequence, last + 1))

@@ -1,0 +1,130 @@
+"""Removes from the logs what is over their bound: the ids kept first, then where the log begins, then the file itself.
+
+A crash between two steps leaves sums that are cut off, or files that nobody reads: the next turn finishes. Who calls it
+has the folder's lock, or only looks (`dry`). Blocks on the disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ratchet.files.append_file import explain
+from ratchet.files.atomic_file import sync_folder
+from ratchet.logs.retention.contents import ASSIGNMENTS, LOGS, last_sequence, tasks_in, time_at
+from ratchet.logs.retention.needs import Needs
+from ratchet.logs.retention.plan import Bound, Held, Part, Planner, Removal
+from ratchet.logs.retention.removed_ids import append, drop_old
+from ratchet.logs.segments import Segment, active_path, sealed_segments
+from ratchet.logs.start_offset import LogStartOffsets, read_start_offsets, write_start_offsets
+from ratchet.service import failpoint
+from ratchet.service.telemetry import Log
+
+log = Log("retention")
+
+EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+@dataclass(slots=True)
+class Pruned:
+    """What went (or would go), what could not, and how much of both logs is left on disk."""
+
+    removed: list[Part] = field(default_factory=list)
+    held: Held | None = None
+    disk_bytes: int = 0
+
+
+class Pruner:
+    def __init__(self, folder: Path, bound: Bound) -> None:
+        self._folder = folder
+        self._bound = bound
+        self._last: dict[Segment, int] = {}
+        """Highest task number by segment, of those that were held before: they are not read twice."""
+
+    def prune(self, needs: Needs, now: datetime, *, dry: bool = False) -> Pruned:
+        """Raises DiskFull, JournalError; what went until then is gone."""
+        floor = read_start_offsets(self._folder)
+        if not dry:
+            self._finish(floor)
+        parts = {name: self._removable(name, floor) for name in LOGS}
+        planner = Planner(self._bound, needs, self._last_sequence)
+        pruned = Pruned(disk_bytes=self.disk_bytes())
+        while isinstance(step := planner.next(parts, pruned.disk_bytes, floor.sequence, now), Removal):
+            floor = moved_behind(floor, step, floor.ids) if dry else self._remove(floor, step)
+            parts[step.part.segment.name].pop(0)
+            pruned.removed.append(step.part)
+            pruned.disk_bytes -= step.part.disk_bytes
+        pruned.held = step
+        return pruned
+
+    def disk_bytes(self) -> int:
+        """Of both logs."""
+        return sum(sizes(self._folder).values())
+
+    def _removable(self, name: str, floor: LogStartOffsets) -> list[Part]:
+        """All sealed segments but the newest and those that are gone already."""
+        ends = {segment.end: segment for segment in sealed_segments(self._folder, name)}
+        segments = [segment for end, segment in sorted(ends.items()) if end > floor.begin(name)]
+        times = [time_at(self._folder, name, segment.start) or EPOCH for segment in segments]
+        return [
+            Part(segment, size_of(segment.path), first, max(first, last))
+            for segment, first, last in zip(segments[:-1], times, times[1:], strict=False)
+        ]
+
+    def _last_sequence(self, segment: Segment) -> int:
+        if segment not in self._last:
+            self._last[segment] = last_sequence(segment)
+        return self._last[segment]
+
+    def _remove(self, floor: LogStartOffsets, step: Removal) -> LogStartOffsets:
+        segment = step.part.segment
+        ids = floor.ids
+        if segment.name == ASSIGNMENTS:
+            ids = append(self._folder, ids, tasks_in(segment))
+            failpoint.reach("ids-kept")
+        moved = moved_behind(floor, step, ids)
+        write_start_offsets(self._folder, moved)
+        failpoint.reach("floor-moved")
+        self._finish(moved)
+        failpoint.reach("segment-removed")
+        self._last.pop(segment, None)
+        log.info(
+            "removed",
+            f"{segment.path.name} is gone, its lines are from {step.part.first_at:%F %R} to {step.part.last_at:%F %R}",
+            bytes=step.part.disk_bytes,
+        )
+        return moved
+
+    def _finish(self, floor: LogStartOffsets) -> None:
+        """Whatever lies before the beginning of its log goes: of this removal, or of one that a crash cut short."""
+        try:
+            for name in LOGS:
+                for segment in sealed_segments(self._folder, name):
+                    if segment.end <= floor.begin(name):
+                        segment.path.unlink()
+            drop_old(self._folder, floor.ids)
+            sync_folder(self._folder)
+        except OSError as error:
+            raise explain(error, self._folder) from error
+
+
+def moved_behind(floor: LogStartOffsets, step: Removal, ids: int) -> LogStartOffsets:
+    """Once this segment is gone."""
+    segment = step.part.segment
+    return LogStartOffsets(floor.begins | {segment.name: segment.end}, step.sequence, ids)
+
+
+def sizes(folder: Path) -> dict[str, int]:
+    """Bytes on disk by log, the active file and everything sealed."""
+    return {
+        name: size_of(active_path(folder, name)) + sum(size_of(one.path) for one in sealed_segments(folder, name))
+        for name in LOGS
+    }
+
+
+def size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # sealed, or compressed, just now
+        return 0

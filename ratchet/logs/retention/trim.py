@@ -1,0 +1,60 @@
+"""Shorter ways to a bounded log than the pruner's: the newest segments of an audit, feedback on tasks that are left.
+
+As there, the place where the log begins is on disk before a file goes, and the newest sealed segment stays.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise, takewhile
+from pathlib import Path
+
+import msgspec
+
+from ratchet.files.append_file import explain
+from ratchet.files.atomic_file import sync_folder
+from ratchet.logs.retention.contents import ASSIGNMENTS, time_at
+from ratchet.logs.segments import Position, Segment, sealed_segments
+from ratchet.logs.start_offset import read_start_offsets, write_start_offsets
+
+FEEDBACK = "feedback"
+
+
+def keep_newest(folder: Path, log: str, count: int) -> None:
+    """Remove the sealed segments of a log but the newest `count`, at least one. Raises DiskFull, JournalError."""
+    segments = _compressed(folder, log)
+    if len(segments) > max(1, count):
+        remove_before(folder, log, segments[-max(1, count)].start)
+
+
+def trim_feedback(folder: Path) -> Position:
+    """Remove feedback that is older than any task that is left. Returns where the log begins then."""
+    floor = read_start_offsets(folder)
+    oldest_task = time_at(folder, ASSIGNMENTS, floor.begin(ASSIGNMENTS)) if floor.sequence else None
+    if oldest_task is not None:
+        for _, after in pairwise(_compressed(folder, FEEDBACK)):
+            given = time_at(folder, FEEDBACK, after.start)
+            if given is None or given >= oldest_task:
+                break
+            remove_before(folder, FEEDBACK, after.start)
+    return read_start_offsets(folder).begin(FEEDBACK)
+
+
+def remove_before(folder: Path, log: str, position: Position) -> None:
+    """Remove the segments that end there or before, and what a crash left of an earlier removal."""
+    floor = read_start_offsets(folder)
+    if position > floor.begin(log):
+        write_start_offsets(folder, msgspec.structs.replace(floor, begins=floor.begins | {log: position}))
+    try:
+        for segment in sealed_segments(folder, log):
+            if segment.end <= position:
+                segment.path.unlink()
+        sync_folder(folder)
+    except OSError as error:
+        raise explain(error, folder) from error
+
+
+def _compressed(folder: Path, log: str) -> list[Segment]:
+    """From the oldest on, up to the first that still has to be."""
+    begin = read_start_offsets(folder).begin(log)
+    left = (segment for segment in sealed_segments(folder, log) if segment.end > begin)
+    return list(takewhile(lambda segment: segment.compressed, left))

@@ -1,0 +1,97 @@
+"""Build the MCP server of the services that can be called: of one, mounted in it, or of all (`ratchet mcp`).
+
+`tools/list` has only what the caller's role may call. That is a courtesy to the model that reads the list, no
+protection: the REST API checks each call, whatever was listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.mcpserver import MCPServer
+from starlette.requests import Request
+
+from ratchet.http.access.matrix import matrix_of
+from ratchet.http.access.roles import Role
+from ratchet.mcp import agent_tools, orchestrator_tools, scorer_tools, trainer_tools
+from ratchet.mcp.in_process import caller_address
+from ratchet.mcp.prompts import add_prompts
+from ratchet.mcp.resources import add_resources
+from ratchet.mcp.rest import Services, authorization
+from ratchet.mcp.tool_runner import tool_of
+from ratchet.mcp.tool_table import ToolSpec, ToolTable
+
+TABLES: tuple[ToolTable, ...] = (
+    orchestrator_tools.TOOLS,
+    agent_tools.TOOLS,
+    scorer_tools.TOOLS,
+    trainer_tools.TOOLS,
+)
+
+INSTRUCTIONS = (
+    "A Ratchet fleet: a small model answers tasks, a bigger one scores the answers, and adapters trained on the scored "
+    "answers take over only when live traffic has proved them better. Begin with fleet_status where you have it. Tools "
+    "that change something are marked; ask your user before promote and rollback."
+)
+
+RoleOf = Callable[[ServerRequestContext[Any, Any]], Role | None]
+"""The caller's role; None where it is not known here, so that every tool is listed."""
+
+
+def tools_of(names: frozenset[str]) -> list[ToolSpec]:
+    return [spec for table in TABLES if table.service in names for spec in table]
+
+
+def build_server(name: str, services: Services, role_of: RoleOf) -> MCPServer[Any]:
+    """With the tools and resources of the `services`, and the prompts where the orchestrator is among them."""
+    specs = tools_of(services.names)
+    server: MCPServer[Any] = MCPServer(
+        name,
+        instructions=INSTRUCTIONS,
+        tools=[tool_of(spec, services) for spec in specs],
+        log_level="WARNING",
+        subscriptions=False,
+        middleware=(_with_authorization, _Listing(specs, role_of)),
+    )
+    add_resources(server, services)
+    if "orchestrator" in services.names:
+        add_prompts(server)
+    return server
+
+
+def role_of_request(context: ServerRequestContext[Any, Any]) -> Role | None:
+    """As the guard found it, for a server that is mounted in a service."""
+    request = context.request
+    return request.scope["state"]["caller"].role if isinstance(request, Request) else None
+
+
+def may_call(role: Role, spec: ToolSpec) -> bool:
+    row = matrix_of(spec.route.service).find(spec.route.method, spec.route.example)
+    return row is not None and row.allows(role)
+
+
+async def _with_authorization(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """What the caller may do is decided by the header they came with: it goes along with every call of the API."""
+    request = ctx.request if isinstance(ctx.request, Request) else None
+    authorization.set(request.headers.get("authorization") if request else None)
+    if request and request.client:
+        caller_address.set(request.client)
+    return await call_next(ctx)
+
+
+class _Listing:
+    """Leaves out of `tools/list` (as it goes over the wire) what the caller may not call."""
+
+    def __init__(self, specs: list[ToolSpec], role_of: RoleOf) -> None:
+        self._specs = {spec.name: spec for spec in specs}
+        self._role_of = role_of
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        result = await call_next(ctx)
+        role = self._role_of(ctx) if ctx.method == "tools/list" else None
+        if role is None or not isinstance(result, dict):
+            return result
+        allowed = [tool for tool in result["tools"] if may_call(role, self._specs[tool["name"]])]
+        return result | {"tools": allowed}

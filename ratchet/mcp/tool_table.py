@@ -1,0 +1,85 @@
+"""The table of a service's tools: a typed function from arguments to a `Call`, and the route that the call goes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from mcp_types import ToolAnnotations
+from pydantic import TypeAdapter
+
+from ratchet.mcp.call import Call, Route
+
+ToolFunction = Callable[..., Call]
+
+
+class Effect(Enum):
+    """What calling a tool does to the fleet; a client decides by it whether to ask its user first."""
+
+    READS = "changes nothing"
+    ADDS = "adds work; called twice, it may add it twice"
+    SETS = "sets something that can be set back; called twice is called once"
+    REPLACES = "changes which adapter answers the users"
+
+    @property
+    def reads(self) -> bool:
+        return self is Effect.READS
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """`function` is pure: its signature is the tool's input schema and its docstring what a model reads.
+
+    `answers` is the model, or the union of models, of what the route answers with when all goes well.
+    """
+
+    function: ToolFunction
+    route: Route
+    answers: Any
+    title: str
+    effect: Effect
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    @property
+    def description(self) -> str:
+        return " ".join((self.function.__doc__ or "").split())
+
+    @property
+    def output_schema(self) -> dict[str, Any]:
+        """A JSON Schema with an object as its root, as clients want it."""
+        return {"type": "object", **TypeAdapter(self.answers).json_schema(mode="serialization")}
+
+    @property
+    def annotations(self) -> ToolAnnotations:
+        return ToolAnnotations(
+            title=self.title,
+            read_only_hint=self.effect.reads,
+            destructive_hint=self.effect is Effect.REPLACES,
+            idempotent_hint=self.effect is not Effect.ADDS,
+            open_world_hint=False,
+        )
+
+
+class ToolTable:
+    """The tools of one service, in the order they are listed in."""
+
+    def __init__(self, service: str) -> None:
+        self.service = service
+        self._specs: list[ToolSpec] = []
+
+    def tool(self, route: str, answers: Any, title: str, effect: Effect) -> Callable[[ToolFunction], ToolFunction]:
+        """Register the function below as the tool that calls `route`, such as `GET /v1/tasks/{task_id}`."""
+
+        def register(function: ToolFunction) -> ToolFunction:
+            self._specs.append(ToolSpec(function, Route.of(self.service, route), answers, title, effect))
+            return function
+
+        return register
+
+    def __iter__(self) -> Iterator[ToolSpec]:
+        return iter(self._specs)

@@ -1,0 +1,80 @@
+"""Prompts to token ids and back, through the tokenizer and chat template of a model (folder or hub name). No weights.
+
+Shared by whatever puts tasks to a model: the agent's engines, the scorer's likelihood.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from jinja2 import TemplateError
+from transformers import AutoTokenizer
+
+from schemas.messages.task import ChatMessage, Prompt
+from ratchet.service.errors import EngineError, PromptRefused
+
+MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
+
+
+def model_folder(name_or_path: str, revision: str | None = None, *, files: tuple[str, ...] = MODEL_FILES) -> Path:
+    """The folder of a model: the path itself if there is one, else the hub's snapshot (downloaded or cached).
+
+    Raises EngineError where neither a folder nor a model of the hub has that name.
+    """
+    path = Path(name_or_path)
+    if (path / "config.json").is_file():
+        return path
+    if path.is_dir():
+        raise EngineError(f"{name_or_path} has no config.json, so it is no model; `ratchet models make` makes one")
+    try:
+        return Path(snapshot_download(name_or_path, revision=revision, allow_patterns=list(files)))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise EngineError(
+            f"no model {name_or_path!r} (revision {revision}), neither a folder here nor on the hub ({error}); "
+            "name a folder, or run `ratchet models make`"
+        ) from error
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """A transformers tokenizer that pads on the left, as generation needs, and has a padding token."""
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def chat_messages(prompt: Prompt) -> tuple[ChatMessage, ...]:
+    """Text is one user message; chat messages are taken as they are."""
+    return (ChatMessage(role="user", content=prompt),) if isinstance(prompt, str) else prompt
+
+
+def prompt_ids(tokenizer: Any, prompt: Prompt) -> list[int]:
+    """Token ids of a prompt, ready for the model to answer.
+
+    Control tokens are only those the template writes: `<|im_end|>` typed by a user is encoded as text. Without a chat
+    template a text is encoded as it is, chat messages as "role: content" lines that end in "assistant:".
+    """
+    if tokenizer.chat_template is None:
+        return list(tokenizer.encode(_plain(prompt), split_special_tokens=True))
+    messages = [message.model_dump() for message in chat_messages(prompt)]
+    try:
+        ids: list[int] = tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_dict=False, sanitize_control_tokens=True
+        )
+    except (TemplateError, KeyError, TypeError, ValueError) as error:
+        raise PromptRefused(f"the model's chat template does not take these messages: {error}") from error
+    return ids
+
+
+def _plain(prompt: Prompt) -> str:
+    if isinstance(prompt, str):
+        return prompt
+    return "\n".join([*(f"{message.role}: {message.content}" for message in prompt), "assistant:"])
+
+
+def completion_text(tokenizer: Any, ids: list[int]) -> str:
+    """The text of sampled tokens, without control tokens."""
+    return str(tokenizer.decode(ids, skip_special_tokens=True))

@@ -1,0 +1,1 @@
+"""Starts a service and ends it: HTTP for operators, the bus, and an orderly end on SIGTERM."""

@@ -1,0 +1,208 @@
+"""What every service does besides its own work: HTTP for operators, the bus, and an orderly end on SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import uvicorn
+import uvloop
+from fastapi import APIRouter
+
+from ratchet.bus.protocol import Bus, Handler
+from ratchet.http.server.application import application
+from ratchet.http.server.header_timeout import HeaderTimeoutProtocol
+from ratchet.service.errors import RatchetError, SettingsError
+from ratchet.service.settings import FleetSettings
+from ratchet.service.telemetry import Log, log_to_stdout
+
+log = Log("service")
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A queue, what handles its messages, and how many at once."""
+
+    queue: str
+    handler: Handler
+    prefetch: int
+
+
+class Service(Protocol):
+    name: str
+
+    def routers(self) -> Sequence[APIRouter]:
+        """Its HTTP routes, asked once before `start`; they are called only after it, and may be none."""
+
+    async def start(self) -> None:
+        """Get ready to handle messages; may take long (load a model, wait as a standby)."""
+
+    def subscriptions(self) -> Sequence[Subscription]:
+        """What to consume, asked once after `start`."""
+
+    def trouble(self) -> str | None:
+        """Why it can't do its work now, as a sentence; None if it can."""
+
+    async def stop(self) -> None:
+        """Release what `start` took; called when no handler runs any more."""
+
+
+CLOSE_AFTER_S = 2
+"""Seconds that open streams get at the end; requests had the time to drain before."""
+TAKES_NOTHING_MS = 120_000
+"""A client that takes nothing of what waits for it for so long is cut off, by the kernel; connections inherit it."""
+OPEN_FILES = 65_536
+"""As far as the hard limit allows."""
+COLLECT_AFTER = 50_000
+"""Allocations between two looks for garbage cycles."""
+
+
+def _spare_the_collector() -> None:
+    """What is loaded by now stays for good: the garbage collector need not look through it every few messages."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER, 20, 20)
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """The Runner handles signals."""
+        yield
+
+
+def _listen(host: str, port: int, service: str) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TAKES_NOTHING_MS)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise SettingsError(
+            f"{service} can't listen on {host}:{port} ({error.strerror}): "
+            f"free the port or set RATCHET_{service.upper()}_HTTP_PORT to another"
+        ) from None
+    return listener
+
+
+class Runner:
+    """One service from its start to its orderly end."""
+
+    def __init__(self, service: Service, bus: Bus, settings: FleetSettings, http_port: int) -> None:
+        self._service = service
+        self._bus = bus
+        self._settings = settings
+        self._port = http_port
+        self._phase: str | None = "starting"
+        self._stop = asyncio.Event()
+
+    async def run(self) -> None:
+        """Returns after SIGTERM or SIGINT, drained. Raises what made the service fail to start."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+        listener = _listen(self._settings.http_host, self._port, self._service.name)
+        server = _Server(self._http())
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            if await self._unless_stopped(self._begin()):
+                await self._stop.wait()
+            await self._end()
+        finally:
+            server.should_exit = True
+            await serving
+
+    def _http(self) -> uvicorn.Config:
+        service = self._service
+        front = application(service.name, service.routers(), self._settings, self._trouble, self._not_at_work)
+        return uvicorn.Config(
+            front,
+            http=HeaderTimeoutProtocol,
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=CLOSE_AFTER_S,
+        )
+
+    def _not_at_work(self) -> str | None:
+        return self._phase and (self._service.trouble() or self._phase)
+
+    def _trouble(self) -> str | None:
+        return self._bus.trouble() or self._service.trouble() or self._phase
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
+        starting = asyncio.create_task(work)
+        stopping = asyncio.create_task(self._stop.wait())
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if starting.done():
+            starting.result()
+            return True
+        starting.cancel()
+        with suppress(asyncio.CancelledError):
+            await starting
+        return False
+
+    async def _begin(self) -> None:
+        self._phase = "connecting to the broker"
+        await self._bus.start()
+        self._phase = "starting"
+        await self._service.start()
+        for subscription in self._service.subscriptions():
+            await self._bus.consume(subscription.queue, subscription.handler, prefetch=subscription.prefetch)
+        _spare_the_collector()
+        self._phase = None
+        log.info("ready", f"{self._service.name} is ready", port=self._port)
+
+    async def _end(self) -> None:
+        self._phase = "draining"
+        log.info("draining", "finishing what is in hand", grace_s=self._settings.drain_grace_s)
+        finished = await self._bus.stop(self._settings.drain_grace_s)
+        await self._service.stop()
+        if not finished:
+            log.warning("handed-back", "the grace time ended: what was not finished goes back to its queue")
+        log.info("stopped", f"{self._service.name} has stopped")
+
+
+@dataclass(frozen=True, slots=True)
+class Wired:
+    """A service with all it needs to run."""
+
+    service: Service
+    bus: Bus
+    settings: FleetSettings
+    http_port: int
+
+
+def _make_room_for_clients() -> None:
+    """A shell's usual limit of 1,024 open files would end the listening with the thousandth client."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if most == resource.RLIM_INFINITY else min(most, OPEN_FILES)
+    if now != resource.RLIM_INFINITY and now < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
+def run(name: str, wire: Callable[[], Wired]) -> None:
+    """Wire the service and run it until SIGTERM, then exit with 0. A failing start is one log line and exit code 1."""
+
+    async def main() -> None:
+        wired = wire()
+        log_to_stdout(name, wired.settings.log_level)
+        await Runner(wired.service, wired.bus, wired.settings, wired.http_port).run()
+
+    log_to_stdout(name)
+    _make_room_for_clients()
+    try:
+        uvloop.run(main())
+    except RatchetError as error:
+        log.error("failed", str(error))
+        sys.exit(1)

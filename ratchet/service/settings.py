@@ -1,0 +1,124 @@
+"""Settings every service shares, read once from the environment (`RATCHET_…`) into one frozen object.
+
+A service adds its own fields in `services/<name>/settings.py`, under its own prefix.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from ratchet.service.amqp_url import amqp_parameters
+from ratchet.service.errors import SettingsError
+from schemas.messages.base import AgentId
+
+
+def _names(value: Any) -> Any:
+    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+
+class FleetSettings(BaseSettings):
+    """Each field is an environment variable: `RATCHET_` and the field's name in capitals."""
+
+    model_config = SettingsConfigDict(frozen=True, env_prefix="RATCHET_", extra="ignore")
+
+    amqp_url: SecretStr = Field(
+        SecretStr("amqp://guest:guest@127.0.0.1:5672/"), description="The broker: an AMQP URL with user and password."
+    )
+    namespace: str = Field(
+        "", max_length=60, description="Prefix of every queue and exchange, for several fleets on one broker."
+    )
+    declare_topology: bool = Field(
+        True,
+        description="Declare the queues at each connection; false for a user of the broker that may not: the service "
+        "then waits until `ratchet broker setup` was run.",
+    )
+    agents: Annotated[tuple[AgentId, ...], NoDecode, BeforeValidator(_names)] = Field(
+        ("small",), min_length=1, description="The fleet's agents, by comma; the first answers tasks that name none."
+    )
+    external_scorer: bool = Field(
+        False, description="A scorer that is not ours answers with draft-shaped Rewards: keep each Response for them."
+    )
+    logs_dir: Path = Field(Path("logs"), description="Folder of the two logs and of the index over them.")
+    log_keep_gb: float = Field(
+        20.0,
+        ge=0,
+        description="Room for both logs on disk, in GB: their oldest sealed segments are removed once nothing needs "
+        "them; 0: no bound.",
+    )
+    log_keep_days: float = Field(
+        0.0, ge=0, description="Days after which lines are removed from the logs, a sealed segment at a time; 0: never."
+    )
+    adapters_dir: Path = Field(Path("adapters"), description="Folder of the adapters.")
+    adapter_max_rank: int = Field(
+        64, ge=1, description="Largest LoRA rank that is taken: at most the max-lora-rank of a vllm server."
+    )
+    http_host: str = Field(
+        "127.0.0.1",
+        description="Address the HTTP server listens on; beyond loopback it needs the public keys.",
+    )
+    api_public_keys: Path | None = Field(
+        None,
+        description="The public keys (JWKS) that API tokens are checked with: a file, or the folder that "
+        "`ratchet token keys` made; without them the service listens on loopback only.",
+    )
+    api_issuer: str = Field("ratchet", min_length=1, description="Who must have issued an API token (`iss`).")
+    api_audience: str = Field("ratchet", min_length=1, description="Whom an API token must be for (`aud`).")
+    api_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)] = Field(
+        (),
+        description="Host names, by comma, that pages may call the API by, besides loopback and their own.",
+    )
+    api_requests_at_once: int = Field(
+        1024,
+        ge=1,
+        description="Requests answered at a time, three quarters of them tasks, chats and feedback; more get a 429.",
+    )
+    api_requests_per_s: float = Field(
+        1000.0, ge=0, description="Requests a second of one caller, twice as many in a burst; 0: no limit."
+    )
+    api_audit_dir: Path | None = Field(
+        None, description="Folder of the audit of changes and refusals; audit/ in the logs folder if not set."
+    )
+    publish_timeout_s: float = Field(30.0, gt=0, description="Seconds a publish may wait for its confirm.")
+    drain_grace_s: float = Field(30.0, ge=0, description="Seconds a service may finish its work in after SIGTERM.")
+    max_message_bytes: int = Field(
+        1_048_576,
+        ge=1024,
+        le=16_000_000,
+        description="Largest message a user may send, in bytes; larger go to dead-letters.",
+    )
+    log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR.")
+
+    @field_validator("amqp_url")
+    @classmethod
+    def _is_an_amqp_url(cls, url: SecretStr) -> SecretStr:
+        amqp_parameters(url.get_secret_value())
+        return url
+
+    @property
+    def audit_dir(self) -> Path:
+        return self.api_audit_dir or self.logs_dir / "audit"
+
+    @classmethod
+    def read(cls, **given: Any) -> Self:
+        """What is `given`, then the environment, then files of secrets. Raises SettingsError naming what is at fault.
+
+        A file of RATCHET_SECRETS_DIR (or /run/secrets) with a variable's name in small letters, such as
+        `ratchet_amqp_url`, is that variable's value.
+        """
+        secrets = Path(os.environ.get("RATCHET_SECRETS_DIR", "/run/secrets"))
+        try:
+            return cls(_secrets_dir=secrets if secrets.is_dir() else None, **given)
+        except OSError as error:
+            raise SettingsError(f"a secret can't be read: {error}") from None
+        except ValidationError as error:
+            prefix = str(cls.model_config.get("env_prefix", ""))
+            faults = "; ".join(
+                f"{prefix}{'_'.join(map(str, fault['loc'])).upper()}: {fault['msg']}"
+                for fault in error.errors(include_input=False, include_url=False)
+            )
+            raise SettingsError(f"settings can't be used: {faults}") from None

@@ -1,0 +1,1 @@
+"""What goes over the queues, a module a message."""

@@ -1,0 +1,103 @@
+"""What every message and record shares: frozen, versioned, JSON in and out. It knows no queue and no broker."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, ClassVar, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, WithJsonSchema
+
+SHOWN_BYTES = 200
+
+
+class DecodeError(ValueError):
+    """A body that is not the message it should be. Carries the bytes, so that nothing is lost with the error."""
+
+    def __init__(self, reason: str, body: bytes) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.body = body
+
+
+class Record(BaseModel):
+    """A frozen value. Unknown fields are ignored, so that an older reader survives a newer writer."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class Message(Record):
+    """A record that travels or is stored by itself; `TYPE` is its name and version, as in the AMQP `type` property."""
+
+    TYPE: ClassVar[str]
+
+    def encode(self) -> bytes:
+        """UTF-8 JSON, the drafted fields first, optional fields that are not set left out."""
+        return bytes(self.__pydantic_serializer__.to_json(self, exclude_none=True))
+
+    def encode_around(self, field: str, body: bytes) -> bytes:
+        """`encode`, with the JSON that another message came as for its last field, which must be None: byte for byte.
+
+        So what a service only passes on is neither written again nor cut down to the fields this version knows.
+        """
+        return b'%b,"%b":%b}' % (self.encode()[:-1], field.encode(), body)
+
+    @classmethod
+    def decode(cls, body: bytes | str) -> Self:
+        """Raises DecodeError with a sentence that names the fields at fault."""
+        try:
+            return cls.model_validate_json(body)
+        except ValidationError as error:
+            raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
+            raise DecodeError(explain(cls.TYPE, error), raw) from None
+
+
+def explain(type_: str, error: ValidationError) -> str:
+    """One sentence from a validation error: which message, which field, what is wrong with it."""
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    if faults[0]["type"] == "json_invalid":
+        return f"not JSON, so not a {type_}: {faults[0]['msg']}"
+    listed = [f"{'.'.join(map(str, fault['loc'])) or 'the whole'}: {fault['msg']}" for fault in faults[:5]]
+    more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
+    return f"not a valid {type_}: {'; '.join(listed)}{more}"
+
+
+def utc(moment: datetime) -> datetime:
+    """A time without a zone is read as UTC."""
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+
+
+Timestamp = Annotated[
+    datetime,
+    AfterValidator(utc),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "format": "date-time"},
+                {"type": "number", "description": "Seconds since 1970; milliseconds from 2e10 on."},
+            ]
+        },
+        mode="validation",
+    ),
+]
+Identifier = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+AgentId = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$")]
+AdapterVersion = Annotated[str, StringConstraints(pattern=r"^v\d+\.\d+\.\d+$")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Score = Annotated[float, Field(ge=0.0, le=1.0)]
+Seconds = Annotated[float, Field(ge=0.0)]
+
+
+class Metadata(BaseModel):
+    """When and from where. Whatever else a publisher puts in travels along untouched and is logged."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
+
+    timestamp: Timestamp | None = None
+    source: str | None = None
+
+
+class BaseModelIdentity(Record):
+    """The model an adapter belongs to. `revision` is a hub commit or the sha256 of a plain folder's content."""
+
+    name: str
+    revision: str | None = None

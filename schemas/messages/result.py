@@ -1,0 +1,27 @@
+"""Result: what the user gets back. The best-scored sample of the group, or a sentence saying why there is none."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from schemas.messages.base import Identifier, Message, Metadata, Score
+
+ResultStatus = Literal["ok", "failed", "expired"]
+
+
+class Result(Message):
+    """`task_id` may be empty only where the task was too broken to have one."""
+
+    TYPE: ClassVar[str] = "result.v1"
+
+    task_id: str = Field(max_length=200)
+    response: str | None = None
+    score: Score | None = None
+    agent_id: Identifier | None = None
+    adapter_version: str | None = None
+    metadata: Metadata = Metadata()
+    status: ResultStatus = "ok"
+    reason: str | None = Field(None, description="For failed and expired: what happened and what to do.")
+    sample: int | None = Field(None, ge=0, description="Index of the chosen sample in its group.")

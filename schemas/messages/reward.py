@@ -1,0 +1,63 @@
+"""Reward: what a scorer thought of a Response. A null score is not 0: a failure of ours is never a training signal."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from schemas.messages.base import Identifier, Message, Metadata, Record, Score, Seconds
+from schemas.messages.response import Response
+
+ScoreStatus = Literal["ok", "unscorable", "infra_fail", "timeout"]
+
+
+class SampleScore(Record):
+    """The score of one sample, in the order of the Response's samples. Null exactly when the status is not ok."""
+
+    score: Score | None = None
+    status: ScoreStatus = "ok"
+    reason: str | None = None
+
+    @model_validator(mode="after")
+    def _null_unless_ok(self) -> Self:
+        if (self.score is None) == (self.status == "ok"):
+            raise ValueError(f"score {self.score} does not go with status {self.status!r}")
+        return self
+
+
+class ScorerIdentity(Record):
+    """Who gave the score: a change in any of the three is a change of scorer."""
+
+    id: Identifier
+    revision: str
+    rubric_sha256: str | None = None
+
+
+class ScoringLatencies(Record):
+    """Seconds: waiting in the responses queue, and scoring (batching included)."""
+
+    queue_s: Seconds = 0.0
+    score_s: Seconds = 0.0
+    attempts: int | None = Field(None, ge=1, description="Times it was tried; absent where the first did it.")
+
+
+class Reward(Message):
+    """`score` is the score of the first sample."""
+
+    TYPE: ClassVar[str] = "reward.v1"
+
+    task_id: Identifier
+    score: Score | None = None
+    scoring_agent_id: Identifier
+    metadata: Metadata = Metadata()
+    scores: tuple[SampleScore, ...] = ()
+    scorer: ScorerIdentity | None = None
+    latencies: ScoringLatencies = ScoringLatencies()
+    scored: Response | None = Field(None, description="The Response it scores; absent in a draft-shaped Reward.")
+
+    @model_validator(mode="after")
+    def _scores_its_own_response(self) -> Self:
+        if self.scored is not None and self.scored.task_id != self.task_id:
+            raise ValueError(f"scores task {self.task_id!r} but carries the response of {self.scored.task_id!r}")
+        return self

@@ -1,0 +1,48 @@
+"""Work: a Task as the orchestrator admitted it. Its JSON is also the write-ahead line in logs/assignments.jsonl."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from schemas.messages.base import AgentId, Identifier, Record, Sha256, Timestamp
+from schemas.messages.task import Task
+
+BASE_VERSION = "v1.0.0"
+"""The base model with no adapter."""
+
+
+class Arm(Record):
+    """Which adapter answers this task, and with what probability it was chosen."""
+
+    adapter_version: str = BASE_VERSION
+    adapter_sha256: Sha256 | None = None
+    experiment_id: Identifier | None = None
+    is_candidate: bool = False
+    propensity: float = Field(1.0, gt=0.0, le=1.0, description="Probability with which this arm was assigned.")
+    sequence: int = Field(ge=0, description="Assignment order: 0, 1, 2 … over all tasks of the fleet.")
+
+
+class Sampling(Record):
+    """How answers are sampled. `top_k` 0 and `top_p` 1 filter nothing: logged log-probabilities are the policy's."""
+
+    n: int = Field(1, ge=1, le=64, description="Samples in the group.")
+    temperature: float = Field(1.0, ge=0.0, le=5.0)
+    top_p: float = Field(1.0, gt=0.0, le=1.0)
+    top_k: int = Field(0, ge=0)
+    max_tokens: int = Field(256, ge=1)
+
+
+class Work(Task):
+    """The Task (its fields stand at the top, so an agent may read only `task_id` and `input`) and how to answer it."""
+
+    TYPE: ClassVar[str] = "work.v1"
+
+    agent_id: AgentId
+    deadline: Timestamp
+    arm: Arm
+    sampling: Sampling
+    admitted_at: Timestamp
+    reply_to: str | None = Field(None, max_length=255, description="AMQP queue that also gets the Result.")
+    correlation_id: str | None = Field(None, max_length=255)

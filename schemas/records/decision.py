@@ -1,0 +1,172 @@
+"""Decision: one line of adapters/decisions.jsonl. What was moved, by whom, when, why, and on which evidence."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, JsonValue, StringConstraints
+
+from schemas.messages.base import (
+    AdapterVersion,
+    AgentId,
+    BaseModelIdentity,
+    Identifier,
+    Message,
+    Record,
+    Sha256,
+    Timestamp,
+)
+
+Who = Annotated[str, StringConstraints(pattern=r"^(orchestrator|trainer|operator:[^\x00-\x1f\x7f]{1,100})$")]
+Share = Annotated[float, Field(gt=0.0, lt=1.0)]
+
+
+class RunningExperiment(Record):
+    """A share of the agent's traffic goes to `treatment`, the rest to `control`.
+
+    canary: the treatment is the candidate. probation: it is the new primary, and the control is the holdback.
+    """
+
+    experiment_id: Identifier
+    kind: Literal["canary", "probation"] = "canary"
+    treatment: AdapterVersion
+    control: AdapterVersion
+    share: Share = Field(description="Of the traffic, to the treatment, at first; the plan has the whole ramp.")
+    started_at: Timestamp
+    first_sequence: int = Field(0, ge=0, description="Assignment sequence number from which on it may assign.")
+    parameters: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class Register(Record):
+    """A published folder becomes known: trained."""
+
+    kind: Literal["register"] = "register"
+    version: AdapterVersion
+    sha256: Sha256
+    folder: str = Field(description="Relative to the folder of the adapters.")
+    parent: AdapterVersion
+    base: BaseModelIdentity
+
+
+class Validate(Record):
+    """It passed the gate: validated."""
+
+    kind: Literal["validate"] = "validate"
+    version: AdapterVersion
+
+
+class RejectVersion(Record):
+    """It failed a check before any traffic: rejected."""
+
+    kind: Literal["reject"] = "reject"
+    version: AdapterVersion
+
+
+class StartExperiment(Record):
+    """canary: a validated version becomes the candidate. probation: the new primary gets a holdback beside it."""
+
+    kind: Literal["start_experiment"] = "start_experiment"
+    experiment: RunningExperiment
+
+
+class Promote(Record):
+    """The version becomes the primary, on probation; the primary is superseded; what ran ends. In one step."""
+
+    kind: Literal["promote"] = "promote"
+    version: AdapterVersion
+    experiment_id: Identifier | None = Field(None, description="The canary that proved it; absent by hand.")
+    probation: RunningExperiment | None = Field(None, description="The holdback experiment to start with it.")
+
+
+class Settle(Record):
+    """The primary's probation is over: stable."""
+
+    kind: Literal["settle"] = "settle"
+    version: AdapterVersion
+
+
+class RollBack(Record):
+    """The candidate, or the primary, leaves traffic. A primary's place is taken by `to`, else by the previous one."""
+
+    kind: Literal["roll_back"] = "roll_back"
+    version: AdapterVersion
+    to: AdapterVersion | None = None
+    cool_down_until: Timestamp | None = None
+
+
+class Conclude(Record):
+    """The running experiment ends without a winner; the primary stays."""
+
+    kind: Literal["conclude"] = "conclude"
+    experiment_id: Identifier
+    verdict: Literal["inconclusive", "aborted"]
+    cool_down_until: Timestamp | None = None
+
+
+class Archive(Record):
+    """Out of use for good; the folder is still there."""
+
+    kind: Literal["archive"] = "archive"
+    version: AdapterVersion
+
+
+class RemoveFolder(Record):
+    """An archived version has drained and its folder goes; the record stays."""
+
+    kind: Literal["remove_folder"] = "remove_folder"
+    version: AdapterVersion
+
+
+class Freeze(Record):
+    """No experiment starts and none is promoted until it is lifted; roll-backs still happen."""
+
+    kind: Literal["freeze"] = "freeze"
+
+
+class Unfreeze(Record):
+    kind: Literal["unfreeze"] = "unfreeze"
+
+
+Move = Annotated[
+    Register
+    | Validate
+    | RejectVersion
+    | StartExperiment
+    | Promote
+    | Settle
+    | RollBack
+    | Conclude
+    | Archive
+    | RemoveFolder
+    | Freeze
+    | Unfreeze,
+    Field(discriminator="kind"),
+]
+
+
+class DecisionDraft(Message):
+    """A decision before it has a place in the ledger."""
+
+    TYPE: ClassVar[str] = "decision_draft.v1"
+
+    agent_id: AgentId
+    move: Move
+    who: Who
+    at: Timestamp
+    reason: str = Field(min_length=1)
+    evidence: dict[str, JsonValue] = Field(default_factory=dict)
+
+    @property
+    def by_operator(self) -> bool:
+        return self.who.startswith("operator:")
+
+
+class Decision(DecisionDraft):
+    """`sha256` is over the canonical JSON of all other fields, `previous_sha256` among them: a chain from line 1 on."""
+
+    TYPE: ClassVar[str] = "decision.v1"
+
+    schema_version: Literal["decision.v1"] = "decision.v1"
+    sequence: int = Field(ge=1, description="1, 2, 3 …; the registry's revision after it.")
+    previous_sha256: Sha256
+    sha256: Sha256

@@ -1,0 +1,169 @@
+"""What an experiment is run by and what it decided on: the plan, the evidence, the decision. Numbers and words only."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from itertools import pairwise
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from schemas.messages.base import Identifier, Record
+
+EValue = Annotated[float, Field(ge=0.0, le=1e300)]
+"""An e-value: the factor by which the evidence speaks against its null hypothesis; 1e300 stands for all above it."""
+
+Share = Annotated[float, Field(gt=0.0, lt=1.0)]
+Count = Annotated[int, Field(ge=0)]
+Margin = Annotated[float, Field(ge=0.0, le=0.5)]
+
+
+class Verdict(StrEnum):
+    """What to do with the candidate. All but CONTINUE are final."""
+
+    CONTINUE = "continue"
+    PROMOTE = "promote"
+    ROLL_BACK = "roll_back"
+    ABORT = "abort"
+    INCONCLUSIVE = "inconclusive"
+    STABLE = "stable"
+
+    @property
+    def sentence(self) -> str:
+        return SENTENCES[self]
+
+    @property
+    def final(self) -> bool:
+        return self is not Verdict.CONTINUE
+
+
+SENTENCES = {
+    Verdict.CONTINUE: "Neither proved nor refuted yet: the experiment goes on.",
+    Verdict.PROMOTE: "The candidate is proved better: it becomes the primary.",
+    Verdict.ROLL_BACK: "The candidate is proved harmful: the other version takes all traffic.",
+    Verdict.ABORT: "The measurement itself is broken, so it proves nothing: the experiment ends without a winner.",
+    Verdict.INCONCLUSIVE: "The budget is spent without proof: the primary stays.",
+    Verdict.STABLE: "The probation is over without proof of harm: the new primary stays.",
+}
+
+
+class RampStep(Record):
+    """One share of the ramp, and what must be seen at it."""
+
+    share: Share = Field(description="Probability with which a new unit is given to the candidate.")
+    candidate_units: Count = Field(description="Units the candidate must have finished at this share to go on.")
+    open_candidates: int = Field(
+        ge=1, description="Candidate units unfinished at a time; above it new units stay out of the experiment."
+    )
+
+
+CANARY_RAMP = (
+    RampStep(share=0.05, candidate_units=5, open_candidates=20),
+    RampStep(share=0.25, candidate_units=10, open_candidates=50),
+    RampStep(share=0.5, candidate_units=10, open_candidates=1000),
+)
+
+
+class ExperimentPlan(Record):
+    """All an experiment is decided by, fixed before its first unit. Scores, success, margins are on a scale of 0 to 1.
+
+    In a probation the candidate is the new primary and the other arm is the old one, held back with 1 − share.
+    """
+
+    experiment_id: Identifier
+    kind: Literal["canary", "probation"] = "canary"
+    ramp: tuple[RampStep, ...] = Field(CANARY_RAMP, min_length=1)
+    hold_ramp_at: float = Field(1.2, gt=0, description="The ramp waits while the e-value for harm is this or more.")
+    min_gain: Margin = Field(0.0, description="The candidate must be better in score by more than this.")
+    success_margin: float = Field(0.05, gt=0, le=0.5, description="Loss of success that must be ruled out to promote.")
+    score_tolerance: Margin = Field(0.01, description="Loss of score that is not yet harm.")
+    success_tolerance: Margin = Field(0.01, description="Loss of success that is not yet harm.")
+    length_tolerance: Margin = Field(
+        0.1, description="Growth of length that is not yet harm; 0.1 is about 50 % longer."
+    )
+    latency_tolerance: Margin = Field(
+        0.1, description="Growth of latency that is not yet harm; 0.1 is about 50 % more."
+    )
+    promote_at: float = Field(20.0, gt=1, description="E-value that promotes: 1/20 is the rate of false promotions.")
+    roll_back_at: float = Field(20.0, gt=1, description="E-value that rolls back: 1/20 is the rate of false alarms.")
+    abort_at: float = Field(1000.0, gt=1, description="E-value of the sample-ratio check that aborts.")
+    min_units_per_arm: Count = Field(20, description="Finished units of each arm before a promotion.")
+    min_age_s: float = Field(0.0, ge=0, description="Seconds from first to latest finished unit before a promotion.")
+    max_units: int = Field(5000, ge=1, description="Budget: units of both arms; also bounds the memory.")
+    session_tasks: int = Field(8, ge=1, description="A session's unit is the mean of at most its first so many tasks …")
+    session_window_s: float = Field(300.0, gt=0, description="… admitted within so many seconds of its first.")
+    scorer: str | None = Field(None, description="Scorer identity to expect; the first one seen if absent.")
+
+    @model_validator(mode="after")
+    def _ramp_goes_up(self) -> Self:
+        shares = [step.share for step in self.ramp]
+        if any(later <= earlier for earlier, later in pairwise(shares)):
+            raise ValueError(f"the ramp's shares must go up, not {shares}")
+        return self
+
+
+def probation_plan(experiment_id: str, canary: ExperimentPlan, *, holdback: float, units: int) -> ExperimentPlan:
+    """The watch over a new primary: `holdback` is the old primary's share, `units` how long it is watched."""
+    step = RampStep(share=1.0 - holdback, candidate_units=0, open_candidates=units)
+    changed = {"experiment_id": experiment_id, "kind": "probation", "ramp": (step,), "max_units": units}
+    return ExperimentPlan.model_validate(canary.model_dump() | changed)
+
+
+class Band(Record):
+    """Score of candidate minus primary: an estimate, and an interval whose ends each hold at all times with 95 %."""
+
+    effect: float
+    low: float
+    high: float
+
+
+class ArmSummary(Record):
+    """Finished units of one arm and their plain means, null where nothing was measured: for people to read."""
+
+    units: Count
+    score: float | None
+    success: float | None
+    length: float | None
+    latency_s: float | None
+
+
+class Evidence(Record):
+    """The numbers a verdict stands on. `gain_success` speaks for "not worse than the margin allows"."""
+
+    units: Count
+    step: Count
+    share: Share
+    age_s: float = Field(ge=0.0)
+    candidate: ArmSummary
+    primary: ArmSummary
+    gain_score: EValue
+    gain_success: EValue
+    harm: EValue = Field(description="Weighted mean of the four below; it alone is compared with the threshold.")
+    harm_score: EValue
+    harm_success: EValue
+    harm_length: EValue
+    harm_latency: EValue
+    sample_ratio: EValue
+    scorer: str | None
+    foreign_scorer: str | None = Field(description="A scorer other than `scorer` that scored a unit.")
+
+
+class ExperimentDecision(Record):
+    """The verdict, why, and after which unit: `sequence` is the assignment number of the unit's first task."""
+
+    experiment_id: Identifier
+    verdict: Verdict
+    reason: str
+    sequence: int | None
+    evidence: Evidence
+    band: Band
+
+
+class HistoryPoint(Record):
+    """How things stood after `units` finished units."""
+
+    units: Count
+    share: Share
+    band: Band
+    gain: EValue
+    harm: EValue

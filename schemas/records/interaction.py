@@ -1,0 +1,73 @@
+"""Interaction: one sample as logged in logs/agent_interactions.jsonl. The drafted eight fields come first."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from schemas.messages.base import Identifier, Message, Metadata, Record, Score, Seconds, Sha256, Timestamp
+from schemas.messages.response import FinishReason
+from schemas.messages.reward import ScorerIdentity, ScoreStatus
+from schemas.messages.task import Prompt
+from schemas.messages.work import Arm, Sampling
+
+
+class Latencies(Record):
+    """Seconds: in the work queue, generating, in the responses queue, scoring, and from admission to the log."""
+
+    queue_s: Seconds
+    generate_s: Seconds
+    score_queue_s: Seconds
+    score_s: Seconds
+    total_s: Seconds
+
+
+class Attempts(Record):
+    """How often each was tried until it was done: once where nothing failed."""
+
+    generate: int = Field(ge=1)
+    score: int = Field(ge=1)
+
+
+class Interaction(Message):
+    """A task that ended without an answer has one line, with `sample`, `response` and `score` null and a reason."""
+
+    TYPE: ClassVar[str] = "interaction.v1"
+
+    task_id: Identifier
+    input: Prompt
+    response: str | None
+    score: Score | None
+    agent_id: Identifier
+    adapter_version: str
+    timestamp: Timestamp
+    metadata: Metadata
+
+    schema_version: Literal["interaction.v1"] = "interaction.v1"
+    status: Literal["ok", "failed", "expired"] = "ok"
+    reason: str | None = None
+    sample: int | None = Field(ge=0, description="Index in the group.")
+    group_size: int = Field(ge=0)
+    arm: Arm
+    adapter_sha256: Sha256 | None = None
+    prompt_ids: tuple[int, ...] | None = None
+    completion_ids: tuple[int, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+    sampling: Sampling
+    finish_reason: FinishReason | None = None
+    reference: str | None = None
+    criteria: str | None = None
+    task_type: Identifier | None = None
+    session_id: Identifier | None = None
+    engine: str | None = None
+    scoring_agent_id: Identifier | None = None
+    scorer: ScorerIdentity | None = None
+    score_status: ScoreStatus | None = None
+    score_reason: str | None = None
+    latencies: Latencies
+    attempts: Attempts | None = Field(None, description="Null where the first attempt did both.")
+
+    def encode(self) -> bytes:
+        """The drafted fields are always there, null where there is no value."""
+        return bytes(self.__pydantic_serializer__.to_json(self))

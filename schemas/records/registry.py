@@ -1,0 +1,123 @@
+"""Registry: adapters/adapter_registry.json, every agent's adapters and where each stands.
+
+It is derived from the decisions: replaying adapters/decisions.jsonl gives it. Its own invariants are checked whenever
+one is made or read; which change is allowed when is not decided here.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from schemas.messages.base import (
+    AdapterVersion,
+    AgentId,
+    BaseModelIdentity,
+    Identifier,
+    Message,
+    Record,
+    Sha256,
+    Timestamp,
+)
+from schemas.messages.work import BASE_VERSION
+from schemas.records.adapter_state import PRIMARY_STATES, AdapterState
+from schemas.records.decision import RunningExperiment, Who
+
+NO_DECISION = "0" * 64
+"""What the first decision names as the one before it."""
+
+
+class ExperimentOutcome(Record):
+    """How an experiment of this version ended; the evidence is in the ledger, at line `decision`."""
+
+    experiment_id: Identifier
+    kind: Literal["canary", "probation"]
+    verdict: Literal["promoted", "settled", "rolled_back", "inconclusive", "aborted"]
+    decision: int = Field(ge=1)
+    at: Timestamp
+
+
+class AdapterEntry(Record):
+    """One version. The base model has neither sha256 nor folder; a removed folder is null, its record stays."""
+
+    version: AdapterVersion
+    state: AdapterState
+    decision: int = Field(0, ge=0, description="The decision that brought it into its state; 0: there from the start.")
+    since: Timestamp | None = None
+    sha256: Sha256 | None = None
+    folder: str | None = Field(None, description="Relative to the folder of the adapters.")
+    parent: AdapterVersion | None = None
+    replaced: AdapterVersion | None = Field(None, description="The primary it took over from.")
+    base: BaseModelIdentity | None = None
+    outcomes: tuple[ExperimentOutcome, ...] = ()
+
+    @property
+    def can_serve(self) -> bool:
+        """The base model always can; an adapter while its folder is there."""
+        return self.version == BASE_VERSION or self.folder is not None
+
+
+class FrozenBy(Record):
+    who: Who
+    since: Timestamp
+    reason: str
+
+
+def _base_model() -> dict[str, AdapterEntry]:
+    return {BASE_VERSION: AdapterEntry(version=BASE_VERSION, state=AdapterState.STABLE)}
+
+
+class AgentAdapters(Record):
+    """One agent's versions and aliases. A fresh agent's primary is the base model."""
+
+    primary: AdapterVersion = BASE_VERSION
+    candidate: AdapterVersion | None = None
+    previous: AdapterVersion | None = None
+    frozen: FrozenBy | None = None
+    cool_down_until: Timestamp | None = None
+    experiment: RunningExperiment | None = None
+    versions: dict[AdapterVersion, AdapterEntry] = Field(default_factory=_base_model)
+
+    @property
+    def in_traffic(self) -> frozenset[str]:
+        """Versions that answer tasks now, or would after a roll-back."""
+        running = (self.experiment.treatment, self.experiment.control) if self.experiment else ()
+        return frozenset(v for v in (self.primary, self.candidate, self.previous, *running) if v is not None)
+
+    @model_validator(mode="after")
+    def _exactly_one_primary(self) -> Self:
+        primaries = [version for version, entry in self.versions.items() if entry.state in PRIMARY_STATES]
+        if primaries != [self.primary]:
+            raise ValueError(f"the primary is {self.primary}, but in a primary's state are {primaries}")
+        canaries = [version for version, entry in self.versions.items() if entry.state is AdapterState.CANARY]
+        if canaries != ([self.candidate] if self.candidate else []):
+            raise ValueError(f"the candidate is {self.candidate}, but in the state canary are {canaries}")
+        return self
+
+    @model_validator(mode="after")
+    def _what_serves_is_there(self) -> Self:
+        for version in self.in_traffic:
+            if version not in self.versions or not self.versions[version].can_serve:
+                raise ValueError(f"{version} serves traffic, but is not registered or its folder was removed")
+        return self
+
+
+class Registry(Message):
+    """`revision` counts the decisions that are in it; the last two fields say where in the ledger it stands."""
+
+    TYPE: ClassVar[str] = "adapter_registry.v1"
+
+    schema_version: Literal["adapter_registry.v1"] = "adapter_registry.v1"
+    revision: int = Field(0, ge=0)
+    agents: dict[AgentId, AgentAdapters] = Field(default_factory=dict)
+    ledger_bytes: int = Field(0, ge=0)
+    ledger_sha256: Sha256 = NO_DECISION
+
+    def agent(self, agent_id: str) -> AgentAdapters:
+        """A fresh one for an agent nothing was decided about yet."""
+        return self.agents.get(agent_id) or AgentAdapters()
+
+    def encode(self) -> bytes:
+        """Indented, with every alias written out, null or not: people read it."""
+        return self.model_dump_json(indent=2).encode() + b"\n"

@@ -1,1 +1,0 @@
-"""The bus's wire: AMQP 0-9-1 over pika, one subject a file. Services see services/bus.py only."""

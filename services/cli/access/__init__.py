@@ -1,1 +1,0 @@
-"""The keys folder, lifetimes, and what the audit says: behind `ratchet token` and `ratchet audit`."""

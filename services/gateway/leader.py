@@ -1,0 +1,97 @@
+"""Which of several orchestrators leads: the one whose /readyz says so, asked again and again.
+
+One that is in trouble (its disk is full, say) leads too, if no other does: its API says what is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from enum import IntEnum
+
+from ratchet.service.telemetry import Log
+
+log = Log("gateway")
+
+ASK_EVERY_S = 0.5
+ANSWER_WITHIN_S = 2.0
+MOST_BYTES = 64 * 1024
+
+Address = tuple[str, int]
+
+
+class Role(IntEnum):
+    GONE = 0
+    """It does not answer, or stands by."""
+    IN_TROUBLE = 1
+    """It leads, or begins to, but can't do its work now."""
+    READY = 2
+
+
+class Leader:
+    """`address` is where connections go; None while nobody leads."""
+
+    def __init__(self, names: Sequence[Address]) -> None:
+        """Each name may stand for several addresses, as that of a headless service does."""
+        self._names = names
+        self.address: Address | None = None
+
+    async def follow(self) -> None:
+        """For ever."""
+        while True:
+            self._found(await self.look())
+            await asyncio.sleep(ASK_EVERY_S)
+
+    async def look(self) -> Address | None:
+        """Who leads now. The leader is asked first, and the others only if it is not ready."""
+        if self.address is not None and await role_of(self.address) is Role.READY:
+            return self.address
+        known = [address for name in self._names for address in await addresses_of(name)]
+        standings = await asyncio.gather(*(role_of(address) for address in known))
+        best, _, address = max(
+            ((one, address == self.address, address) for one, address in zip(standings, known, strict=True)),
+            default=(Role.GONE, False, None),
+        )
+        return address if best > Role.GONE else None
+
+    def _found(self, address: Address | None) -> None:
+        if address != self.address:
+            if address is None:
+                log.warning("no-leader", "no orchestrator leads: connections are refused until one does")
+            else:
+                log.info("leader", f"the orchestrator at {address[0]}:{address[1]} leads")
+        self.address = address
+
+
+async def addresses_of(name: Address) -> list[Address]:
+    """None while the name is not known."""
+    with suppress(OSError):
+        found = await asyncio.get_running_loop().getaddrinfo(*name, type=socket.SOCK_STREAM)
+        return sorted({(str(address[0]), name[1]) for *_, address in found})
+    return []
+
+
+async def role_of(address: Address) -> Role:
+    """As its /readyz tells."""
+    try:
+        async with asyncio.timeout(ANSWER_WITHIN_S):
+            head, _, body = (await _answer(address)).partition(b"\r\n\r\n")
+    except (OSError, TimeoutError):
+        return Role.GONE
+    if b" 200 " in head.partition(b"\r\n")[0]:
+        return Role.READY
+    return Role.GONE if b'"standby: ' in body or not body else Role.IN_TROUBLE
+
+
+async def _answer(address: Address) -> bytes:
+    reader, writer = await asyncio.open_connection(*address)
+    try:
+        writer.write(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        answer = b""
+        while len(answer) < MOST_BYTES and (part := await reader.read(MOST_BYTES)):
+            answer += part
+        return answer
+    finally:
+        writer.close()

@@ -1,0 +1,138 @@
+"""What the chat routes do with tasks: ask one, once however often it is tried, and wait for its lines."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from ratchet.http.problem import Problem
+from ratchet.http.server.idempotency import key_reused
+from ratchet.http.threads import Threads
+from ratchet.service.errors import Reject
+from schemas.api.chat import ChatRequest, Model
+from schemas.messages.result import Result
+from schemas.records.interaction import Interaction
+from services.orchestrator.api.chat_task import ANY, AT, model_of, task_of
+from services.orchestrator.api.retries import Retries
+from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.promotion.arms import Arms
+from services.orchestrator.tasks.intake import Forgotten
+from services.orchestrator.tasks.task_history import logged_lines
+from services.orchestrator.tasks.task_service import SaysSomethingElse, TaskService
+
+LONGEST_WAIT_S = 24 * 3600.0
+"""Every task is closed at its deadline, so this ends no wait before that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request, and who sent it. `key`: the task id made from its Idempotency-Key."""
+
+    request: ChatRequest
+    caller: str
+    key: str | None
+    is_retry: bool
+
+
+class ChatService:
+    def __init__(
+        self,
+        tasks: TaskService,
+        ledger: Ledger,
+        logs_dir: Path,
+        arms: Mapping[str, Arms],
+        *,
+        threads: Threads,
+        names: Mapping[str, str],
+        group_size: int,
+        clock: Callable[[], datetime],
+    ) -> None:
+        """`names`: what agents may be called besides; `group_size`: of tasks that do not say."""
+        self._tasks = tasks
+        self._ledger = ledger
+        self._logs_dir = logs_dir
+        self._arms = arms
+        self._threads = threads
+        self._names = names
+        self._group_size = group_size
+        self._clock = clock
+        self._retries = Retries()
+
+    async def ask(self, question: Question) -> str:
+        """The id of the task it is, on its way when this returns. Raises Problem, BusError, DiskFull, JournalError."""
+        models = {model.id for model in self._own_models()}
+        model = model_of(question.request.model, models, self._names)
+        request = question.request.model_copy(update={"model": model})
+        body = request.model_dump_json().encode()
+        task_id = self._task_id(question, body)
+        self._retries.begun(task_id, question.caller, body)
+        task = task_of(request, task_id, self._clock(), group_size=self._group_size)
+        try:
+            await self._tasks.submit(task, same=task_id == question.key)
+        except SaysSomethingElse:
+            raise key_reused("request") from None
+        except Forgotten as error:
+            raise Problem(410, "Gone", str(error), "forgotten") from None
+        except Reject:
+            self._retries.finished(task_id)
+            raise
+        return task_id
+
+    async def is_closed(self, task_id: str, seconds: float) -> bool:
+        """Whether it is, within so many seconds."""
+        return await self._tasks.answer(task_id, seconds) is not None
+
+    async def lines(self, task_id: str) -> list[Interaction]:
+        """Its samples, once it is answered. Raises Problem where it ends without an answer; JournalError."""
+        result = await self._tasks.answer(task_id, LONGEST_WAIT_S)
+        if result is None or result.status != "ok":
+            self.delivered(task_id)
+            raise _not_answered(task_id, result)
+        known = self._ledger.find(task_id)
+        assert known is not None
+        return await self._threads.run(logged_lines, self._logs_dir, known)
+
+    def delivered(self, task_id: str) -> None:
+        """The client has the answer: the same request again is a new one."""
+        self._retries.finished(task_id)
+
+    def models(self) -> list[Model]:
+        """Every agent with its versions that can be asked for, then what agents are called besides."""
+        return [*self._own_models(), *(Model(id=name, created=0) for name in self._names if name != ANY)]
+
+    def _own_models(self) -> list[Model]:
+        return [model for agent_id, arms in self._arms.items() for model in _models(agent_id, arms)]
+
+    def _task_id(self, question: Question, body: bytes) -> str:
+        given = question.request.metadata and question.request.metadata.task_id
+        if given or question.key:
+            return given or question.key or ""
+        tried = self._retries.task_of(question.caller, body) if question.is_retry else None
+        return tried or f"chat-{uuid.uuid4().hex}"
+
+
+def task_headers(task_id: str) -> dict[str, str]:
+    """Ids are any text; a header is ASCII, percent-encoded where it must be."""
+    return {"x-ratchet-task-id": quote(task_id), "x-request-id": quote(task_id)}
+
+
+def _not_answered(task_id: str, result: Result | None) -> Problem:
+    headers = task_headers(task_id) | {"x-should-retry": "false"}
+    reason = (result and result.reason) or "there is no answer yet"
+    if result is not None and result.status == "failed":
+        return Problem(422, "Not answered", reason, "task-failed", headers)
+    return Problem(504, "Not in time", reason, "task-expired", headers)
+
+
+def _models(agent_id: str, arms: Arms) -> list[Model]:
+    versions = arms.adapters.versions
+    since = {version: entry.since for version, entry in versions.items()}
+    listed = [Model(id=agent_id, created=0)]
+    for version in sorted(arms.offered, key=lambda one: tuple(map(int, one[1:].split(".")))):
+        at = since.get(version)
+        listed.append(Model(id=f"{agent_id}{AT}{version}", created=int(at.timestamp()) if at else 0))
+    return listed

@@ -1,0 +1,118 @@
+"""Feedback in: which answer it is about, and whether that can be; then into the log, before it is acked.
+
+It changes no Result and no experiment: what it is for is the next training (docs/decisions/0018).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from datetime import datetime
+
+from ratchet.bus.protocol import Delivery, opened
+from ratchet.service.errors import Reject, Retry
+from ratchet.service.telemetry import task_in_hand
+from schemas.messages.feedback import Feedback, LoggedFeedback
+from schemas.messages.result import Result
+from services.orchestrator import metrics
+from services.orchestrator.feedback.feedback_log import FeedbackLog
+from services.orchestrator.ledger.index import Entry
+from services.orchestrator.ledger.ledger import Ledger
+
+
+class UnknownTask(Reject):
+    """Feedback to a task that this fleet never admitted."""
+
+
+class NotAnsweredYet(Retry):
+    """Feedback to a task that is still being worked on."""
+
+
+class NoSuchAnswer(Reject):
+    """Feedback to a sample that the task does not have."""
+
+
+class IdUsedBefore(Reject):
+    """A feedback_id comes again and says something else."""
+
+
+class FeedbackService:
+    """Handles the queue `feedback`, and what callers of the API give."""
+
+    def __init__(self, ledger: Ledger, log: FeedbackLog, clock: Callable[[], datetime]) -> None:
+        self._ledger = ledger
+        self._log = log
+        self._clock = clock
+
+    async def handle(self, delivery: Delivery) -> None:
+        feedback = opened(Feedback, delivery)
+        task_in_hand.set(feedback.task_id)
+        await self.take(feedback, feedback.feedback_id or _id_of(delivery))
+
+    async def take(self, feedback: Feedback, feedback_id: str, *, given_by: str | None = None) -> LoggedFeedback:
+        """On disk when this returns; the same id again changes nothing.
+
+        A caller that is cancelled leaves it given or not, never half: its id would else be free for a second line.
+        Raises UnknownTask, NotAnsweredYet, NoSuchAnswer, IdUsedBefore, DiskFull, JournalError.
+        """
+        return await asyncio.shield(asyncio.ensure_future(self._take(feedback, feedback_id, given_by)))
+
+    async def _take(self, feedback: Feedback, feedback_id: str, given_by: str | None) -> LoggedFeedback:
+        line = self._line(feedback, feedback_id, given_by)
+        logged = await self._log.add(line)
+        if logged is line:
+            metrics.count_feedback(line)
+        elif _said(logged) != _said(line):
+            raise IdUsedBefore(f"feedback {feedback_id!r} was given before with other content: give a new feedback_id")
+        return logged
+
+    def of_task(self, task_id: str) -> list[LoggedFeedback]:
+        """In the order it came."""
+        return self._log.of_task(task_id)
+
+    def _line(self, feedback: Feedback, feedback_id: str, given_by: str | None) -> LoggedFeedback:
+        result, sample = self._answer(feedback)
+        assert result.agent_id is not None and result.adapter_version is not None  # settled from logged lines
+        return LoggedFeedback(
+            feedback_id=feedback_id,
+            task_id=feedback.task_id,
+            sample=sample,
+            score=feedback.score,
+            reason=feedback.reason,
+            agent_id=result.agent_id,
+            adapter_version=result.adapter_version,
+            given_by=given_by,
+            timestamp=self._clock(),
+            metadata=feedback.metadata,
+        )
+
+    def _answer(self, feedback: Feedback) -> tuple[Result, int]:
+        """The Result of its task, and the number of the sample it is about."""
+        known = self._ledger.find(feedback.task_id)
+        if known is None:
+            raise UnknownTask(
+                f"no task {feedback.task_id!r} was admitted by this fleet: feedback names the task_id of a Result"
+            )
+        if known.result is None:
+            raise NotAnsweredYet(f"task {feedback.task_id!r} has no answer yet: give feedback once you have its Result")
+        result = Result.decode(known.result)
+        return result, _sample(feedback, known, result)
+
+
+def _sample(feedback: Feedback, known: Entry, result: Result) -> int:
+    sample = result.sample if feedback.sample is None else feedback.sample
+    if sample is None:
+        raise NoSuchAnswer(f"task {feedback.task_id!r} ended without an answer ({result.status}): nothing to judge")
+    if sample >= known.logged:
+        raise NoSuchAnswer(f"task {feedback.task_id!r} has {known.logged} samples, 0 first: there is no {sample}")
+    return sample
+
+
+def _said(line: LoggedFeedback) -> tuple[str, int, float, str | None]:
+    return line.task_id, line.sample, line.score, line.reason
+
+
+def _id_of(delivery: Delivery) -> str:
+    """The same for the same message delivered twice, and for no other."""
+    return "message-" + hashlib.sha256(f"{delivery.message_id}\n".encode() + delivery.body).hexdigest()

@@ -1,0 +1,86 @@
+"""Pictures of experiments: of a running one from the orchestrator's memory, of an ended one from the logs, and kept.
+
+The bands cost some 30 µs a unit, so they are worked out in a thread, for each experiment by one at a time, and of a
+running one again only after ten times as long as it took. One replay of the logs at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ratchet.concurrency.keyed_lock import KeyedLock
+from ratchet.experiments.experiment import ExperimentSnapshot
+from ratchet.experiments.records import ExperimentRecord
+from ratchet.experiments.view import ExperimentView, view_of
+from ratchet.http.threads import Threads
+from services.orchestrator.promotion.arms import Arms
+
+KEPT = 32
+LEAST_S = 1.0
+SPARING = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    look: ExperimentView
+    units: int | None
+    """Finished units in it; None for an ended experiment, which does not change."""
+    good_until: float
+
+
+class ExperimentViews:
+    def __init__(
+        self, arms: Mapping[str, Arms], logs_dir: Path, threads: Threads, seconds: Callable[[], float]
+    ) -> None:
+        self._arms = arms
+        self._logs_dir = logs_dir
+        self._threads = threads
+        self._seconds = seconds
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._turns = KeyedLock()
+        self._replaying = asyncio.Lock()
+
+    async def look(self, record: ExperimentRecord) -> ExperimentView:
+        """A running one may be as old as a second, and longer where it has many units."""
+        async with self._turns.of(record.experiment_id):
+            kept = self._kept.get(record.experiment_id)
+            if kept is None or not self._is_good(kept, record):
+                kept = await self._made(record)
+                self._keep(record.experiment_id, kept)
+            return kept.look
+
+    def _is_good(self, kept: _Kept, record: ExperimentRecord) -> bool:
+        if record.ended is not None or kept.units is None:
+            return kept.units is None and kept.look.record == record
+        still = self._still(record)
+        return self._seconds() < kept.good_until or (still is not None and still.evidence.units == kept.units)
+
+    async def _made(self, record: ExperimentRecord) -> _Kept:
+        began = self._seconds()
+        still = self._still(record) if record.ended is None else None
+        if still is None:
+            async with self._replaying:
+                return _Kept(await self._threads.run(view_of, record, self._logs_dir), None, began)
+        look = await self._threads.run(_drawn, record, still)
+        spent = self._seconds() - began
+        return _Kept(look, still.evidence.units, self._seconds() + max(LEAST_S, SPARING * spent))
+
+    def _still(self, record: ExperimentRecord) -> ExperimentSnapshot | None:
+        arms = self._arms.get(record.agent_id)
+        experiment = arms.experiment if arms else None
+        same = experiment is not None and experiment.plan.experiment_id == record.experiment_id
+        return experiment.still if same and experiment is not None else None
+
+    def _keep(self, experiment_id: str, kept: _Kept) -> None:
+        self._kept[experiment_id] = kept
+        self._kept.move_to_end(experiment_id)
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+
+
+def _drawn(record: ExperimentRecord, still: ExperimentSnapshot) -> ExperimentView:
+    return ExperimentView(record, still.plan, still.decision, still.history)

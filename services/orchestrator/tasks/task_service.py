@@ -1,0 +1,91 @@
+"""Tasks that come in over HTTP: admitted in this process, and their answers waited for.
+
+A task is in the log, on disk, and its Work confirmed by the broker, when `submit` returns. Nothing is known here of
+requests and statuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+
+from ratchet.logs.reader import read
+from ratchet.service.errors import JournalError, RatchetError
+from schemas.messages.base import DecodeError
+from schemas.messages.result import Result
+from schemas.messages.task import Task
+from schemas.messages.work import Work
+from services.orchestrator.ledger.catch_up import ASSIGNMENTS
+from services.orchestrator.ledger.index import Entry
+from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.tasks.intake import Intake
+from services.orchestrator.tasks.result_waiters import ResultWaiters
+
+OF_ITS_OWN = frozenset({"task_id", "metadata"})
+"""Fields that may differ where the same task is sent again."""
+FILLED_IN = frozenset({"agent_id", "deadline"})
+"""Fields that a Work always has, and a Task need not."""
+
+
+class SaysSomethingElse(RatchetError):
+    """A task with this id is known, and is another one."""
+
+
+class TaskService:
+    def __init__(self, intake: Intake, ledger: Ledger, waits: ResultWaiters, logs_dir: Path) -> None:
+        self._intake = intake
+        self._ledger = ledger
+        self._waits = waits
+        self._logs_dir = logs_dir
+
+    async def submit(self, task: Task, *, same: bool = False) -> None:
+        """Admit it, unless it is known. With `same`, one that is known must be the same: else SaysSomethingElse.
+
+        A caller that is cancelled leaves a task admitted or not, never half. Raises Reject (Forgotten), BusError,
+        DiskFull, JournalError.
+        """
+        new = await asyncio.shield(asyncio.ensure_future(self._intake.submit(task)))
+        if same and not new and differs(task, await self._work(task.task_id)):
+            raise SaysSomethingElse(f"task {task.task_id} is known, and asks something else")
+
+    async def answer(self, task_id: str, seconds: float) -> Result | None:
+        """Its Result, if it has one within so many seconds."""
+        await self._waits.wait(task_id, lambda: self._result(task_id) is not None, seconds)
+        result = self._result(task_id)
+        return Result.decode(result) if result else None
+
+    def _result(self, task_id: str) -> bytes | None:
+        known = self._ledger.find(task_id)
+        return known.result if known else None
+
+    async def _work(self, task_id: str) -> Work:
+        known = self._ledger.find(task_id)
+        assert known is not None
+        if known.work is not None:
+            return Work.decode(known.work)
+        return await asyncio.to_thread(logged_work, self._logs_dir, known)
+
+
+def logged_work(logs_dir: Path, known: Entry) -> Work:
+    """The Work as it was logged. Blocks: up to half a second where its part of the log is compressed.
+
+    Raises JournalError, also where another program took the line or put another task's in its place.
+    """
+    line = next(read(logs_dir, ASSIGNMENTS, known.line or 0), None)
+    work: Work | None = None
+    with suppress(DecodeError):
+        work = None if line is None else Work.decode(line.data)
+    if work is None or work.task_id != known.task_id:
+        raise JournalError(
+            f"the log of assignments in {logs_dir} does not hold task {known.task_id} at byte {known.line or 0:,} any "
+            f"more: another program cut or changed it; restore the file from a copy"
+        )
+    return work
+
+
+def differs(task: Task, work: Work) -> bool:
+    """True if the task does not ask what the Work was made from."""
+    fields = set(Task.model_fields) - OF_ITS_OWN
+    fields -= {name for name in FILLED_IN if getattr(task, name) is None}
+    return any(getattr(task, name) != getattr(work, name) for name in fields)

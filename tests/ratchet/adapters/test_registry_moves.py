@@ -1,0 +1,295 @@
+"""What each move does, what forbids it, and that no order of moves ever breaks the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ratchet.adapters.decisions import Mark, chained
+from ratchet.adapters.registry_moves import apply, fold
+from ratchet.adapters.retention import to_archive
+from ratchet.adapters.states import ALLOWED_MOVES
+from ratchet.service.errors import NotAllowed
+from schemas.records.adapter_state import PRIMARY_STATES, AdapterState
+from schemas.records.decision import (
+    Archive,
+    Conclude,
+    Decision,
+    DecisionDraft,
+    Freeze,
+    Move,
+    Promote,
+    RejectVersion,
+    RemoveFolder,
+    RollBack,
+    RunningExperiment,
+    Settle,
+    StartExperiment,
+    Unfreeze,
+    Validate,
+)
+from schemas.records.registry import AgentAdapters, Registry
+from tests.ratchet.adapters.making_adapters import NOON
+from tests.ratchet.adapters.making_decisions import draft, experiment, register, to_canary, to_primary
+
+ANN = "operator:ann"
+
+
+def decision(move: Move, who: str = "orchestrator", at: datetime = NOON, sequence: int = 1) -> Decision:
+    return chained(Mark(sequence - 1), draft(move, who, at))[0]
+
+
+def after(*moves: Move, start: AgentAdapters | None = None, who: str = "orchestrator") -> AgentAdapters:
+    registry = Registry(agents={"small": start} if start else {})
+    return fold([decision(move, who, sequence=n) for n, move in enumerate(moves, 1)], registry).agent("small")
+
+
+def states(agent: AgentAdapters) -> dict[str, str]:
+    return {version: str(entry.state) for version, entry in agent.versions.items()}
+
+
+def refused(agent: AgentAdapters, move: Move, who: str = "orchestrator", at: datetime = NOON) -> str:
+    with pytest.raises(NotAllowed) as error:
+        apply(Registry(agents={"small": agent}), decision(move, who, at))
+    return str(error.value)
+
+
+def test_every_state_has_a_sentence_and_its_moves() -> None:
+    assert set(ALLOWED_MOVES) == set(AdapterState)
+    assert all(state.sentence.endswith(".") for state in AdapterState)
+    final = [state for state, moves in ALLOWED_MOVES.items() if not moves]
+    assert final == [AdapterState.ARCHIVED]
+
+
+def test_the_whole_life_of_a_better_adapter() -> None:
+    # given a canary that proves better, its probation, and a better one after it
+    agent = after(*to_primary("v1.0.1"), Settle(version="v1.0.1"), *to_primary("v1.0.2", "v1.0.1"))
+    # then the newest is on probation with a holdback, the one before it is one step away, the base is kept
+    assert states(agent) == {"v1.0.0": "superseded", "v1.0.1": "superseded", "v1.0.2": "probation"}
+    assert (agent.primary, agent.previous, agent.candidate) == ("v1.0.2", "v1.0.1", None)
+    assert agent.experiment == experiment("v1.0.2", "v1.0.1", "probation")
+    outcomes = [(outcome.kind, outcome.verdict) for outcome in agent.versions["v1.0.1"].outcomes]
+    assert outcomes == [("canary", "promoted"), ("probation", "settled")]
+
+
+def test_a_harmful_candidate_is_rolled_back_and_cools_down() -> None:
+    # when a canary is rolled back with a cool-down of an hour
+    later = NOON + timedelta(hours=1)
+    agent = after(*to_canary("v1.0.1"), RollBack(version="v1.0.1", cool_down_until=later))
+    assert states(agent) == {"v1.0.0": "stable", "v1.0.1": "rolled_back"}
+    assert (agent.primary, agent.candidate, agent.experiment) == ("v1.0.0", None, None)
+    # then the next one waits, unless an operator starts it
+    agent = after(register("v1.0.2"), Validate(version="v1.0.2"), start=agent)
+    start = StartExperiment(experiment=experiment("v1.0.2"))
+    assert "cooling down until" in refused(agent, start, at=NOON + timedelta(minutes=59))
+    assert after(start, start=agent, who=ANN).candidate == "v1.0.2"
+    registry = apply(Registry(agents={"small": agent}), decision(start, at=later))
+    assert registry.agent("small").candidate == "v1.0.2"
+
+
+def test_a_primary_is_rolled_back_step_by_step() -> None:
+    # given three versions promoted one after the other
+    chain = [*to_primary("v1.0.1"), Settle(version="v1.0.1"), *to_primary("v1.0.2", "v1.0.1")]
+    agent = after(*chain)
+    # when the newest is rolled back, then the one before it
+    agent = after(RollBack(version="v1.0.2"), start=agent)
+    assert (agent.primary, agent.previous, agent.experiment) == ("v1.0.1", "v1.0.0", None)
+    agent = after(RollBack(version="v1.0.1"), start=agent)
+    assert (agent.primary, agent.previous) == ("v1.0.0", None)
+    # then there is nothing left to go back to
+    assert "nothing before v1.0.0" in refused(agent, RollBack(version="v1.0.0"), ANN)
+
+
+def test_a_roll_back_may_name_where_to_go() -> None:
+    agent = after(*to_primary("v1.0.1"), Settle(version="v1.0.1"), *to_primary("v1.0.2", "v1.0.1"))
+    agent = after(RollBack(version="v1.0.2", to="v1.0.0"), start=agent, who=ANN)
+    assert states(agent) == {"v1.0.0": "stable", "v1.0.1": "superseded", "v1.0.2": "rolled_back"}
+
+
+def test_a_primary_rolled_back_under_a_running_canary_aborts_it() -> None:
+    agent = after(*to_primary("v1.0.1"), Settle(version="v1.0.1"), *to_canary("v1.0.2", "v1.0.1"))
+    agent = after(RollBack(version="v1.0.1"), start=agent)
+    assert states(agent) == {"v1.0.0": "stable", "v1.0.1": "rolled_back", "v1.0.2": "aborted"}
+    assert (agent.candidate, agent.experiment) == (None, None)
+    assert agent.versions["v1.0.2"].outcomes[0].verdict == "aborted"
+
+
+@pytest.mark.parametrize("verdict", ["inconclusive", "aborted"])
+def test_a_canary_without_a_winner_may_try_again(verdict: str) -> None:
+    conclude = Conclude(experiment_id="canary-v1.0.1", verdict=verdict)  # type: ignore[arg-type]
+    agent = after(*to_canary("v1.0.1"), conclude)
+    assert (agent.versions["v1.0.1"].state, agent.primary, agent.experiment) == (verdict, "v1.0.0", None)
+    again = StartExperiment(experiment=experiment("v1.0.1", experiment_id="second"))
+    assert after(again, start=agent).candidate == "v1.0.1"
+
+
+def test_a_probation_that_is_aborted_leaves_the_primary_on_probation() -> None:
+    agent = after(*to_primary("v1.0.1"), Conclude(experiment_id="probation-v1.0.1", verdict="aborted"))
+    assert (agent.versions["v1.0.1"].state, agent.experiment) == ("probation", None)
+    again = StartExperiment(experiment=experiment("v1.0.1", kind="probation", experiment_id="second"))
+    assert after(again, start=agent).experiment == again.experiment
+    assert after(Settle(version="v1.0.1"), start=agent).versions["v1.0.1"].state == "stable"
+
+
+def test_frozen_nothing_goes_forward_but_back_always() -> None:
+    # given an agent frozen during a canary
+    agent = after(Freeze(), start=after(*to_canary("v1.0.1")), who=ANN)
+    promotion = Promote(version="v1.0.1", experiment_id="canary-v1.0.1")
+    # then nobody promotes, and the sentence says who froze it, why, and how to go on
+    for who in ("orchestrator", ANN):
+        assert "frozen by operator:ann since 2026-01-05 12:00 UTC (for a test)" in refused(agent, promotion, who)
+    assert "frozen already" in refused(agent, Freeze(), ANN)
+    # but the candidate is still rolled back, and after that no other starts
+    agent = after(RollBack(version="v1.0.1"), register("v1.0.2"), Validate(version="v1.0.2"), start=agent)
+    assert "adapters unfreeze" in refused(agent, StartExperiment(experiment=experiment("v1.0.2")))
+    assert after(Unfreeze(), StartExperiment(experiment=experiment("v1.0.2")), start=agent).candidate == "v1.0.2"
+
+
+REFUSALS: list[tuple[list[Move], Move, str, str]] = [
+    ([register("v1.0.1")], register("v1.0.1"), "trainer", "publish the new weights as a new version"),
+    ([], register("v1.0.2", parent="v1.0.1"), "trainer", "there is no version v1.0.1"),
+    ([], Validate(version="v1.0.1"), "orchestrator", "`ratchet adapters list` shows"),
+    ([register("v1.0.1")], StartExperiment(experiment=experiment("v1.0.1")), "orchestrator", "can't become canary"),
+    (to_canary("v1.0.1"), RejectVersion(version="v1.0.1"), "orchestrator", "is canary, so it can't become rejected"),
+    (
+        [*to_canary("v1.0.1"), register("v1.0.2"), Validate(version="v1.0.2")],
+        StartExperiment(experiment=experiment("v1.0.2")),
+        "orchestrator",
+        "one at a time",
+    ),
+    (
+        [*to_primary("v1.0.1"), Settle(version="v1.0.1"), register("v1.0.2"), Validate(version="v1.0.2")],
+        StartExperiment(experiment=experiment("v1.0.2", control="v1.0.0")),
+        "orchestrator",
+        "is not the primary, which is v1.0.1",
+    ),
+    (to_canary("v1.0.1"), Promote(version="v1.0.1"), "orchestrator", "only by the experiment that proves it"),
+    (to_canary("v1.0.1"), Promote(version="v1.0.1", experiment_id="old"), "orchestrator", "old is not running"),
+    (
+        [*to_canary("v1.0.1"), register("v1.0.2"), Validate(version="v1.0.2")],
+        Promote(version="v1.0.2"),
+        ANN,
+        "v1.0.1 is in an experiment: roll it back",
+    ),
+    (to_primary("v1.0.1"), Promote(version="v1.0.1"), ANN, "is the primary already"),
+    (
+        to_canary("v1.0.1"),
+        Promote(
+            version="v1.0.1",
+            experiment_id="canary-v1.0.1",
+            probation=experiment("v1.0.1", "v1.0.1", "probation"),
+        ),
+        "orchestrator",
+        "must hold back v1.0.0",
+    ),
+    (to_canary("v1.0.1"), Conclude(experiment_id="old", verdict="aborted"), "orchestrator", "old is not running"),
+    ([register("v1.0.1")], RollBack(version="v1.0.1"), ANN, "serves nothing to roll back"),
+    (to_canary("v1.0.1"), Settle(version="v1.0.1"), "orchestrator", "only a primary becomes stable"),
+    ([], Settle(version="v1.0.0"), "orchestrator", "v1.0.0 is stable, so it can't become stable"),
+    ([], Unfreeze(), ANN, "nothing to lift"),
+    ([], Archive(version="v1.0.0"), "orchestrator", "the base model"),
+    (
+        [*to_primary("v1.0.1"), Settle(version="v1.0.1"), *to_primary("v1.0.2", "v1.0.1")],
+        Archive(version="v1.0.1"),
+        "orchestrator",
+        "v1.0.1 is in use",
+    ),
+    ([register("v1.0.1")], Archive(version="v1.0.1"), "orchestrator", "can't become archived"),
+    ([register("v1.0.1")], RemoveFolder(version="v1.0.1"), "orchestrator", "only an archived version's folder"),
+]
+
+
+@pytest.mark.parametrize(("before", "move", "who", "sentence"), REFUSALS)
+def test_what_is_refused_and_why(before: Sequence[Move], move: Move, who: str, sentence: str) -> None:
+    assert sentence in refused(after(*before), move, who)
+
+
+def test_an_archived_version_keeps_its_record_without_a_folder_and_never_serves_again() -> None:
+    gone = [
+        register("v1.0.1"),
+        RejectVersion(version="v1.0.1"),
+        Archive(version="v1.0.1"),
+        RemoveFolder(version="v1.0.1"),
+    ]
+    agent = after(*gone)
+    assert agent.versions["v1.0.1"].folder is None
+    assert agent.versions["v1.0.1"].sha256 == "a" * 64
+    assert "the folder of v1.0.1 was removed" in refused(agent, Promote(version="v1.0.1"), ANN)
+    assert "only an archived version's folder is removed, once" in refused(agent, gone[-1])
+
+
+def test_agents_learn_independently() -> None:
+    small = [decision(move, sequence=n) for n, move in enumerate(to_canary("v1.0.1"), 1)]
+    other = chained(Mark(3), draft(Freeze(), agent_id="other"))[0]
+    registry = fold([*small, other])
+    assert registry.agent("small").candidate == "v1.0.1"
+    assert (registry.agent("other").frozen is not None, registry.agent("small").frozen) == (True, None)
+    assert registry.revision == 4
+
+
+@pytest.mark.parametrize(("keep", "archived"), [(0, ["v1.0.1", "v1.0.9"]), (1, ["v1.0.1", "v1.0.9"]), (3, ["v1.0.1"])])
+def test_retention_keeps_the_newest_and_what_is_in_use(keep: int, archived: list[str]) -> None:
+    # given an old failure, another, the primary and an untested version
+    agent = after(*to_canary("v1.0.1"), RollBack(version="v1.0.1"))
+    agent = after(
+        register("v1.0.9"), RejectVersion(version="v1.0.9"), *to_primary("v1.0.10"), register("v1.0.11"), start=agent
+    )
+    # then only versions that are out of use go, oldest first, by number and not by spelling
+    assert to_archive(agent, keep) == archived
+
+
+VERSIONS = st.sampled_from(["v1.0.0", "v1.0.1", "v1.0.2", "v1.0.3"])
+EXPERIMENTS = st.builds(
+    RunningExperiment,
+    experiment_id=st.sampled_from(["e1", "e2"]),
+    kind=st.sampled_from(["canary", "probation"]),
+    treatment=VERSIONS,
+    control=VERSIONS,
+    share=st.sampled_from([0.05, 0.5]),
+    started_at=st.just(NOON),
+)
+MOVES = st.one_of(
+    st.builds(register, VERSIONS, VERSIONS),
+    st.builds(Validate, version=VERSIONS),
+    st.builds(RejectVersion, version=VERSIONS),
+    st.builds(StartExperiment, experiment=EXPERIMENTS),
+    st.builds(
+        Promote, version=VERSIONS, experiment_id=st.sampled_from([None, "e1"]), probation=st.none() | EXPERIMENTS
+    ),
+    st.builds(Settle, version=VERSIONS),
+    st.builds(RollBack, version=VERSIONS, to=st.none() | VERSIONS),
+    st.builds(Conclude, experiment_id=st.just("e1"), verdict=st.sampled_from(["inconclusive", "aborted"])),
+    st.builds(Archive, version=VERSIONS),
+    st.builds(RemoveFolder, version=VERSIONS),
+    st.builds(Freeze),
+    st.builds(Unfreeze),
+)
+HEAD_START = [move for version in ("v1.0.1", "v1.0.2") for move in (register(version), Validate(version=version))]
+
+
+@settings(max_examples=300)
+@given(moves=st.lists(st.tuples(MOVES, st.sampled_from(["orchestrator", ANN])), max_size=25))
+def test_no_order_of_moves_breaks_the_registry(moves: list[tuple[Move, str]]) -> None:
+    registry = fold([decision(move, sequence=n) for n, move in enumerate(HEAD_START, 1)])
+    for move, who in moves:
+        try:
+            registry = apply(registry, decision(move, who, sequence=registry.revision + 1))
+        except NotAllowed:
+            continue
+        agent = registry.agent("small")
+        primaries = [entry for entry in agent.versions.values() if entry.state in PRIMARY_STATES]
+        assert [entry.version for entry in primaries] == [agent.primary]
+        assert agent.candidate is None or agent.candidate not in (agent.primary, agent.previous)
+        assert all(agent.versions[version].can_serve for version in agent.in_traffic)
+        assert (agent.candidate is not None) == bool(agent.experiment and agent.experiment.kind == "canary")
+        assert Registry.decode(registry.encode()) == registry
+
+
+def test_moves_are_read_back_as_what_they_were() -> None:
+    probation = Promote(version="v1.0.1", probation=experiment("v1.0.1", kind="probation"))
+    for move in (probation, register("v1.0.1"), Unfreeze(), RemoveFolder(version="v1.0.1"), *to_canary("v1.0.2")):
+        assert DecisionDraft.decode(draft(move).encode()).move == move

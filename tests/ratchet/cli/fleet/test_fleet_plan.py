@@ -1,0 +1,92 @@
+"""Processes, ports and settings of a fleet on one machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ratchet.cli.fleet.options import FleetOptions
+from ratchet.cli.fleet.plan import FleetPlan, plan_fleet
+from ratchet.cli.terminal.exit_codes import UsageError
+
+URL = "amqp://user:secret@broker.example:5672/"
+
+
+def plan(amqp_url: str | None = URL, **options: object) -> FleetPlan:
+    return plan_fleet(FleetOptions(**options), Path("/fleet/rabbitmq"), amqp_url, 30.0)  # type: ignore[arg-type]
+
+
+def test_each_service_has_its_port_and_agents_are_counted_from_ten_on() -> None:
+    planned = plan(agents=("small", "coder"), replicas=2, port_base=9000)
+
+    assert planned.ports == {
+        9000: "orchestrator",
+        9010: "agent-small-1",
+        9011: "agent-small-2",
+        9012: "agent-coder-1",
+        9013: "agent-coder-2",
+        9050: "scorer",
+        9060: "trainer",
+    }
+
+
+def test_there_is_a_trainer_unless_it_is_left_out_or_has_nothing_to_train() -> None:
+    def names(**options: object) -> list[str]:
+        return [program.name for program in plan(**options).services]
+
+    assert names() == ["orchestrator", "agent-small", "scorer", "trainer"]
+    assert names(trainer=False) == names(engine="echo") == ["orchestrator", "agent-small", "scorer"]
+
+
+def test_a_named_broker_is_used_and_none_started() -> None:
+    planned = plan(URL)
+
+    assert planned.broker_program is None
+    assert planned.environment["RATCHET_AMQP_URL"] == URL
+
+
+def test_without_one_a_private_broker_is_planned_with_its_three_ports() -> None:
+    planned = plan(None, amqp_port=6000)
+
+    assert planned.amqp_url == "amqp://guest:guest@127.0.0.1:6000/%2F"
+    assert {6000, 16000, 26000} <= set(planned.ports)
+
+
+def test_the_password_of_a_broker_is_in_no_program_s_own_environment() -> None:
+    assert all("secret" not in str(program) for program in plan(URL).services)
+
+
+def test_options_reach_the_services_as_settings() -> None:
+    environment = plan(engine="echo", scorer="verifier:exact", model="m", judge_model="j").environment
+
+    assert environment["RATCHET_AGENT_ENGINE"] == "echo"
+    assert environment["RATCHET_SCORER"] == "verifier:exact"
+    assert (environment["RATCHET_AGENT_MODEL"], environment["RATCHET_SCORER_LIKELIHOOD_MODEL"]) == ("m", "j")
+
+
+def test_a_service_gets_more_time_to_stop_than_its_own_grace() -> None:
+    planned = plan()
+
+    assert all(program.stop_wait_s > 30 for program in planned.services)
+    assert planned.stop_timeout_s > max(program.stop_wait_s for program in planned.services)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"replicas": 0}, {"agents": ()}, {"replicas": 41}, {"port_base": 80}, {"port_base": 65530}, {"amqp_port": 60000}],
+)
+def test_options_that_can_t_be_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        plan(None, **options)
+
+
+def test_only_the_default_models_are_made_and_only_where_they_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert FleetOptions().models_to_make
+    assert FleetOptions(engine="echo").models_to_make, "the scorer's is missing"
+    assert not FleetOptions(engine="echo", scorer="verifier:exact").models_to_make
+    assert not FleetOptions(model="org/model", judge_model="org/bigger").models_to_make

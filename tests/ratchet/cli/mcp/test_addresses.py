@@ -1,0 +1,77 @@
+"""Where `ratchet mcp` looks for the services."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ratchet.cli.fleet.folder import FleetRecord, StartedProgram
+from ratchet.cli.fleet.options import FleetOptions
+from ratchet.cli.mcp.addresses import addresses_of
+from ratchet.cli.terminal.exit_codes import UsageError
+
+
+def started(options: FleetOptions, **ports: int) -> FleetRecord:
+    programs = tuple(
+        StartedProgram(name=name.replace("_", "-"), http_port=port, log=Path("log")) for name, port in ports.items()
+    )
+    broker = StartedProgram(name="broker", http_port=None, log=Path("log"))
+    return FleetRecord(
+        supervisor_pid=1,
+        supervisor_started=0,
+        stop_timeout_s=1,
+        amqp_url="amqp://",
+        namespace="",
+        own_broker=True,
+        logs_dir=Path("logs"),
+        options=options,
+        programs=(broker, *programs),
+    )
+
+
+def test_what_was_started_here_is_found_with_one_replica_of_each_agent() -> None:
+    options = FleetOptions(agents=("small", "code-2"), replicas=2)
+    record = started(options, orchestrator=1, agent_small_1=2, agent_small_2=3, agent_code_2_1=4, scorer=5)
+
+    found = addresses_of((), record)
+
+    assert found.by_name == {"orchestrator": "http://127.0.0.1:1", "scorer": "http://127.0.0.1:5"}
+    assert found.agents == {"small": "http://127.0.0.1:2", "code-2": "http://127.0.0.1:4"}
+
+
+def test_an_agent_whose_name_ends_in_a_number_is_no_replica() -> None:
+    found = addresses_of((), started(FleetOptions(agents=("code", "code-2")), agent_code=1, agent_code_2=2))
+
+    assert found.agents == {"code": "http://127.0.0.1:1", "code-2": "http://127.0.0.1:2"}
+
+
+def test_before_a_fleet_was_started_it_is_where_it_will_be() -> None:
+    found = addresses_of((), None)
+
+    assert set(found.by_name) == {"orchestrator", "scorer", "trainer"}
+    assert found.by_name["orchestrator"] == f"http://127.0.0.1:{FleetOptions().port_base}"
+    assert list(found.agents) == ["small"]
+
+
+def test_what_is_typed_goes_before_what_was_started() -> None:
+    urls = ("https://fleet.example/", "agent-small=http://10.0.0.2:80", "scorer=http://10.0.0.3")
+
+    found = addresses_of(urls, started(FleetOptions(), orchestrator=1, trainer=2))
+
+    assert found.by_name == {"orchestrator": "https://fleet.example", "scorer": "http://10.0.0.3"}
+    assert found.agents == {"small": "http://10.0.0.2:80"}
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("judge=http://x", "there is no service 'judge'"),
+        ("orchestrator=fleet.example", "'fleet.example' is no address"),
+        ("ftp://fleet.example", "'ftp://fleet.example' is no address"),
+        ("scorer=", "'' is no address"),
+    ],
+)
+def test_what_is_no_address_is_said(url: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        addresses_of((url,), None)

@@ -1,0 +1,55 @@
+"""What is wrong is said in sentences."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from ratchet.bus.topology import Queue, Topology, fleet_topology
+from ratchet.cli.status.queue_depths import QueueDepth
+from ratchet.cli.status.report import ServiceStatus, StatusReport, queue_faults
+from ratchet.cli.status.view import render_status
+
+TOPOLOGY = fleet_topology(("small",))
+
+
+def depths(**changed: QueueDepth) -> tuple[QueueDepth, ...]:
+    return tuple(changed.get(queue.name, QueueDepth(queue.name, 0, 1)) for queue in TOPOLOGY.queues)
+
+
+def test_a_fleet_whose_queues_are_all_consumed_has_no_fault() -> None:
+    assert queue_faults(depths(), TOPOLOGY) == []
+
+
+def test_a_queue_nobody_consumes_is_named_with_who_should() -> None:
+    (fault,) = queue_faults(depths(responses=QueueDepth("responses", 5, 0)), TOPOLOGY)
+
+    assert "responses" in fault
+    assert "scorer" in fault
+
+
+def test_queues_for_people_need_no_consumer() -> None:
+    assert queue_faults(depths(results=QueueDepth("results", 5, 0)), TOPOLOGY) == []
+
+
+def test_a_trainer_is_missed_only_when_something_waits_for_it() -> None:
+    topology = Topology((Queue("training", "any", ("all",), ("trainer",), "-"),), ())
+
+    assert queue_faults((QueueDepth("training", 0, 0),), topology) == []
+    assert len(queue_faults((QueueDepth("training", 1, 0),), topology)) == 1
+
+
+def test_a_missing_queue_is_a_fault() -> None:
+    assert queue_faults(depths(tasks=QueueDepth("tasks", None)), TOPOLOGY) == ["the broker has no queue tasks"]
+
+
+def test_the_report_shows_each_service_with_its_own_reason() -> None:
+    service = ServiceStatus("scorer", 12, False, "the model is not loaded yet", "http://127.0.0.1:8750", "scorer.log")
+    report = StatusReport("amqp://guest@host/", None, (service,), depths(), True, ("scorer: not yet",))
+    console = Console(width=120, record=True)
+
+    console.print(render_status(report))
+
+    shown = console.export_text()
+    assert "not healthy" in shown
+    assert "the model is not loaded yet" in shown
+    assert not report.healthy

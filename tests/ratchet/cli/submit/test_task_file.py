@@ -1,0 +1,49 @@
+"""Tasks from lines a person wrote."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ratchet.cli.submit.task_file import new_task, read_tasks
+from ratchet.cli.terminal.exit_codes import UsageError
+
+
+def test_a_line_needs_only_its_input() -> None:
+    (task,) = read_tasks(['{"input": "sort: ba"}'], {})
+
+    assert task.input == "sort: ba"
+    assert task.task_id.startswith("task-")
+    assert task.metadata.timestamp is not None
+
+
+def test_a_string_is_the_input() -> None:
+    assert [task.input for task in read_tasks(['"one"', "", '"two"'], {})] == ["one", "two"]
+
+
+def test_what_a_line_says_goes_before_the_options() -> None:
+    lines = ['{"input": "a", "samples": 3, "task_id": "mine"}', '{"input": "b"}']
+
+    first, second = read_tasks(lines, {"samples": 5, "agent_id": "small", "criteria": None})
+
+    assert (first.samples, first.agent_id, first.task_id) == (3, "small", "mine")
+    assert second.samples == 5
+
+
+def test_chat_messages_are_an_input_too() -> None:
+    (task,) = read_tasks([json.dumps({"input": [{"role": "user", "content": "hello"}]})], {})
+
+    assert not isinstance(task.input, str)
+    assert task.input[0].content == "hello"
+
+
+@pytest.mark.parametrize("line", ["not json", "[1]", "7", '{"no": "input"}', '{"input": "x", "samples": 0}'])
+def test_a_bad_line_is_named_by_its_number(line: str) -> None:
+    with pytest.raises(UsageError, match="line 2"):
+        list(read_tasks(['"fine"', line], {}))
+
+
+def test_an_option_that_can_t_be_is_named() -> None:
+    with pytest.raises(UsageError, match="priority"):
+        new_task({"input": "x", "priority": 12})

@@ -1,0 +1,133 @@
+"""`ratchet adapters` as an operator uses it: what he sees, what he may do, and that all of it is recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ratchet.adapters.publish import registration, remove_tree
+from ratchet.adapters.registry import RegistryStore
+from schemas.records.decision import Promote, StartExperiment, Validate
+from tests.acceptance.ratchet_command import Ratchet
+from tests.ratchet.adapters.making_adapters import published
+from tests.ratchet.adapters.making_decisions import decided, experiment
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RegistryStore:
+    """v1.0.1 is on probation against the base model; v1.0.2 is validated."""
+    store = RegistryStore(tmp_path / "adapters")
+    for n in (1, 2):
+        folder = published(store.folder, seed=n, hyperparameters={"learning_rate": n / 1000}, metrics={"loss": 1 / n})
+        decided(store, registration(folder, store.folder), Validate(version=folder.name))
+    probation = experiment("v1.0.1", "v1.0.0", "probation")
+    promotion = Promote(version="v1.0.1", experiment_id="canary-v1.0.1", probation=probation)
+    decided(store, StartExperiment(experiment=experiment("v1.0.1")), promotion)
+    return store
+
+
+@pytest.fixture
+def ratchet(tmp_path: Path) -> Ratchet:
+    return Ratchet(tmp_path, {"USER": "ann", "LOGNAME": "ann"})
+
+
+def test_looking_at_versions(store: RegistryStore, ratchet: Ratchet) -> None:
+    listed = ratchet("adapters", "list")
+    assert "small · primary v1.0.1 · probation probation-v1.0.1 at 5%" in listed.out
+    shown = ratchet("adapters", "show", "v1.0.1", "--json").json
+    assert (shown["entry"]["state"], shown["card"]["metrics"]) == ("probation", {"loss": 1.0})
+    kinds = [decision["move"]["kind"] for decision in shown["decisions"]]
+    assert kinds == ["register", "validate", "start_experiment", "promote"]
+    compared = ratchet("adapters", "diff", "v1.0.1", "v1.0.2")
+    assert "learning_rate" in compared.out
+    assert "model.layers.0.self_attn.q_proj" in compared.out
+
+
+def test_moves_by_hand_are_decisions_with_a_name_and_a_reason(store: RegistryStore, ratchet: Ratchet) -> None:
+    # when an operator promotes, rolls back and freezes
+    assert ratchet("adapters", "promote", "v1.0.2", "--reason", "it is polite", "--json").json["revision"] == 7
+    rolled_back = ratchet("adapters", "rollback", "--reason", "it is rude")
+    assert "v1.0.2   rolled_back" in rolled_back.out
+    assert ratchet("adapters", "freeze", "--reason", "holidays").code == 0
+    # then the ledger has his name, his words and what was checked
+    newest = ratchet("adapters", "history", "-n", "3", "--json").json
+    assert [(d["who"], d["move"]["kind"], d["reason"]) for d in newest] == [
+        ("operator:ann", "promote", "it is polite"),
+        ("operator:ann", "roll_back", "it is rude"),
+        ("operator:ann", "freeze", "holidays"),
+    ]
+    sha256 = store.read().agent("small").versions["v1.0.2"].sha256
+    assert newest[0]["evidence"] == {"checked": "v1.0.2", "sha256": sha256}
+    # and a promotion is refused in one sentence until it is lifted
+    refused = ratchet("adapters", "promote", "v1.0.2", "--reason", "after all")
+    assert (refused.code, len(refused.err.splitlines())) == (1, 1)
+    assert "frozen by operator:ann" in refused.err
+    assert ratchet("adapters", "unfreeze").code == 0
+    assert store.open().agent("small").frozen is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "sentence"),
+    [
+        (["promote", "v1.0.2"], 2, "Missing option '--reason'"),
+        (["rollback"], 2, "Missing option '--reason'"),
+        (["promote", "v1.0.9", "--reason", "x"], 2, "no adapter 'v1.0.9'; it has v1.0.0, v1.0.1, v1.0.2"),
+        (["list", "--agent", "nobody"], 2, "no agent 'nobody'; there are: small"),
+        (["rollback", "v1.0.2", "--reason", "x"], 1, "neither the primary nor the candidate"),
+    ],
+)
+def test_what_makes_no_sense_changes_nothing(
+    store: RegistryStore, ratchet: Ratchet, typed: list[str], code: int, sentence: str
+) -> None:
+    ran = ratchet("adapters", *typed)
+    assert (ran.code, sentence in ran.err) == (code, True), ran.err
+    assert store.read().revision == 6
+
+
+def test_a_tampered_version_is_not_promoted_and_verify_finds_it(store: RegistryStore, ratchet: Ratchet) -> None:
+    # given a byte changed in a version, a folder nobody registered, and a lost one
+    assert ratchet("adapters", "verify", "--json").json == {"ok": True, "faults": []}
+    weights = store.folder / "small" / "v1.0.2" / "adapter_model.safetensors"
+    weights.chmod(0o644)
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+    published(store.folder, seed=3)
+    remove_tree(store.folder / "small" / "v1.0.1")
+    # then it gets no traffic
+    refused = ratchet("adapters", "promote", "v1.0.2", "--reason", "x")
+    assert refused.code == 1
+    assert "not fit for traffic, so nothing was changed" in refused.err
+    # and each is named
+    verified = ratchet("adapters", "verify", "--json")
+    assert verified.code == 1
+    lost, tampered, unknown = verified.json["faults"]
+    assert "v1.0.1 has no manifest.json" in lost
+    assert "was changed (sha256" in tampered
+    assert "v1.0.3 is published but not registered" in unknown
+
+
+def test_a_broken_registry_is_rebuilt_and_the_old_file_kept(store: RegistryStore, ratchet: Ratchet) -> None:
+    before = store.read()
+    store.path.write_bytes(b'{"revision": 6')
+    broken = ratchet("adapters", "list")
+    assert broken.code == 1
+    assert "ratchet adapters rebuild" in broken.err
+    rebuilt = ratchet("adapters", "rebuild", "--json").json
+    assert rebuilt["revision"] == 6
+    assert Path(ratchet.folder, rebuilt["kept"]).read_bytes() == b'{"revision": 6'
+    assert store.read() == before
+
+
+def test_a_forged_decision_is_named_and_nothing_is_rebuilt_on_it(store: RegistryStore, ratchet: Ratchet) -> None:
+    ledger = store.ledger.path
+    ledger.write_bytes(ledger.read_bytes().replace(b"for a test", b"for a bribe", 1))
+    for command in ("verify", "rebuild"):
+        ran = ratchet("adapters", command)
+        assert ran.code == 1
+        assert "line 1 (from byte 0) was changed after it was written" in ran.out + ran.err
+
+
+def test_a_fleet_without_adapters_runs_the_base_model(ratchet: Ratchet) -> None:
+    assert ratchet("adapters", "list", "--json").json["small"]["primary"] == "v1.0.0"
+    assert ratchet("adapters", "verify").code == 0
+    assert "nothing before v1.0.0" in ratchet("adapters", "rollback", "--reason", "x").err

@@ -1,0 +1,61 @@
+"""`ratchet dead-letters` as a process, on a real broker; what becomes of the letters is in ratchet/bus/dead_letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.spec import BasicProperties
+
+from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.topology import UNROUTABLE, fleet_topology
+from tests.acceptance.ratchet_command import Ratchet
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def channel(amqp_url: str, namespace: str) -> Iterator[BlockingChannel]:
+    """Of a broker with an exchange whose unroutable messages are kept."""
+    with connected(amqp_url) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        queue = namespace + UNROUTABLE
+        channel.queue_declare(queue, durable=True, arguments=fleet_topology(("small",)).queue(UNROUTABLE).arguments)
+        alternate = {"alternate-exchange": f"{namespace}ratchet.unroutable"}
+        channel.exchange_declare(alternate["alternate-exchange"], "fanout", durable=True)
+        channel.exchange_declare(f"{namespace}ratchet", "topic", durable=True, arguments=alternate)
+        channel.queue_bind(queue, alternate["alternate-exchange"])
+        yield channel
+
+
+def test_the_unroutable_is_listed_shown_and_sent_on(
+    channel: BlockingChannel, amqp_url: str, namespace: str, tmp_path: Path
+) -> None:
+    ratchet = Ratchet(tmp_path, {"RATCHET_AMQP_URL": amqp_url, "RATCHET_NAMESPACE": namespace})
+    target = f"{namespace}work.echo"
+    channel.basic_publish(f"{namespace}ratchet", target, b"for echo", BasicProperties(delivery_mode=2))
+
+    # when somebody looks
+    (listed,) = ratchet("dead-letters", "list", "--unroutable", "--json").json
+    shown = ratchet("dead-letters", "show", listed["id"], "--unroutable", "--json").json
+    # then it says where it was sent to and what to do
+    assert (listed["queue"], shown["body"]) == (target, "for echo")
+    assert "RATCHET_AGENTS" in shown["advice"]
+
+    # when it is sent on before there is a queue
+    early = ratchet("dead-letters", "requeue", "--all", "--unroutable")
+    # then it stays, with a sentence
+    assert (early.code, early.out) == (1, "0 sent back\n")
+    assert f"there is no queue {target}" in early.err
+
+    # and it goes once there is one
+    channel.queue_declare(target, durable=True, arguments={"x-queue-type": "quorum"})
+    ran = ratchet("dead-letters", "requeue", listed["id"], "--unroutable")
+    assert (ran.code, ran.out) == (0, "1 sent back\n")
+    assert channel.basic_get(target, auto_ack=True)[2] == b"for echo"
+    assert ratchet("dead-letters", "list", "--unroutable").out == "No unroutable messages.\n"
+    gone = ratchet("dead-letters", "show", listed["id"], "--unroutable")
+    assert (gone.code, "ratchet dead-letters list --unroutable" in gone.err) == (1, True)

@@ -1,0 +1,102 @@
+"""The verdict as a table."""
+
+from __future__ import annotations
+
+import pytest
+
+from ratchet.experiments.verdict import judge
+from schemas.records.evidence import CANARY_RAMP, ArmSummary, Evidence, ExperimentPlan, Verdict, probation_plan
+from tests.ratchet.experiments.making_experiments import plan
+
+PROVED: dict[str, object] = {"gain_score": 20.0, "gain_success": 20.0, "step": len(CANARY_RAMP) - 1, "age_s": 60.0}
+
+
+def evidence(*, candidates: int = 50, primaries: int = 50, **changed: object) -> Evidence:
+    def arm(units: int) -> ArmSummary:
+        return ArmSummary(units=units, score=0.5, success=1.0, length=50.0, latency_s=1.0)
+
+    fields: dict[str, object] = {
+        "units": candidates + primaries,
+        "step": 0,
+        "share": 0.5,
+        "age_s": 0.0,
+        "candidate": arm(candidates),
+        "primary": arm(primaries),
+        "gain_score": 1.0,
+        "gain_success": 1.0,
+        "harm": 1.0,
+        "harm_score": 1.0,
+        "harm_success": 1.0,
+        "harm_length": 1.0,
+        "harm_latency": 1.0,
+        "sample_ratio": 1.0,
+        "scorer": "verifier@1",
+        "foreign_scorer": None,
+    }
+    return Evidence.model_validate(fields | changed)
+
+
+CANARY = plan(max_units=1000, min_units_per_arm=20, min_age_s=60.0)
+PROBATION = probation_plan("small-v1.0.1-probation", CANARY, holdback=0.1, units=500)
+
+TABLE = [
+    (CANARY, evidence(), Verdict.CONTINUE),
+    (CANARY, evidence(**PROVED), Verdict.PROMOTE),
+    (CANARY, evidence(**PROVED | {"gain_score": 19.9}), Verdict.CONTINUE),
+    (CANARY, evidence(**PROVED | {"gain_success": 19.9}), Verdict.CONTINUE),
+    (CANARY, evidence(**PROVED | {"step": 1}), Verdict.CONTINUE),
+    (CANARY, evidence(**PROVED | {"age_s": 59.9}), Verdict.CONTINUE),
+    (CANARY, evidence(**PROVED, candidates=19), Verdict.CONTINUE),
+    (CANARY, evidence(**PROVED, primaries=19), Verdict.CONTINUE),
+    (CANARY, evidence(harm=19.9), Verdict.CONTINUE),
+    (CANARY, evidence(harm=20.0), Verdict.ROLL_BACK),
+    (CANARY, evidence(harm_length=1e6, harm=19.9), Verdict.CONTINUE),
+    (CANARY, evidence(**PROVED, harm=20.0), Verdict.ROLL_BACK),
+    (CANARY, evidence(sample_ratio=999.0), Verdict.CONTINUE),
+    (CANARY, evidence(sample_ratio=1000.0), Verdict.ABORT),
+    (CANARY, evidence(**PROVED, harm=1e6, sample_ratio=1e6), Verdict.ABORT),
+    (CANARY, evidence(**PROVED, foreign_scorer="verifier@2"), Verdict.ABORT),
+    (CANARY, evidence(candidates=500, primaries=500), Verdict.INCONCLUSIVE),
+    (CANARY, evidence(**PROVED, candidates=500, primaries=500), Verdict.PROMOTE),
+    (PROBATION, evidence(**PROVED), Verdict.CONTINUE),
+    (PROBATION, evidence(harm=20.0), Verdict.ROLL_BACK),
+    (PROBATION, evidence(**PROVED, candidates=450, primaries=50), Verdict.STABLE),
+]
+
+
+@pytest.mark.parametrize(("by", "given", "verdict"), TABLE)
+def test_the_verdict_follows_from_the_evidence(by: ExperimentPlan, given: Evidence, verdict: Verdict) -> None:
+    assert judge(by, given)[0] is verdict
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (evidence(), ["score e-value 1 of 20", "success e-value 1 of 20", "step 1 of 3", "0 of 60 seconds old"]),
+        (evidence(harm=50.0, harm_success=90.0), ["most of all in success", "50 units of the candidate"]),
+        (evidence(foreign_scorer="verifier@2"), ["verifier@1", "verifier@2", "new experiment"]),
+        (evidence(sample_ratio=5e3, candidates=80, primaries=20), ["80 candidate", "20 primary"]),
+        (evidence(candidates=900, primaries=100), ["whole budget", "still missing: score e-value"]),
+    ],
+)
+def test_the_reason_names_the_numbers_and_what_is_missing(given: Evidence, words: list[str]) -> None:
+    _, reason = judge(CANARY, given)
+
+    assert [word for word in words if word not in reason] == []
+
+
+def test_every_verdict_has_a_sentence() -> None:
+    assert all(verdict.sentence.endswith(".") for verdict in Verdict)
+    assert [verdict for verdict in Verdict if not verdict.final] == [Verdict.CONTINUE]
+
+
+def test_a_ramp_that_does_not_go_up_is_refused() -> None:
+    with pytest.raises(ValueError, match="must go up"):
+        plan(ramp=tuple(reversed(CANARY_RAMP)))
+
+
+def test_a_probation_holds_back_the_old_primary() -> None:
+    assert PROBATION.kind == "probation"
+    assert PROBATION.ramp[0].share == 0.9
+    assert PROBATION.max_units == 500
+    assert PROBATION.score_tolerance == CANARY.score_tolerance

@@ -1,0 +1,121 @@
+"""The guard without tokens: on this machine only, and not for the pages of other sites."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from ratchet.http.access.guard import token_check
+from ratchet.http.access.roles import Role
+from ratchet.http.server.application import application
+from ratchet.service.errors import SettingsError
+from ratchet.service.settings import FleetSettings
+from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
+from tests.ratchet.http.real_services import service_of, settings_of
+
+
+async def asked(settings: FleetSettings, headers: dict[str, str], base_url: str = "http://localhost:8710") -> Any:
+    service = service_of(settings)
+    app = application("agent", service.routers(), settings, service.trouble)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=base_url) as client:
+        return await client.get("/v1/adapters", headers=headers)
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:8710", "127.0.0.1:1", "[::1]:8710", "LOCALHOST"])
+async def test_a_program_on_this_machine_needs_no_token(tmp_path: Path, host: str) -> None:
+    assert (await asked(settings_of("agent", tmp_path), {"host": host})).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "[", "@"])
+async def test_a_name_that_was_rebound_to_this_machine_is_refused(tmp_path: Path, host: str) -> None:
+    answer = await asked(settings_of("agent", tmp_path), {"host": host})
+
+    assert (answer.status_code, answer.json()["type"]) == (403, "foreign-host")
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/metrics", 403), ("/openapi.json", 403), ("/", 403), ("/healthz", 200)],
+)
+async def test_a_rebound_name_reaches_nothing_but_the_health_checks(tmp_path: Path, path: str, status: int) -> None:
+    settings = settings_of("orchestrator", tmp_path)
+    service = service_of(settings)
+    app = application("orchestrator", service.routers(), settings, service.trouble)
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        rebound = await client.get(path, headers={"host": "evil.example"})
+        own = await client.get(path)
+
+    assert (rebound.status_code, own.status_code) == (status, 200)
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost.evil.example", "http://[", ""])
+async def test_a_page_of_another_site_is_refused(tmp_path: Path, origin: str) -> None:
+    answer = await asked(settings_of("agent", tmp_path), {"origin": origin})
+
+    assert (answer.status_code, answer.json()["type"]) == (403, "origin")
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:8710", "http://127.0.0.1:3000"])
+async def test_a_page_of_this_machine_is_let_in(tmp_path: Path, origin: str) -> None:
+    assert (await asked(settings_of("agent", tmp_path), {"origin": origin})).status_code == 200
+
+
+async def test_with_tokens_a_page_may_call_its_own_host_and_those_named(tmp_path: Path) -> None:
+    mint = Mint(tmp_path / "keys")
+    settings = settings_of("agent", tmp_path, api_public_keys=mint.keys.jwks, api_hosts="board.example")
+    token = bearer(mint.good(Role.VIEWER))
+
+    statuses = {
+        origin: (await asked(settings, token | {"origin": origin}, "https://fleet.example")).status_code
+        for origin in ("https://fleet.example", "https://board.example", "https://evil.example")
+    }
+
+    assert list(statuses.values()) == [200, 200, 403]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"authorization": "Basic dXNlcjpwYXNz"},
+        {"authorization": "Bearer"},
+        {"authorization": "Bearer "},
+        {"authorization": ""},
+        {"cookie": "token=x"},
+    ],
+    ids=str,
+)
+async def test_a_token_comes_in_one_way_only(tmp_path: Path, headers: dict[str, str]) -> None:
+    mint = Mint(tmp_path / "keys")
+
+    answer = await asked(settings_of("agent", tmp_path, api_public_keys=mint.keys.jwks), headers)
+
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith('Bearer realm="ratchet"')
+
+
+async def test_two_authorization_headers_are_none(tmp_path: Path) -> None:
+    mint = Mint(tmp_path / "keys")
+    settings = settings_of("agent", tmp_path, api_public_keys=mint.keys.jwks)
+    good = bearer(mint.good(Role.VIEWER))["Authorization"]
+    service = service_of(settings)
+    app = application("agent", service.routers(), settings, service.trouble)
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        answer = await client.get("/v1/adapters", headers=[("authorization", good), ("authorization", "Bearer other")])
+
+    assert answer.status_code == 401
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "fleet.example"])
+def test_nothing_listens_beyond_loopback_without_keys(host: str) -> None:
+    with pytest.raises(SettingsError, match="ratchet token keys"):
+        token_check(FleetSettings(http_host=host))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
+def test_on_loopback_none_are_needed(host: str) -> None:
+    assert token_check(FleetSettings(http_host=host)) is None

@@ -1,0 +1,113 @@
+"""Whatever goes wrong is a problem document, and repeats nothing that was sent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from ratchet.http.problem import Problem, problem_of
+from ratchet.http.server.application import application
+from ratchet.service import errors
+from tests.ratchet.http.real_services import settings_of
+
+SECRET = "hunter2-hunter2"
+
+
+class Asked(BaseModel):
+    number: int
+    parts: list[dict[str, int]] = []
+
+
+class Failing:
+    """A route that raises what it is told."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.router = APIRouter()
+        self.router.add_api_route("/v1/generate", self.generate, methods=["POST"])
+
+    async def generate(self, asked: Asked) -> dict[str, str]:
+        if self.error:
+            raise self.error
+        return {}
+
+
+async def answer_to(failing: Failing, folder: Path, body: object) -> httpx.Response:
+    app = application("agent", [failing.router], settings_of("agent", folder), lambda: None)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        content = body if isinstance(body, bytes) else json.dumps(body)
+        return await client.post("/v1/generate", content=content, headers={"Content-Type": "application/json"})
+
+
+ERRORS = [
+    (errors.NotAllowed("no"), 409, False),
+    (errors.RegistryConflict("moved"), 409, False),
+    (errors.DiskFull("full"), 503, True),
+    (errors.BusError("away"), 503, True),
+    (errors.PublishTimeout("late"), 503, True),
+    (errors.PromptTooLong("long"), 422, False),
+    (errors.EngineError("away"), 503, True),
+    (errors.Reject("bad"), 422, False),
+    (errors.Retry("later"), 503, True),
+    (errors.RatchetError("odd"), 500, False),
+    (Problem(418, "Teapot", "short and stout", "teapot"), 418, False),
+]
+
+
+@pytest.mark.parametrize(("error", "status", "again"), ERRORS, ids=lambda value: type(value).__name__)
+async def test_an_error_of_ours_has_its_status_and_says_itself(
+    tmp_path: Path, error: Exception, status: int, again: bool
+) -> None:
+    failing = Failing()
+    failing.error = error
+
+    answer = await answer_to(failing, tmp_path, {"number": 1})
+
+    assert (answer.status_code, answer.json()["status"], answer.json()["detail"]) == (status, status, str(error))
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert ("retry-after" in answer.headers) == again
+
+
+def test_every_error_of_the_tree_becomes_a_problem() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.RatchetError)]
+
+    assert len(kinds) > 20
+    assert all(400 <= problem_of(kind("said")).status < 600 for kind in kinds)
+
+
+async def test_a_fault_of_ours_tells_nothing_of_itself(tmp_path: Path) -> None:
+    failing = Failing()
+    failing.error = ValueError(SECRET)
+
+    answer = await answer_to(failing, tmp_path, {"number": 1})
+
+    assert answer.status_code == 500
+    assert SECRET not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("body", "pointers"),
+    [
+        ({}, ["/number"]),
+        ({"number": SECRET}, ["/number"]),
+        ({"number": 1, "parts": [{}, {"a/b": SECRET, "c~d": SECRET}]}, ["/parts/1/a~1b", "/parts/1/c~0d"]),
+        (SECRET, [""]),
+        (b'{"number": ', [""]),
+        (b"\xff\xfe" + SECRET.encode(), [""]),
+    ],
+    ids=["missing", "wrong", "deep", "no object", "no JSON", "no text"],
+)
+async def test_what_is_not_valid_is_pointed_at_and_not_repeated(
+    tmp_path: Path, body: object, pointers: list[str]
+) -> None:
+    answer = await answer_to(Failing(), tmp_path, body)
+
+    assert answer.status_code in (400, 422)
+    assert SECRET not in answer.text
+    if answer.status_code == 422:
+        assert [fault["pointer"] for fault in answer.json()["errors"]] == pointers
