@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import resource
 import signal
 import socket
@@ -22,6 +23,7 @@ from ratchet.http.server.application import application
 from ratchet.http.server.header_timeout import HeaderTimeoutProtocol
 from ratchet.service.errors import RatchetError, SettingsError
 from ratchet.service.settings import FleetSettings
+from ratchet.service.settings_check import unknown_names
 from ratchet.service.telemetry import Log, log_to_stdout
 
 log = Log("service")
@@ -200,6 +202,8 @@ def run(name: str, wire: Callable[[], Wired]) -> None:
         await Runner(wired.service, wired.bus, wired.settings, wired.http_port).run()
 
     log_to_stdout(name)
+    for sentence in unknown_names(os.environ):
+        log.warning("unknown-setting", sentence)
     _make_room_for_clients()
     try:
         uvloop.run(main())
