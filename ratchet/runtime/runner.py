@@ -22,6 +22,7 @@ from ratchet.bus.protocol import Bus, Handler
 from ratchet.http.server.application import application
 from ratchet.http.server.header_timeout import HeaderTimeoutProtocol
 from ratchet.service.errors import RatchetError, SettingsError
+from ratchet.service.metrics import READY
 from ratchet.service.settings import FleetSettings
 from ratchet.service.settings_check import unknown_names
 from ratchet.service.telemetry import Log, log_to_stdout
@@ -57,6 +58,7 @@ class Service(Protocol):
         """Release what `start` took; called when no handler runs any more."""
 
 
+DRAINING = "draining"
 CLOSE_AFTER_S = 2
 """Seconds that open streams get at the end; requests had the time to drain before."""
 TAKES_NOTHING_MS = 120_000
@@ -106,6 +108,7 @@ class Runner:
         self._port = http_port
         self._phase: str | None = "starting"
         self._stop = asyncio.Event()
+        READY.set_function(lambda: self._phase == DRAINING or self._trouble() is None)
 
     async def run(self) -> None:
         """Returns after SIGTERM or SIGINT, drained. Raises what made the service fail to start."""
@@ -166,7 +169,7 @@ class Runner:
         log.info("ready", f"{self._service.name} is ready", port=self._port)
 
     async def _end(self) -> None:
-        self._phase = "draining"
+        self._phase = DRAINING
         log.info("draining", "finishing what is in hand", grace_s=self._settings.drain_grace_s)
         finished = await self._bus.stop(self._settings.drain_grace_s)
         await self._service.stop()
