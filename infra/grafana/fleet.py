@@ -31,7 +31,7 @@ def _now(dashboard: Dashboard) -> None:
         number(
             "Targets down",
             "Services, replicas and the broker that can't be scraped.",
-            Query('count(up == 0) or vector(0)'),
+            Query("count(up == 0) or vector(0)"),
             limits=BAD_FROM_ONE,
         ),
         number("Open tasks", "Admitted and not yet closed.", Query("sum(ratchet_open_tasks)")),

@@ -1,7 +1,7 @@
 """What is wrong with the settings of this environment, said before anything that takes time has begun.
 
-A name that no setting has is worth a warning, with the nearest one that there is; a value that can't be used ends the start. As a
-program, `python -m ratchet.service.settings_check`, it is a job of docker-compose.yml: exit code 1 for such a value.
+A name that no setting has is worth a warning, with the nearest one that there is; a value that can't be used ends the
+start. As a program, `python -m ratchet.service.settings_check`, it is a job of docker-compose.yml: exit code 1 for it.
 
 Left out: what only the process itself can tell, such as whether an engine of that name is installed.
 """

@@ -15,8 +15,8 @@ import yaml
 
 from ratchet.bus.topology import CONSUMER_TIMEOUT_MS, fleet_topology
 from ratchet.cli.broker.accounts import accounts
-from ratchet.cli.broker.credentials import MODEL_SERVER
 from ratchet.cli.broker.command import broker
+from ratchet.cli.broker.credentials import MODEL_SERVER
 from ratchet.runtime.container_health import PORTS
 from ratchet.service.settings import FleetSettings
 from services.agent.settings import AgentSettings
@@ -55,7 +55,9 @@ def variables(text: str) -> set[str]:
 
 def neighbours(name: str) -> set[str]:
     """Whom a container can reach: who shares a network with it on which containers may talk."""
-    talking = {net for net in EVERY[name].get("networks", ()) if NETWORKS[net].get("driver_opts", {}).get(ICC) != "false"}
+    talking = {
+        net for net in EVERY[name].get("networks", ()) if NETWORKS[net].get("driver_opts", {}).get(ICC) != "false"
+    }
     return {other for other, service in EVERY.items() if other != name and talking & set(service.get("networks", ()))}
 
 
@@ -258,7 +260,10 @@ def test_a_service_waits_for_the_queues_and_the_models_and_declares_none(name: s
 def test_the_job_makes_the_credentials_of_every_user() -> None:
     users = {account.name for account in accounts(fleet_topology(("small",)), ("small",))}
 
-    assert set(mounts("credentials")) == {"/given", *(f"/credentials/{name}" for name in {"broker", MODEL_SERVER, *users})}
+    assert set(mounts("credentials")) == {
+        "/given",
+        *(f"/credentials/{name}" for name in {"broker", MODEL_SERVER, *users}),
+    }
 
 
 @pytest.mark.parametrize(

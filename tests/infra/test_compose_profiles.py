@@ -123,7 +123,10 @@ def resolved(compose: list[str], folder: Path, settings: str) -> dict[str, dict[
 @pytest.mark.parametrize(
     ("settings", "changed"),
     [
-        ("RATCHET_TAG=0.2.0\n", {"orchestrator", "orchestrator-standby", "gateway", "agent", "scorer", "trainer", "settings"}),
+        (
+            "RATCHET_TAG=0.2.0\n",
+            {"orchestrator", "orchestrator-standby", "gateway", "agent", "scorer", "trainer", "settings"},
+        ),
         ("RATCHET_SAMPLES=4\n", {"orchestrator", "orchestrator-standby", "agent", "scorer", "trainer", "credentials"}),
         ("HF_TOKEN=x\nRATCHET_SCORER=verifier:exact\n", {"vllm", "scorer"}),
     ],
@@ -149,7 +152,5 @@ def test_even_a_secret_in_the_settings_file_reaches_only_whom_it_is_for(compose:
 
     services = resolved(compose, checkout, "".join(f"{name}=of {name}\n" for name in meant))
 
-    seen = {
-        name: {who for who, service in services.items() if f"of {name}" in str(service)} for name in meant
-    }
+    seen = {name: {who for who, service in services.items() if f"of {name}" in str(service)} for name in meant}
     assert seen == meant

@@ -1,7 +1,7 @@
 """Makes the passwords of the broker's users, once, and writes what each of them needs, and the broker, into folders.
 
     <out>/<account>/ratchet_amqp_url    the URL with user and password: that service's secret, for /run/secrets
-    <out>/<account>/<secret>            a secret that was given, where it is this account's: a judge's key, a hub's token
+    <out>/<account>/<secret>            a secret that was given, where it is this account's: a judge's key, say
     <out>/broker/definitions.json       users with salted hashes, and permissions: for the broker to load at its start
 
 Run again it keeps the passwords and writes the definitions anew: after a change of the fleet, start the broker again.
@@ -55,7 +55,7 @@ def write_credentials(out: Path, fleet: Iterable[Account], *, host: str, port: i
 
 
 def hand_out(given: Path, out: Path, fleet: Iterable[Account], *, group: int | None = None) -> list[str]:
-    """Copy each file of the folder `given` to whom it is for, and take back what is given no more; returns what was given.
+    """Copy each file of the folder `given` to whom it is for, and take back what is given no more. Returns their names.
 
     Raises SettingsError for a file that is nobody's, or can't be read or written.
     """
@@ -69,8 +69,8 @@ def hand_out(given: Path, out: Path, fleet: Iterable[Account], *, group: int | N
         for name in secrets_given:
             if not any(_is_for(name, account) for account in accounts):
                 raise SettingsError(
-                    f"{name} is no secret that is handed out: {HUB_TOKEN}, or a setting's name in small letters that begins "
-                    "with ratchet_ and a service, such as ratchet_scorer_judge_api_key"
+                    f"{name} is no secret that is handed out: {HUB_TOKEN}, or a setting's name in small letters that "
+                    "begins with ratchet_ and a service, such as ratchet_scorer_judge_api_key"
                 )
         for account in accounts:
             folder = out / account

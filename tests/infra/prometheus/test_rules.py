@@ -117,7 +117,9 @@ def alerts(folder: Path, series: list[dict[str, str]], at: str, severities: str 
     run = run_promtool("test", "rules", "test.yml", folder=folder)
 
     said = run.stdout + run.stderr
-    found = [label for line in said.splitlines() if "got:" in line or "Labels:" in line for label in LABELS.findall(line)]
+    found = [
+        label for line in said.splitlines() if "got:" in line or "Labels:" in line for label in LABELS.findall(line)
+    ]
     assert run.returncode == 0 or found, said
     return sorted(found)
 
@@ -169,7 +171,9 @@ def test_of_two_fleets_the_one_that_answers_nothing_is_named(tmp_path: Path) -> 
     "loading",
     [
         {'up{fleet="ratchet", job="vllm", instance="v:8000"}': "0x20 1x40"},  # Compose: agents are started after it
-        {'up{fleet="ratchet", job="agent-small", instance="a:8710", namespace="blue"}': "0x20 1x40"},  # a sidecar, before its agent
+        {
+            'up{fleet="ratchet", job="agent-small", instance="a:8710", namespace="blue"}': "0x20 1x40"
+        },  # a sidecar, before its agent
         {
             'up{fleet="ratchet", job="agent", instance="a:8710"}': "1x60",  # a model in the agent itself
             'ratchet_ready{fleet="ratchet", job="agent", instance="a:8710"}': "0x20 1x40",

@@ -1,4 +1,4 @@
-"""A misspelt setting is named with the nearest one; an unusable value ends the start at once, whichever service it is for."""
+"""A misspelt setting is named with the nearest one; a value that can't be used ends the start at once."""
 
 from __future__ import annotations
 
@@ -110,6 +110,5 @@ def test_the_doctor_warns_of_names_and_fails_at_values(monkeypatch: pytest.Monke
 
     checks = list(settings_checks(os.environ))
 
-    assert {(check.level, name) for check in checks for name in ("RATCHET_SAMPELS", "RATCHET_AGENT_MAX_BATCH") if name in check.says} == {
-        ("warn", "RATCHET_SAMPELS"), ("fail", "RATCHET_AGENT_MAX_BATCH"),
-    }  # fmt: skip
+    assert any(check.level == "warn" and "RATCHET_SAMPELS" in check.says for check in checks)
+    assert [check.level for check in checks if "RATCHET_AGENT_MAX_BATCH" in check.says] == ["fail"]

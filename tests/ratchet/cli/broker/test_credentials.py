@@ -134,7 +134,9 @@ def test_what_is_given_no_more_is_taken_back_and_passwords_stay(tmp_path: Path) 
     assert write(out) == passwords
 
 
-@pytest.mark.parametrize("name", ["ratchet_judge_api_key", "hf_tokn", "ratchet_amqp_url", "RATCHET_SCORER_JUDGE_API_KEY"])
+@pytest.mark.parametrize(
+    "name", ["ratchet_judge_api_key", "hf_tokn", "ratchet_amqp_url", "RATCHET_SCORER_JUDGE_API_KEY"]
+)
 def test_a_secret_of_nobody_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
     (tmp_path / "given").mkdir()
     (tmp_path / "given" / name).write_text("secret")
