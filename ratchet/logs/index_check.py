@@ -16,11 +16,11 @@ from pathlib import Path
 
 import msgspec
 
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, active_path
 from ratchet.logs.reader import Line
-from ratchet.logs.segments import active_path, sealed_end, sealed_segments
+from ratchet.logs.segments import sealed_end, sealed_segments
 from ratchet.logs.start_offset import read_start_offsets
 
-ASSIGNMENTS, INTERACTIONS = "assignments", "agent_interactions"
 ROWS = "tasks.rows"
 """Among the index's positions: how many tasks it has a row for."""
 PLACES = 64

@@ -31,7 +31,7 @@ from ratchet.files.folder_lock import FolderLock
 from ratchet.http.threads import Threads
 from ratchet.logs.retention.plan import Bound
 from ratchet.runtime.runner import Subscription
-from ratchet.service.errors import Reject
+from ratchet.service.errors import Reject, StorageUnavailable
 from ratchet.service.telemetry import Log
 from schemas.messages.adapter_report import AdapterReport
 from schemas.messages.adapter_trained import AdapterTrained
@@ -57,21 +57,21 @@ from services.orchestrator.promotion.anchors import Anchors
 from services.orchestrator.promotion.announcer import Announcer
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.gate import Gate
+from services.orchestrator.promotion.own_tasks import OwnTasks
 from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas
-from services.orchestrator.promotion.training import TrainingScheduler
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.tasks.admission import AdmissionPolicy
 from services.orchestrator.tasks.answers import Answers
 from services.orchestrator.tasks.completion import Completion
 from services.orchestrator.tasks.deadline_clock import DeadlineClock
 from services.orchestrator.tasks.intake import Intake
-from services.orchestrator.tasks.own_tasks import OwnTasks
 from services.orchestrator.tasks.result_waiters import ResultWaiters
 from services.orchestrator.tasks.reward_backlog import RewardBacklog
 from services.orchestrator.tasks.reward_broadcaster import RewardBroadcaster
 from services.orchestrator.tasks.settler import Settler
 from services.orchestrator.tasks.task_service import TaskService
+from services.orchestrator.training.scheduler import TrainingScheduler
 
 log = Log("orchestrator")
 
@@ -86,6 +86,8 @@ WATCH_EVERY_S = 0.5
 NEWS_EVERY_S = 0.25
 GAUGES_EVERY_S = 5.0
 RETAIN_EVERY_S = 30.0
+STORAGE_EVERY_S = 2.0
+STORAGE_TIMEOUT_S = 5.0
 SWEEP_AT_ONCE = 500
 DEADLINES = "deadlines"
 """The note in the index that carries the clock of deadlines over a restart."""
@@ -174,7 +176,7 @@ class Orchestrator:
         self._gauges = QueueGauges(bus, topology_of(settings).names)
         self._retention = LogRetention(
             self.ledger,
-            self._feedback_log,
+            self._feedback_log.forget,
             Bound.of(settings.log_keep_gb, settings.log_keep_days),
             logs_dir=settings.logs_dir,
             adapters_dir=settings.adapters_dir,
@@ -266,6 +268,7 @@ class Orchestrator:
         start("reward-news", self._news.tell, NEWS_EVERY_S)
         start("queue-gauges", self._gauges.refresh, GAUGES_EVERY_S)
         start("disk-gauges", self._disks.refresh, GAUGES_EVERY_S)
+        start("storage", self._check_storage, STORAGE_EVERY_S)
         start("log-retention", self._retention.turn, RETAIN_EVERY_S)
         start("watcher", self._api.watcher.turn, WATCH_EVERY_S)
         start("overview", self._api.overview.look, LOOK_EVERY_S)
@@ -355,6 +358,15 @@ class Orchestrator:
     async def _commit(self) -> None:
         self.ledger.index.write_note(DEADLINES, self._deadlines.note())
         self.ledger.commit()
+
+    async def _check_storage(self) -> None:
+        try:
+            async with asyncio.timeout(STORAGE_TIMEOUT_S):
+                await self.ledger.check_storage()
+                await self._feedback_log.check_storage()
+        except TimeoutError:
+            folder = self._settings.logs_dir
+            raise StorageUnavailable(f"{folder} has not answered for {STORAGE_TIMEOUT_S:.0f} s: see dmesg") from None
 
     async def _sweep(self) -> None:
         """What was answered in time is settled first, however long it waited."""

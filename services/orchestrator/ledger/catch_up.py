@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ratchet.logs.answers import result_of
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, file_name
 from ratchet.logs.quarantine import BadLine, Quarantine
 from ratchet.logs.reader import Line, read
 from ratchet.service.telemetry import Log
@@ -17,10 +19,6 @@ from schemas.messages.base import DecodeError
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.index import TaskIndex
-from services.orchestrator.tasks.settlement import result_of
-
-ASSIGNMENTS = "assignments"
-INTERACTIONS = "agent_interactions"
 
 log = Log("ledger")
 
@@ -84,7 +82,7 @@ class CatchUp:
                 if interaction.arm.sequence >= self._index.forgotten_below:
                     self._logged(interaction, line.position)
         except DecodeError as error:
-            self._quarantine(BadLine(f"{name}.jsonl", line.position, error.reason, line.data))
+            self._quarantine(BadLine(file_name(name), line.position, error.reason, line.data))
 
     def _admitted(self, work: Work, line: Line) -> None:
         known, sequence = self._index.find(work.task_id), work.arm.sequence
@@ -98,8 +96,8 @@ class CatchUp:
             self._index.admit(sequence, work.task_id, work.deadline.timestamp(), line.data, line.position)
 
     def _pass_over(self, line: Line, reason: str) -> None:
-        log.error("given-twice", f"assignments.jsonl at byte {line.position:,} is passed over: {reason}")
-        self._quarantine(BadLine(f"{ASSIGNMENTS}.jsonl", line.position, reason, line.data))
+        log.error("given-twice", f"{file_name(ASSIGNMENTS)} at byte {line.position:,} is passed over: {reason}")
+        self._quarantine(BadLine(file_name(ASSIGNMENTS), line.position, reason, line.data))
 
     def _logged(self, line: Interaction, position: int) -> None:
         if line.sample is None:

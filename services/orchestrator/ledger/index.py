@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from ratchet.logs.index_check import ROWS
 from ratchet.logs.retention import removed_ids as forgotten
 from ratchet.logs.start_offset import LogStartOffsets
-from ratchet.service.errors import DiskFull
+from ratchet.service.errors import StorageUnavailable
 from schemas.messages.result import ResultStatus
 from services.orchestrator.ledger.write_buffer import BufferedTask, WriteBuffer
 
@@ -61,7 +61,7 @@ Statement = tuple[str, tuple[Any, ...]]
 NO_POSITIONS: Mapping[str, int] = MappingProxyType({})
 
 
-class IndexUnusable(DiskFull):
+class IndexUnusable(StorageUnavailable):
     """The index can't be read or written now. What the logs hold is not lost; the message that met it waits."""
 
     def __init__(self, path: Path, error: Exception | str, *, corrupt: bool) -> None:

@@ -15,26 +15,26 @@ from datetime import datetime
 from pathlib import Path
 from time import monotonic
 
-from ratchet.files.append_file import AppendFile
+from ratchet.files.append_file import AppendFile, check_writable
 from ratchet.logs.active_tail import active_tail
+from ratchet.logs.answers import result_of
 from ratchet.logs.index_check import disagreement
 from ratchet.logs.journal import Journal
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, TASK_INDEX, file_name
 from ratchet.logs.reader import read, tail_position
 from ratchet.logs.segments import oldest_position
 from ratchet.logs.start_offset import read_start_offsets
-from ratchet.service.errors import DiskFull, JournalError
+from ratchet.service.errors import JournalError, StorageUnavailable
 from ratchet.service.telemetry import Log
 from schemas.messages.base import DecodeError
 from schemas.messages.result import Result
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
-from services.orchestrator.ledger.catch_up import ASSIGNMENTS, INTERACTIONS, CatchUp, CaughtUp
+from services.orchestrator.ledger.catch_up import CatchUp, CaughtUp
 from services.orchestrator.ledger.index import Entry, IndexUnusable, Statement, TaskIndex, promises_in
 from services.orchestrator.ledger.logged_work import logged_work
-from services.orchestrator.tasks.settlement import result_of
 
-INDEX = "index.sqlite"
-SET_ASIDE = "index.sqlite.broken"
+SET_ASIDE = f"{TASK_INDEX}.broken"
 """An index that is not believed any more, until what no log has was taken from it."""
 FILES = ("", "-wal", "-shm")
 GATHER_S = 0.004
@@ -102,8 +102,7 @@ class Ledger:
     async def open(self) -> list[str]:
         """Repair the logs' tails and bring the index up to them. Takes as long as there is to read.
 
-        Returns the ids of tasks that ended without an answer and whose users may not have been told. Raises DiskFull,
-        JournalError.
+        Returns the ids of tasks that ended without an answer and whose users may not have been told. Raises JournalError.
         """
         ended = await asyncio.to_thread(self._open)
         self._began = self._sequence
@@ -115,12 +114,12 @@ class Ledger:
         await self._interactions.close()
         try:
             self.commit()
-        except DiskFull as error:
+        except StorageUnavailable as error:
             log.warning("index-behind", f"{error}: the next start catches up")
         self._index.close()
 
     def find(self, task_id: str) -> Entry | None:
-        """Raises DiskFull while the index can't be used."""
+        """Raises StorageUnavailable while it can't be used."""
         return self.index.find(task_id)
 
     async def newest_line(self) -> datetime | None:
@@ -157,7 +156,7 @@ class Ledger:
         return self._sequence - 1
 
     async def admit(self, work: Work) -> bytes:
-        """Write the assignment ahead. Returns the Work as logged, once it is on disk. Raises DiskFull, JournalError."""
+        """Write the assignment ahead. Returns the Work as logged, once it is on disk. Raises JournalError."""
         body = work.encode()
         position = await self._assignments.append([body])
         if not self._is_known(ASSIGNMENTS, position, len(body) + 1):
@@ -168,8 +167,8 @@ class Ledger:
     async def settle(self, lines: Sequence[Interaction], *, logged: int = 0) -> tuple[Result, bytes]:
         """Log a task's lines from the `logged`-th on and close it.
 
-        Returns its Result, and that as JSON, once all are on disk, whatever becomes of the index. Raises DiskFull,
-        JournalError: then nothing is. Where no Reward comes again to have a lost Result repeated (the task ended
+        Returns its Result, and that as JSON, once all are on disk, whatever becomes of the index. Raises JournalError:
+        then nothing is. Where no Reward comes again to have a lost Result repeated (the task ended
         without an answer), call `told` once the user has it.
         """
         encoded = [line.encode() for line in lines[logged:]]
@@ -188,19 +187,19 @@ class Ledger:
         return result, body
 
     async def add_waiter(self, task_id: str, reply_to: str, correlation_id: str | None) -> None:
-        """One more queue that wants the Result of an open task; on disk when this returns. Raises DiskFull."""
+        """One more queue that wants the Result of an open task; on disk when this returns. Raises JournalError."""
         self.index.add_waiter(task_id, reply_to, correlation_id)
         await self._synced()
 
     async def keep_response(self, task_id: str, response: bytes) -> None:
-        """For the draft-shaped Reward to come; on disk when this returns. Raises DiskFull."""
+        """For the draft-shaped Reward to come; on disk when this returns. Raises JournalError."""
         self.index.keep_response(task_id, response)
         await self._synced()
 
     async def seal_in_step(self) -> None:
         """Assignments are sealed when interactions were, so that one may be removed with the other.
 
-        Raises DiskFull, JournalError.
+        Raises JournalError.
         """
         if self._interactions.begin != self._sealed_up_to:
             await self._assignments.seal()
@@ -219,18 +218,24 @@ class Ledger:
         return self._torn.get(task_id, [])
 
     def told(self, task_id: str) -> None:
-        """The user has the Result of a task that ended without an answer."""
-        if self._held.pop(task_id, None) is not None:
+        """The user has the Result of a task that ended without an answer. It is held on where a late group is torn."""
+        if task_id not in self._torn and self._held.pop(task_id, None) is not None:
             with suppress(IndexUnusable):
                 self._index.forget_work(task_id)
 
+    async def check_storage(self) -> None:
+        """Raises StorageUnavailable while the disk below the logs takes nothing."""
+        await asyncio.to_thread(check_writable, self._folder)
+        await self._assignments.check()
+        await self._interactions.check()
+
     def commit(self) -> None:
-        """Make the index survive a kill as it is, so that the next start has less to read. Raises DiskFull."""
+        """Make the index survive a kill as it is, so that the next start has less to read. Raises JournalError."""
         self._commit(durable=False)
 
     @property
     def index(self) -> TaskIndex:
-        """Raises DiskFull while it can't be used."""
+        """Raises StorageUnavailable while it can't be used."""
         if self._index.broken:
             self._mend()
         return self._index
@@ -281,7 +286,7 @@ class Ledger:
         )
 
     def _mend(self, *, durable: bool = False) -> None:
-        """Put another index in the place of the broken one, with all it should know, committed. Raises DiskFull."""
+        """Put another index in the place of the broken one, with all it should know, committed. Raises IndexUnusable."""
         broken = self._index.broken
         if broken is None:
             return
@@ -314,7 +319,7 @@ class Ledger:
             return self._caught_up()
 
     def _caught_up(self) -> CaughtUp:
-        index = TaskIndex(self._folder / INDEX)
+        index = TaskIndex(self._folder / TASK_INDEX)
         try:
             floor = read_start_offsets(self._folder)
             while not index.follow(self._folder, floor):
@@ -322,7 +327,7 @@ class Ledger:
             ends = {ASSIGNMENTS: self._assignments.end, INTERACTIONS: self._interactions.end}
             for name, end in ends.items():
                 if index.position(name) > end:
-                    raise JournalError(f"the index knows more than {name}.jsonl, which ends at byte {end}")
+                    raise JournalError(f"the index knows more than {file_name(name)}, which ends at byte {end}")
             caught_up = CatchUp(self._folder, index, ends).run()
             index.replay([*promises_in(self._folder / SET_ASIDE), *self._carried])
         except BaseException:
@@ -356,18 +361,18 @@ class Ledger:
 
     def _checked(self) -> None:
         """Raises JournalError for an index that says it knows what it does not know."""
-        why = disagreement(self._folder / INDEX, self._folder)
+        why = disagreement(self._folder / TASK_INDEX, self._folder)
         if why is not None:
-            raise JournalError(f"the index {self._folder / INDEX} does not agree with the logs: {why}")
+            raise JournalError(f"the index {self._folder / TASK_INDEX} does not agree with the logs: {why}")
 
     def _set_aside(self) -> None:
         """Out of the way, but not deleted before what no log has was taken from it."""
         if not (self._folder / SET_ASIDE).exists():
             for suffix in FILES:
                 with suppress(FileNotFoundError):
-                    (self._folder / f"{INDEX}{suffix}").rename(self._folder / f"{SET_ASIDE}{suffix}")
+                    (self._folder / f"{TASK_INDEX}{suffix}").rename(self._folder / f"{SET_ASIDE}{suffix}")
         for suffix in FILES:
-            (self._folder / f"{INDEX}{suffix}").unlink(missing_ok=True)
+            (self._folder / f"{TASK_INDEX}{suffix}").unlink(missing_ok=True)
 
     def _last_logged_sequence(self) -> int:
         """Of the newest line in the log of assignments; -1 where it has none. The index may have lost its row."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from ratchet.logs.names import ASSIGNMENTS
 from ratchet.logs.reader import read
 from ratchet.service.errors import JournalError
 from schemas.messages.base import DecodeError
 from schemas.messages.work import Work
-from services.orchestrator.ledger.catch_up import ASSIGNMENTS
 from services.orchestrator.ledger.index import Entry
 
 

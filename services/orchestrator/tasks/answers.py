@@ -30,8 +30,8 @@ class Answers:
     async def send(self, task_id: str, result: bytes, origin: Origin) -> None:
         """To `results`, to the origin, and to those who waited. Returns when all are confirmed.
 
-        Raises BusError where the broker did not take it, ReplyFailed, DiskFull where it is not known who waited, and
-        whatever an origin makes the bus raise.
+        Raises BusError where the broker did not take it, ReplyFailed, StorageUnavailable where it is not known
+        who waited, and whatever an origin makes the bus raise.
         """
         message_id = derived_id(task_id, "result")
         origins = {origin, *(Origin(*waiter) for waiter in self._ledger.index.waiters(task_id))}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ratchet.bus.protocol import Bus, Delivery, Handler
 from ratchet.bus.topology import REWARDS
-from ratchet.service.errors import BusError, DiskFull
+from ratchet.service.errors import BusError, StorageUnavailable
 from ratchet.service.telemetry import Log
 
 LONGEST_S = 900.0
@@ -41,7 +41,7 @@ class RewardBacklog:
             self._begun += 1
             try:
                 await handler(delivery)
-            except (BusError, DiskFull):
+            except (BusError, StorageUnavailable):
                 self._begun -= 1  # it stays in hand, and is handled again
                 raise
             except BaseException:

@@ -17,8 +17,9 @@ from datetime import datetime
 from ratchet.bus.protocol import Delivery, opened
 from ratchet.bus.topology import EXCHANGE
 from ratchet.concurrency.keyed_lock import KeyedLock
+from ratchet.logs.names import is_own
 from ratchet.service import failpoint
-from ratchet.service.errors import BusError, DiskFull, Reject, Retry
+from ratchet.service.errors import BusError, Reject, Retry, StorageUnavailable
 from ratchet.service.telemetry import Log, task_in_hand
 from schemas.messages.response import Response
 from schemas.messages.result import Result
@@ -30,7 +31,6 @@ from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.admission import Origin
 from services.orchestrator.tasks.answers import Answers
-from services.orchestrator.tasks.own_tasks import is_own
 from services.orchestrator.tasks.settlement import completed_response, ending, settle
 
 log = Log("settler")
@@ -73,7 +73,7 @@ class Settler:
         task_in_hand.set(reward.task_id)
         async with self._turns.of(reward.task_id):
             known = self._known(reward.task_id)
-            if known.result is None or _brings_samples(reward, known):
+            if known.result is None or self._lacks_samples(reward, known):
                 work = await self._ledger.work_of(known)
                 response = self._response(reward, work, delivery.attempt)
                 await self._close(settle(reward, response, work, self._clock()), work, known)
@@ -85,19 +85,19 @@ class Settler:
     async def expire_overdue(self, overdue: Sequence[Entry]) -> None:
         """Close open tasks whose deadline passed; `tell_the_untold` tells their users.
 
-        Raises DiskFull or JournalError once all were tried.
+        Raises StorageUnavailable once all were tried.
         """
         due = [entry for entry in overdue if self._not_closed[entry.task_id] < TRIES]
         outcomes = await asyncio.gather(*(self._expire(entry) for entry in due), return_exceptions=True)
         for entry, error in zip(due, outcomes, strict=True):
-            if isinstance(error, Exception) and not isinstance(error, DiskFull):
+            if isinstance(error, Exception) and not isinstance(error, StorageUnavailable):
                 self._not_closed[entry.task_id] += 1
                 if self._not_closed[entry.task_id] == TRIES:
                     todo = "it stays open; submit it again under another task_id, and report this"
                     log.error(
                         "not-closed", f"an overdue task can't be closed: {error!r}: {todo}", task_id=entry.task_id
                     )
-        _raise_first(outcomes, DiskFull)
+        _raise_first(outcomes, StorageUnavailable)
 
     @property
     def given_up(self) -> int:
@@ -109,7 +109,7 @@ class Settler:
         try:
             known = self._known(task_id)
             work = Work.decode(known.work) if known.work else None
-            if work is not None and is_own(work.arm):
+            if work is not None and is_own(work.arm.experiment_id):
                 self._ledger.told(task_id)
             elif known.result is not None:
                 self._untold[task_id] = Untold(known.result, _origin(work) if work else Origin())
@@ -119,11 +119,11 @@ class Settler:
     async def tell_the_untold(self) -> None:
         """Send the Results that did not get through when their tasks were closed.
 
-        Raises BusError or DiskFull once some were tried.
+        Raises BusError or StorageUnavailable once some were tried.
         """
         some = list(self._untold)[:TOLD_AT_ONCE]
         outcomes = await asyncio.gather(*(self._tell_later(task_id) for task_id in some), return_exceptions=True)
-        _raise_first(outcomes, (BusError, DiskFull))
+        _raise_first(outcomes, (BusError, StorageUnavailable))
 
     async def _tell_later(self, task_id: str) -> None:
         async with self._turns.of(task_id):
@@ -148,14 +148,14 @@ class Settler:
             metrics.count_samples(lines)
             log.info("late", "logged after the deadline had closed the task; the user was told it expired")
             return
-        if is_own(work.arm):
+        if is_own(work.arm.experiment_id):
             self._ledger.told(work.task_id)
         else:
             self._untold[work.task_id] = Untold(body, _origin(work))  # whatever fails from here on: it is told
         metrics.count_samples(lines)
         metrics.closed(work.agent_id, result.status).inc()
         self._closed(work, lines, result)
-        with suppress(DiskFull):
+        with suppress(StorageUnavailable):
             self._ledger.index.forget_response(work.task_id)
         if tell:
             await self._tell(work.task_id)
@@ -169,7 +169,7 @@ class Settler:
             await self._answers.send(task_id, untold.result, untold.origin)
         except Exception as error:
             self._untold[task_id] = self._untold.pop(task_id)  # the next time others come first
-            if isinstance(error, (BusError, DiskFull)):
+            if isinstance(error, (BusError, StorageUnavailable)):
                 raise
             untold.tries += 1
             if untold.tries < TRIES:
@@ -189,7 +189,7 @@ class Settler:
     async def _repeat(self, known: Entry, result: bytes) -> None:
         """The Reward came before, and whoever handled it may have ended before the user was told."""
         work = await self._ledger.work_of(known)
-        if not is_own(work.arm):
+        if not is_own(work.arm.experiment_id):
             await self._answers.send(known.task_id, result, _origin(work))
 
     def _known(self, task_id: str) -> Entry:
@@ -201,6 +201,11 @@ class Settler:
                 f"no task {task_id!r} was admitted by this fleet: a Reward names the task_id of a Task it sent"
             )
         return known
+
+    def _lacks_samples(self, reward: Reward, known: Entry) -> bool:
+        """Of a task closed without any: they come late, but they are logged, also where a kill left a part of them."""
+        lacks = known.logged == 0 or bool(self._ledger.torn(known.task_id))
+        return lacks and (reward.scored is None or bool(reward.scored.samples))
 
     def _response(self, reward: Reward, work: Work, attempt: int) -> Response:
         """The Response that the Reward carries, or that was kept for it; of the Work that was admitted."""
@@ -226,11 +231,6 @@ class Settler:
             f"publish it in the field `scored`; or set RATCHET_EXTERNAL_SCORER=true for the whole fleet, and publish "
             f"Responses to the exchange {EXCHANGE!r} (one sent straight to the queue leaves no copy)"
         )
-
-
-def _brings_samples(reward: Reward, known: Entry) -> bool:
-    """To a task that was closed without any: they come late, but they are logged."""
-    return known.logged == 0 and (reward.scored is None or bool(reward.scored.samples))
 
 
 def _origin(work: Work) -> Origin:

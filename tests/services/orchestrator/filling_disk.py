@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.bus.protocol import Delivery
+from ratchet.logs.names import ASSIGNMENTS
 from ratchet.logs.reader import read
-from ratchet.service.errors import DiskFull
+from ratchet.service.errors import StorageUnavailable
 from schemas import Result, Task, Work
-from services.orchestrator.ledger.catch_up import ASSIGNMENTS, CatchUp
+from services.orchestrator.ledger.catch_up import CatchUp
 from services.orchestrator.ledger.index import TaskIndex
 from tests.services.orchestrator.house import House, answered, scored, settled, until
 from tests.services.orchestrator.small_disk import SmallDisk, small_disk
@@ -107,7 +108,7 @@ def _commit(fleet: House, books: Books) -> None:
     """As the clock does twice a second."""
     try:
         fleet.orchestrator.ledger.commit()
-    except DiskFull:
+    except StorageUnavailable:
         books.pauses += 1
 
 
