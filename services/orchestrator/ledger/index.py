@@ -314,7 +314,8 @@ class TaskIndex:
     def _buffered(self, task_id: str) -> BufferedTask | None:
         task = self._young.find(task_id)
         if task is None and (row := self._row(f"SELECT {BUFFERED} FROM tasks WHERE task_id = ?", task_id)):
-            task = BufferedTask(*row, stored=True)
+            task = BufferedTask(*row)
+            task.stored = True
             self._young.add(task)
         return task
 

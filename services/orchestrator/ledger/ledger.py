@@ -102,7 +102,8 @@ class Ledger:
     async def open(self) -> list[str]:
         """Repair the logs' tails and bring the index up to them. Takes as long as there is to read.
 
-        Returns the ids of tasks that ended without an answer and whose users may not have been told. Raises JournalError.
+        Returns the ids of tasks that ended without an answer and whose users may not have been told.
+        Raises JournalError.
         """
         ended = await asyncio.to_thread(self._open)
         self._began = self._sequence
@@ -286,7 +287,7 @@ class Ledger:
         )
 
     def _mend(self, *, durable: bool = False) -> None:
-        """Put another index in the place of the broken one, with all it should know, committed. Raises IndexUnusable."""
+        """Put another index in the broken one's place, with all it should know, committed. Raises IndexUnusable."""
         broken = self._index.broken
         if broken is None:
             return
