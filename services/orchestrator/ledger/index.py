@@ -413,7 +413,7 @@ class TaskIndex:
         self._change(WRITE_NOTE, name, note)
 
     @property
-    def uncommitted(self) -> Sequence[Statement]:
+    def uncommitted(self) -> tuple[Statement, ...]:
         """What changed since the last commit of that which no log has: for the index that takes the place of this."""
         return tuple(self._uncommitted)
 
