@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from schemas.api.chat import (
+from ratchet.openai.chat import (
     ChatAnswer,
     ChatChoice,
     ChatChunk,
