@@ -1,15 +1,15 @@
-"""Chat completions over the API, in OpenAI's shapes: what its clients send and read, and no more than is honoured.
+"""Chat completions in OpenAI's shapes: what its clients send and read, and no more than is honoured.
 
-A parameter that would change the answer and is not honoured may be there only with the value that asks for nothing
-(null, 0, false). What is known and harmless is taken and has no effect: store, service_tier, parallel_tool_calls,
-prompt_cache_key, prompt_cache_retention, safety_identifier.
+A parameter that would change the answer and is not honoured may be there only with a value that asks for nothing (null,
+0, false, [], "none"). What is known and harmless is taken and has no effect: name, store, service_tier,
+parallel_tool_calls, prompt_cache_key, prompt_cache_retention, safety_identifier.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
 from schemas.api.numbers import JSON_NUMBER
@@ -17,21 +17,22 @@ from schemas.messages.base import Identifier, Timestamp
 from schemas.messages.response import FinishReason
 
 
-def _not_supported(why: str) -> BeforeValidator:
+def _not_supported(why: str, *nothing: Any) -> BeforeValidator:
+    """Takes null and the values of `nothing`, which ask for none of it."""
+
     def refuse(value: Any) -> None:
-        if value is not None:
+        if value is not None and value not in nothing:
             raise PydanticCustomError("not_supported", "this fleet does not do that: {why}", {"why": why})
 
     return BeforeValidator(refuse)
 
 
-NoTools = Annotated[None, _not_supported("its agents answer with text and call no tools")]
+NoTools = Annotated[None, _not_supported("its agents answer with text and call no tools", [], "none")]
 NoSeed = Annotated[None, _not_supported("answers are batched with others, so a seed would not repeat them")]
-NoStop = Annotated[None, _not_supported("answers end where the model ends them, or at max_tokens")]
+NoStop = Annotated[None, _not_supported("answers end where the model ends them, or at max_tokens", [])]
 NoLogprobs = Annotated[None, _not_supported("log-probabilities are logged for training, not told")]
 NoMedia = Annotated[None, _not_supported("its agents read and write text")]
 NoEffort = Annotated[None, _not_supported("how long a model thinks or writes is not set by a request")]
-NoName = Annotated[None, _not_supported("chat templates have no names of speakers")]
 NoGuess = Annotated[None, _not_supported("there is no predicted output")]
 Zero = Annotated[float, Field(ge=0, le=0, strict=True)]
 Count = Annotated[int, Field(ge=1), JSON_NUMBER]
@@ -52,16 +53,22 @@ class TextPart(Given):
 
 
 class ChatTurn(Given):
-    """A turn of the conversation. An answer of this API may be sent back as it is."""
+    """A turn of the conversation. An answer of this API may be sent back as it is; one without content is empty."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | Annotated[list[TextPart], Field(min_length=1)]
-    name: NoName = None
+    content: str | Annotated[list[TextPart], Field(min_length=1)] | None = None
+    name: str | None = Field(None, description="No effect: chat templates have no names of speakers.")
     refusal: None = None
     annotations: Annotated[list[Any], Field(max_length=0)] | None = None
     audio: NoMedia = None
     function_call: NoTools = None
     tool_calls: NoTools = None
+
+    @model_validator(mode="after")
+    def check_content(self) -> Self:
+        if self.content is None and self.role != "assistant":
+            raise PydanticCustomError("missing", "only a turn of the assistant may be without content")
+        return self
 
 
 class StreamOptions(Given):
@@ -201,13 +208,18 @@ class ChatChunk(BaseModel):
     ratchet: RatchetExtras | None = Field(None, description="In the last chunk with choices.")
 
 
-class Model(BaseModel):
-    id: str = Field(description="<agent>, or <agent>@<version>.")
-    object: Literal["model"] = "model"
-    created: int = Field(description="Seconds since 1970; 0 where it was there from the start.")
-    owned_by: str = "ratchet"
+class ReplyMessage(BaseModel):
+    """Of another server: as little is asked of it as is read."""
+
+    content: Any = None
+    refusal: Any = None
 
 
-class ModelList(BaseModel):
-    object: Literal["list"] = "list"
-    data: list[Model]
+class ReplyChoice(BaseModel):
+    message: ReplyMessage
+
+
+class ChatReply(BaseModel):
+    """A completion of another server."""
+
+    choices: list[ReplyChoice] = Field(min_length=1)

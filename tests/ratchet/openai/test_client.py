@@ -10,8 +10,9 @@ from typing import Any
 import openai
 import pytest
 
-from services.scorer.chat_client import CallTimeout, ChatClient, RequestRefused, ServerUnavailable
-from tests.services.scorer.judge_server import MODEL, Fault, running
+from ratchet.openai.client import OpenAiClient, http_client
+from ratchet.openai.errors import CallTimeout, ContextTooLong, ModelMissing, RequestRefused, ServerUnavailable
+from tests.ratchet.openai.model_server import MODEL, Fault, running
 
 BODY: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
 AT_ONCE = {"retry-after": "0"}
@@ -22,9 +23,9 @@ def hello(body: dict[str, Any]) -> str:
 
 
 @asynccontextmanager
-async def connected(url: str, **given: Any) -> AsyncIterator[ChatClient]:
-    options: dict[str, Any] = {"api_key": None, "timeout_s": 5.0, "retries": 2, "concurrency": 4}
-    client = ChatClient(url, **(options | given))
+async def connected(url: str, *, api_key: str | None = None, **given: Any) -> AsyncIterator[OpenAiClient]:
+    options: dict[str, Any] = {"setting": "THE_URL", "timeout_s": 5.0, "retries": 2, "concurrency": 4}
+    client = OpenAiClient(http_client(url, api_key), **(options | given))
     await client.start()
     try:
         yield client
@@ -43,7 +44,7 @@ async def test_the_double_is_an_openai_server_to_openais_own_client() -> None:
 
 async def test_the_text_of_the_reply_comes_back_and_the_key_is_sent() -> None:
     async with running(hello) as server, connected(server.url, api_key="secret") as client:
-        assert await client.complete(BODY) == "hello"
+        assert await client.chat(BODY) == "hello"
         assert server.requests == [BODY]
         assert server.keys == ["Bearer secret"]
         assert client.trouble() is None
@@ -52,7 +53,7 @@ async def test_the_text_of_the_reply_comes_back_and_the_key_is_sent() -> None:
 async def test_what_openais_own_client_sends_is_what_ours_sends() -> None:
     async with running(hello) as server, openai.AsyncOpenAI(base_url=server.url, api_key="k") as other:
         async with connected(server.url, api_key="k") as client:
-            await client.complete(BODY)
+            await client.chat(BODY)
         await other.chat.completions.create(**BODY)
     assert server.requests[0] == server.requests[1]
     assert server.keys[0] == server.keys[1]
@@ -69,7 +70,7 @@ async def test_what_openais_own_client_sends_is_what_ours_sends() -> None:
 async def test_what_may_pass_is_tried_again(faults: list[Fault]) -> None:
     async with running(hello) as server, connected(server.url) as client:
         server.faults.extend(faults)
-        assert await client.complete(BODY) == "hello"
+        assert await client.chat(BODY) == "hello"
         assert len(server.requests) == len(faults) + 1
 
 
@@ -77,19 +78,20 @@ async def test_after_the_last_retry_the_server_counts_as_unavailable_until_a_cal
     async with running(hello) as server, connected(server.url, retries=1) as client:
         server.faults.extend([Fault(503, "overloaded", AT_ONCE)] * 2)
         with pytest.raises(ServerUnavailable, match="failed 2 times; the last: HTTP 503: overloaded"):
-            await client.complete(BODY)
+            await client.chat(BODY)
         assert "HTTP 503" in (client.trouble() or "")
-        await client.complete(BODY)
+        await client.chat(BODY)
         assert client.trouble() is None
 
 
 @pytest.mark.parametrize(
     ("fault", "error", "sentence"),
     [
-        (Fault(400, "context length exceeded"), RequestRefused, "refuses the request .HTTP 400: context length"),
+        (Fault(400, "context length exceeded"), ContextTooLong, "refuses the request .HTTP 400: context length"),
         (Fault(401), ServerUnavailable, "mend the API key"),
-        (Fault(404), ServerUnavailable, "mend URL or model"),
-        (Fault(302), ServerUnavailable, "mend URL or model"),
+        (Fault(422, '{"error": {"message": "no such tool"}}'), RequestRefused, "HTTP 422: no such tool"),
+        (Fault(404), ModelMissing, "mend THE_URL or the model"),
+        (Fault(302), ServerUnavailable, "mend THE_URL"),
         (Fault(200, "<html>"), ServerUnavailable, "no chat completion"),
         (Fault(200, "[]"), ServerUnavailable, "no chat completion"),
         (Fault(200, '{"choices": []}'), ServerUnavailable, "no chat completion"),
@@ -104,7 +106,7 @@ async def test_what_no_retry_mends_is_raised_at_once(fault: Fault, error: type[E
     async with running(hello) as server, connected(server.url, timeout_s=0.3) as client:
         server.faults.append(fault)
         with pytest.raises(error, match=sentence):
-            await client.complete(BODY)
+            await client.chat(BODY)
         assert len(server.requests) == 1
 
 
@@ -112,7 +114,7 @@ async def test_no_more_calls_are_in_flight_than_allowed() -> None:
     async with running(hello) as server, connected(server.url, concurrency=3) as client:
         reply = json.dumps({"choices": [{"message": {"content": "late"}}]})
         server.faults.extend([Fault(body=reply, wait_s=0.02)] * 12)
-        assert await asyncio.gather(*(client.complete(BODY) for _ in range(12))) == ["late"] * 12
+        assert await asyncio.gather(*(client.chat(BODY) for _ in range(12))) == ["late"] * 12
         assert server.most_in_flight == 3
 
 
@@ -132,4 +134,4 @@ async def test_where_nothing_listens_the_call_fails_and_says_where() -> None:
     async with connected(url, retries=0) as client:
         assert url in (client.trouble() or "")
         with pytest.raises(ServerUnavailable, match="no connection"):
-            await client.complete(BODY)
+            await client.chat(BODY)

@@ -1,5 +1,5 @@
-// The family tree of an agent's adapters: from the base model to the right, each version with its state. Laid out as in
-// `ratchet report`: a column for each generation; the child that became the primary goes on in its parent's row.
+// The family tree of an agent's adapters: from the base model to the right, each version with its state. A column for
+// each generation; the child that became the primary goes on in its parent's row.
 import { score, words } from "../core/format.js";
 import { html } from "../core/html.js";
 import { link } from "../core/router.js";

@@ -1,20 +1,20 @@
-// One experiment, live: the effect with its anytime-valid band, the evidence, both arms, and what is still missing.
+// One experiment drawn: the effect with its anytime-valid band, the evidence, both arms, what is still missing. In the
+// page and in `ratchet report` alike; `experiment` is as GET /v1/experiments/{id} gives it.
 import { count, eValue, moment, NONE, percent, score, seconds, sentence, signed, words } from "../core/format.js";
 import { html, useMemo } from "../core/html.js";
-import { useResource } from "../core/resource.js";
-import { apiPath, link } from "../core/router.js";
-import { Chart } from "../parts/chart.js";
-import { Card, Facts, Heading, Tiles } from "../parts/frame.js";
-import { Pill } from "../parts/pill.js";
-import { Empty, Loaded } from "../parts/states.js";
-import { Table } from "../parts/table.js";
+import { Chart } from "./chart.js";
+import { Card, Facts, Tiles } from "./frame.js";
+import { Empty } from "./states.js";
+import { Table } from "./table.js";
 
 const LEAST_SPAN = 0.05;
+const SAME_SHARE = 1e-6;
 const LOWEST_E = 0.01;
 const HIGHEST_E = 1e9;
 const HEIGHT = 230;
 const OLD_ALPHA = 0.05;
-const ONE_IN_TWENTY = "20 is what one false verdict in twenty needs, however often one looks.";
+const needs = (threshold) =>
+  `${count(threshold)} is what at most ${percent(1 / threshold)} of false verdicts needs, however often one looks.`;
 const NOT_THE_PROOF = "Plain means of finished units; while the share rises, the effect is the proof, not they.";
 const EVIDENCE_AXIS = {
   log: true,
@@ -34,23 +34,7 @@ const VERDICTS = {
   stable: "The probation is over without proof of harm: the new primary stays.",
 };
 
-export function Experiment({ parts }) {
-  const [id] = parts;
-  const one = useResource(apiPath(["experiments", id]), { kinds: ["experiment", "decision"] });
-  const title = one.data ? `${one.data.treatment} against ${one.data.control}` : "Experiment";
-  const about = html`${one.data && html`<${Pill} state=${one.data.outcome} />`} ${one.data?.kind} <code>${id}</code>`;
-  return html`
-    <${Heading} title=${title} about=${about} back=${[link("experiments"), "Experiments"]} />
-    <${Loaded} resource=${one}>${(data) => html`<div class="stack">
-      ${data.decision && html`<${Figures} experiment=${data} />`}
-      <${Verdict} experiment=${data} />
-      <${Picture} experiment=${data} />
-      ${data.decision && html`<${Arms} experiment=${data} />`}
-      <${Plan} experiment=${data} />
-    </div>`}<//>`;
-}
-
-function Picture({ experiment }) {
+export function Picture({ experiment }) {
   const { history, trouble } = experiment;
   if (trouble) return html`<div class="card"><p class="trouble">${trouble}</p></div>`;
   if (!history.length) return html`<div class="card"><${NoUnit} /></div>`;
@@ -67,7 +51,7 @@ function NoUnit() {
   <//>`;
 }
 
-function Figures({ experiment }) {
+export function Figures({ experiment }) {
   const { evidence, band } = experiment.decision;
   const canary = experiment.kind === "canary";
   return html`<${Tiles} figures=${[
@@ -85,7 +69,7 @@ function Figures({ experiment }) {
   ]} />`;
 }
 
-function Verdict({ experiment }) {
+export function Verdict({ experiment }) {
   const { decision, ended } = experiment;
   return html`<${Card} title=${ended ? "How it ended" : "How it stands"}>
     ${decision && html`<p><b>${VERDICTS[decision.verdict] ?? ""}</b> ${sentence(decision.reason)}</p>`}
@@ -109,6 +93,7 @@ function Effect({ experiment }) {
     return {
       band: { upper: 0, lower: 1, label: `${level} band` },
       x: history.map((one) => one.units),
+      marks: rises(history),
       lines: [
         { label: "upper end", values: of("high"), shade: "none", key: false },
         { label: "lower end", values: of("low"), shade: "none", key: false },
@@ -122,9 +107,20 @@ function Effect({ experiment }) {
   const between = `between ${signed(band.low)} and ${signed(band.high)}`;
   return html`<${Card} title="Effect" caption=${caption}>
     <${Chart} x=${drawn.x} lines=${drawn.lines} band=${drawn.band} y=${effectAxis(band)} height=${HEIGHT}
-      xLabel="finished units" yLabel="effect" xFormat=${count}
+      xLabel="finished units" yLabel="effect" xFormat=${count} marks=${drawn.marks}
       sentence="Effect ${signed(band.effect)}, ${between} after ${units} units" />
   <//>`;
+}
+
+/** Where the share of traffic rose, and to what: [units, share][]. */
+export function rises(history) {
+  let highest = history[0].share;
+  const rose = history.filter(({ share }) => {
+    const higher = share > highest + SAME_SHARE;
+    if (higher) highest = share;
+    return higher;
+  });
+  return rose.map(({ units, share }) => [units, percent(share)]);
 }
 
 /** The wide early bands are cut off, so that the end can be read. */
@@ -148,14 +144,14 @@ function Evidence({ experiment }) {
       lines: kind === "canary" ? [better, worse, needed] : [worse, needed],
     };
   }, [history, threshold]);
-  return html`<${Card} title="Evidence" caption=${`E-values on a logarithmic scale. ${ONE_IN_TWENTY}`}>
+  return html`<${Card} title="Evidence" caption=${`E-values on a logarithmic scale. ${needs(threshold)}`}>
     <${Chart} x=${drawn.x} lines=${drawn.lines} y=${EVIDENCE_AXIS} height=${HEIGHT}
       xLabel="finished units" yLabel="e-value" xFormat=${count}
       sentence="After ${units} units: better ${eValue(gain)}, harm ${eValue(harm)}; a verdict needs ${threshold}" />
   <//>`;
 }
 
-function Arms({ experiment }) {
+export function Arms({ experiment }) {
   const { candidate, primary } = experiment.decision.evidence;
   const rows = [
     { version: experiment.treatment, role: "tried", ...candidate },
@@ -174,7 +170,7 @@ function Arms({ experiment }) {
   <//>`;
 }
 
-function Plan({ experiment }) {
+export function Plan({ experiment }) {
   const { plan, running } = experiment;
   return html`<${Card} title="Plan" caption="Fixed before the first unit">
     <${Facts} pairs=${[

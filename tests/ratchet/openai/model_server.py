@@ -37,7 +37,7 @@ class Fault:
 
 
 @dataclass
-class JudgeServer:
+class ModelServer:
     brain: Brain
     faults: list[Fault] = field(default_factory=list)
     requests: list[dict[str, Any]] = field(default_factory=list)
@@ -95,9 +95,9 @@ class JudgeServer:
 
 
 @asynccontextmanager
-async def running(brain: Brain, *faults: Fault) -> AsyncIterator[JudgeServer]:
+async def running(brain: Brain, *faults: Fault) -> AsyncIterator[ModelServer]:
     """On a free port of the loopback, until the block ends."""
-    judge = JudgeServer(brain, list(faults))
+    judge = ModelServer(brain, list(faults))
     listener = socket.create_server(("127.0.0.1", 0))
     judge.url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
     server = uvicorn.Server(uvicorn.Config(judge.application(), log_level="critical", lifespan="off"))

@@ -4,13 +4,16 @@ import { html, useEffect, useRef } from "../core/html.js";
 import { colour, shown } from "../core/theme.js";
 import { useStore } from "../core/store.js";
 
-const FONT = '11.5px system-ui, -apple-system, "Segoe UI", sans-serif';
+const FAMILY = 'system-ui, -apple-system, "Segoe UI", sans-serif';
+const FONT = `11.5px ${FAMILY}`;
 const TABLE_ROWS = 12;
 const LEAST_TIME_S = 60;
 
 /**
  * `lines`: {label, values, shade, dashed?, width?, key?: false} over `x`; `band`: [upper, lower] indices into them.
- * `sentence` says what is to be seen. `y`: {log?, range?, format}; `xFormat` writes x in the table.
+ * A line with `dots` is drawn as those alone ("full" or "hollow"), with bars of `errors` up and down from them.
+ * `sentence` says what is to be seen. `y`: {log?, range?, format}; `xFormat` writes x in the table. `names`: what x
+ * counts, where it counts things. `marks`: [x, word][].
  */
 export function Chart({
   sentence,
@@ -23,6 +26,8 @@ export function Chart({
   yLabel,
   height = 190,
   xFormat = String,
+  names,
+  marks,
 }) {
   const room = useRef(null);
   const drawn = useRef(null);
@@ -36,6 +41,8 @@ export function Chart({
     xLabel,
     yLabel,
     height,
+    names,
+    marks,
     theme,
   ]);
   const range = useRef(null);
@@ -43,7 +50,7 @@ export function Chart({
 
   useEffect(() => {
     const options = optionsOf(
-      { lines, band, y: { ...y, format }, range, xTime, xLabel, yLabel, height },
+      { lines, band, y: { ...y, format }, range, xTime, xLabel, yLabel, height, names, marks },
       room.current.clientWidth,
     );
     const chart = new uPlot(options, [x, ...lines.map((one) => one.values)], room.current);
@@ -67,7 +74,8 @@ export function Chart({
   return html`<figure class="chart">
     <${Key} lines=${lines} band=${band} />
     <div class="room" ref=${room} role="img" aria-label=${sentence} />
-    <${Figures} x=${x} lines=${lines} xLabel=${xLabel} xFormat=${xFormat} format=${format} />
+    <${Figures} x=${x} lines=${lines} xLabel=${xLabel} xFormat=${names ? (at) => names[at] : xFormat}
+      format=${format} />
   </figure>`;
 }
 
@@ -102,7 +110,8 @@ function Figures({ x, lines, xLabel, xFormat, format }) {
   </details>`;
 }
 
-function optionsOf({ lines, band, y, range, xTime, xLabel, yLabel, height }, width) {
+function optionsOf({ lines, band, y, range, xTime, xLabel, yLabel, height, names, marks }, width) {
+  const named = names && ((at) => names[at] ?? "");
   const axis = {
     stroke: colour("muted"),
     font: FONT,
@@ -121,7 +130,9 @@ function optionsOf({ lines, band, y, range, xTime, xLabel, yLabel, height }, wid
       x: {
         time: xTime,
         range: (self, low, high) =>
-          xTime ? [Math.min(low, high - LEAST_TIME_S), high] : [low, high === low ? low + 1 : high],
+          names
+            ? [-0.5, names.length - 0.5]
+            : xTime ? [Math.min(low, high - LEAST_TIME_S), high] : [low, high === low ? low + 1 : high],
       },
       y: {
         distr: y.log ? 3 : 1,
@@ -136,7 +147,8 @@ function optionsOf({ lines, band, y, range, xTime, xLabel, yLabel, height }, wid
         size: 26,
         gap: 4,
         space: xTime ? 74 : 56,
-        values: (self, at) => at.map(xTime ? clock : whole),
+        incrs: names && [1, 2, 5, 10, 20, 50, 100],
+        values: (self, at) => at.map(named ?? (xTime ? clock : whole)),
       },
       {
         ...axis,
@@ -150,18 +162,67 @@ function optionsOf({ lines, band, y, range, xTime, xLabel, yLabel, height }, wid
     ],
     series: [
       { label: xLabel },
-      ...lines.map((one) => ({
-        label: one.label,
-        stroke: one.dashed ? colour("warn") : one.shade === "none" ? "transparent" : colour(`line-${one.shade}`),
-        width: one.shade === "none" ? 0 : (one.width ?? 2),
-        dash: one.dashed ? [5, 4] : undefined,
-        points: { show: !one.dashed && one.shade !== "none" && one.values.length === 1, size: 6 },
-        spanGaps: true,
-      })),
+      ...lines.map(seriesOf),
     ],
     bands: band ? [{ series: [band.upper + 1, band.lower + 1], fill: colour("band") }] : [],
-    plugins: [pointer(y.format)],
+    plugins: [pointer(y.format, named), underlay(lines, marks)],
   };
+}
+
+function seriesOf(one) {
+  const stroke = one.dashed ? colour("warn") : one.shade === "none" ? "transparent" : colour(`line-${one.shade}`);
+  const alone = !one.dashed && one.shade !== "none" && one.values.length === 1;
+  const fill = one.dots === "hollow" ? colour("card") : stroke;
+  return {
+    label: one.label,
+    stroke,
+    width: one.shade === "none" ? 0 : (one.width ?? 2),
+    dash: one.dashed ? [5, 4] : undefined,
+    paths: one.dots ? () => null : undefined,
+    points: { show: Boolean(one.dots) || alone, size: one.dots ? 10 : 6, fill },
+    spanGaps: true,
+  };
+}
+
+/** What lies under the lines: bars of their `errors`, and upright `marks` with a word each. */
+function underlay(lines, marks) {
+  const bars = (chart, { values, errors, shade }) => {
+    const { ctx } = chart;
+    ctx.strokeStyle = colour(`line-${shade}`);
+    ctx.globalAlpha = 0.5;
+    ctx.lineWidth = 3 * devicePixelRatio;
+    values.forEach((value, i) => {
+      if (value === null || errors[i] === null) return;
+      const x = chart.valToPos(chart.data[0][i], "x", true);
+      upright(ctx, x, chart.valToPos(value - errors[i], "y", true), chart.valToPos(value + errors[i], "y", true));
+    });
+  };
+  const mark = (chart, [at, word]) => {
+    const { ctx, bbox } = chart;
+    const x = chart.valToPos(at, "x", true);
+    ctx.strokeStyle = ctx.fillStyle = colour("muted");
+    ctx.lineWidth = devicePixelRatio;
+    ctx.setLineDash([devicePixelRatio, 4 * devicePixelRatio]);
+    upright(ctx, x, bbox.top, bbox.top + bbox.height);
+    ctx.font = `${11 * devicePixelRatio}px ${FAMILY}`;
+    ctx.textAlign = "left";
+    ctx.fillText(word, x + 3 * devicePixelRatio, bbox.top + 9 * devicePixelRatio);
+  };
+  const drawAxes = (chart) => {
+    chart.ctx.save();
+    for (const one of lines) if (one.errors) bars(chart, one);
+    chart.ctx.globalAlpha = 1;
+    for (const one of marks ?? []) mark(chart, one);
+    chart.ctx.restore();
+  };
+  return { hooks: { drawAxes } };
+}
+
+function upright(ctx, x, from, to) {
+  ctx.beginPath();
+  ctx.moveTo(x, from);
+  ctx.lineTo(x, to);
+  ctx.stroke();
 }
 
 const clock = (at) => (at === null ? "" : new Date(at * 1000).toTimeString().slice(0, 8));
@@ -174,7 +235,7 @@ const powers = (self, index, low, high) =>
 const whole = (value) => (value === null || !Number.isInteger(value) ? "" : value.toLocaleString("en"));
 
 /** The figures under the pointer, in a small box that stays inside the chart. */
-function pointer(format) {
+function pointer(format, named) {
   const box = document.createElement("div");
   box.className = "under-pointer";
   return {
@@ -186,7 +247,7 @@ function pointer(format) {
         if (box.hidden) return;
         const rows = chart.series.slice(1).map((one, i) => [one, chart.data[i + 1][at]]);
         const x = chart.data[0][at];
-        const head = chart.scales.x.time ? clock(x) : `${whole(x)} ${chart.series[0].label}`;
+        const head = named?.(x) ?? (chart.scales.x.time ? clock(x) : `${whole(x)} ${chart.series[0].label}`);
         const said = rows
           .filter(([one, value]) => value !== null && value !== undefined && !one.dash)
           .map(([one, value]) => `${one.label} ${format(value)}`);
