@@ -93,7 +93,7 @@ def test_the_settings_of_all_services_are_checked_where_their_other_files_are_no
 
     ended = run(
         "-m", "ratchet.service.settings_check", folder=tmp_path,
-        RATCHET_AGENT_MAX_BATCH="0", RATCHET_TEMPERATURE="hot", RATCHET_TRAINER_PREFETCH="1",
+        RATCHET_AGENT_MAX_BATCH="0", RATCHET_TEMPERATURE="hot",
     )  # fmt: skip
 
     assert "RATCHET_AGENT_MAX_BATCH: " in ended.stderr and "RATCHET_TEMPERATURE: " in ended.stderr, ended.stderr
