@@ -132,8 +132,9 @@ class Planner:
 
     def _is_due(self, part: Part, disk_bytes: int, present: datetime | None) -> bool:
         too_much = bool(self.bound.keep_bytes) and disk_bytes > self.bound.keep_bytes
-        ages = bool(self.bound.keep_for) and present is not None
-        return too_much or (ages and present - part.last_at > self.bound.keep_for)
+        if too_much or present is None or not self.bound.keep_for:
+            return too_much
+        return present - part.last_at > self.bound.keep_for
 
     def _judge(self, part: Part, sequence: int, *, pressed: bool) -> Removal | Held:
         if not part.segment.compressed:
