@@ -58,7 +58,6 @@ from services.orchestrator.promotion.gate import Gate
 from services.orchestrator.promotion.own_tasks import OwnTasks
 from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas
-from services.orchestrator.promotion.training import TrainingScheduler
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.tasks.admission import AdmissionPolicy
 from services.orchestrator.tasks.answers import Answers
@@ -68,6 +67,7 @@ from services.orchestrator.tasks.result_waiters import ResultWaiters
 from services.orchestrator.tasks.reward_broadcaster import RewardBroadcaster
 from services.orchestrator.tasks.settler import Settler
 from services.orchestrator.tasks.task_service import TaskService
+from services.orchestrator.training.scheduler import TrainingScheduler
 
 log = Log("orchestrator")
 

@@ -132,7 +132,7 @@ class Planner:
 
     def _is_due(self, part: Part, disk_bytes: int, present: datetime | None) -> bool:
         too_much = bool(self.bound.keep_bytes) and disk_bytes > self.bound.keep_bytes
-        if too_much or present is None or not self.bound.keep_for:
+        if too_much or not self.bound.keep_for or present is None:
             return too_much
         return present - part.last_at > self.bound.keep_for
 
