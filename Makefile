@@ -32,7 +32,7 @@ setup: .venv/ready  ## Debian packages and the Python environment, once.
 	sh infra/setup-browser.sh
 	touch $@
 
-bench: setup  ## The benchmarks the README quotes; each prints ratios.
+bench: setup  ## The benchmarks of docs/benchmarks.md; each prints ratios.
 	$(PIP) --editable '.[all,test,bench]'
 	$(BIN)/python -m bench.pipeline
 	$(BIN)/python -m bench.pipeline --flat
