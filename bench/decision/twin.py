@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.decision.streams import LEVELS, Floats
+from ratchet.experiments.e_process import FRACTIONS, TILTS, WEIGHTS
 from ratchet.experiments.effect import CAUTION
-from ratchet.experiments.evidence import FRACTIONS, TILTS, WEIGHTS
 from ratchet.experiments.measurement import HARM_WEIGHTS, TYPICAL_SECONDS, TYPICAL_TOKENS
 from schemas.records.evidence import ExperimentPlan
 

@@ -16,8 +16,8 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from ratchet.experiments.e_process import BettingProcess
 from ratchet.experiments.effect import Contrast
-from ratchet.experiments.evidence import BettingProcess
 from schemas.records.evidence import Band
 
 LOG_REFUTED = 2.995732273553991

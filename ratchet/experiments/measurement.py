@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ratchet.experiments.confidence import EffectBand
+from ratchet.experiments.e_process import LARGEST, SampleRatioCheck
 from ratchet.experiments.effect import EffectTest, HarmTest, Relative
-from ratchet.experiments.evidence import LARGEST, SampleRatioCheck
 from ratchet.experiments.history import History, Moment
 from ratchet.experiments.unit import Unit
 from schemas.records.evidence import ArmSummary, Band, Evidence, ExperimentPlan, HistoryPoint

@@ -10,7 +10,7 @@ from ratchet.service.settings import FleetSettings
 from schemas.messages.work import Sampling
 from schemas.records.evidence import ExperimentPlan
 from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy
-from services.orchestrator.promotion.training_trigger import TrainingPolicy
+from services.orchestrator.training.trigger import TrainingPolicy
 
 
 class OrchestratorSettings(FleetSettings):

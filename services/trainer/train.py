@@ -30,9 +30,9 @@ from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
 from schemas.records.decision import DecisionDraft
 from schemas.records.registry import Registry
-from services.trainer.checkpoints import newest_checkpoint
+from services.trainer.data.support import NOTHING_AGAINST_IT
+from services.trainer.run.checkpoints import newest_checkpoint
 from services.trainer.settings import TrainerSettings
-from services.trainer.support import NOTHING_AGAINST_IT
 
 BUSY = "busy"
 DONE = "done"
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_job(settings: TrainerSettings, job: Job, tell: Tell, *, dry: bool = False) -> AdapterTrained | None:
     """Do it, or take it up where it was left; its outcome is on disk then. None if another process is at it."""
-    from services.trainer.run import TrainingRun
+    from services.trainer.run.execution import TrainingRun
 
     seen = ProgressFile(job.progress, lambda: datetime.now(UTC))
 
@@ -114,7 +114,7 @@ def _taken(job: Job) -> bool:
 
 def _serve(do: Do, tell: Tell) -> int:
     """A line that ends the input ends the process, in the middle of a run too: the run is taken up later."""
-    import services.trainer.run  # noqa: F401  (the seconds that torch takes are spent before the first job)
+    import services.trainer.run.execution  # noqa: F401  (the seconds that torch takes are spent before the first job)
 
     lines: list[str] = []
     come = threading.Condition()

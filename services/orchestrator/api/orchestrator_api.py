@@ -27,11 +27,11 @@ from services.orchestrator.observation.event_hub import EventHub
 from services.orchestrator.observation.experiment_views import ExperimentViews
 from services.orchestrator.observation.overview import Overview
 from services.orchestrator.observation.queue_snapshots import QueueSnapshots
-from services.orchestrator.observation.training_runs import TrainingRuns
 from services.orchestrator.observation.watcher import Watcher
 from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas
 from services.orchestrator.settings import OrchestratorSettings
+from services.orchestrator.training.runs import TrainingRuns
 
 
 class OrchestratorApi:
@@ -58,7 +58,8 @@ class OrchestratorApi:
         self._queues = QueueSnapshots(bus, topology_of(settings), clock=clock, seconds=monotonic)
         self._office = DeadLetterService(settings.amqp_url.get_secret_value(), settings.namespace)
         self._hub = EventHub(f"{int(clock().timestamp() * 1000):x}")
-        self._runs = TrainingRuns(settings.adapters_dir, promoters, threads)
+        schedulers = {agent: promoter.training for agent, promoter in promoters.items()}
+        self._runs = TrainingRuns(settings.adapters_dir, schedulers, threads)
         self.watcher = Watcher(self._hub, self._book, promoters, self._queues, self._runs, threads, monotonic)
         self.overview = Overview(ledger, promoters, replicas, self._queues, trouble, clock=clock, seconds=monotonic)
 

@@ -12,7 +12,7 @@ from ratchet.training_runs.pages import run_page
 from schemas.api.page import Page
 from schemas.api.runs import RunDetail, RunState, RunView
 from schemas.messages.base import AgentId
-from services.orchestrator.observation.training_runs import TrainingRuns
+from services.orchestrator.training.runs import TrainingRuns
 
 RunId = Annotated[str, Path(description="As in the list; it may hold slashes.")]
 

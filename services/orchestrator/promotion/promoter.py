@@ -51,7 +51,7 @@ from services.orchestrator.promotion.experiment_transitions import (
 from services.orchestrator.promotion.gate import Gate
 from services.orchestrator.promotion.replicas import Replicas
 from services.orchestrator.promotion.swap_clock import SwapClock
-from services.orchestrator.promotion.training import TrainingScheduler
+from services.orchestrator.training.scheduler import TrainingScheduler
 
 log = Log("promoter")
 

@@ -12,13 +12,13 @@ import signal
 import sys
 from pathlib import Path
 
-import services.trainer.run
+import services.trainer.run.execution
 from ratchet.service import failpoint
 from ratchet.training_runs.store import Job
 from services.trainer.settings import TrainerSettings
 from services.trainer.train import run_job
 
-assert services.trainer.run  # imported for the time it takes
+assert services.trainer.run.execution  # imported for the time it takes
 
 
 def main() -> None:

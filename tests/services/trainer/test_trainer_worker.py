@@ -19,7 +19,7 @@ from ratchet.service.errors import BusError, Reject
 from ratchet.training_runs.store import Job, Jobs
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
-from services.trainer.progress import FIGURES as TOLD
+from services.trainer.run.progress import FIGURES as TOLD
 from services.trainer.settings import TrainerSettings
 from services.trainer.worker import FIGURES, TrainerWorker
 

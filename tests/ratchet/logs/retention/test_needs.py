@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from ratchet.adapters.registry import RegistryStore
-from ratchet.logs.retention.contents import ASSIGNMENTS, INTERACTIONS
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.retention.needs import Need, needs
 from ratchet.logs.segments import Segment
 from ratchet.service.errors import JournalError
@@ -18,7 +18,7 @@ from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
 from schemas.records.decision import StartExperiment, Validate
 from services.orchestrator.ledger.index import TaskIndex
-from services.orchestrator.promotion.training_trigger import TrainingState
+from services.orchestrator.training.trigger import TrainingState
 from tests.ratchet.adapters.making_decisions import decided, experiment, register
 
 NOW = datetime(2031, 1, 1, tzinfo=UTC)
