@@ -15,7 +15,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FLEETS = ROOT / "tests" / "acceptance"
-HEAVY_LIBRARIES = {"peft", "playwright", "torch", "transformers", "trl"}
+HEAVY_LIBRARIES = {"peft", "playwright", "schemathesis", "torch", "transformers", "trl"}
+"""schemathesis asks running services, and takes seconds to collect."""
 HEAVY_FIXTURES = {"amqp_url", "base_model", "tiny_model"}
 
 _IMPORT = re.compile(r"^(?:from ([\w.]+) import (\([^)]*\)|.*)|import (.*))", re.MULTILINE)

@@ -1,0 +1,84 @@
+"""python -m tests.house_figures: the size and the shape of the code before and after record 0023, into its table.
+
+Counts what git knows of schemas/, ratchet/ and services/. Two folders import each other if files of theirs do, at the
+top level of a module; one inside the other does not count.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from itertools import combinations
+from pathlib import Path, PurePosixPath
+from statistics import median
+
+ROOT = Path(__file__).parent.parent
+RECORD = ROOT / "docs" / "decisions" / "0023-processes-and-what-they-share.md"
+BEFORE = "ad8bfd4"
+CODE = ("schemas", "ratchet", "services")
+
+_IMPORT = re.compile(r"^(?:from|import) ([\w.]+)", re.MULTILINE)
+_LOG_NAME = re.compile(r"""["'](?:assignments|agent_interactions)(?:\.jsonl)?["']""")
+_CHOICE = re.compile(r"\b(?:max|min|sorted)\([^\n]*key=(?:lambda \w+: \(?(?:-?1\.0 if|_rank)|_score|scores\.)")
+
+
+def git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def python_files(commit: str | None) -> dict[str, str]:
+    """Path and text of each Python file of the code, at a commit or as it lies here."""
+    listing = git("ls-tree", "-r", "--name-only", commit) if commit else git("ls-files")
+    paths = [path for path in listing.splitlines() if path.endswith(".py") and path.split("/")[0] in CODE]
+    return {path: git("show", f"{commit}:{path}") if commit else (ROOT / path).read_text() for path in paths}
+
+
+def mutual_imports(files: dict[str, str]) -> list[tuple[str, str]]:
+    """Pairs of folders, neither inside the other, of which each imports the other."""
+    folders = {str(PurePosixPath(path).parent) for path in files}
+    imports = {
+        (str(PurePosixPath(path).parent), folder)
+        for path, text in files.items()
+        for module in _IMPORT.findall(text)
+        if (folder := _folder_of(module, files, folders)) is not None
+    }
+    apart = [(a, b) for a, b in combinations(sorted(folders), 2) if not f"{b}/".startswith(f"{a}/")]
+    return [(a, b) for a, b in apart if (a, b) in imports and (b, a) in imports]
+
+
+def _folder_of(module: str, files: dict[str, str], folders: set[str]) -> str | None:
+    path = module.replace(".", "/")
+    if f"{path}.py" in files:
+        return str(PurePosixPath(path).parent)
+    return path if path in folders else None
+
+
+def figures(commit: str | None) -> dict[str, str]:
+    files = python_files(commit)
+    lengths = sorted((len(text.splitlines()), path) for path, text in files.items())
+    lines = [length for length, _ in lengths]
+    readme = git("show", f"{commit}:README.md") if commit else (ROOT / "README.md").read_text()
+    return {
+        "Python files": f"{len(files):,}",
+        "lines of Python": f"{sum(lines):,}",
+        "lines of the median file": f"{median(lines):g}",
+        "lines of the longest file": f"{lines[-1]} (`{PurePosixPath(lengths[-1][1]).name}`)",
+        "files under 40 lines": f"{sum(length < 40 for length in lines)}",
+        "pairs of folders that import each other": f"{len(mutual_imports(files))}",
+        "files that name a log of tasks": f"{sum(bool(_LOG_NAME.search(text)) for text in files.values())}",
+        "files that choose the best answer": f"{sum(bool(_CHOICE.search(text)) for text in files.values())}",
+        "bytes of the README": f"{len(readme.encode()):,}",
+    }
+
+
+def table() -> str:
+    before, after = figures(BEFORE), figures(None)
+    rows = [f"| {name} | {before[name]} | {after[name]} |" for name in before]
+    return "\n".join(["| | before | after |", "| --- | --- | --- |", *rows]) + "\n"
+
+
+if __name__ == "__main__":
+    head, _, rest = RECORD.read_text().partition("<!-- house -->\n")
+    RECORD.write_text(f"{head}<!-- house -->\n{table()}<!-- /house -->{rest.partition('<!-- /house -->')[2]}")
+    sys.stdout.write(table())
