@@ -1,9 +1,9 @@
-"""Evidence that may be looked at after every unit: betting e-processes, in constant time and memory per unit.
+"""Evidence that may be tested after every unit: betting e-processes, in constant time and memory per unit.
 
 An e-process is a non-negative process whose expectation, at any stopping time, is at most 1 while its null hypothesis
-holds. By Ville's inequality it ever reaches 1/α with probability at most α, however often one looks. Here it is wealth:
-start with 1 and, before each unit, stake the fraction f of it on the null being wrong. A fair or losing bet makes
-nobody rich. (Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", JRSS B 86, 2024,
+holds. By Ville's inequality it ever reaches 1/α with probability at most α, however often it is tested. Here it is
+wealth: start with 1 and, before each unit, stake the fraction f of it on the null being wrong. A fair or losing bet
+makes nobody rich. (Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", JRSS B 86, 2024,
 arXiv:2010.09686, section 4; Ramdas et al., "Game-theoretic statistics and safe anytime-valid inference", 2023.)
 
 What is bet on (the effect of an adapter, the lengths of its answers) is in ratchet/experiments/effect.py.

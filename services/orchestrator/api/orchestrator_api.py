@@ -13,6 +13,8 @@ from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import topology_of
 from ratchet.http.threads import Threads
+from ratchet.training_runs.api import trainings_router
+from ratchet.training_runs.reader import TrainingRuns
 from services.orchestrator.api.adapters import adapters_router
 from services.orchestrator.api.dead_letters import dead_letters_router
 from services.orchestrator.api.events import events_router
@@ -20,7 +22,6 @@ from services.orchestrator.api.experiments import experiments_router
 from services.orchestrator.api.log import log_router
 from services.orchestrator.api.queues import queues_router
 from services.orchestrator.api.status import status_router
-from services.orchestrator.api.trainings import trainings_router
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.event_hub import EventHub
@@ -31,7 +32,6 @@ from services.orchestrator.observation.watcher import Watcher
 from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas
 from services.orchestrator.settings import OrchestratorSettings
-from services.orchestrator.training.runs import TrainingRuns
 
 
 class OrchestratorApi:
@@ -58,8 +58,11 @@ class OrchestratorApi:
         self._queues = QueueSnapshots(bus, topology_of(settings), clock=clock, seconds=monotonic)
         self._office = DeadLetterService(settings.amqp_url.get_secret_value(), settings.namespace)
         self._hub = EventHub(f"{int(clock().timestamp() * 1000):x}")
-        schedulers = {agent: promoter.training for agent, promoter in promoters.items()}
-        self._runs = TrainingRuns(settings.adapters_dir, schedulers, threads)
+        self._runs = TrainingRuns(
+            settings.adapters_dir,
+            threads,
+            lambda: [run for promoter in promoters.values() for run in promoter.training.runs],
+        )
         self.watcher = Watcher(self._hub, self._book, promoters, self._queues, self._runs, threads, monotonic)
         self.overview = Overview(ledger, promoters, replicas, self._queues, trouble, clock=clock, seconds=monotonic)
 

@@ -10,10 +10,9 @@ from datetime import datetime
 from pydantic import Field, ValidationError
 
 from ratchet.service.telemetry import Log
-from ratchet.training_runs.views import ended_view
-from schemas.api.runs import RunView
+from ratchet.training_runs.run import TrainingRun
 from schemas.messages.adapter_trained import AdapterTrained
-from schemas.messages.base import Record, Timestamp
+from schemas.messages.base import Record
 from schemas.messages.train_request import TrainRequest
 from services.orchestrator.ledger.ledger import Ledger
 
@@ -22,25 +21,17 @@ log = Log("training")
 KEPT = 100
 
 
-class EndedRun(Record):
-    """`request` and `asked_at` where the orchestrator itself had asked."""
-
-    outcome: AdapterTrained
-    request: TrainRequest | None = None
-    asked_at: Timestamp | None = None
-
-
 class EndedRunsNote(Record):
     """As in the index; the newest last."""
 
-    runs: list[EndedRun] = Field(default_factory=list)
+    runs: list[TrainingRun] = Field(default_factory=list)
 
 
 class EndedRuns:
     def __init__(self, agent_id: str, ledger: Ledger) -> None:
         self._ledger = ledger
         self._note = f"ended-trainings/{agent_id}"
-        self._runs: dict[str, EndedRun] = {}
+        self._runs: dict[str, TrainingRun] = {}
 
     def start(self) -> None:
         """Once the ledger is open."""
@@ -52,19 +43,23 @@ class EndedRuns:
                 "unreadable", f"note {self._note} of the index can't be read, earlier runs are missing: {error}"
             )
             runs = []
-        self._runs = {run.outcome.request_id: run for run in runs}
+        self._runs = {run.run_id: run for run in runs}
 
-    def heard(self, outcome: AdapterTrained, request: TrainRequest | None, asked_at: datetime | None) -> None:
-        """On disk with the index's next commit. The same run again takes the place of what was heard before."""
+    def record(self, outcome: AdapterTrained, request: TrainRequest | None, asked_at: datetime | None) -> None:
+        """`request` where the orchestrator itself had asked. On disk with the index's next commit.
+
+        The same run again takes the place of what was heard before.
+        """
         known = self._runs.pop(outcome.request_id, None)
         if known is not None and request is None:
             request, asked_at = known.request, known.asked_at
-        self._runs[outcome.request_id] = EndedRun(outcome=outcome, request=request, asked_at=asked_at)
+        self._runs[outcome.request_id] = TrainingRun(request=request, asked_at=asked_at, outcome=outcome)
         while len(self._runs) > KEPT:
             del self._runs[next(iter(self._runs))]
-        note = EndedRunsNote(runs=list(self._runs.values()))
+        note = EndedRunsNote(runs=self.runs)
         self._ledger.index.write_note(self._note, note.model_dump_json(exclude_none=True).encode())
 
     @property
-    def views(self) -> list[RunView]:
-        return [ended_view(run.outcome, run.request, run.asked_at) for run in self._runs.values()]
+    def runs(self) -> list[TrainingRun]:
+        """The newest last."""
+        return list(self._runs.values())

@@ -1,4 +1,4 @@
-"""What has changed about training runs since the last look: asked for, a step further, ended. Pure."""
+"""What has changed about training runs since they were last read: asked for, a step further, ended. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Seen = tuple[str, str | None, int | None]
 
 
 class RunWatch:
-    """What was there at the first look is no news."""
+    """Follows the runs; those that were there at the first reading have not changed."""
 
     def __init__(self) -> None:
         self.messages = 0
-        """So many ends were heard: what was read before the last of them is older than what is known."""
+        """How many ends came as messages: what was read before the last of them is older than what is known."""
         self._seen: dict[Name, Seen] | None = None
 
-    def heard(self, outcome: AdapterTrained) -> TrainingMoved | None:
-        """None where the look was faster than the message."""
+    def ended(self, outcome: AdapterTrained) -> TrainingMoved | None:
+        """A run's end as a message; None where reading was faster than the message."""
         self.messages += 1
         name, seen = (outcome.agent_id, outcome.request_id), (outcome.status, None, None)
         if self._seen is not None and self._seen.get(name) == seen:
@@ -36,7 +36,7 @@ class RunWatch:
             reason=outcome.reason,
         )
 
-    def news(self, views: Sequence[RunView]) -> list[TrainingMoved]:
+    def changes(self, views: Sequence[RunView]) -> list[TrainingMoved]:
         before = self._seen
         self._seen = {(view.agent_id, view.run_id): _seen(view) for view in views}
         if before is None:

@@ -1,6 +1,6 @@
 """Asks the trainer for a new adapter when there is enough to learn from. One request at a time for each agent.
 
-What is counted is noted in the index at each look: it survives a restart; losing the index only delays a training.
+What is counted is noted in the index at each turn: it survives a restart; losing the index only delays a training.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import TRAINING
 from ratchet.logs.names import INTERACTIONS, is_own
-from ratchet.service.errors import DiskFull
+from ratchet.service.errors import StorageUnavailable
 from ratchet.service.telemetry import Log
-from ratchet.training_runs.views import open_view
-from schemas.api.runs import RunView
+from ratchet.training_runs.run import TrainingRun
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
@@ -75,16 +74,21 @@ class TrainingScheduler:
         return self._state.pending
 
     @property
-    def open_run(self) -> RunView | None:
+    def open_run(self) -> TrainingRun | None:
         """The same as a run that waits for a trainer; once one has it, it has a record of it."""
         if self._state.pending is None:
             return None
-        return open_view(self._request(self._state.pending, parent=None), self._asked_at)
+        return TrainingRun(request=self._request(self._state.pending, parent=None), asked_at=self._asked_at)
 
     @property
-    def ended_runs(self) -> list[RunView]:
+    def ended_runs(self) -> list[TrainingRun]:
         """The newest that were heard of, by whomever they were asked for; the newest last."""
-        return self._ended.views
+        return self._ended.runs
+
+    @property
+    def runs(self) -> list[TrainingRun]:
+        """All that is known of here."""
+        return [*self._ended.runs, *filter(None, [self.open_run])]
 
     def closed(self, lines: Sequence[Interaction]) -> None:
         if teaches(lines) and not is_own(lines[0].arm.experiment_id):
@@ -92,7 +96,7 @@ class TrainingScheduler:
 
     def stop(self) -> None:
         """Before the ledger is closed. A count that can't be written only delays a training."""
-        with suppress(DiskFull, sqlite3.Error):
+        with suppress(StorageUnavailable, sqlite3.Error):
             self._write_down()
 
     async def ask_if_due(self, *, allowed: bool, primary: str) -> None:
@@ -114,9 +118,9 @@ class TrainingScheduler:
             dated = outcome.metadata.model_copy(update={"timestamp": self._clock()})
             outcome = outcome.model_copy(update={"metadata": dated})
         if outcome.request_id != self._state.pending:
-            self._ended.heard(outcome, None, None)
+            self._ended.record(outcome, None, None)
             return
-        self._ended.heard(outcome, self._request(outcome.request_id, outcome.parent_version), self._asked_at)
+        self._ended.record(outcome, self._request(outcome.request_id, outcome.parent_version), self._asked_at)
         self._over(used=uses_up(outcome))
 
     def _lose(self, request_id: str) -> None:

@@ -35,6 +35,6 @@ def tempered(advantages: Sequence[float], negative_weight: float) -> list[float]
     """Advantages with the negative ones times `negative_weight`, in [0, 1].
 
     For several steps on logged answers: after the first, a policy no longer writes the answers it is pushed away from,
-    so nothing tells where the probability it takes from them goes (Arnal et al. 2025, arXiv:2506.20520).
+    so nothing says where the probability it takes from them goes (Arnal et al. 2025, arXiv:2506.20520).
     """
     return [advantage if advantage > 0 else advantage * negative_weight for advantage in advantages]

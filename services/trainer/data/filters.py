@@ -63,7 +63,7 @@ class DataPolicy:
 
 @dataclass(frozen=True, slots=True)
 class LoggedSampleFacts:
-    """Of one line, what the filters look at. `position` is where the line starts in the log."""
+    """What the filters need to know of one line. `position` is where the line starts in the log."""
 
     position: int
     score: float | None

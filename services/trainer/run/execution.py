@@ -1,6 +1,6 @@
 """One training run, from the request to the published adapter: read, select, refuse or train, report, publish.
 
-May be killed at any moment and called again on the same job: all choices are fixed in it first, training goes on from
+May be killed at any moment and done again in the same folder: all choices are fixed there first, training goes on from
 the newest checkpoint, and publishing is idempotent. It knows no queue and registers nothing.
 
 Under `accelerate launch` every process runs this; the first one writes.
@@ -23,7 +23,7 @@ from ratchet.models.loading import identify, load_language_model
 from ratchet.models.tokenization import model_folder
 from ratchet.service import failpoint
 from ratchet.service.errors import RatchetError, TrainingRefused
-from ratchet.training_runs.store import Job
+from ratchet.training_runs.store import RunFolder
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import BaseModelIdentity, Metadata
 from schemas.messages.train_request import TrainRequest
@@ -37,7 +37,7 @@ from services.trainer.data.selection import Selection, select
 from services.trainer.data.support import NOTHING_AGAINST_IT, PolicyMatch, data_faults, match_of, policy_faults
 from services.trainer.run.checkpoints import Checkpoints, newest_checkpoint, remove_broken
 from services.trainer.run.choices import Choices, choices_of, resolved
-from services.trainer.run.progress import StepReports, Tell, curve
+from services.trainer.run.progress import Emit, StepReports, curve
 from services.trainer.run.publishing import Finished, publish
 from services.trainer.run.report import metrics_of, report
 from services.trainer.settings import TrainerSettings
@@ -47,7 +47,7 @@ MATCH_SAMPLES = 512
 
 
 class Refused(TrainingRefused):
-    """With the account of the data, and how they match the parent if that was looked at."""
+    """Carries the account of the data, and how they match the parent where that was measured."""
 
     def __init__(self, reason: str, selection: Selection, match: PolicyMatch | None = None) -> None:
         super().__init__(reason)
@@ -55,14 +55,16 @@ class Refused(TrainingRefused):
         self.figures = asdict(match) if match else {}
 
 
-class TrainingRun:
-    def __init__(self, settings: TrainerSettings, job: Job, tell: Tell, now: Callable[[], datetime] | None = None):
+class RunExecution:
+    def __init__(
+        self, settings: TrainerSettings, folder: RunFolder, emit: Emit, now: Callable[[], datetime] | None = None
+    ):
         self._settings = settings
-        self._job = job
+        self._folder = folder
         self._now = now or (lambda: datetime.now(UTC))
         self._on_gpu = settings.trainer_device != "cpu" and torch.cuda.is_available()
         self._process = PartialState(cpu=not self._on_gpu)
-        self._tell: Tell = tell if self.writes else lambda _: None
+        self._emit: Emit = emit if self.writes else lambda _: None
         self._adapters = RegistryStore(settings.adapters_dir)
 
     @property
@@ -77,7 +79,7 @@ class TrainingRun:
 
         `dry`: stops before the first step; what could be trained is then `refused` with that as its reason.
         """
-        request = self._job.request
+        request = self._folder.request
         try:
             return self._trained(dry)
         except Refused as refused:
@@ -90,51 +92,51 @@ class TrainingRun:
     def _trained(self, dry: bool) -> AdapterTrained | None:
         began = time.monotonic()
         choices = self._choices()
-        self._tell({"stage": "reading"})
+        self._emit({"stage": "reading"})
         selection = self._selection(choices)
-        self._tell({"stage": "selected", "counts": selection.counts})
+        self._emit({"stage": "selected", "counts": selection.counts})
         if faults := list(data_faults(selection, choices.limits)):
             raise Refused("; ".join(faults), selection)
         inputs = self._inputs(choices, selection)
         match = self._match(inputs, choices, selection)
         if dry:
             raise Refused(NOTHING_AGAINST_IT, selection, match)
-        callbacks = (StepReports(self._tell, match.gap), Checkpoints(self._settings.trainer_checkpoint_every_s))
+        callbacks = (StepReports(self._emit, match.gap), Checkpoints(self._settings.trainer_checkpoint_every_s))
         trainer = choices.algorithm.trainer(replace(inputs, callbacks=callbacks), choices.hyperparameters)
         self._train(trainer)
         if not self.writes:
             return None
         steps = curve(trainer.state.log_history)
-        told = report(choices, selection, match, trainer, inputs.processes, inputs.learning_rate, steps)
-        finished = Finished(choices, selection, told, metrics_of(told, time.monotonic() - began), self._now())
-        return publish(finished, inputs.policy, self._job.folder / "adapter", self._settings.adapters_dir)
+        described = report(choices, selection, match, trainer, inputs.processes, inputs.learning_rate, steps)
+        finished = Finished(choices, selection, described, metrics_of(described, time.monotonic() - began), self._now())
+        return publish(finished, inputs.policy, self._folder.path / "adapter", self._settings.adapters_dir)
 
     def _train(self, trainer: PolicyTrainer) -> None:
         """From the newest checkpoint on, if there is one."""
         if self.writes:
-            remove_broken(self._job.checkpoints)
+            remove_broken(self._folder.checkpoints)
         self._process.wait_for_everyone()
-        checkpoint = newest_checkpoint(self._job.checkpoints)
+        checkpoint = newest_checkpoint(self._folder.checkpoints)
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         failpoint.reach("trained")
 
     def _choices(self) -> Choices:
-        settings, request = self._settings, self._job.request
+        settings, request = self._settings, self._folder.request
         agent = self._adapters.read().agent(request.agent_id)
         name = settings.model_of(request.agent_id)
         base = identify(model_folder(name, settings.trainer_model_revision), name)
-        request = self._job.resolved or resolved(request, agent, settings.trainer_hyperparameters)
+        request = self._folder.resolved or resolved(request, agent, settings.trainer_hyperparameters)
         return choices_of(request, agent, BaseModelIdentity(name=base.name, revision=base.revision))
 
     def _selection(self, choices: Choices) -> Selection:
         """Reads the logs, and fixes how far: the other processes, and whoever takes the run up, read the same."""
         if not self.writes:
             self._process.wait_for_everyone()
-            return select(self._scan(choices, self._job.resolved or choices.request)[0], choices.data)
+            return select(self._scan(choices, self._folder.resolved or choices.request)[0], choices.data)
         try:
             scan, feedback_end = self._scan(choices, choices.request)
             end = max((part.end for part in scan.ranges if part.log == INTERACTIONS), default=choices.request.since)
-            self._job.resolved = choices.request.model_copy(update={"until": end, "feedback_until": feedback_end})
+            self._folder.resolved = choices.request.model_copy(update={"until": end, "feedback_until": feedback_end})
             failpoint.reach("window-fixed")
         finally:
             self._process.wait_for_everyone()
@@ -162,7 +164,7 @@ class TrainingRun:
             policy=make_policy(language_model, parent, knobs, seed=request.seed, max_rank=settings.adapter_max_rank),
             tokenizer=language_model.tokenizer,
             samples=samples,
-            folder=self._job.checkpoints,
+            folder=self._folder.checkpoints,
             seed=request.seed,
             temperature=selection.temperature,
             learning_rate=rate,
@@ -193,7 +195,7 @@ class TrainingRun:
             agent_id=request.agent_id,
             status=status,
             metadata=Metadata(timestamp=self._now(), source="trainer"),
-            parent_version=(self._job.resolved or request).parent_version,
+            parent_version=(self._folder.resolved or request).parent_version,
             reason=reason,
             **account,
         )

@@ -1,4 +1,4 @@
-"""What a run tells while it runs: stages, and the figures of each step. The figures are also the report's curve."""
+"""The events of a run: its stages, and the figures of each step. The figures are also the report's curves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from transformers import TrainerCallback
 
 from ratchet.service.errors import TrainingError
 
-Tell = Callable[[Mapping[str, Any]], None]
+Emit = Callable[[Mapping[str, Any]], None]
 
 FIGURES = {
     "loss": "loss",
@@ -29,28 +29,28 @@ FIGURES = {
 
 
 class StepReports(TrainerCallback):  # type: ignore[misc]
-    """Tells the figures of every step, and ends a run whose loss is no number."""
+    """Reports the figures of every step, and ends a run whose loss is no number."""
 
-    def __init__(self, tell: Tell, parent_gap: float | None) -> None:
-        self._tell = tell
+    def __init__(self, emit: Emit, parent_gap: float | None) -> None:
+        self._emit = emit
         self._parent_gap = parent_gap
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         begun = {"step": state.global_step, "steps": state.max_steps, "parent_gap": self._parent_gap}
-        self._tell({"stage": "training"} | begun)
+        self._emit({"stage": "training"} | begun)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **given: Any) -> None:
         """Raises TrainingError."""
         if not math.isfinite(logs.get("loss", 0.0)):
             raise TrainingError(f"the loss became {logs['loss']}: train with a lower learning rate")
         if state.is_world_process_zero and "loss" in logs:
-            self._tell(
+            self._emit(
                 {"stage": "training", "steps": state.max_steps} | step_figures(logs | {"step": state.global_step})
             )
 
 
 def step_figures(logged: Mapping[str, Any]) -> dict[str, float]:
-    """Of one entry of Transformers' log history; numbers only."""
+    """The figures in one entry of Transformers' log history; numbers only."""
     named = {FIGURES[name]: value for name, value in logged.items() if name in FIGURES}
     numbers = {name: value for name, value in named.items() if isinstance(value, int | float)}
     return {"step": logged["step"]} | numbers

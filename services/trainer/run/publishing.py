@@ -1,4 +1,4 @@
-"""A finished run becomes an adapter: its files, its card, its report; published, and told about."""
+"""A finished run becomes an adapter: its files, its card, its report; published, and announced."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from typing import Any
 from ratchet.adapters.folder import adapter_sha256
 from ratchet.adapters.publish import publish_adapter
 from ratchet.service import failpoint
+from ratchet.training_runs.report import TRAINING_REPORT
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata
 from schemas.records.adapter_card import AdapterCard
 from services.trainer.algorithms.policy import save_policy
 from services.trainer.data.selection import Selection
 from services.trainer.run.choices import Choices
-
-REPORT_NAME = "training_report.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ def publish(finished: Finished, policy: Any, scratch: Path, adapters_dir: Path) 
     """
     request = finished.choices.request
     files = save_policy(policy, finished.choices.base, scratch)
-    files[REPORT_NAME] = json.dumps(finished.report, indent=2).encode() + b"\n"
+    files[TRAINING_REPORT] = json.dumps(finished.report, indent=2).encode() + b"\n"
     folder = publish_adapter(files, _card(finished), adapters_dir, request.agent_id)
     failpoint.reach("adapter-published")
     return AdapterTrained(

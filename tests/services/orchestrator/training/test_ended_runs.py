@@ -24,17 +24,34 @@ async def test_the_newest_are_kept_over_a_restart(tmp_path: Path) -> None:
     ended = EndedRuns("small", ledger)
     ended.start()
     for number in range(KEPT + 5):
-        ended.heard(refused(number), None, None)
-    ended.heard(refused(50, "heard again"), None, None)
+        ended.record(refused(number), None, None)
+    ended.record(refused(50, "heard again"), None, None)
 
     again = EndedRuns("small", ledger)
     again.start()
     await ledger.close()
 
-    assert [view.run_id for view in again.views][:2] == ["r-5", "r-6"]
-    assert [view.run_id for view in again.views][-2:] == [f"r-{KEPT + 4}", "r-50"]
-    assert len(again.views) == KEPT
-    assert again.views[-1].reason == "heard again"
+    assert [run.run_id for run in again.runs][:2] == ["r-5", "r-6"]
+    assert [run.run_id for run in again.runs][-2:] == [f"r-{KEPT + 4}", "r-50"]
+    assert len(again.runs) == KEPT
+    assert again.runs[-1].view.reason == "heard again"
+
+
+async def test_a_note_of_before_is_read(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, segment_bytes=1 << 20)
+    await ledger.open()
+    outcome = refused(1).model_dump_json(exclude_none=True)
+    request = '{"request_id": "r-1", "agent_id": "small", "metadata": {"reason": "64 new useful groups"}}'
+    note = f'{{"runs": [{{"outcome": {outcome}, "request": {request}, "asked_at": "2026-03-01T00:00:00Z"}}]}}'
+    ledger.index.write_note("ended-trainings/small", note.encode())
+    ended = EndedRuns("small", ledger)
+
+    ended.start()
+    await ledger.close()
+
+    (run,) = ended.runs
+    assert (run.run_id, run.state, run.view.why) == ("r-1", "refused", "64 new useful groups")
+    assert run.asked_at == datetime(2026, 3, 1, tzinfo=UTC)
 
 
 async def test_a_note_that_can_t_be_read_stops_nothing(tmp_path: Path) -> None:
@@ -44,10 +61,10 @@ async def test_a_note_that_can_t_be_read_stops_nothing(tmp_path: Path) -> None:
     ended = EndedRuns("small", ledger)
 
     ended.start()
-    ended.heard(refused(1), None, None)
+    ended.record(refused(1), None, None)
     await ledger.close()
 
-    assert [view.run_id for view in ended.views] == ["r-1"]
+    assert [run.run_id for run in ended.runs] == ["r-1"]
 
 
 async def test_a_request_nobody_answered_within_a_day_has_failed_until_somebody_does(tmp_path: Path) -> None:
@@ -70,7 +87,7 @@ async def test_a_request_nobody_answered_within_a_day_has_failed_until_somebody_
     await bus.stop(1.0)
     await ledger.close()
 
-    assert (lost.run_id, lost.state, lost.why) == (waiting.run_id, "failed", "1 new useful groups")
-    assert lost.reason is not None and "within a day" in lost.reason
-    assert lost.seconds == GIVE_UP_AFTER_S + 1
-    assert (late.state, late.reason, late.asked_at) == ("refused", "late", waiting.asked_at)
+    assert (lost.run_id, lost.state, lost.view.why) == (waiting.run_id, "failed", "1 new useful groups")
+    assert "within a day" in str(lost.view.reason)
+    assert lost.view.seconds == GIVE_UP_AFTER_S + 1
+    assert (late.state, late.view.reason, late.asked_at) == ("refused", "late", waiting.asked_at)

@@ -9,10 +9,10 @@ import pytest
 from safetensors.torch import load_file
 
 from ratchet.adapters.check import AdapterLimits, check_adapter
-from ratchet.training_runs.store import Jobs
+from ratchet.training_runs.store import RunStore
 from schemas.messages.train_request import TrainRequest
 from services.trainer.settings import TrainerSettings
-from services.trainer.train import run_job
+from services.trainer.train import do_run
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_dpo_is_registered_and_trains_an_adapter_fit_for_traffic(settings: Train
     knobs = {"epochs": 2, "batch": 4, "beta": 0.5, "learning_rate": 0.01}
     request = TrainRequest(request_id="run-1", agent_id="small", algorithm=dpo, hyperparameters=knobs)
 
-    outcome = run_job(settings, Jobs(settings.adapters_dir).record(request), told.append)
+    outcome = do_run(settings, RunStore(settings.adapters_dir).record(request), told.append)
 
     assert outcome is not None and outcome.status == "trained", outcome and outcome.reason
     folder = settings.adapters_dir / "small" / str(outcome.adapter_version)
@@ -49,7 +49,7 @@ def test_dpo_is_registered_and_trains_an_adapter_fit_for_traffic(settings: Train
 
 def test_a_dpo_run_that_was_cut_short_goes_on_from_its_checkpoint(settings: TrainerSettings, dpo: str) -> None:
     settings = settings.model_copy(update={"trainer_checkpoint_every_s": 0.0})
-    jobs = Jobs(settings.adapters_dir)
+    jobs = RunStore(settings.adapters_dir)
     knobs = {"epochs": 2, "batch": 4}
     whole, cut = (
         jobs.record(TrainRequest(request_id=name, agent_id="small", algorithm=dpo, hyperparameters=knobs))
@@ -63,11 +63,11 @@ def test_a_dpo_run_that_was_cut_short_goes_on_from_its_checkpoint(settings: Trai
         if isinstance(said, dict) and said.get("step") == 4:
             raise PowerCutError
 
-    expected = run_job(settings, whole, lambda said: None)
+    expected = do_run(settings, whole, lambda said: None)
     with pytest.raises(PowerCutError):
-        run_job(settings, cut, cut_at_step_four)
+        do_run(settings, cut, cut_at_step_four)
     told: list[object] = []
-    outcome = run_job(settings, cut, told.append)
+    outcome = do_run(settings, cut, told.append)
 
     assert outcome is not None and expected is not None
     assert outcome.adapter_sha256 == expected.adapter_sha256

@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.services.trainer.test_training_run import folder, train
 
 from ratchet.adapters.folder import adapter_sha256
 from ratchet.adapters.manifest import published_versions
-from ratchet.training_runs.store import Job, Jobs
+from ratchet.training_runs.store import RunFolder, RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
 from services.trainer.settings import TrainerSettings
+from tests.services.trainer.run.test_training_run import folder, train
 
 STEPS = (
     "window-fixed",
@@ -33,7 +33,7 @@ KNOBS = {
 """Six steps of several micro-batches, and a frozen reference."""
 
 
-def killed_at_each_step(settings: TrainerSettings, job: Job) -> list[str]:
+def killed_at_each_step(settings: TrainerSettings, job: RunFolder) -> list[str]:
     environment = {
         "RATCHET_LOGS_DIR": str(settings.logs_dir),
         "RATCHET_ADAPTERS_DIR": str(settings.adapters_dir),
@@ -42,7 +42,7 @@ def killed_at_each_step(settings: TrainerSettings, job: Job) -> list[str]:
         "RATCHET_TRAINER_CHECKPOINT_EVERY_S": "0",
     }
     done = subprocess.run(
-        [sys.executable, "-m", "tests.services.trainer.killed_runs", str(job.folder), *STEPS],
+        [sys.executable, "-m", "tests.services.trainer.killed_runs", str(job.path), *STEPS],
         env=os.environ | environment,
         capture_output=True,
         text=True,
@@ -62,7 +62,7 @@ def test_killed_at_each_step_it_gives_the_same_adapter_once(settings: TrainerSet
     calm = train(settings, "calm", hyperparameters=KNOBS, seed=11)
 
     # when another is killed at each step and taken up again
-    job = Jobs(settings.adapters_dir).record(asked)
+    job = RunStore(settings.adapters_dir).record(asked)
     ended = killed_at_each_step(settings, job)
 
     # then it was killed each time, ended well, and there is one adapter of it, equal to the byte

@@ -9,13 +9,13 @@ import sys
 
 import pytest
 from safetensors.torch import load_file
-from tests.services.trainer.test_training_run import folder, train
 
 from ratchet.adapters.manifest import published_versions
-from ratchet.training_runs.store import Jobs
+from ratchet.training_runs.store import RunStore
 from schemas.messages.train_request import TrainRequest
 from services.trainer.settings import TrainerSettings
-from services.trainer.train import launch_job
+from services.trainer.train import launch_run
+from tests.services.trainer.run.test_training_run import folder, train
 
 KNOBS = {"epochs": 2, "batch": 24, "micro_batch_tokens": 120, "lora_rank": 4, "learning_rate": 0.003, "beta": 0.05}
 
@@ -63,11 +63,11 @@ def test_two_processes_take_the_steps_of_one_up_to_rounding(settings: TrainerSet
 
 
 def test_a_job_that_another_trainer_is_at_is_left_to_it(settings: TrainerSettings) -> None:
-    job = Jobs(settings.adapters_dir).record(TrainRequest(request_id="taken", agent_id="small"))
+    job = RunStore(settings.adapters_dir).record(TrainRequest(request_id="taken", agent_id="small"))
     other = job.lock()
     assert other.try_acquire()
 
-    assert launch_job(settings.model_copy(update={"trainer_processes": 2}), job, sys.stdout) is None
+    assert launch_run(settings.model_copy(update={"trainer_processes": 2}), job, sys.stdout) is None
 
     assert job.attempts == 0
     other.release()

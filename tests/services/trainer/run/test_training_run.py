@@ -16,16 +16,16 @@ from safetensors.torch import load_file
 from ratchet.adapters.check import AdapterLimits, check_adapter
 from ratchet.adapters.folder import adapter_sha256
 from ratchet.adapters.registry import RegistryStore
-from ratchet.adapters.training_report import training_run
 from ratchet.models.loading import content_sha256
 from ratchet.training_runs.progress import RunProgressRecord, read_progress
-from ratchet.training_runs.store import Jobs
+from ratchet.training_runs.report import training_report
+from ratchet.training_runs.store import RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
 from services.trainer.data.support import NOTHING_AGAINST_IT
-from services.trainer.run.execution import TrainingRun
+from services.trainer.run.execution import RunExecution
 from services.trainer.settings import TrainerSettings
-from services.trainer.train import register, run_job
+from services.trainer.train import do_run, register
 from tests.services.trainer.making_logs import feedback, give_feedback, group, write_log
 from tests.services.trainer.tiny_policy import logged_groups
 
@@ -34,8 +34,8 @@ ASKED = {"request_id": "run-1", "agent_id": "small"}
 
 
 def train(settings: TrainerSettings, request_id: str = "run-1", *, dry: bool = False, **asked: Any) -> AdapterTrained:
-    job = Jobs(settings.adapters_dir).record(TrainRequest(request_id=request_id, agent_id="small", **asked))
-    outcome = run_job(settings, job, lambda said: None, dry=dry)
+    job = RunStore(settings.adapters_dir).record(TrainRequest(request_id=request_id, agent_id="small", **asked))
+    outcome = do_run(settings, job, lambda said: None, dry=dry)
     assert outcome is not None
     return outcome
 
@@ -70,17 +70,17 @@ def test_a_trained_adapter_is_fit_for_traffic_and_says_what_it_is_made_of(
 
 def test_how_it_stands_is_on_disk_while_it_goes_and_after(settings: TrainerSettings) -> None:
     asked = {"hyperparameters": {"epochs": 2, "batch": 24}}
-    job = Jobs(settings.adapters_dir).record(TrainRequest.model_validate(ASKED | asked))
+    job = RunStore(settings.adapters_dir).record(TrainRequest.model_validate(ASKED | asked))
     seen: list[RunProgressRecord | None] = []
 
-    outcome = run_job(settings, job, lambda said: seen.append(read_progress(job.progress)))
+    outcome = do_run(settings, job, lambda said: seen.append(read_progress(job.progress)))
 
     first, last = seen[0], read_progress(job.progress)
     assert outcome is not None and first is not None and last is not None
     assert first.progress.stage == "reading"
     assert (last.progress.step, last.progress.steps, last.progress.seconds_left) == (6, 6, 0.0)
     assert last.counts == outcome.counts
-    assert last.curves == training_run(folder(settings, outcome), "v1.0.1").curves
+    assert last.curves == training_report(folder(settings, outcome), "v1.0.1").curves
 
 
 def test_the_report_tells_each_step(settings: TrainerSettings) -> None:
@@ -277,15 +277,15 @@ def test_a_run_taken_up_again_reads_what_it_read_before(settings: TrainerSetting
     """The log has grown, the defaults have changed: a run that began goes on as it began."""
     copy = changed_log(logs, tmp_path / "logs", lambda row, rng: None)
     settings = settings.model_copy(update={"logs_dir": copy})
-    job = Jobs(settings.adapters_dir).record(TrainRequest(request_id="run-1", agent_id="small"))
-    run = TrainingRun(settings, job, lambda said: None)
+    job = RunStore(settings.adapters_dir).record(TrainRequest(request_id="run-1", agent_id="small"))
+    run = RunExecution(settings, job, lambda said: None)
     run.outcome(dry=True)
     began = job.resolved
     assert began is not None and began.until is not None
 
     later = settings.model_copy(update={"trainer_hyperparameters": {"epochs": 9}})
     write_log(copy, group("new", (0.0, 1.0)))
-    again = TrainingRun(later, job, lambda said: None).outcome(dry=True)
+    again = RunExecution(later, job, lambda said: None).outcome(dry=True)
 
     assert job.resolved == began
     assert again is not None and again.counts["lines"] == 72
@@ -297,16 +297,16 @@ def test_feedback_that_comes_while_a_run_is_at_work_is_the_next_ones(
     copy = changed_log(logs, tmp_path / "logs", lambda row, rng: None)
     settings = settings.model_copy(update={"logs_dir": copy})
     task_id = json.loads((copy / "agent_interactions.jsonl").read_text().splitlines()[0])["task_id"]
-    jobs = Jobs(settings.adapters_dir)
+    jobs = RunStore(settings.adapters_dir)
     job = jobs.record(TrainRequest(request_id="run-1", agent_id="small"))
     give_feedback(copy, [feedback(task_id, 0, 0.5)])
-    TrainingRun(settings, job, lambda said: None).outcome(dry=True)
+    RunExecution(settings, job, lambda said: None).outcome(dry=True)
     began = job.resolved
 
     give_feedback(copy, [feedback(task_id, 1, 0.25), feedback(task_id, 2, 0.75)])
-    again = TrainingRun(settings, job, lambda said: None).outcome(dry=True)
+    again = RunExecution(settings, job, lambda said: None).outcome(dry=True)
     following = jobs.record(TrainRequest(request_id="run-2", agent_id="small"))
-    after = TrainingRun(settings, following, lambda said: None).outcome(dry=True)
+    after = RunExecution(settings, following, lambda said: None).outcome(dry=True)
 
     assert began is not None and began.feedback_until == len(feedback(task_id, 0, 0.5))
     assert job.resolved == began

@@ -1,6 +1,6 @@
-"""What the trainer left beside an adapter: its card, and the course of its losses and rewards.
+"""What a training run left beside its adapter: the card, and the curves of its losses and rewards.
 
-Read with patience: a file or a field that is missing, or of another shape, leaves out what it would have told.
+Read leniently: a file or a field that is missing, or of another shape, leaves out what it would have shown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CURVES = ("loss", "entropy", "effective_share", "clip_fraction", "kl", "reward")
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingRun:
+class TrainingReport:
     """`curves`: name → (step, value), without those that are zero all along. `counts`: the data used, and dropped."""
 
     version: str
@@ -34,18 +34,18 @@ class TrainingRun:
     counts: dict[str, float]
 
 
-def training_runs(adapters_dir: Path, entries: Iterable[AdapterEntry]) -> list[TrainingRun]:
+def training_reports(adapters_dir: Path, entries: Iterable[AdapterEntry]) -> list[TrainingReport]:
     """Of the versions whose folders are still there."""
-    return [training_run(adapters_dir / entry.folder, entry.version) for entry in entries if entry.folder]
+    return [training_report(adapters_dir / entry.folder, entry.version) for entry in entries if entry.folder]
 
 
-def training_run(folder: Path, version: str) -> TrainingRun:
+def training_report(folder: Path, version: str) -> TrainingReport:
     report = _read(folder / TRAINING_REPORT)
     steps = report.get("steps")
     rows = [row for row in steps if isinstance(row, dict)] if isinstance(steps, list) else []
     curves = {name: thinned(_curve(rows, name)) for name in CURVES}
     counts = _counts(report)
-    return TrainingRun(
+    return TrainingReport(
         version,
         _card(folder),
         {name: points for name, points in curves.items() if any(value for _, value in points)},

@@ -1,4 +1,4 @@
-"""All that is measured in one experiment, unit by unit: four metrics, the share check, the band, and plain means."""
+"""What is measured in one experiment, unit by unit: four metrics, the share check, the band, and plain means."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from ratchet.experiments.confidence import EffectBand
 from ratchet.experiments.e_process import LARGEST, SampleRatioCheck
 from ratchet.experiments.effect import EffectTest, HarmTest, Relative
-from ratchet.experiments.history import History, Moment
 from ratchet.experiments.unit import Unit
 from schemas.records.evidence import ArmSummary, Band, Evidence, ExperimentPlan, HistoryPoint
 
 HARM_WEIGHTS = (0.5, 0.3, 0.1, 0.1)
-"""Of score, success, length and latency. Four tests at 1/20 each would raise a false alarm in up to a fifth of all
-experiments; a weighted mean of e-processes is an e-process itself, so one threshold keeps the whole at 1/20."""
+"""Of score, success, length and latency. Four tests at alpha each would raise a false alarm in up to four times as many
+experiments; a weighted mean of e-processes is an e-process itself, so one threshold keeps the whole at alpha."""
 
+MAX_POINTS = 400
 TYPICAL_TOKENS = 50.0
 TYPICAL_SECONDS = 1.0
 
@@ -67,28 +67,59 @@ class ArmMeans:
 
 
 @dataclass(frozen=True, slots=True)
+class EValues:
+    """The e-values for gain and harm after `units` finished units; drawn, and deciding nothing."""
+
+    units: int
+    share: float
+    gain: float
+    harm: float
+
+
+class History:
+    """A bounded list, evenly thinned as it grows: every `stride`-th unit; the stride doubles whenever it is full."""
+
+    def __init__(self) -> None:
+        self._points: list[EValues] = []
+        self._stride = 1
+
+    def wants(self, units: int) -> bool:
+        return units % self._stride == 0
+
+    def add(self, values: EValues) -> None:
+        self._points.append(values)
+        if len(self._points) >= MAX_POINTS:
+            self._stride *= 2
+            self._points = [kept for kept in self._points if self.wants(kept.units)]
+
+    @property
+    def points(self) -> tuple[EValues, ...]:
+        return tuple(self._points)
+
+
+@dataclass(frozen=True, slots=True)
 class EffectEstimate:
-    """What the band, and its course, are worked out from."""
+    """The effect on the score with its band, and their history; worked out when asked for."""
 
     units: int
     effect: EffectBand
-    moments: tuple[Moment, ...]
+    points: tuple[EValues, ...]
 
     @property
     def band(self) -> Band:
         """Of the score."""
-        return self.effect.course([self.units])[0]
+        return self.effect.after([self.units])[0]
 
     @property
     def history(self) -> tuple[HistoryPoint, ...]:
-        bands = self.effect.course([moment.units for moment in self.moments])
+        bands = self.effect.after([point.units for point in self.points])
         return tuple(
-            HistoryPoint(units=moment.units, share=moment.share, band=band, gain=moment.gain, harm=moment.harm)
-            for moment, band in zip(self.moments, bands, strict=True)
+            HistoryPoint(units=point.units, share=point.share, band=band, gain=point.gain, harm=point.harm)
+            for point, band in zip(self.points, bands, strict=True)
         )
 
 
-class Measurement:
+class ExperimentMetrics:
     """Feed it finished units in the order of their assignment."""
 
     def __init__(self, plan: ExperimentPlan) -> None:
@@ -99,7 +130,7 @@ class Measurement:
         self._relative_length = Relative(TYPICAL_TOKENS)
         self._relative_latency = Relative(TYPICAL_SECONDS)
         self._ratio = SampleRatioCheck()
-        self._band = EffectBand()
+        self._band = EffectBand(plan.alpha)
         self._history = History()
         self._candidate = ArmMeans()
         self._primary = ArmMeans()
@@ -124,7 +155,7 @@ class Measurement:
         self._test(unit)
         (self._candidate if unit.is_candidate else self._primary).observe(unit)
         if self._history.wants(self.units):
-            self._history.add(Moment(units=self.units, share=unit.share, gain=self._score.gain.e, harm=self.harm))
+            self._history.add(EValues(units=self.units, share=unit.share, gain=self._score.gain.e, harm=self.harm))
 
     def evidence(self, *, step: int, share: float) -> Evidence:
         return Evidence.model_construct(
@@ -149,20 +180,20 @@ class Measurement:
     @property
     def band(self) -> Band:
         """Of the score."""
-        return self._seen.band
+        return self._estimate.band
 
     @property
     def history(self) -> tuple[HistoryPoint, ...]:
-        return self._seen.history
+        return self._estimate.history
 
     @property
-    def picture(self) -> EffectEstimate:
+    def estimate(self) -> EffectEstimate:
         """As of now: what is observed later does not change it. Costs a copy of 40 bytes a unit."""
-        return EffectEstimate(self.units, self._band.copy(), self._history.moments)
+        return EffectEstimate(self.units, self._band.copy(), self._history.points)
 
     @property
-    def _seen(self) -> EffectEstimate:
-        return EffectEstimate(self.units, self._band, self._history.moments)
+    def _estimate(self) -> EffectEstimate:
+        return EffectEstimate(self.units, self._band, self._history.points)
 
     def _grow_older(self, at: float) -> None:
         self._began = at if self._began is None else self._began

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.adapters.training_report import thinned
+from ratchet.training_runs.report import thinned
 
 
 @given(st.integers(1, 2000))
