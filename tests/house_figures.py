@@ -1,6 +1,6 @@
 """python -m tests.house_figures: the size and the shape of the code before and after record 0023, into its table.
 
-Counts what git knows of schemas/, ratchet/ and services/. Two folders import each other if files of theirs do, at the
+Counts the Python of schemas/, ratchet/ and services/. Two folders import each other if files of theirs do, at the
 top level of a module; one inside the other does not count.
 """
 
@@ -29,9 +29,23 @@ def git(*arguments: str) -> str:
 
 def python_files(commit: str | None) -> dict[str, str]:
     """Path and text of each Python file of the code, at a commit or as it lies here."""
-    listing = git("ls-tree", "-r", "--name-only", commit) if commit else git("ls-files")
-    paths = [path for path in listing.splitlines() if path.endswith(".py") and path.split("/")[0] in CODE]
-    return {path: git("show", f"{commit}:{path}") if commit else (ROOT / path).read_text() for path in paths}
+    if commit is None:
+        paths = [path for top in CODE for path in sorted((ROOT / top).rglob("*.py"))]
+        return {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
+    names = git("ls-tree", "-r", "--name-only", commit).splitlines()
+    return {
+        name: git("show", f"{commit}:{name}") for name in names if name.endswith(".py") and name.split("/")[0] in CODE
+    }
+
+
+def log_names(files: dict[str, str]) -> list[str]:
+    """Files that name a log of tasks."""
+    return [path for path, text in files.items() if _LOG_NAME.search(text)]
+
+
+def choices(files: dict[str, str]) -> list[str]:
+    """Files that choose the best answer of a group by its score."""
+    return [path for path, text in files.items() if _CHOICE.search(text)]
 
 
 def mutual_imports(files: dict[str, str]) -> list[tuple[str, str]]:
@@ -66,8 +80,8 @@ def figures(commit: str | None) -> dict[str, str]:
         "lines of the longest file": f"{lines[-1]} (`{PurePosixPath(lengths[-1][1]).name}`)",
         "files under 40 lines": f"{sum(length < 40 for length in lines)}",
         "pairs of folders that import each other": f"{len(mutual_imports(files))}",
-        "files that name a log of tasks": f"{sum(bool(_LOG_NAME.search(text)) for text in files.values())}",
-        "files that choose the best answer": f"{sum(bool(_CHOICE.search(text)) for text in files.values())}",
+        "files that name a log of tasks": f"{len(log_names(files))}",
+        "files that choose the best answer": f"{len(choices(files))}",
         "bytes of the README": f"{len(readme.encode()):,}",
     }
 

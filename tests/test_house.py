@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.house_figures import choices, log_names, mutual_imports, python_files
+
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 
@@ -64,6 +66,17 @@ def folder_imports(top: Path) -> Iterator[tuple[Path, Path]]:
                 module = ROOT.joinpath(*name.split("."))
                 if module.with_suffix(".py").exists() and module.parent != file.parent:
                     yield file.parent, module.parent
+
+
+def test_no_two_folders_import_each_other() -> None:
+    assert mutual_imports(python_files(None)) == []
+
+
+def test_the_logs_are_named_and_the_best_answer_is_chosen_in_one_place() -> None:
+    files = python_files(None)
+
+    assert log_names(files) == ["ratchet/logs/names.py"]
+    assert choices(files) == ["ratchet/logs/answers.py"]
 
 
 def test_the_orchestrator_and_the_command_line_start_without_torch() -> None:
