@@ -1,15 +1,16 @@
 """python -m tests.house_figures: the size and the shape of the code before and after record 0023, into its table.
 
-Counts the Python of schemas/, ratchet/ and services/. Two folders import each other if files of theirs do, at the
-top level of a module; one inside the other does not count.
+Counts the Python of schemas/, ratchet/ and services/. Two folders import each other if files of theirs do; one
+inside the other does not count.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
-from itertools import combinations
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from statistics import median
 
@@ -18,7 +19,6 @@ RECORD = ROOT / "docs" / "decisions" / "0023-processes-and-what-they-share.md"
 BEFORE = "ad8bfd4"
 CODE = ("schemas", "ratchet", "services")
 
-_IMPORT = re.compile(r"^(?:from|import) ([\w.]+)", re.MULTILINE)
 _LOG_NAME = re.compile(r"""["'](?:assignments|agent_interactions)(?:\.jsonl)?["']""")
 _CHOICE = re.compile(r"\b(?:max|min|sorted)\([^\n]*key=(?:lambda \w+: \(?(?:-?1\.0 if|_rank)|_score|scores\.)")
 
@@ -50,22 +50,22 @@ def choices(files: dict[str, str]) -> list[str]:
 
 def mutual_imports(files: dict[str, str]) -> list[tuple[str, str]]:
     """Pairs of folders, neither inside the other, of which each imports the other."""
-    folders = {str(PurePosixPath(path).parent) for path in files}
-    imports = {
-        (str(PurePosixPath(path).parent), folder)
-        for path, text in files.items()
-        for module in _IMPORT.findall(text)
-        if (folder := _folder_of(module, files, folders)) is not None
-    }
-    apart = [(a, b) for a, b in combinations(sorted(folders), 2) if not f"{b}/".startswith(f"{a}/")]
-    return [(a, b) for a, b in apart if (a, b) in imports and (b, a) in imports]
+    imports = set(folder_imports(files))
+    mutual = [(one, other) for one, other in sorted(imports) if (other, one) in imports and one < other]
+    return [(one, other) for one, other in mutual if not other.startswith(f"{one}/")]
 
 
-def _folder_of(module: str, files: dict[str, str], folders: set[str]) -> str | None:
-    path = module.replace(".", "/")
-    if f"{path}.py" in files:
-        return str(PurePosixPath(path).parent)
-    return path if path in folders else None
+def folder_imports(files: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Which folder imports from which, at the top of a module or within a function."""
+    for path, text in files.items():
+        folder = str(PurePosixPath(path).parent)
+        for node in ast.walk(ast.parse(text)):
+            names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            names += [f"{node.module}.{name.name}" for name in node.names] if isinstance(node, ast.ImportFrom) else []
+            names += [name.name for name in node.names] if isinstance(node, ast.Import) else []
+            for module in (PurePosixPath(*name.split(".")) for name in names):
+                if f"{module}.py" in files and str(module.parent) != folder:
+                    yield folder, str(module.parent)
 
 
 def figures(commit: str | None) -> dict[str, str]:
