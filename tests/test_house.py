@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.house_figures import choices, folder_imports, log_names, mutual_imports, python_files
 
@@ -30,6 +31,15 @@ def test_the_tree_is_clean(command: list[str]) -> None:
     run = subprocess.run([BIN / command[0], *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_the_hooks_run_the_commands_of_make_check() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    recipe = (ROOT / "Makefile").read_text().split("\ncheck: ")[1].split("\n\n")[0]
+
+    entries = [hook["entry"] for hook in hooks]
+    assert len(entries) == 4
+    assert [entry for entry in entries if entry.replace(".venv/bin", "$(BIN)") not in recipe] == []
 
 
 def test_every_folder_of_services_starts_and_no_file_lies_beside_them() -> None:
