@@ -14,7 +14,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ratchet.bus.protocol import Delivery, Handler, Hear, QueueState
-from ratchet.bus.retry_policy import Climb, GiveUp, after_failure, dead_letter_headers, pause_s, retry_headers
+from ratchet.bus.retry_policy import (
+    Climb,
+    GiveUp,
+    after_failure,
+    dead_letter_headers,
+    own_headers,
+    pause_s,
+    retry_headers,
+)
 from ratchet.bus.topology import DEAD_LETTERS, KEPT_RESPONSES, RESPONSES, REWARDS, UNROUTABLE, Topology
 from ratchet.service.errors import BusError, DiskFull, Retry
 from ratchet.service.telemetry import TRACE_HEADER, Log, trace_parent, trace_parent_of
@@ -218,14 +226,15 @@ class MemoryBus:
         verdict = after_failure(error, delivery.attempt, self.topology.rungs)
         if isinstance(verdict, GiveUp):
             at = datetime.now(UTC).isoformat(timespec="milliseconds")
-            headers = dead_letter_headers(delivery.headers, verdict, queue=delivery.queue, at=at, by=self._name)
+            added = dead_letter_headers(verdict, queue=delivery.queue, at=at, by=self._name)
+            headers = own_headers(delivery.headers) | added
             self._route(delivery._replace(queue=DEAD_LETTERS, headers=headers, redelivered=False))
             return "dead_lettered"
         self._climb(delivery, verdict)
         return "retried"
 
     def _climb(self, delivery: Delivery, verdict: Climb) -> None:
-        headers = retry_headers(delivery.headers, verdict.attempt)
+        headers = own_headers(delivery.headers) | retry_headers(verdict.attempt)
         again = delivery._replace(headers=headers, attempt=verdict.attempt, redelivered=True)
         delay_s = verdict.rung.delay_ms / 1000 * self._time_scale
         asyncio.get_running_loop().call_later(delay_s, self._route, again)

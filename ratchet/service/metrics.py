@@ -22,6 +22,10 @@ PUBLISH_RETRIES = Counter("ratchet_publish_retries", "Publishes repeated after a
 IN_FLIGHT = Gauge("ratchet_in_flight", "Deliveries being handled now.", ("queue",))
 BROKER_CONNECTED = Gauge("ratchet_broker_connected", "1 while connected to the broker, else 0.")
 
+DEAD_LETTERS_WAITING = Gauge(
+    "ratchet_dead_letters_waiting", "Dead letters on disk, because their queue has no room for them."
+)
+
 OUTCOMES = ("acked", "retried", "dead_lettered", "requeued")
 
 

@@ -17,9 +17,11 @@ from ratchet.bus.amqp.channel import open_channel
 from ratchet.bus.amqp.connection import AmqpConnection, Receiver
 from ratchet.bus.amqp.declaration import Declaration
 from ratchet.bus.amqp.failures import Failures
+from ratchet.bus.amqp.forwarding import CLAIM, WireMessage, opened
 from ratchet.bus.amqp.frames import Properties
 from ratchet.bus.amqp.link import Link, explain
 from ratchet.bus.amqp.subscription import ChannelConsumer
+from ratchet.bus.amqp.table import is_plain
 from ratchet.bus.protocol import NO_HEADERS, Delivery, Handler
 from ratchet.bus.retry_policy import attempt_of, pause_s
 from ratchet.service import failpoint
@@ -138,12 +140,15 @@ class Consumer:
             headers = properties.headers or NO_HEADERS
             attempt = attempt_of(headers)
             seen = redelivered or bool(headers.get("x-delivery-count"))
+            if CLAIM in headers:
+                properties, body = opened(WireMessage(properties, body))
+                headers = properties.headers or NO_HEADERS
             delivery = Delivery(
                 self.queue,
                 body,
                 properties.type,
                 properties.message_id,
-                properties.reply_to,
+                _queue_name(properties.reply_to),
                 properties.correlation_id,
                 headers,
                 attempt,
@@ -229,6 +234,15 @@ class Consumer:
         except TimeoutError:
             return subscription.alive
         return False
+
+
+def _queue_name(reply_to: str | None) -> str | None:
+    """None where no queue can have that name: the answer then goes to the queue of results alone."""
+    if reply_to and is_plain(reply_to):
+        return reply_to
+    if reply_to is not None:
+        _log.info("no-reply-queue", f"reply_to is no queue's name, so it is taken for none: {reply_to!a}")
+    return None
 
 
 def _cancelled_by_us() -> bool:
