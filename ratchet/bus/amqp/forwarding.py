@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ratchet.bus.amqp.frames import PERSISTENT, Properties, read_properties, write_properties
 from ratchet.bus.amqp.table import UNREADABLE, WireTable, edited
 from ratchet.bus.retry_policy import NOTE, bounded, is_routing, travels
-from ratchet.service.telemetry import TRACE_HEADER
+from ratchet.service.telemetry import TRACE_HEADER, WELL_FORMED
 
 LARGEST_BODY = 16 * 1024 * 1024
 """Bytes. RabbitMQ 4 closes the connection that publishes more."""
@@ -37,7 +37,7 @@ class WireMessage(NamedTuple):
 def sent_on(message: WireMessage, added: Mapping[str, Any]) -> WireMessage:
     """The message with these headers added: persistent, and without what would lose it or have it refused."""
     properties = message.properties
-    headers = properties.headers or {}
+    headers = {} if properties.headers is None else properties.headers
     notes = [f"{name}={value}" for name in ("expiration", "user_id") if (value := getattr(properties, name)) is not None]
     notes += [f"header {name}" for name in headers if is_routing(name)]
     try:
@@ -51,8 +51,9 @@ def sent_on(message: WireMessage, added: Mapping[str, Any]) -> WireMessage:
 
 def without_headers(message: WireMessage, added: Mapping[str, Any]) -> WireMessage:
     """The same, its own headers left out but for the trace: the last resort."""
-    headers = message.properties.headers or {}
-    trace = {name: headers[name] for name in (TRACE_HEADER,) if name in headers}
+    headers = {} if message.properties.headers is None else message.properties.headers
+    carried = headers.get(TRACE_HEADER)
+    trace = {TRACE_HEADER: carried} if isinstance(carried, str) and WELL_FORMED.fullmatch(carried) else {}
     size = len(headers.raw) if isinstance(headers, WireTable) else 0
     table = edited(trace, travels, _noted(added, [f"headers of {size:,} bytes, for which there was no room"]))
     return message._replace(

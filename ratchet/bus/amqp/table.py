@@ -8,6 +8,7 @@ U+EFFF (byte 0x80 to 0xFF); written, it is that byte again. A UTF-8 text that ho
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ _DOUBLE, _DECIMAL, _TIME = struct.Struct(">cd"), struct.Struct(">cBi"), struct.S
 _FIXED = {
     kind: struct.Struct(f">{code}")
     for kind, code in zip(b"bBsuIiLlfd", ("b", "B", "h", "H", "i", "I", "q", "q", "f", "d"), strict=True)
-} | {ord("U"): struct.Struct(">h")}
+}
 _OTHER_SIZES = {ord("t"): 1, ord("T"): 8, ord("D"): 5, ord("V"): 0}
 UNREADABLE = (struct.error, IndexError, ValueError, OverflowError, RecursionError)
 MAX_DEPTH = 32
@@ -148,7 +149,7 @@ def _read_value(raw: bytes, offset: int, depth: int) -> tuple[Any, int]:
             raise ValueError("a value longer than its message")
         return _LONG_READERS[kind](raw, start, end, depth), end
     if fixed := _FIXED.get(kind):
-        return fixed.unpack_from(raw, offset)[0], offset + fixed.size
+        return _finite(fixed.unpack_from(raw, offset)[0]), offset + fixed.size
     if kind == ord("t"):
         return bool(raw[offset]), offset + 1
     if kind == ord("T"):
@@ -159,6 +160,13 @@ def _read_value(raw: bytes, offset: int, depth: int) -> tuple[Any, int]:
     if kind == ord("V"):
         return None, offset
     raise ValueError(f"no AMQP field type {kind:#x}")
+
+
+def _finite(number: float) -> float:
+    """RabbitMQ closes the connection that sends another."""
+    if not math.isfinite(number):
+        raise ValueError(f"AMQP carries no {number}")
+    return number
 
 
 def _read_time(seconds: int) -> datetime | int:
@@ -227,7 +235,7 @@ def _write_value(value: Any) -> bytes:
         case None:
             return b"V"
         case float():
-            return _DOUBLE.pack(b"d", value)
+            return _DOUBLE.pack(b"d", _finite(value))
         case bytes():
             return _LONG_STRING.pack(b"x", len(value)) + value
         case datetime():
