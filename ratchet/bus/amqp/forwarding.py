@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ratchet.bus.amqp.frames import PERSISTENT, Properties, read_properties, write_properties
-from ratchet.bus.amqp.table import UNREADABLE, WireTable, edited
+from ratchet.bus.amqp.table import UNREADABLE, WireTable, edited, is_well_formed
 from ratchet.bus.retry_policy import NOTE, bounded, is_routing, travels
 from ratchet.service.telemetry import TRACE_HEADER, WELL_FORMED
 
@@ -78,8 +78,8 @@ def unpacked(data: bytes) -> WireMessage:
     except UNREADABLE as error:
         raise ValueError(f"it holds no message: {error}") from None
     headers = properties.headers
-    if isinstance(headers, WireTable) and headers.raw and not headers:
-        raise ValueError("its headers can't be read, and no broker has checked them")
+    if isinstance(headers, WireTable) and not is_well_formed(headers.raw):
+        raise ValueError("its headers are none that a broker takes")
     return WireMessage(properties, data[end:])
 
 

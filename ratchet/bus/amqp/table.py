@@ -122,6 +122,27 @@ def _end_of_value(raw: bytes, offset: int) -> int:
     raise ValueError(f"no AMQP field type {kind:#x}")
 
 
+def is_well_formed(raw: bytes) -> bool:
+    """Would RabbitMQ take these bytes for a table? However deep it is: this is no recursion."""
+    left = [(0, len(raw), True)]
+    try:
+        while left:
+            offset, end, named = left.pop()
+            while offset < end:
+                offset += 1 + raw[offset] if named else 0
+                after, kind = _end_of_value(raw, offset), raw[offset]
+                if after > end:
+                    return False
+                if kind in b"AF":
+                    left.append((offset + 5, after, kind == ord("F")))
+                elif kind in b"fd":
+                    _finite(_FIXED[kind].unpack_from(raw, offset + 1)[0])
+                offset = after
+    except UNREADABLE:
+        return False
+    return True
+
+
 def _read_pairs(raw: bytes, offset: int, end: int, depth: int) -> dict[str, Any]:
     if depth > MAX_DEPTH or end > len(raw):
         raise ValueError("a table nested too deeply, or longer than its message")

@@ -20,7 +20,7 @@ from ratchet.bus.amqp.frames import (
     read_properties,
     write_properties,
 )
-from ratchet.bus.amqp.table import UNREADABLE, read_table, write_table
+from ratchet.bus.amqp.table import UNREADABLE, is_well_formed, read_table, write_table
 
 short_texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 octets = st.integers(0, 255)
@@ -132,6 +132,26 @@ def test_headers_that_break_others_leave_the_rest_of_the_message_readable(pairs:
     flags = struct.pack(">H", 1 << 13 | 1 << 7)
     read = read_properties(flags + struct.pack(">I", len(pairs)) + pairs + b"\x04m-42", 0)
     assert read.message_id == "m-42"
+
+
+@given(st.dictionaries(short_texts, values, max_size=5))
+def test_what_we_write_is_well_formed_and_cut_or_lengthened_it_is_not(table: dict[str, Any]) -> None:
+    raw = write_table(table)[4:]
+    assert is_well_formed(raw)
+    assert not is_well_formed(raw + b"\xff")
+    assert not raw or not is_well_formed(raw[:-1])
+
+
+def test_a_table_may_be_deeper_than_python_recurses() -> None:
+    value = b"t\x01"
+    for _ in range(5000):
+        value = b"A" + struct.pack(">I", len(value)) + value
+    assert is_well_formed(b"\x01n" + value)
+
+
+@pytest.mark.parametrize("pairs", [pairs for name, pairs in BROKEN_HEADERS.items() if "milli" not in name and "UTF" not in name])
+def test_what_rabbitmq_refuses_is_not_well_formed(pairs: bytes) -> None:
+    assert not is_well_formed(pairs)
 
 
 def test_a_time_that_is_no_date_is_read_as_its_number() -> None:
