@@ -8,8 +8,6 @@ from __future__ import annotations
 
 WEIGHT = 1 / 16
 """Of the newest scoring in the expected time."""
-FORGET = 0.98
-"""What each answer that is passed over leaves of the expected time: so a slow moment ends by itself."""
 MARGIN = 1.25
 SETTLED_S = 0.5
 """From a score to the word to the user."""
@@ -21,14 +19,24 @@ class Lateness:
     """Learns how long scoring takes at the moment, waiting for a free judge included."""
 
     def __init__(self) -> None:
-        self._expected_s = 0.0
+        self._in_hand = 0
+        self._took_s = 0.0
+        self._each_s = 0.0
+        """The same over the number in hand when it began: what one in hand costs the next."""
 
-    def observe(self, took_s: float) -> None:
-        self._expected_s += (took_s - self._expected_s) * WEIGHT
+    def begin(self) -> int:
+        """An answer goes to the judge. Returns how many are there now."""
+        self._in_hand += 1
+        return self._in_hand
+
+    def end(self, took_s: float, in_hand: int) -> None:
+        """It came back, with a score or without; `in_hand` is what `begin` said."""
+        self._in_hand -= 1
+        self._took_s += (took_s - self._took_s) * WEIGHT
+        self._each_s += (took_s / in_hand - self._each_s) * WEIGHT
 
     def too_late(self, left_s: float) -> bool:
-        """With so many seconds to the deadline. Each yes makes the next less likely."""
-        late = left_s <= 0 or left_s < self._expected_s * MARGIN + (SETTLED_S if self._expected_s else 0)
-        if late:
-            self._expected_s *= FORGET
-        return late
+        """With so many seconds to the deadline. A judge with nothing to do is asked as long as there is any time."""
+        if not self._in_hand:
+            return left_s <= 0
+        return left_s <= SETTLED_S + MARGIN * min(2 * self._took_s, (self._in_hand + 1) * self._each_s)

@@ -100,9 +100,12 @@ class ScorerWorker:
     async def _score(self, delivery: Delivery, response: Response, work: Work) -> None:
         queue_s = self._waited(response)
         began, began_at = time.perf_counter(), self._now()
-        scores = await self._scores(request_of(response, work), delivery.attempt)
+        in_hand = self._lateness.begin()
+        try:
+            scores = await self._scores(request_of(response, work), delivery.attempt)
+        finally:
+            self._lateness.end((self._now() - began_at).total_seconds(), in_hand)
         score_s = time.perf_counter() - began
-        self._lateness.observe((self._now() - began_at).total_seconds())
         latencies = ScoringLatencies(queue_s=queue_s, score_s=score_s, attempts=delivery.attempts)
         await self._publish(delivery.body, self._reward(response, work, scores, latencies))
         _count(response, scores, latencies)
