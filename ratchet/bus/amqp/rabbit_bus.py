@@ -21,6 +21,7 @@ from ratchet.bus.amqp.link import Link
 from ratchet.bus.amqp.listener import Listener
 from ratchet.bus.amqp.publisher import Publisher, Refused, Unreachable
 from ratchet.bus.claim_store import FOLDER, ClaimStore
+from ratchet.bus.in_hand import STALLED_AFTER_S, ByteBudget
 from ratchet.bus.protocol import Handler, Hear, QueueState
 from ratchet.bus.topology import BROADCAST_EXCHANGE, Topology, topology_of
 from ratchet.service import failpoint
@@ -59,6 +60,7 @@ class RabbitBus:
         self._name = name
         self._publish_timeout_s = publish_timeout_s
         self._store = store
+        self._budget = ByteBudget()
         self._consumers: list[Consumer] = []
         self._listeners: list[Listener] = []
         self._publisher: Publisher | None = None
@@ -151,13 +153,22 @@ class RabbitBus:
             return False
         return True
 
-    async def consume(self, queue: str, handler: Handler, *, prefetch: int) -> None:
+    async def consume(
+        self, queue: str, handler: Handler, *, prefetch: int, stalled_after_s: float | None = STALLED_AFTER_S
+    ) -> None:
         """As in Bus. Returns when deliveries may come. One channel for each call."""
         self._declaration.topology.queue(queue)
         if self._links is None or self._failures is None or self._state != "started":
             raise BusError(f"can't consume {queue!r}: the bus is {self._state}")
         consumer = Consumer(
-            queue, handler, prefetch, link=self._links[0], declaration=self._declaration, failures=self._failures
+            queue,
+            handler,
+            prefetch,
+            link=self._links[0],
+            declaration=self._declaration,
+            failures=self._failures,
+            budget=self._budget,
+            stalled_after_s=stalled_after_s,
         )
         self._consumers.append(consumer)
         await consumer.start()
