@@ -1,4 +1,4 @@
-"""What a process has in hand: how many bytes it may have, and whether it gets on with them. Pure; a clock is given in."""
+"""What a process has in hand: how many bytes that may be, and whether it gets on with them. Pure."""
 
 from __future__ import annotations
 

@@ -183,7 +183,9 @@ def fleet_topology(
     queues = (
         queue(TASKS, "task.v1", ("users",), ("orchestrator",), "What users ask.", 0.08, single_active_consumer=True),
         *work,
-        queue(RESPONSES, "response.v1", ("agents", "orchestrator"), ("scorer",), "Answers that wait for a score.", 0.08),
+        queue(
+            RESPONSES, "response.v1", ("agents", "orchestrator"), ("scorer",), "Answers that wait for a score.", 0.08
+        ),
         queue(
             DRAFT_RESPONSES,
             "response.v1",
@@ -216,7 +218,9 @@ def fleet_topology(
             0.01,
             single_active_consumer=True,
         ),
-        queue(TRAINING, "train_request.v1", ("orchestrator", "operator"), ("trainer",), "What is to be trained.", 0.005),
+        queue(
+            TRAINING, "train_request.v1", ("orchestrator", "operator"), ("trainer",), "What is to be trained.", 0.005
+        ),
         queue(
             ADAPTERS,
             "adapter_trained.v1",

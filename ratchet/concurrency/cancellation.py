@@ -6,6 +6,6 @@ import asyncio
 
 
 def cancelled_by_us() -> bool:
-    """In an `except CancelledError`: was this task cancelled, or something it awaited? Only the first is to be obeyed."""
+    """In an `except CancelledError`: was this task cancelled, or what it awaited? Only the first is to be obeyed."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -141,10 +141,10 @@ class Declaration:
 
 
 def _other_bound(name: str, wanted: int) -> str:
-    pattern = f"^{re.escape(name)}$"
+    policy = f"'^{re.escape(name)}$' '{{\"max-length-bytes\": {wanted}}}' --apply-to queues"
     return (
-        f"{name} was declared before with another bound in bytes than {wanted}, or none, and is taken as it is. To give "
-        f"it this bound: rabbitmqctl set_policy '{name}' '{pattern}' '{{\"max-length-bytes\": {wanted}}}' --apply-to queues"
+        f"{name} was declared before with another bound in bytes than {wanted}, or none, and is taken as it is. "
+        f"To give it this bound: rabbitmqctl set_policy '{name}' {policy}"
     )
 
 

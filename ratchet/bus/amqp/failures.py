@@ -51,7 +51,7 @@ PUBLISH_WAITING_S = 5.0
 FULL_S = 30.0
 """After a refusal, dead letters go straight to disk for so long."""
 PARKED_S = 600.0
-"""Twice the last rung's delay: for so long after a letter was sent up the ladder for want of room, that is a trouble."""
+"""For so long after a letter went up the ladder for want of room that is a trouble: twice the last rung's delay."""
 
 _log = Log(__name__)
 
@@ -75,9 +75,7 @@ class Failures:
             await self._climb(delivery, message, verdict)
             queue_metrics(delivery.queue).retried.inc()
             why = f"again in {verdict.rung.delay_ms / 1000:g} s: {error!r}"
-            _log.info(
-                "retried", why, queue=delivery.queue, message_id=delivery.message_id, attempt=verdict.attempt
-            )
+            _log.info("retried", why, queue=delivery.queue, message_id=delivery.message_id, attempt=verdict.attempt)
         else:
             await self._bury(delivery, message, verdict)
 

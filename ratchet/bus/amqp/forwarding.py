@@ -1,4 +1,4 @@
-"""How a message of others is sent on: byte for byte where a frame holds it, else whole inside the body of another. Pure.
+"""Sending on a message of others: byte for byte where a frame holds it, else whole inside another one's body. Pure.
 
 AMQP wants all properties of a message in one frame, and a sender may have filled it: with a header of ours it would not
 fit, and the broker closes the connection that tries. What would lose the message on its way, or have it refused, is
@@ -38,7 +38,9 @@ def sent_on(message: WireMessage, added: Mapping[str, Any]) -> WireMessage:
     """The message with these headers added: persistent, and without what would lose it or have it refused."""
     properties = message.properties
     headers = {} if properties.headers is None else properties.headers
-    notes = [f"{name}={value}" for name in ("expiration", "user_id") if (value := getattr(properties, name)) is not None]
+    notes = [
+        f"{name}={value}" for name in ("expiration", "user_id") if (value := getattr(properties, name)) is not None
+    ]
     notes += [f"header {name}" for name in headers if is_routing(name)]
     try:
         table = edited(headers, travels, _noted(added, notes))

@@ -15,7 +15,6 @@ import pika
 from pika.adapters.blocking_connection import BlockingConnection
 from pika.adapters.select_connection import SelectConnection
 from pika.exceptions import AMQPConnectionError, AMQPError, ProbableAuthenticationError
-
 from pika.frame import Header, decode_frame
 from pika.spec import FRAME_HEADER, BasicProperties
 

@@ -76,7 +76,7 @@ class WireTable(dict[str, Any]):
 
 
 def edited(headers: Mapping[str, Any] | None, kept: Callable[[str], bool], added: Mapping[str, Any]) -> WireTable:
-    """The headers whose names are `kept`, byte for byte as they came, and those `added`, which take their names' places.
+    """The headers whose names are `kept`, byte for byte as they came, and those `added`; of one name the added.
 
     Raises one of UNREADABLE for bytes that are no table, and ValueError for what AMQP can't carry.
     """

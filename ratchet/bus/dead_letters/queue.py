@@ -174,9 +174,7 @@ class DeadLetterQueue:
             headers = self._kind.headers(held.properties.headers)
         except UNREADABLE:
             return "its headers can't be read: publish its body again by hand"
-        again = replace(
-            held.properties, headers=headers, delivery_mode=PERSISTENT, expiration=None, user_id=None
-        )
+        again = replace(held.properties, headers=headers, delivery_mode=PERSISTENT, expiration=None, user_id=None)
         try:
             channel.basic_publish("", queue, held.body, Carried(again), mandatory=True)
         except UnroutableError:

@@ -27,9 +27,7 @@ def poison_topology() -> Topology:
     return replace(topology, queues=tuple(replace(queue, delivery_limit=3) for queue in topology.queues))
 
 
-async def until(
-    holds: Callable[[], bool | Awaitable[bool]], what: str = "it", patience_s: float = PATIENCE_S
-) -> None:
+async def until(holds: Callable[[], bool | Awaitable[bool]], what: str = "it", patience_s: float = PATIENCE_S) -> None:
     """Wait for a condition, a plain one or one that must ask the broker."""
     try:
         async with asyncio.timeout(patience_s):

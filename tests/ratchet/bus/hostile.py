@@ -33,7 +33,6 @@ def filled(properties: Properties, room: int = ROOM) -> Properties:
     """The same with one header more, so large that all together take `room` bytes."""
     before = properties.headers.raw if isinstance(properties.headers, WireTable) else b""
     start = len(write_properties(replace(properties, headers=WireTable({}, before)))) + 1 + 6 + 4
-    start += 0 if properties.headers is not None else 0
     value = b"\xff" * (room - start)
     return replace(properties, headers=WireTable({}, before + b"\x05largeS" + struct.pack(">I", len(value)) + value))
 
@@ -71,7 +70,9 @@ def hostile_headers(random: Random) -> WireTable:
 
 def hostile_message(random: Random) -> WireMessage:
     """Never what a handler takes: its body is no JSON."""
-    texts = {name: text_of(random.randbytes(random.choice((0, 1, 100, 255)))) for name in TEXTS if random.random() < 0.5}
+    texts = {
+        name: text_of(random.randbytes(random.choice((0, 1, 100, 255)))) for name in TEXTS if random.random() < 0.5
+    }
     properties = Properties(**texts, headers=hostile_headers(random))
     if random.random() < 0.3:
         properties = filled(properties, random.choice((ROOM, ROOM - 1, ROOM - 100, random.randrange(120_000, ROOM))))

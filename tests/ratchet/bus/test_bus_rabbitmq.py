@@ -357,7 +357,9 @@ async def test_messages_in_hand_are_bounded_in_bytes_and_all_are_handled(bus: Ra
 
     async def _settled_at_the_bound() -> bool:
         waiting = (await bus.state(RESPONSES)).messages
-        return len(handler.got) == HANDLED_BYTES // (EXPANSION * 2**20) and waiting == 150 - DELIVERED_BYTES // 2**20 - 1
+        return (
+            len(handler.got) == HANDLED_BYTES // (EXPANSION * 2**20) and waiting == 150 - DELIVERED_BYTES // 2**20 - 1
+        )
 
     await until(_settled_at_the_bound, "two handled and 65 delivered")
     gate.set()

@@ -7,7 +7,6 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -137,7 +136,9 @@ async def test_it_climbs_the_ladder_whole(bus: RabbitBus, outsider: Outsider, na
     assert [delivery.attempt for delivery in handler.got] == [0, 1, 2]
     assert set(handler.bodies) == {b"[1]"}
     assert {delivery.correlation_id for delivery in handler.got} == {sent.properties.correlation_id}
-    assert all(isinstance(one.headers, WireTable) and one.headers.raw.startswith(_raw(sent.properties)) for one in handler.got)
+    assert all(
+        isinstance(one.headers, WireTable) and one.headers.raw.startswith(_raw(sent.properties)) for one in handler.got
+    )
 
 
 async def test_a_reply_has_exactly_the_bytes_its_sender_gave(
@@ -155,7 +156,9 @@ async def test_a_reply_has_exactly_the_bytes_its_sender_gave(
         await bus.consume(TASKS, Recorder(answer), prefetch=8)
         properties = Properties(correlation_id=text_of(given), reply_to=f"{namespace}mine")
         outsider.publish(namespace + TASKS, WireMessage(properties, b"[1]"))
-        await until(lambda: channel.queue_declare(f"{namespace}mine", passive=True).method.message_count == 1, "a reply")
+        await until(
+            lambda: channel.queue_declare(f"{namespace}mine", passive=True).method.message_count == 1, "a reply"
+        )
         _, properties, _ = channel.basic_get(f"{namespace}mine", auto_ack=True)
     assert bytes_of(properties.correlation_id) == given
 
@@ -208,7 +211,7 @@ async def test_what_fits_no_body_either_is_stored_and_dead_lettered_by_reference
         _, properties, body = connection.channel().basic_get(namespace + RESPONSES, auto_ack=True)
     assert body == sent.body
     assert _raw(properties.properties).startswith(_raw(sent.properties))
-    assert [path.name for path in tmp_path.iterdir()] == [".lock"] or not list(tmp_path.iterdir())
+    assert {path.name for path in tmp_path.iterdir()} <= {".lock"}
 
 
 def with_few_dead_letters(count: int) -> Topology:
@@ -223,7 +226,7 @@ async def test_a_full_queue_of_dead_letters_stops_nobody_and_loses_none(
     store = ClaimStore(tmp_path)
     bus = RabbitBus(amqp_url, with_few_dead_letters(5), name="test", namespace=namespace, store=store)
     await bus.start()
-    async with aclosing(_stopping(bus)) as _:
+    try:
         handler = Recorder(refuse_no_json)
         await bus.consume(TASKS, handler, prefetch=8)
         for number in range(100):
@@ -244,11 +247,6 @@ async def test_a_full_queue_of_dead_letters_stops_nobody_and_loses_none(
 
         await until(all_found, "every dead letter, when its queue has room")
         await until(lambda: not store.waiting(), "an empty folder")
-
-
-async def _stopping(bus: RabbitBus) -> AsyncIterator[None]:
-    try:
-        yield
     finally:
         await bus.stop(0)
 
@@ -303,7 +301,7 @@ async def test_generated_messages_in_all_queues_are_findable_and_innocent_traffi
     await until(lambda: len(waits) == messages, "all innocent ones", 600)
     await until(lambda: _holds(bus, DEAD_LETTERS, messages), "every bad one", 600)
     goodput = sum(wait < IN_TIME_S for wait in waits) / messages
-    print(f"seed {seed}: goodput {goodput:.3f}; the slowest took {max(waits):.2f} s")
+    print(f"seed {seed}: goodput {goodput:.3f}; the slowest took {max(waits):.2f} s")  # noqa: T201
     assert goodput >= 0.9
     assert lost_connections(caplog) == []
     letters = letters_of(amqp_url, namespace)

@@ -128,9 +128,7 @@ def test_at_twice_what_it_can_do_for_an_hour_it_still_does_most_of_what_it_can(
     capacity = at_once / call_s
 
     told = simulated(
-        overloaded(
-            hours=1, per_s=2 * capacity, at_once=at_once, call_s=call_s, allowed_s=allowed_s, prefetch=prefetch
-        )
+        overloaded(hours=1, per_s=2 * capacity, at_once=at_once, call_s=call_s, allowed_s=allowed_s, prefetch=prefetch)
     )
 
     for minute in range(1, 57, 3):

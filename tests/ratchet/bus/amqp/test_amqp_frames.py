@@ -149,7 +149,9 @@ def test_a_table_may_be_deeper_than_python_recurses() -> None:
     assert is_well_formed(b"\x01n" + value)
 
 
-@pytest.mark.parametrize("pairs", [pairs for name, pairs in BROKEN_HEADERS.items() if "milli" not in name and "UTF" not in name])
+@pytest.mark.parametrize(
+    "pairs", [pairs for name, pairs in BROKEN_HEADERS.items() if "milli" not in name and "UTF" not in name]
+)
 def test_what_rabbitmq_refuses_is_not_well_formed(pairs: bytes) -> None:
     assert not is_well_formed(pairs)
 
