@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
 import pika
@@ -40,7 +40,7 @@ class _Connection(SelectConnection):  # type: ignore[misc]
     def _read_frame(self) -> tuple[int, Any]:
         raw = bytes(self._frame_buffer)
         if len(raw) < FRAME_OVERHEAD or raw[0] != FRAME_HEADER:
-            return decode_frame(raw)
+            return cast(tuple[int, Any], decode_frame(raw))
         _, number, size = FRAME_START.unpack_from(raw)
         if len(raw) < size + FRAME_OVERHEAD:
             return 0, None
