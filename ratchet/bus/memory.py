@@ -26,7 +26,7 @@ from ratchet.bus.retry_policy import (
 )
 from ratchet.bus.topology import DEAD_LETTERS, KEPT_RESPONSES, RESPONSES, REWARDS, UNROUTABLE, Topology
 from ratchet.concurrency.cancellation import cancelled_by_us
-from ratchet.service.errors import BusError, DiskFull, Retry
+from ratchet.service.errors import BusError, Retry, StorageUnavailable
 from ratchet.service.telemetry import TRACE_HEADER, Log, trace_parent, trace_parent_of
 
 _log = Log(__name__)
@@ -212,7 +212,7 @@ class MemoryBus:
         while not failures or not self._draining.is_set():
             try:
                 await consumer.handler(delivery)
-            except (BusError, DiskFull) as error:
+            except (BusError, StorageUnavailable) as error:
                 failures += 1
                 consumer.progress.pause(id(delivery), asyncio.get_running_loop().time(), str(error))
                 await self._pause(failures)

@@ -40,7 +40,7 @@ from ratchet.bus.retry_policy import (
     retry_headers,
 )
 from ratchet.bus.topology import DEAD_LETTERS
-from ratchet.service.errors import BusError, DiskFull, JournalError, Reject
+from ratchet.service.errors import BusError, JournalError, Reject
 from ratchet.service.metrics import DEAD_LETTERS_WAITING, queue_metrics
 from ratchet.service.telemetry import Log
 
@@ -153,7 +153,7 @@ class Failures:
             return None
         try:
             return await asyncio.to_thread(self._store.put, packed(letter), waiting=waiting)
-        except (JournalError, DiskFull) as error:
+        except JournalError as error:
             _log.error("dead-letter-not-stored", str(error))
             return None
 

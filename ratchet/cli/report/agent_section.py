@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ratchet.adapters.training_report import TrainingRun
 from ratchet.cli.report.decision_table import decision_table
 from ratchet.cli.report.experiment_cards import experiment_cards
 from ratchet.cli.report.gathered import AgentReport
@@ -15,6 +14,7 @@ from ratchet.cli.report.markup import Markup, joined, tag
 from ratchet.cli.report.notices import empty, older
 from ratchet.cli.report.score_charts import colour, timeline_chart, versions_chart
 from ratchet.cli.report.score_stats import Z95
+from ratchet.training_runs.report import TrainingReport
 from schemas.messages.work import BASE_VERSION
 
 CURVE_NAMES = {
@@ -125,14 +125,14 @@ def _lineage(agent: AgentReport) -> Markup:
     )
 
 
-def _training(runs: Sequence[TrainingRun]) -> Markup:
+def _training(runs: Sequence[TrainingReport]) -> Markup:
     told = [run for run in runs if run.curves or run.card]
     if not told:
         return empty("No training yet. Once enough answers are scored:", "ratchet train")
     return joined(*(_run(run) for run in reversed(told)))
 
 
-def _run(run: TrainingRun) -> Markup:
+def _run(run: TrainingReport) -> Markup:
     charts = [
         tag(
             "div",
@@ -151,7 +151,7 @@ def _run(run: TrainingRun) -> Markup:
     )
 
 
-def _told(run: TrainingRun) -> str:
+def _told(run: TrainingReport) -> str:
     parts: list[str] = []
     if card := run.card:
         parts += [f"{card.algorithm} from {card.parent}", f"{card.created:%Y-%m-%d %H:%M} UTC"]

@@ -53,7 +53,8 @@ def _pictures(look: ExperimentView) -> Markup | None:
             "div",
             tag(
                 "p",
-                "Difference in score over finished units; each end of the band holds at all times with 95 %",
+                "Difference in score over finished units; each end of the band holds at all times with "
+                f"{1 - look.plan.alpha:.0%}",
                 class_="caption",
             ),
             effect_chart(look.history, running.treatment, running.control),

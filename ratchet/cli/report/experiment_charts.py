@@ -39,7 +39,7 @@ def effect_chart(history: Sequence[HistoryPoint], treatment: str, control: str) 
 
 def evidence_chart(history: Sequence[HistoryPoint], plan: ExperimentPlan) -> Markup:
     """Needs a point. In a probation only harm decides, so only harm is drawn."""
-    threshold = plan.promote_at if plan.kind == "canary" else plan.roll_back_at
+    threshold = plan.threshold
     last = history[-1]
     gain = [(float(point.units), _log10(point.gain)) for point in history] if plan.kind == "canary" else []
     harm = [(float(point.units), _log10(point.harm)) for point in history]

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 from ratchet.adapters.manifest import version_key
 from ratchet.adapters.registry import RegistryStore
-from ratchet.adapters.training_report import TrainingRun, training_runs
 from ratchet.cli.report.score_stats import AgentScores, LogScores, read_scores
 from ratchet.experiments.records import ExperimentRecord, experiments
 from ratchet.experiments.view import ExperimentView, views_of
 from ratchet.service.errors import JournalError, RegistryError
+from ratchet.training_runs.report import TrainingReport, training_reports
 from schemas.records.decision import Decision
 from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
 
@@ -35,7 +35,7 @@ class AgentReport:
     entries: tuple[AdapterEntry, ...]
     scores: AgentScores
     looks: tuple[ExperimentView, ...]
-    training: tuple[TrainingRun, ...]
+    training: tuple[TrainingReport, ...]
     decisions: tuple[Decision, ...]
     decisions_before: int = 0
     experiments_before: int = 0
@@ -139,7 +139,7 @@ def _agent(
         entries=tuple(newest),
         scores=scores,
         looks=looks,
-        training=tuple(training_runs(adapters_dir, newest)),
+        training=tuple(training_reports(adapters_dir, newest)),
         decisions=tuple(decisions[-MOST_DECISIONS:]),
         decisions_before=max(0, len(decisions) - MOST_DECISIONS),
         experiments_before=experiments_before,

@@ -3,56 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from ratchet.logs.active_tail import active_tail
+from ratchet.logs.names import TASK_LOGS
 from ratchet.logs.reader import read_json
 from ratchet.logs.retention.removed_ids import sum_of
-from ratchet.logs.segments import Position, Segment
-
-ASSIGNMENTS = "assignments"
-INTERACTIONS = "agent_interactions"
-LOGS = (ASSIGNMENTS, INTERACTIONS)
-
-
-class _Arm(msgspec.Struct):
-    sequence: int
-
-
-class _Assigned(msgspec.Struct):
-    task_id: str
-
-
-class _Numbered(msgspec.Struct):
-    arm: _Arm
-
-
-class _Dated(msgspec.Struct):
-    admitted_at: datetime | None = None
-    timestamp: datetime | None = None
-
+from ratchet.logs.rows import ArmedRow, DatedRow, SampleRow
+from ratchet.logs.segments import Position, Segment, sealed_segments
 
 T = TypeVar("T")
 
 
 def tasks_in(segment: Segment) -> list[int]:
     """The sums of the ids of the tasks with lines in it."""
-    return [sum_of(assigned.task_id) for assigned in _values(segment, _Assigned)]
+    return [sum_of(row.task_id) for row in _values(segment, SampleRow)]
 
 
 def last_sequence(segment: Segment) -> int:
     """The highest assignment number of the tasks with lines in it; -1 without any."""
-    return max((numbered.arm.sequence for numbered in _values(segment, _Numbered)), default=-1)
+    return max((row.arm.sequence for row in _values(segment, ArmedRow)), default=-1)
 
 
 def time_at(folder: Path, log: str, position: Position) -> datetime | None:
     """When the first good line from there on was written; None where there is none."""
-    for record in read_json(folder, log, _Dated, position, on_bad=lambda bad: None):
+    for record in read_json(folder, log, DatedRow, position, on_bad=lambda bad: None):
         return record.value.admitted_at or record.value.timestamp
     return None
+
+
+def newest_time(folder: Path) -> datetime | None:
+    """When the newest line of the two logs was written, or, right after a rotation, one that is not much older."""
+    return max(filter(None, (_newest_of(folder, log) for log in TASK_LOGS)), default=None)
+
+
+def _newest_of(folder: Path, log: str) -> datetime | None:
+    for line in reversed(active_tail(folder, log, 1)):
+        with suppress(msgspec.DecodeError):
+            row = msgspec.json.decode(line, type=DatedRow)
+            return row.admitted_at or row.timestamp
+    sealed = sealed_segments(folder, log)
+    return time_at(folder, log, sealed[-1].start) if sealed else None
 
 
 def _values(segment: Segment, type_: type[T]) -> Iterator[T]:

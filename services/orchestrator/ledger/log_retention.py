@@ -6,18 +6,19 @@ What may go is decided in `ratchet/logs/retention/`; the work on files is done i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
+from time import monotonic
 
 from prometheus_client import Counter, Gauge
 
+from ratchet.logs.retention.contents import newest_time
 from ratchet.logs.retention.needs import needs
-from ratchet.logs.retention.plan import Bound, Held
+from ratchet.logs.retention.plan import AgeClock, Bound, Held, Instant
 from ratchet.logs.retention.pruner import Pruned, Pruner, sizes
 from ratchet.logs.retention.trim import trim_feedback
 from ratchet.service.telemetry import Log
-from services.orchestrator.feedback.feedback_log import FeedbackLog
 from services.orchestrator.ledger.ledger import Ledger
 
 log = Log("retention")
@@ -32,19 +33,22 @@ class LogRetention:
     def __init__(
         self,
         ledger: Ledger,
-        feedback: FeedbackLog,
+        forget_feedback: Callable[[int], Awaitable[None]],
         bound: Bound,
         *,
         logs_dir: Path,
         adapters_dir: Path,
         clock: Callable[[], datetime],
+        seconds: Callable[[], float] = monotonic,
     ) -> None:
         self._ledger = ledger
-        self._feedback = feedback
+        self._forget_feedback = forget_feedback
         self._bound = bound
         self._logs_dir = logs_dir
         self._adapters_dir = adapters_dir
         self._clock = clock
+        self._seconds = seconds
+        self._age_clock: AgeClock | None = None
         self._pruner = Pruner(logs_dir, bound)
         self._said: str | None = None
         bound_bytes.set(bound.keep_bytes)
@@ -55,13 +59,15 @@ class LogRetention:
             await self._ledger.seal_in_step()
             self._tell(await asyncio.to_thread(self._prune))
         await self._ledger.forget_removed()
-        await self._feedback.forget(await asyncio.to_thread(trim_feedback, self._logs_dir))
+        await self._forget_feedback(await asyncio.to_thread(trim_feedback, self._logs_dir))
         for name, size in (await asyncio.to_thread(sizes, self._logs_dir)).items():
             log_bytes.labels(name).set(size)
             segments_removed.labels(name)
 
     def _prune(self) -> Pruned:
-        return self._pruner.prune(needs(self._logs_dir, self._adapters_dir), self._clock())
+        now = Instant(self._clock(), self._seconds())
+        self._age_clock = (self._age_clock or AgeClock.start(newest_time(self._logs_dir), now)).at(now)
+        return self._pruner.prune(needs(self._logs_dir, self._adapters_dir), self._age_clock.present)
 
     def _tell(self, pruned: Pruned) -> None:
         for part in pruned.removed:

@@ -1,8 +1,8 @@
 """Anchors: fixed answers that are scored again from time to time. Their scores move only if the scorer does.
 
-So a fall of the fleet's scores while the anchors stand still is the model's; a move of the anchors is the judge's, and
-an experiment that was judged by it is aborted. The anchors of an agent are `adapters/<agent>/anchors.jsonl`: taken from
-its first scored answers where there is no such file.
+So a fall of the fleet's scores while those of the anchors stay is the model's; a move of the anchors is the judge's,
+and an experiment that was judged by it is aborted. The anchors of an agent are `adapters/<agent>/anchors.jsonl`: taken
+from its first scored answers where there is no such file.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import msgspec
 
 from ratchet.experiments.logged import scorer_of
 from ratchet.files.atomic_file import replace_file
+from ratchet.logs.names import VALIDATION, is_own
 from ratchet.service.telemetry import Log
 from schemas.messages.task import Task
 from schemas.messages.work import Arm
 from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
-from services.orchestrator.tasks.own_tasks import VALIDATION, OwnTasks, is_own
+from services.orchestrator.promotion.own_tasks import OwnTasks
 
 log = Log("anchors")
 
@@ -77,7 +78,7 @@ class Anchors:
         """Of a task of the fleet: its first answer becomes an anchor while there are too few."""
         line = lines[0]
         scorer = scorer_of(line)
-        if len(self._anchors) >= COUNT or is_own(line.arm) or line.response is None or scorer is None:
+        if len(self._anchors) >= COUNT or is_own(line.arm.experiment_id) or line.response is None or scorer is None:
             return
         assert line.score is not None
         plain = Task(

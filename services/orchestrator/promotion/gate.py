@@ -13,6 +13,7 @@ from pathlib import Path
 from ratchet.adapters.check import AdapterLimits, check_adapter
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import work_queue
+from ratchet.logs.names import VALIDATION
 from ratchet.service.errors import AdapterError
 from ratchet.service.telemetry import Log
 from schemas.messages.base import BaseModelIdentity, DecodeError
@@ -23,8 +24,8 @@ from schemas.records.registry import AdapterEntry
 from services.orchestrator.promotion.announcer import Announcer
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.golden import GoldenVerdict, compare, summary
+from services.orchestrator.promotion.own_tasks import Ask, OwnTasks
 from services.orchestrator.promotion.replicas import Replicas, RollCall
-from services.orchestrator.tasks.own_tasks import VALIDATION, Ask, OwnTasks
 
 log = Log("gate")
 

@@ -7,13 +7,14 @@ from datetime import timedelta
 from pathlib import Path
 
 from ratchet.bus.topology import RESPONSES, work_queue
+from ratchet.logs.groups import grouped
+from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read
 from schemas.api.tasks import Hop, HopName, LoggedSample, TaskHistory
 from schemas.messages.base import DecodeError
 from schemas.messages.result import Result
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
-from services.orchestrator.ledger.catch_up import INTERACTIONS
 from services.orchestrator.ledger.index import Entry
 from services.orchestrator.tasks.task_service import logged_work
 
@@ -31,13 +32,9 @@ def read_history(logs_dir: Path, known: Entry) -> TaskHistory:
 
 
 def logged_lines(logs_dir: Path, known: Entry) -> list[Interaction]:
-    """All of a closed task's. They lie together, save where a kill cut a group in two."""
-    found: list[Interaction] = []
-    for line in _of_task(logs_dir, known):
-        found.append(line)
-        if len(found) >= line.group_size:
-            break
-    return found
+    """All of a closed task's, which lie together, save where a kill cut them; where samples came late, these."""
+    groups = grouped(_of_task(logs_dir, known), incomplete=True)
+    return next((group for group in groups if known.logged == 0 or group[0].sample is not None), [])
 
 
 def history(known: Entry, work: Work, lines: Sequence[Interaction]) -> TaskHistory:
