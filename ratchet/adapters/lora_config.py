@@ -91,7 +91,7 @@ def read_lora_config(folder: Path) -> LoraConfig:
     except ValidationError as error:
         raise AdapterError(f"{path}: {explain('configuration of a LoRA', error)}: train a LoRA") from None
     except OSError as error:
-        raise AdapterError(f"{path} can't be read ({error.strerror}): save the adapter again") from None
+        raise AdapterError(f"{path} can't be read ({error.strerror}): restore it, or roll back") from None
     except (ValueError, RecursionError) as error:
         raise AdapterError(f"{path} is no JSON ({error}): save the adapter again") from None
 

@@ -57,13 +57,13 @@ class LocalGenerator:
         return _Group(ids, limited, request.adapter)
 
     @torch.inference_mode()
-    def _generate(self, groups: Sequence[_Group]) -> list[Generation]:
+    def _generate(self, groups: Sequence[_Group]) -> list[Generation | EngineError]:
         rows = [group for group in groups for _ in range(group.sampling.n)]
         inputs = self._lm.tokenizer.pad({"input_ids": [row.prompt_ids for row in rows]}, return_tensors="pt")
         inputs = inputs.to(self._lm.device)
         length = inputs["input_ids"].shape[1]
         limits = [row.sampling.max_tokens for row in rows]
-        sampler = RowSampler([row.sampling for row in rows], self._lm.device)
+        sampler = RowSampler([row.sampling for row in rows], self._lm.device, end_id=min(self._end_ids))
         try:
             sequences = self._adapters.generate(
                 [row.adapter for row in rows],
@@ -79,16 +79,20 @@ class LocalGenerator:
                 pad_token_id=self._lm.tokenizer.pad_token_id,
                 eos_token_id=sorted(self._end_ids),
             )
+        except torch.OutOfMemoryError as error:
+            raise EngineError(f"no memory for {len(rows)} samples at once: lower RATCHET_AGENT_MAX_BATCH") from error
         except RuntimeError as error:
-            raise EngineError(
-                f"generating {len(rows)} samples failed: {error}; lower RATCHET_AGENT_MAX_BATCH"
-            ) from error
+            raise EngineError(f"generating {len(rows)} samples failed: {error}") from error
         completions = sequences[:, length:]
         tokens, logprobs = completions.tolist(), sampler.logprobs(completions).tolist()
         samples = iter([self._sample(*row) for row in zip(tokens, logprobs, limits, strict=True)])
+        broken = iter(sampler.broken)
         return [
-            Generation(tuple(next(samples) for _ in range(group.sampling.n)), tuple(group.prompt_ids))
+            _not_finite(group)
+            if any([next(broken) for _ in answered])
+            else Generation(answered, tuple(group.prompt_ids))
             for group in groups
+            if (answered := tuple(next(samples) for _ in range(group.sampling.n)))
         ]
 
     def _sample(self, tokens: list[int], logprobs: list[float], limit: int) -> Sample:
@@ -103,3 +107,13 @@ class LocalGenerator:
             logprobs=tuple(logprobs[:length]),
             finish_reason=finish_reason,
         )
+
+
+def _not_finite(group: _Group) -> EngineError:
+    """No retry mends an adapter; what the base model can't do may be the machine's fault."""
+    if group.adapter is None:
+        return EngineError("the base model's logits for this prompt are not finite: see that it is stored whole")
+    return AdapterError(
+        f"the logits of {group.adapter} for this prompt are not finite: its weights are too large; roll it back, and "
+        f"train again with a lower learning rate"
+    )

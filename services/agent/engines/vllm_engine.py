@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import httpx
 
+from ratchet.adapters.check import AdapterLimits, check_lora
 from ratchet.models.tokenization import chat_messages, completion_text, load_tokenizer, model_folder, prompt_ids
 from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
 from ratchet.service.telemetry import Log
@@ -23,7 +24,6 @@ from schemas.messages.response import Sample
 from schemas.messages.task import Prompt
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
-from services.agent.engines.servable import check_servable
 from services.agent.engines.vllm_api import Choice, ModelMissing, ServerAway, VllmApi
 from services.agent.settings import AgentSettings
 
@@ -171,7 +171,7 @@ class VllmEngine:
     async def load_adapter(self, name: str, path: Path) -> None:
         if name in self._adapters:
             return
-        check_servable(path)
+        await asyncio.to_thread(check_lora, path, AdapterLimits())
         await self._api.load_adapter(name, str(path.resolve()))
         self._adapters |= {name}
 

@@ -25,8 +25,8 @@ class Replica:
         self.folder = folder
         self.bus = MemoryBus(fleet_topology(("small",)))
         self.engine = EchoEngine()
-        self.shelf = AdapterCache(self.engine, "small", folder, max_loaded=3)
-        self.keeper = AdapterSync("small", self.bus, self.shelf, None)
+        self.cache = AdapterCache(self.engine, "small", folder, max_loaded=3)
+        self.sync = AdapterSync("small", self.bus, self.cache, None)
 
     async def announce(self, revision: int, *adapters: ServedAdapter) -> AdapterReport:
         """What it reports after this announcement."""
@@ -54,11 +54,11 @@ class Replica:
 async def replica(folder: Path) -> AsyncIterator[Replica]:
     one = Replica(folder)
     await one.bus.start()
-    await one.keeper.start()
+    await one.sync.start()
     try:
         yield one
     finally:
-        await one.keeper.stop()
+        await one.sync.stop()
         await one.bus.stop(1)
 
 
@@ -78,7 +78,7 @@ async def test_a_retired_adapter_is_unloaded_only_when_no_task_uses_it(tmp_path:
         first, second = one.adapter(1), one.adapter(2)
         await one.announce(1, first, second)
         arm = Arm(adapter_version=first.version, adapter_sha256=first.sha256, sequence=0)
-        async with one.shelf.acquire(arm):
+        async with one.cache.acquire(arm):
             report = await one.announce(2, second)
             assert report.loaded == ("v1.0.1", "v1.0.2")
 
