@@ -31,9 +31,7 @@ BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 LARGEST_NUMBER = 2**17
 _TOO_LARGE_FROM = {"F64": 0x41, "F32": 0x48, "BF16": 0x48, "F16": 0x7C}
 """The highest byte, without its sign, of numbers of that size and more, of infinite ones, and of NaN."""
-_SMALL = {
-    dtype: bytes(byte for byte in range(256) if byte & 0x7F < limit) for dtype, limit in _TOO_LARGE_FROM.items()
-}
+_SMALL = {dtype: bytes(byte for byte in range(256) if byte & 0x7F < limit) for dtype, limit in _TOO_LARGE_FROM.items()}
 """The highest bytes of all others."""
 
 

@@ -8,7 +8,6 @@ task uses it.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import Counter, OrderedDict
 from collections.abc import Set
 from dataclasses import dataclass
@@ -181,7 +180,7 @@ class AdapterCache:
             [GenerationRequest(FIRST_PROMPT, FIRST_SAMPLING, name, priority=HIGH_PRIORITY)]
         )
         if isinstance(answer, Generation):
-            if not _is_finite(answer):
+            if not _is_likely_enough(answer):
                 raise AdapterError(f"{name} answers a first prompt with log-probabilities that are not finite")
         elif isinstance(answer, AdapterError) or (
             self._engine.trouble() is None and not isinstance(answer, PromptRefused)
@@ -211,6 +210,6 @@ class AdapterCache:
         log.info("adapter-unloaded", f"unloaded {name}: {why}")
 
 
-def _is_finite(answer: Generation) -> bool:
+def _is_likely_enough(answer: Generation) -> bool:
     logprobs = [logprob for sample in answer.samples for logprob in sample.logprobs or ()]
-    return all(math.isfinite(logprob) and logprob > LEAST_LOGPROB for logprob in logprobs)
+    return all(logprob > LEAST_LOGPROB for logprob in logprobs)

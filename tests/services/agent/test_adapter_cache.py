@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from ratchet.adapters.folder import adapter_sha256
+from ratchet.adapters.folder import adapter_sha256, served_name
 from ratchet.service.errors import AdapterError, EngineError
+from schemas.messages.response import Sample
 from schemas.messages.work import Arm
 from services.agent.adapter_cache import AdapterCache
 from services.agent.engines.echo import EchoEngine
+from services.agent.engines.engine import Generation, GenerationRequest
 
 WriteAdapter = Callable[..., Path]
 
@@ -25,12 +27,24 @@ class CountingEngine(EchoEngine):
         self.free = asyncio.Event()
         self.free.set()
         self.away = False
+        self.first_answer: EngineError | Generation | None = None
+        self.state: str | None = None
+        self.on_load: Callable[[Path], None] = lambda _: None
+
+    async def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
+        if self.first_answer is not None:
+            return [self.first_answer for _ in requests]
+        return await super().generate(requests)
+
+    def trouble(self) -> str | None:
+        return self.state
 
     async def load_adapter(self, name: str, path: Path) -> None:
         self.loads.append(name)
         await asyncio.sleep(0.01)
         await self.free.wait()
         await super().load_adapter(name, path)
+        self.on_load(path)
 
     async def unload_adapter(self, name: str) -> None:
         if self.away:
@@ -180,3 +194,77 @@ async def test_what_can_t_be_unloaded_now_goes_next_time(
     await cache.unload_all_but(set())
 
     assert cache.versions() == frozenset()
+
+
+NO_LOGPROB = Generation((Sample(text="a", completion_ids=(1,), logprobs=(-9999.0,), finish_reason="length"),))
+
+
+@pytest.mark.parametrize(
+    "answer", [AdapterError("not finite"), EngineError("it answered with 500"), NO_LOGPROB], ids=repr
+)
+async def test_an_adapter_that_can_t_answer_a_first_prompt_is_refused_and_not_kept(
+    cache: AdapterCache, engine: CountingEngine, write_adapter: WriteAdapter, answer: Generation | EngineError
+) -> None:
+    engine.first_answer = answer
+    with pytest.raises(AdapterError, match="first prompt"):
+        await cache.load("v1.0.1", adapter_sha256(write_adapter("v1.0.1")))
+
+    assert engine.adapters() == frozenset()
+    assert cache.versions() == frozenset()
+
+
+async def test_an_engine_that_goes_away_before_the_first_answer_is_not_the_adapter_s_fault(
+    cache: AdapterCache, engine: CountingEngine, write_adapter: WriteAdapter
+) -> None:
+    sha256 = adapter_sha256(write_adapter("v1.0.1"))
+    engine.first_answer, engine.state = EngineError("gone"), "the server is away"
+    with pytest.raises(EngineError, match="gone") as raised:
+        await cache.load("v1.0.1", sha256)
+    assert not isinstance(raised.value, AdapterError)
+
+    engine.first_answer, engine.state = None, None
+    await cache.load("v1.0.1", sha256)
+    assert cache.versions() == {"v1.0.1"}
+
+
+async def test_an_adapter_that_the_engine_had_before_is_checked_all_the_same(
+    cache: AdapterCache, engine: CountingEngine, write_adapter: WriteAdapter
+) -> None:
+    # given a server that kept an adapter over the agent's restart, with which nothing can be answered any more
+    folder = write_adapter("v1.0.1")
+    sha256 = adapter_sha256(folder)
+    await engine.load_adapter(served_name("small", "v1.0.1", sha256), folder)
+    engine.first_answer = AdapterError("not finite")
+
+    with pytest.raises(AdapterError, match="first prompt"):
+        await cache.load("v1.0.1", sha256)
+
+
+async def test_files_that_are_exchanged_while_they_are_loaded_are_not_served(
+    cache: AdapterCache, engine: CountingEngine, write_adapter: WriteAdapter
+) -> None:
+    sha256 = adapter_sha256(write_adapter("v1.0.1"))
+
+    def exchange(folder: Path) -> None:
+        folder.chmod(0o755)
+        other = folder / "other"
+        other.write_bytes(b"other weights")
+        other.rename(folder / "adapter_model.safetensors")
+
+    engine.on_load = exchange
+    with pytest.raises(AdapterError, match="not the one that was registered"):
+        await cache.load("v1.0.1", sha256)
+    assert engine.adapters() == frozenset()
+
+
+async def test_a_version_that_became_a_link_is_refused(
+    cache: AdapterCache, engine: CountingEngine, write_adapter: WriteAdapter, tmp_path: Path
+) -> None:
+    folder = write_adapter("v1.0.1")
+    sha256 = adapter_sha256(folder)
+    folder.rename(tmp_path / "outside")
+    folder.symlink_to(tmp_path / "outside")
+
+    with pytest.raises(AdapterError, match="a link, or reached through one"):
+        await cache.load("v1.0.1", sha256)
+    assert engine.loads == []

@@ -81,9 +81,7 @@ def test_rows_whose_numbers_overflow_fail_alone_and_name_their_adapter(
     # given an adapter of finite, allowed weights whose products overflow, beside a good one and the base model
     mlp = ["gate_proj", "up_proj", "down_proj"]
     folder = save_adapter(tiny_model, tmp_path / "huge", seed=9, lora_alpha=16_000, target_modules=mlp)
-    weights = {
-        name: weight.sign() * 1.3e5 for name, weight in load_file(folder / "adapter_model.safetensors").items()
-    }
+    weights = {name: weight.sign() * 1.3e5 for name, weight in load_file(folder / "adapter_model.safetensors").items()}
     save_file(weights, folder / "adapter_model.safetensors")
     engine.load_adapter(HUGE, folder)
     engine.load_adapter(RED, save_adapter(tiny_model, tmp_path / "red", seed=2))
