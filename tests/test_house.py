@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,28 @@ def test_every_folder_of_services_starts_and_no_file_lies_beside_them() -> None:
 
 def test_no_file_lies_beside_the_subjects_that_processes_share() -> None:
     assert [path.name for path in (ROOT / "ratchet").iterdir() if path.is_file()] == ["__init__.py"]
+
+
+def test_no_two_folders_import_each_other() -> None:
+    """Save a folder and one within it."""
+    imports = {pair for top in ("schemas", "ratchet", "services") for pair in folder_imports(ROOT / top)}
+    mutual = [(one, other) for one, other in imports if (other, one) in imports and one < other]
+
+    assert len(imports) > 100
+    assert [pair for pair in mutual if pair[0] not in pair[1].parents] == []
+
+
+def folder_imports(top: Path) -> Iterator[tuple[Path, Path]]:
+    """Which folder imports from which, at the top of a module or within a function."""
+    for file in top.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            names += [f"{node.module}.{name.name}" for name in node.names] if isinstance(node, ast.ImportFrom) else []
+            names += [name.name for name in node.names] if isinstance(node, ast.Import) else []
+            for name in names:
+                module = ROOT.joinpath(*name.split("."))
+                if module.with_suffix(".py").exists() and module.parent != file.parent:
+                    yield file.parent, module.parent
 
 
 def test_the_orchestrator_and_the_command_line_start_without_torch() -> None:

@@ -17,8 +17,9 @@ from pathlib import Path
 import orjson
 
 from bench.journal.figures import Figure
-from bench.journal.rows import Judged, Trained, row
+from bench.journal.rows import row
 from ratchet.logs.reader import read, read_json
+from ratchet.logs.rows import ScoreRow, TokensRow
 from ratchet.logs.segments import compress, seal
 
 LOG = "interactions"
@@ -44,10 +45,10 @@ CONTESTANTS = (
     Contestant("orjson.loads, line by line", "plain", lambda folder: map(orjson.loads, lines_of(folder))),
     Contestant("read: lines, checked", "plain", lambda folder: read(folder, LOG)),
     Contestant("read_json: dict", "plain", lambda folder: read_json(folder, LOG, dict)),
-    Contestant("read_json: score and version only", "plain", lambda folder: read_json(folder, LOG, Judged)),
-    Contestant("read_json: ids and logprobs too", "plain", lambda folder: read_json(folder, LOG, Trained)),
-    Contestant("read_json: the same, a tenth of the log", "tenth", lambda folder: read_json(folder, LOG, Trained)),
-    Contestant("read_json: the same, from .zst", "sealed", lambda folder: read_json(folder, LOG, Trained)),
+    Contestant("read_json: score and version only", "plain", lambda folder: read_json(folder, LOG, ScoreRow)),
+    Contestant("read_json: ids and logprobs too", "plain", lambda folder: read_json(folder, LOG, TokensRow)),
+    Contestant("read_json: the same, a tenth of the log", "tenth", lambda folder: read_json(folder, LOG, TokensRow)),
+    Contestant("read_json: the same, from .zst", "sealed", lambda folder: read_json(folder, LOG, TokensRow)),
 )
 
 

@@ -1,27 +1,9 @@
-"""Records as they stand in logs/agent_interactions.jsonl, and the fields of them that their readers need."""
+"""Records as they stand in logs/agent_interactions.jsonl."""
 
 from __future__ import annotations
 
 import json
 import random
-
-import msgspec
-
-
-class Judged(msgspec.Struct):
-    """What an experiment reads."""
-
-    task_id: str
-    sample: int
-    score: float
-    adapter_version: str
-
-
-class Trained(Judged):
-    """What a trainer reads."""
-
-    completion_ids: list[int]
-    logprobs: list[float]
 
 
 def row(number: int) -> bytes:

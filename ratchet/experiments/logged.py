@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ratchet.experiments.assignment import Assignment
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.unit import Enrolment, Outcome, mean
+from ratchet.logs.groups import grouped
 from schemas.messages.task import Task
 from schemas.messages.work import Arm, Work
 from schemas.records.evidence import ExperimentPlan
@@ -67,13 +68,7 @@ def outcomes(interactions: Iterable[Interaction], experiment_id: str) -> Iterato
 
 def ended_tasks(interactions: Iterable[Interaction]) -> Iterator[tuple[Arm, Outcome]]:
     """Arm and outcome of every task whose lines are all there, whatever experiment it belongs to."""
-    groups: dict[int, list[Interaction]] = {}
-    for line in interactions:
-        group = groups.setdefault(line.arm.sequence, [])
-        group.append(line)
-        if len(group) >= line.group_size:
-            del groups[line.arm.sequence]
-            yield line.arm, outcome_of(sorted(group, key=lambda one: one.sample or 0))
+    return ((lines[0].arm, outcome_of(lines)) for lines in grouped(interactions))
 
 
 def replay(

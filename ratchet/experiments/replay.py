@@ -14,16 +14,15 @@ from pydantic import JsonValue
 
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.logged import ended_tasks, enrolment_of
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.reader import read
+from ratchet.logs.rows import ArmedRow
 from ratchet.logs.start_offset import refuse_removed
 from schemas.messages.base import DecodeError
 from schemas.messages.work import Work
 from schemas.records.decision import RunningExperiment
 from schemas.records.evidence import ExperimentPlan
 from schemas.records.interaction import Interaction
-
-ASSIGNMENTS = "assignments"
-INTERACTIONS = "agent_interactions"
 
 
 def parameters(plan: ExperimentPlan, positions: Mapping[str, int]) -> dict[str, JsonValue]:
@@ -57,16 +56,6 @@ def replayed_together(experiments: Iterable[RunningExperiment], logs_dir: Path) 
     return state
 
 
-class _Arm(msgspec.Struct):
-    experiment_id: str | None = None
-
-
-class _Peeked(msgspec.Struct):
-    """Of a line of either log: whether it is worth a closer look."""
-
-    arm: _Arm
-
-
 Logged = TypeVar("Logged", Work, Interaction)
 
 
@@ -75,7 +64,7 @@ def _lines_of(
 ) -> Iterator[Logged]:
     """The lines of experiments that have no verdict yet, to the end of the log or until all have one."""
     refuse_removed(logs_dir, log, start)
-    peek = msgspec.json.Decoder(_Peeked)
+    peek = msgspec.json.Decoder(ArmedRow)
     undecided = set(state)
     for line in read(logs_dir, log, start):
         try:

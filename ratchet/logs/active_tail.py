@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ratchet.logs.segments import active_path
+from ratchet.logs.names import active_path
 
 MOST_BYTES = 4 * 1024 * 1024
 

@@ -20,7 +20,8 @@ from typing import NamedTuple, Self
 
 from ratchet.files.append_file import AppendFile, explain
 from ratchet.logs.journal_file import JournalFile
-from ratchet.logs.segments import MAX_LINE_BYTES, Position, active_path, compress_sealed
+from ratchet.logs.names import active_path
+from ratchet.logs.segments import MAX_LINE_BYTES, Position, compress_sealed
 from ratchet.service.errors import JournalError
 from ratchet.service.telemetry import Log
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from ratchet.files.append_file import AppendFile, explain
 from ratchet.files.atomic_file import sync_folder
+from ratchet.logs.names import active_path
 from ratchet.logs.quarantine import BadLine, Quarantine
-from ratchet.logs.segments import Position, active_path, seal, sealed_end, sealed_segments, tidy
+from ratchet.logs.segments import Position, seal, sealed_end, sealed_segments, tidy
 from ratchet.service.errors import JournalError
 from ratchet.service.failpoint import reach
 from ratchet.service.telemetry import Log

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import msgspec
 
 from ratchet.files.append_file import AppendFile, explain
+from ratchet.logs.names import QUARANTINE
 from ratchet.logs.segments import Position
 from ratchet.service.telemetry import Log
 
-FILE_NAME = "quarantine.jsonl"
 MAX_BYTES = 256 * 1024 * 1024
 
 log = Log("quarantine")
@@ -54,7 +54,7 @@ class Quarantine:
     """
 
     def __init__(self, folder: Path, *, max_bytes: int = MAX_BYTES) -> None:
-        self.path = folder / FILE_NAME
+        self.path = folder / QUARANTINE
         self._max_bytes = max_bytes
         self._seen = {_key(bad) for bad in read_quarantine(folder)}
 
@@ -80,7 +80,7 @@ class Quarantine:
 
 def read_quarantine(folder: Path) -> Iterator[BadLine]:
     """What is in quarantine; a line torn by a crash is passed over, for its bad line is found again."""
-    path = folder / FILE_NAME
+    path = folder / QUARANTINE
     if not path.exists():
         return
     with path.open("rb") as file:

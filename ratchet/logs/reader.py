@@ -18,8 +18,9 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 import zstandard
 
+from ratchet.logs.names import active_path
 from ratchet.logs.quarantine import BadLine, Quarantine
-from ratchet.logs.segments import BUFFER_BYTES, MAX_LINE_BYTES, Position, active_path, sealed_end, sealed_segments
+from ratchet.logs.segments import BUFFER_BYTES, MAX_LINE_BYTES, Position, sealed_end, sealed_segments
 from ratchet.logs.source import Source, is_active_from, open_source
 from ratchet.logs.start_offset import read_start_offsets
 from ratchet.service.telemetry import Log
@@ -31,6 +32,7 @@ __all__ = [
     "OnBad",
     "Quarantine",
     "Record",
+    "end_of_log",
     "follow",
     "read",
     "read_json",
@@ -110,6 +112,13 @@ def tail_position(folder: Path, name: str, count: int) -> Position:
         if len(last) == count:
             return last[0]
     return starts[-1]
+
+
+def end_of_log(folder: Path, name: str) -> Position:
+    """After its last whole line."""
+    reader = LogReader(folder, name, tail_position(folder, name, 1), on_bad=lambda bad: None)
+    deque(reader.whole_lines(), maxlen=0)
+    return reader.position
 
 
 class LogReader:

@@ -20,6 +20,7 @@ from typing import BinaryIO, cast
 import zstandard
 
 from ratchet.files.atomic_file import sync_folder
+from ratchet.logs.names import active_path
 from ratchet.service.errors import JournalError
 from ratchet.service.telemetry import Log
 
@@ -64,10 +65,6 @@ class Segment:
 def _decompressed(file: BinaryIO) -> BinaryIO:
     stream = zstandard.ZstdDecompressor().stream_reader(file, read_size=BUFFER_BYTES, closefd=True)
     return BufferedReader(cast(RawIOBase, stream), BUFFER_BYTES)
-
-
-def active_path(folder: Path, name: str) -> Path:
-    return folder / f"{name}.jsonl"
 
 
 def sealed_segments(folder: Path, name: str) -> list[Segment]:

@@ -12,15 +12,8 @@ from typing import BinaryIO
 
 import zstandard
 
-from ratchet.logs.segments import (
-    BUFFER_BYTES,
-    Position,
-    Segment,
-    active_path,
-    refuse_overlap,
-    sealed_end,
-    sealed_segments,
-)
+from ratchet.logs.names import active_path
+from ratchet.logs.segments import BUFFER_BYTES, Position, Segment, refuse_overlap, sealed_end, sealed_segments
 from ratchet.logs.start_offset import refuse_removed
 from ratchet.service.errors import JournalError
 

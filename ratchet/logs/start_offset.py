@@ -11,10 +11,9 @@ from pathlib import Path
 import msgspec
 
 from ratchet.files.atomic_file import replace_file
-from ratchet.logs.segments import Position, active_path
+from ratchet.logs.names import START_OFFSETS, active_path
+from ratchet.logs.segments import Position
 from ratchet.service.errors import JournalError, LogRemoved
-
-FILE_NAME = "retention.json"
 
 
 class LogStartOffsets(msgspec.Struct, frozen=True):
@@ -36,7 +35,7 @@ _decoder = msgspec.json.Decoder(LogStartOffsets)
 
 def read_start_offsets(folder: Path) -> LogStartOffsets:
     """Raises JournalError for a file that can't be read."""
-    path = folder / FILE_NAME
+    path = folder / START_OFFSETS
     try:
         return _decoder.decode(path.read_bytes())
     except FileNotFoundError:
@@ -47,7 +46,7 @@ def read_start_offsets(folder: Path) -> LogStartOffsets:
 
 def write_start_offsets(folder: Path, floor: LogStartOffsets) -> None:
     """Returns once it is on disk. Raises DiskFull, JournalError."""
-    replace_file(folder / FILE_NAME, msgspec.json.format(msgspec.json.encode(floor), indent=1) + b"\n")
+    replace_file(folder / START_OFFSETS, msgspec.json.format(msgspec.json.encode(floor), indent=1) + b"\n")
 
 
 def refuse_removed(folder: Path, name: str, position: Position) -> None:

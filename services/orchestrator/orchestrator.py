@@ -55,6 +55,7 @@ from services.orchestrator.promotion.anchors import Anchors
 from services.orchestrator.promotion.announcer import Announcer
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.gate import Gate
+from services.orchestrator.promotion.own_tasks import OwnTasks
 from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas
 from services.orchestrator.promotion.training import TrainingScheduler
@@ -63,7 +64,6 @@ from services.orchestrator.tasks.admission import AdmissionPolicy
 from services.orchestrator.tasks.answers import Answers
 from services.orchestrator.tasks.completion import Completion
 from services.orchestrator.tasks.intake import Intake
-from services.orchestrator.tasks.own_tasks import OwnTasks
 from services.orchestrator.tasks.result_waiters import ResultWaiters
 from services.orchestrator.tasks.reward_broadcaster import RewardBroadcaster
 from services.orchestrator.tasks.settler import Settler
@@ -141,7 +141,7 @@ class Orchestrator:
         self._gauges = QueueGauges(bus, topology_of(settings).names)
         self._retention = LogRetention(
             self._ledger,
-            self._feedback_log,
+            self._feedback_log.forget,
             Bound.of(settings.log_keep_gb, settings.log_keep_days),
             logs_dir=settings.logs_dir,
             adapters_dir=settings.adapters_dir,

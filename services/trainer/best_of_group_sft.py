@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from pydantic import Field
 
+from ratchet.logs.answers import best_index
 from services.trainer.algorithm import TrainerInputs, TrainingTargets
 from services.trainer.arguments import training_arguments
 from services.trainer.hyperparameters import Hyperparameters
@@ -29,7 +30,7 @@ class BestOfGroupSft:
         used, weights = [], [0.0] * sum(map(len, groups))
         start = 0
         for scores in groups:
-            best = start + max(range(len(scores)), key=scores.__getitem__)
+            best = start + best_index(scores)
             weights[best] = 1.0
             used.append((best,))
             start += len(scores)

@@ -11,19 +11,12 @@ from pathlib import Path
 
 import msgspec
 
+from ratchet.logs.names import FEEDBACK
 from ratchet.logs.reader import LogReader, decode
+from ratchet.logs.rows import FeedbackRow
 from ratchet.logs.segments import oldest_position
 from schemas.records.adapter_card import DataRange
 from services.trainer.range_sums import RangeSums
-
-LOG_NAME = "feedback"
-
-
-class LoggedLine(msgspec.Struct):
-    task_id: str
-    sample: int
-    score: float
-    agent_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +39,9 @@ def read_feedback(logs_dir: Path, agent_id: str, until: int | None) -> FeedbackS
 
     Raises JournalError if a segment is missing or damaged.
     """
-    decoder, scores, ranges = msgspec.json.Decoder(LoggedLine), dict[tuple[str, int], float](), RangeSums(LOG_NAME)
-    end = start = oldest_position(logs_dir, LOG_NAME)
-    for line in LogReader(logs_dir, LOG_NAME, start, on_bad=lambda bad: None).whole_lines():
+    decoder, scores, ranges = msgspec.json.Decoder(FeedbackRow), dict[tuple[str, int], float](), RangeSums(FEEDBACK)
+    end = start = oldest_position(logs_dir, FEEDBACK)
+    for line in LogReader(logs_dir, FEEDBACK, start, on_bad=lambda bad: None).whole_lines():
         if until is not None and line.position >= until:
             break
         ranges.add(line)

@@ -6,7 +6,7 @@ Filters that need the whole window (which scorer is the newest, how noisy it is)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal, Self
@@ -83,7 +83,7 @@ class LoggedSampleFacts:
 
 @dataclass(slots=True)
 class LoggedGroup:
-    """The samples of one task by one adapter version, as far as they were read."""
+    """What the samples of one task by one adapter version have in common. `whole`: all of them were read."""
 
     version: str
     sha256: str | None
@@ -93,11 +93,7 @@ class LoggedGroup:
     filtered: bool
     size: int
     at: datetime
-    samples: dict[int, LoggedSampleFacts] = field(default_factory=dict)
-
-    @property
-    def whole(self) -> bool:
-        return len(self.samples) >= self.size
+    whole: bool = False
 
 
 def sample_reason(sample: LoggedSampleFacts, policy: DataPolicy) -> Reason | None:

@@ -17,7 +17,10 @@ from pathlib import Path
 
 import msgspec
 
+from ratchet.logs.groups import Groups
+from ratchet.logs.names import INTERACTIONS, is_own
 from ratchet.logs.reader import BadLine, Line, LogReader, decode
+from ratchet.logs.rows import ScorerRow, SelectionRow
 from ratchet.logs.start_offset import read_start_offsets
 from schemas.records.adapter_card import DataRange
 from services.trainer.feedback_scores import NO_FEEDBACK, FeedbackScores
@@ -25,51 +28,7 @@ from services.trainer.filters import DataPolicy, LoggedGroup, LoggedSampleFacts,
 from services.trainer.range_sums import RangeSums
 from services.trainer.score_noise import ScoreNoise
 
-LOG_NAME = "agent_interactions"
-VALIDATION = "validation:"
 NOTHING = (b"", b"null", b"[]")
-
-
-class LoggedArm(msgspec.Struct):
-    experiment_id: str | None = None
-
-
-class LoggedScorer(msgspec.Struct, frozen=True):
-    id: str
-    revision: str
-    rubric_sha256: str | None = None
-
-
-class LoggedSampling(msgspec.Struct):
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-
-    @property
-    def filtered(self) -> bool:
-        return self.temperature == 0.0 or self.top_p != 1.0 or self.top_k != 0
-
-
-class LoggedLine(msgspec.Struct):
-    """The fields of an interaction the filters need. Raw fields are not decoded, only known to be there."""
-
-    task_id: str
-    agent_id: str
-    adapter_version: str
-    timestamp: datetime
-    arm: LoggedArm
-    sampling: LoggedSampling
-    group_size: int
-    sample: int | None
-    score: float | None
-    response: msgspec.Raw = msgspec.Raw()
-    adapter_sha256: str | None = None
-    engine: str | None = None
-    finish_reason: str | None = None
-    scorer: LoggedScorer | None = None
-    prompt_ids: msgspec.Raw = msgspec.Raw()
-    completion_ids: msgspec.Raw = msgspec.Raw()
-    logprobs: msgspec.Raw = msgspec.Raw()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +54,7 @@ class Scan:
     lines: int = 0
     groups: list[KeptGroup] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
-    scorers: list[LoggedScorer | None] = field(default_factory=list)
+    scorers: list[ScorerRow | None] = field(default_factory=list)
     newest_scorer: int = 0
     noise: ScoreNoise = field(default_factory=ScoreNoise)
     ranges: tuple[DataRange, ...] = ()
@@ -115,10 +74,11 @@ class JournalScan:
         self._logs_dir = logs_dir
         self._policy = policy
         self._feedback = feedback
-        self._decoder = msgspec.json.Decoder(LoggedLine)
-        self._open: dict[int, LoggedGroup] = {}
+        self._decoder = msgspec.json.Decoder(SelectionRow)
+        self._groups = Groups[int, LoggedSampleFacts]()
+        self._begun: dict[int, LoggedGroup] = {}
         self._closed: set[int] = set()
-        self._scorers: dict[LoggedScorer | None, int] = {}
+        self._scorers: dict[ScorerRow | None, int] = {}
         self._found = Scan()
 
     def read(self, since: int, until: int | None) -> Scan:
@@ -126,19 +86,19 @@ class JournalScan:
 
         What retention has removed since is left out; the ranges say what was read.
         """
-        ranges = RangeSums(LOG_NAME)
-        since = max(since, read_start_offsets(self._logs_dir).begin(LOG_NAME))
+        ranges = RangeSums(INTERACTIONS)
+        since = max(since, read_start_offsets(self._logs_dir).begin(INTERACTIONS))
         for line in self._lines(since, until):
             ranges.add(line)
             self._take(line)
-        for group in self._open.values():
-            self._close(group)
+        for key, samples in self._groups.rest():
+            self._close(self._begun[key], samples)
         self._found.ranges = (*ranges.closed(), *self._feedback.ranges)
         self._found.scorers = list(self._scorers)
         return self._found
 
     def _lines(self, since: int, until: int | None) -> Iterator[Line]:
-        for line in LogReader(self._logs_dir, LOG_NAME, since, on_bad=self._bad).whole_lines():
+        for line in LogReader(self._logs_dir, INTERACTIONS, since, on_bad=self._bad).whole_lines():
             if until is not None and line.position >= until:
                 return
             yield line
@@ -159,30 +119,31 @@ class JournalScan:
         else:
             self._add(line.position, logged)
 
-    def _line_reason(self, logged: LoggedLine) -> Reason | None:
+    def _line_reason(self, logged: SelectionRow) -> Reason | None:
         if logged.agent_id != self._policy.agent_id:
             return Reason.OTHER_AGENT
-        if (logged.arm.experiment_id or "").startswith(VALIDATION):
+        if is_own(logged.arm.experiment_id):
             return Reason.VALIDATION
         return Reason.NO_SAMPLE if logged.sample is None else None
 
-    def _add(self, position: int, logged: LoggedLine) -> None:
+    def _add(self, position: int, logged: SelectionRow) -> None:
         key = hash((logged.task_id, logged.adapter_version))
         sample = logged.sample
         assert sample is not None
-        group = self._open.get(key)
-        if key in self._closed or (group is not None and sample in group.samples):
+        if key in self._closed or sample in self._groups.begun(key):
             self._found.drop("samples", Reason.DUPLICATE)
             return
+        group = self._begun.get(key)
         if group is None:
-            group = self._open[key] = self._begin(logged)
-        group.samples[sample] = _facts(position, logged, self._feedback.score_of(logged.task_id, sample))
-        if group.whole:
-            del self._open[key]
+            group = self._begun[key] = self._begin(logged)
+        facts = _facts(position, logged, self._feedback.score_of(logged.task_id, sample))
+        if (samples := self._groups.add(key, sample, group.size, facts)) is not None:
+            del self._begun[key]
             self._closed.add(key)
-            self._close(group)
+            group.whole = True
+            self._close(group, samples)
 
-    def _begin(self, logged: LoggedLine) -> LoggedGroup:
+    def _begin(self, logged: SelectionRow) -> LoggedGroup:
         scorer = self._scorers.setdefault(logged.scorer, len(self._scorers))
         return LoggedGroup(
             version=logged.adapter_version,
@@ -195,9 +156,8 @@ class JournalScan:
             at=logged.timestamp,
         )
 
-    def _close(self, group: LoggedGroup) -> None:
+    def _close(self, group: LoggedGroup, samples: list[LoggedSampleFacts]) -> None:
         found, policy = self._found, self._policy
-        samples = [group.samples[index] for index in sorted(group.samples)]
         self._note_scorer(group, samples)
         reasons = [sample_reason(sample, policy) for sample in samples]
         usable = [sample for sample, reason in zip(samples, reasons, strict=True) if reason is None]
@@ -222,7 +182,7 @@ class JournalScan:
             self._found.noise.add(group.scorer, scored)
 
 
-def _facts(position: int, logged: LoggedLine, feedback: float | None) -> LoggedSampleFacts:
+def _facts(position: int, logged: SelectionRow, feedback: float | None) -> LoggedSampleFacts:
     tokens = (logged.prompt_ids, logged.completion_ids, logged.logprobs)
     return LoggedSampleFacts(
         position=position,

@@ -18,6 +18,7 @@ import torch
 from accelerate import PartialState
 
 from ratchet.adapters.registry import RegistryStore
+from ratchet.logs.names import INTERACTIONS
 from ratchet.models.loading import identify, load_language_model
 from ratchet.models.tokenization import model_folder
 from ratchet.service import failpoint
@@ -31,7 +32,7 @@ from services.trainer.checkpoints import Checkpoints, newest_checkpoint, remove_
 from services.trainer.choices import Choices, choices_of, resolved
 from services.trainer.feedback_scores import read_feedback
 from services.trainer.hyperparameters import default_learning_rate
-from services.trainer.journal_scan import LOG_NAME, JournalScan, Scan
+from services.trainer.journal_scan import JournalScan, Scan
 from services.trainer.logged_trainer import LoggedTrainer
 from services.trainer.plan import Batching, Plan, plan_steps
 from services.trainer.policy import make_policy, parent_folder
@@ -133,7 +134,7 @@ class TrainingRun:
             return select(self._scan(choices, self._job.resolved or choices.request)[0], choices.data)
         try:
             scan, feedback_end = self._scan(choices, choices.request)
-            end = max((part.end for part in scan.ranges if part.log == LOG_NAME), default=choices.request.since)
+            end = max((part.end for part in scan.ranges if part.log == INTERACTIONS), default=choices.request.since)
             self._job.resolved = choices.request.model_copy(update={"until": end, "feedback_until": feedback_end})
             failpoint.reach("window-fixed")
         finally:

@@ -12,15 +12,11 @@ from pathlib import Path
 
 import msgspec
 
+from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import LogReader
+from ratchet.logs.rows import TokensRow
 from ratchet.service.errors import JournalError
-from services.trainer.journal_scan import LOG_NAME, KeptGroup
-
-
-class LoggedTokens(msgspec.Struct):
-    prompt_ids: list[int]
-    completion_ids: list[int]
-    logprobs: list[float]
+from services.trainer.journal_scan import KeptGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +46,18 @@ def load_samples(logs_dir: Path, groups: Sequence[KeptGroup]) -> list[TrainingSa
     return [sample for number, group in enumerate(groups) for sample in _samples(number, group, found)]
 
 
-def _tokens_at(logs_dir: Path, wanted: dict[int, int]) -> Iterator[tuple[int, LoggedTokens]]:
+def _tokens_at(logs_dir: Path, wanted: dict[int, int]) -> Iterator[tuple[int, TokensRow]]:
     if not wanted:
         return
-    decoder, last = msgspec.json.Decoder(LoggedTokens), max(wanted)
-    for line in LogReader(logs_dir, LOG_NAME, min(wanted), on_bad=lambda bad: None).whole_lines():
+    decoder, last = msgspec.json.Decoder(TokensRow), max(wanted)
+    for line in LogReader(logs_dir, INTERACTIONS, min(wanted), on_bad=lambda bad: None).whole_lines():
         if line.position in wanted:
             yield line.position, decoder.decode(line.data)
         if line.position >= last:
             return
 
 
-def _samples(number: int, group: KeptGroup, found: dict[int, LoggedTokens]) -> list[TrainingSample]:
+def _samples(number: int, group: KeptGroup, found: dict[int, TokensRow]) -> list[TrainingSample]:
     lines = [found[position] for position in group.positions]
     prompt = array("l", lines[0].prompt_ids)
     samples = []

@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from ratchet.logs.rows import ScorerRow
 from schemas.records.adapter_card import DataRange, DataWindow
 from services.trainer.filters import DataPolicy, Reason
-from services.trainer.journal_scan import KeptGroup, LoggedScorer, Scan
+from services.trainer.journal_scan import KeptGroup, Scan
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Selection:
     bad_lines: int
     temperature: float
     noise: float
-    scorer: LoggedScorer | None
+    scorer: ScorerRow | None
     ranges: tuple[DataRange, ...]
 
     @property

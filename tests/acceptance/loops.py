@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.topology import fleet_topology
-from ratchet.cli.demo.adapter_status import Look
+from ratchet.cli.demo.adapter_status import AdapterStatusReader
 from ratchet.cli.demo.loop import Loop, LoopPlan
 from ratchet.cli.demo.narrator import Narrator
 from ratchet.cli.demo.tasks import users_tasks
@@ -57,6 +57,6 @@ def loop_on(fleet: Fleet, run: str, *, pause: Callable[[], object] = lambda: Non
     """The loop, its users, who make this pause before each task, and what it tells."""
     access, told = access_to(fleet), io.StringIO()
     users = Users(access, paced(users_tasks(1, run, samples=SAMPLES), pause), stall_s=30.0)
-    look = Look(access, RegistryStore(fleet.folder / "adapters"), "small")
+    look = AdapterStatusReader(access, RegistryStore(fleet.folder / "adapters"), "small")
     plan = LoopPlan(turns=1, groups=GROUPS, patience_s=30.0)
     return Loop(look, users, Narrator(Console(file=told, width=200)), plan, run), users, told

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from ratchet.logs.answers import result_of
+from ratchet.logs.names import TASK_INDEX
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.catch_up import ASSIGNMENTS, INTERACTIONS
 from services.orchestrator.ledger.index import TaskIndex
-from services.orchestrator.ledger.ledger import INDEX
-from services.orchestrator.tasks.settlement import result_of
 
 EXAMPLES = Path(__file__).parents[2] / "schemas" / "examples" / "good"
 ID, SEQUENCE = "task-in-its-place", 987_654_321
@@ -22,7 +22,7 @@ def write_tasks(logs: Path, count: int) -> None:
     work = _lined(_at_its_place("work.v1.json", Work))
     line = _lined(_at_its_place("interaction.v1.json", Interaction))
     result = result_of([Interaction.decode(line)]).encode()
-    index = TaskIndex(logs / INDEX)
+    index = TaskIndex(logs / TASK_INDEX)
     ends = [0, 0]
     with (logs / f"{ASSIGNMENTS}.jsonl").open("wb") as asked, (logs / f"{INTERACTIONS}.jsonl").open("wb") as answered:
         for number in range(count):

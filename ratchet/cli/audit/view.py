@@ -9,7 +9,7 @@ from typing import Any
 from ratchet.cli.terminal.exit_codes import UsageError
 from ratchet.files.hash_chain import NOTHING_BEFORE
 from ratchet.http.access.audit import NAME, read_audit
-from ratchet.logs.segments import active_path
+from ratchet.logs.names import active_path
 
 
 def audits_in(folder: Path) -> list[Path]:

@@ -6,18 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from ratchet.cli.demo.users import Books
-from ratchet.cli.result.logged_task import INTERACTIONS
+from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read_json
-
-
-class LoggedSample(msgspec.Struct):
-    """Of a line, what counting needs."""
-
-    task_id: str
-    sample: int | None
+from ratchet.logs.rows import SampleRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +34,7 @@ def account(books: Books, logs_dir: Path) -> Account:
     """One pass over the log. Raises JournalError."""
     logged = Counter(
         (line.value.task_id, line.value.sample)
-        for line in read_json(logs_dir, INTERACTIONS, LoggedSample)
+        for line in read_json(logs_dir, INTERACTIONS, SampleRow)
         if line.value.task_id in books.asked and line.value.sample is not None
     )
     samples = Counter(task_id for task_id, _ in logged)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import time
 import uuid
@@ -14,12 +13,13 @@ from pathlib import Path
 
 from ratchet.bus.amqp.short_connection import connected
 from ratchet.bus.topology import DEAD_LETTERS
-from ratchet.cli.demo.held_out_report import HeldOutReport, Row, is_right, report_held_out
+from ratchet.cli.demo.held_out_report import HeldOutReport, is_right, report_held_out
 from ratchet.cli.fleet.access import FleetAccess
-from ratchet.cli.result.logged_task import INTERACTIONS
 from ratchet.cli.status.queue_depths import queue_depths
 from ratchet.cli.submit.client import FleetClient
-from ratchet.logs.reader import read, tail_position
+from ratchet.logs.names import INTERACTIONS
+from ratchet.logs.reader import end_of_log, read_json
+from ratchet.logs.rows import AnswerRow
 from ratchet.models.toy.sort_task import SortTask, sort_task
 from schemas.messages.base import Metadata
 from schemas.messages.task import Task
@@ -79,7 +79,7 @@ class HeldOutRun:
 def ask_held_out(access: FleetAccess, plan: HeldOutPlan, advance: Callable[[], None]) -> HeldOutRun:
     """`advance` is called at each answer. Raises BusError, TimedOut, JournalError."""
     asked = held_out_tasks(plan)
-    start = end_of_log(access.logs_dir)
+    start = end_of_log(access.logs_dir, INTERACTIONS)
     letters = dead_letters(access)
     began = time.monotonic()
     answered: dict[str, str] = {}
@@ -92,12 +92,12 @@ def ask_held_out(access: FleetAccess, plan: HeldOutPlan, advance: Callable[[], N
     rows = list(_rows(access.logs_dir, start, asked))
     letters = dead_letters(access) - letters
     report = report_held_out(answers, answered, rows, seconds=seconds, dead_letters=letters)
-    return HeldOutRun(report, tuple(_sample(row, asked) for row in rows if row["sample"] is not None))
+    return HeldOutRun(report, tuple(_sample(row, asked) for row in rows if row.sample is not None))
 
 
-def _sample(row: Row, asked: Mapping[str, SortTask]) -> HeldOutSample:
-    task = asked[row["task_id"]]
-    return HeldOutSample(task.input, row["adapter_version"], is_right(row, task.answer), row["score"])
+def _sample(row: AnswerRow, asked: Mapping[str, SortTask]) -> HeldOutSample:
+    task = asked[row.task_id]
+    return HeldOutSample(task.input, row.adapter_version, is_right(row, task.answer), row.score)
 
 
 def _by_task(values: Iterable[tuple[str, float]]) -> dict[str, list[float]]:
@@ -114,17 +114,9 @@ def _messages(asked: dict[str, SortTask], plan: HeldOutPlan) -> Iterator[Task]:
         yield Task(task_id=name, input=task.input, metadata=about, samples=plan.samples, task_type="sort")
 
 
-def end_of_log(logs_dir: Path) -> int:
-    """The byte after its last whole line."""
-    last = [line.end for line in read(logs_dir, INTERACTIONS, tail_position(logs_dir, INTERACTIONS, 1))]
-    return last[-1] if last else 0
-
-
-def _rows(logs_dir: Path, start: int, asked: dict[str, SortTask]) -> Iterator[Row]:
-    for line in read(logs_dir, INTERACTIONS, start):
-        row = json.loads(line.data)
-        if row["task_id"] in asked:
-            yield row
+def _rows(logs_dir: Path, start: int, asked: dict[str, SortTask]) -> Iterator[AnswerRow]:
+    rows = (record.value for record in read_json(logs_dir, INTERACTIONS, AnswerRow, start))
+    return (row for row in rows if row.task_id in asked)
 
 
 def dead_letters(access: FleetAccess) -> int:

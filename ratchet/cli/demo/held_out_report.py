@@ -5,13 +5,15 @@ How right an answer is, is checked against the known one here only: nobody in th
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
-Row = Mapping[str, Any]
+from ratchet.logs.answers import best as best_of
+from ratchet.logs.groups import grouped
+from ratchet.logs.rows import AnswerRow
 
 BINS = 10
 STAGES = ("queue_s", "generate_s", "score_queue_s", "score_s", "total_s")
@@ -64,14 +66,19 @@ class HeldOutReport:
 
 
 def report_held_out(
-    answers: Mapping[str, str], answered: Mapping[str, str], rows: Sequence[Row], *, seconds: float, dead_letters: int
+    answers: Mapping[str, str],
+    answered: Mapping[str, str],
+    rows: Sequence[AnswerRow],
+    *,
+    seconds: float,
+    dead_letters: int,
 ) -> HeldOutReport:
     """By task id `answers` has the right one, `answered` the Result's status; `rows` are the log's lines of them."""
     groups = _groups(rows, answers)
     samples = [row for group in groups.values() for row in group]
-    scores = [row["score"] for row in samples if row["score"] is not None]
+    scores = [row.score for row in samples if row.score is not None]
     first = {task: group[0] for task, group in groups.items()}
-    best = {task: max(group, key=_score_or_less) for task, group in groups.items()}
+    best = {task: best_of(group) for task, group in groups.items()}
     return HeldOutReport(
         tasks=len(answers),
         answered=len(answered),
@@ -82,11 +89,11 @@ def report_held_out(
         dead_letters=dead_letters,
         unscored=len(samples) - len(scores),
         seconds=seconds,
-        tokens=sum(len(row.get("completion_ids") or ()) for row in samples),
+        tokens=sum(len(row.completion_ids or ()) for row in samples),
         histogram=histogram(scores),
         first=_choice(first, answers),
         best=_choice(best, answers),
-        chance=_share(is_right(row, answers[row["task_id"]]) for row in samples),
+        chance=_share(is_right(row, answers[row.task_id]) for row in samples),
         latencies=_latencies([group[0] for group in groups.values()]),
     )
 
@@ -103,31 +110,27 @@ def percentile(values: Sequence[float], q: float) -> float:
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else 0.0
 
 
-def _groups(rows: Sequence[Row], answers: Mapping[str, str]) -> dict[str, list[Row]]:
+def _groups(rows: Sequence[AnswerRow], answers: Mapping[str, str]) -> dict[str, list[AnswerRow]]:
     """The samples of each task, in their order, each once."""
-    groups: dict[str, dict[int, Row]] = defaultdict(dict)
-    for row in rows:
-        if row["task_id"] in answers and row.get("sample") is not None:
-            groups[row["task_id"]].setdefault(row["sample"], row)
-    return {task: [group[sample] for sample in sorted(group)] for task, group in groups.items()}
+    samples = (row for row in rows if row.task_id in answers and row.sample is not None)
+    groups: dict[str, list[AnswerRow]] = {}
+    for group in grouped(samples, incomplete=True):
+        groups.setdefault(group[0].task_id, group)
+    return groups
 
 
-def _copies(rows: Sequence[Row]) -> Counter[tuple[str, int | None]]:
-    return Counter((row["task_id"], row.get("sample")) for row in rows)
+def _copies(rows: Sequence[AnswerRow]) -> Counter[tuple[str, int | None]]:
+    return Counter((row.task_id, row.sample) for row in rows)
 
 
-def _score_or_less(row: Row) -> float:
-    return -1.0 if row["score"] is None else float(row["score"])
+def is_right(row: AnswerRow, answer: str) -> bool:
+    return (row.response or "").strip() == answer
 
 
-def is_right(row: Row, answer: str) -> bool:
-    return str(row["response"]).strip() == answer
-
-
-def _choice(chosen: Mapping[str, Row], answers: Mapping[str, str]) -> Choice:
-    scores = [row["score"] for row in chosen.values() if row["score"] is not None]
+def _choice(chosen: Mapping[str, AnswerRow], answers: Mapping[str, str]) -> Choice:
+    scores = [row.score for row in chosen.values() if row.score is not None]
     return Choice(
-        fmean(scores) if scores else None, _share(is_right(row, answers[row["task_id"]]) for row in chosen.values())
+        fmean(scores) if scores else None, _share(is_right(row, answers[row.task_id]) for row in chosen.values())
     )
 
 
@@ -136,9 +139,9 @@ def _share(truths: Any) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _latencies(firsts: Sequence[Row]) -> tuple[StageLatency, ...]:
+def _latencies(firsts: Sequence[AnswerRow]) -> tuple[StageLatency, ...]:
     found = []
     for stage in STAGES:
-        values = [float(row["latencies"][stage]) for row in firsts]
+        values = [row.latencies[stage] for row in firsts]
         found.append(StageLatency(stage, percentile(values, 0.5), percentile(values, 0.95), max(values, default=0.0)))
     return tuple(found)

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 
 from ratchet.adapters.manifest import read_card
 from ratchet.cli.demo.adapter_status import AdapterStatus, AdapterStatusReader
-from ratchet.cli.demo.held_out import end_of_log
 from ratchet.cli.demo.narrator import Narrator
 from ratchet.cli.demo.sabotage import inject_bad_adapter
 from ratchet.cli.demo.status_line import experiment_line
@@ -20,6 +19,8 @@ from ratchet.cli.demo.story import DemoTraining, DemoTurn, Sabotage
 from ratchet.cli.demo.users import Users
 from ratchet.cli.terminal.exit_codes import CommandError, TimedOut
 from ratchet.cli.train.request import publish_train_request
+from ratchet.logs.names import INTERACTIONS
+from ratchet.logs.reader import end_of_log
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
 
@@ -109,7 +110,7 @@ class Loop:
             agent_id=self._look.agent_id,
             metadata=Metadata(timestamp=datetime.now(UTC), source="ratchet demo"),
             since=self._since,
-            until=end_of_log(self._look.access.logs_dir),
+            until=end_of_log(self._look.access.logs_dir, INTERACTIONS),
             seed=self._plan.seed,
         )
         publish_train_request(self._look.access, request)
@@ -148,7 +149,7 @@ class Loop:
     def _mark(self, primary: str) -> None:
         """What this primary answers from here on may be trained on: nothing that was asked to measure it."""
         self._marked = primary
-        self._since = end_of_log(self._look.access.logs_dir)
+        self._since = end_of_log(self._look.access.logs_dir, INTERACTIONS)
         self._answered_before = self._users.books.by_version[primary]
 
     def _wait(self, happened: Callable[[AdapterStatus], bool], what: str) -> AdapterStatus:

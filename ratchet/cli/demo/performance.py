@@ -25,6 +25,7 @@ from ratchet.cli.fleet.access import FleetAccess
 from ratchet.cli.report.gathered import gather
 from ratchet.cli.report.page import page
 from ratchet.files.atomic_file import replace_file
+from ratchet.logs.names import INTERACTIONS, active_path
 from schemas.messages.work import BASE_VERSION
 
 GOLDEN_TASKS = 32
@@ -63,7 +64,7 @@ class Performance:
     def perform(self) -> Story:
         """Raises CommandError, TimedOut, BusError, RegistryError, AdapterError, JournalError."""
         before = self._measure("the base model")
-        self.show(render_held_out(before.report, self.place.logs / "agent_interactions.jsonl"))
+        self.show(render_held_out(before.report, active_path(self.place.logs, INTERACTIONS)))
         turns = tuple(self._turns())
         sabotage = self._sabotage(turns)
         after = self._measure(f"the primary, {self._primary}")

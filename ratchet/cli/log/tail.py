@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
+import msgspec
 from rich.text import Text
 
-from ratchet.cli.result.logged_task import INTERACTIONS
-from ratchet.logs.reader import Line, follow, read, tail_position
-from ratchet.logs.segments import active_path
+from ratchet.logs.names import INTERACTIONS, active_path
+from ratchet.logs.reader import Line, end_of_log, follow, read, tail_position
+from ratchet.logs.rows import AnswerRow, question
 
 SHOWN_CHARS = 60
 
-Row = dict[str, Any]
 
-
-def last_rows(folder: Path, count: int, agent: str | None) -> tuple[list[tuple[str, Row]], int]:
+def last_rows(folder: Path, count: int, agent: str | None) -> tuple[list[tuple[str, AnswerRow]], int]:
     """The last `count` samples (of that agent), each as the line and decoded, and where the log ends."""
     window = count
     while True:
@@ -29,11 +26,11 @@ def last_rows(folder: Path, count: int, agent: str | None) -> tuple[list[tuple[s
         if len(rows) == count or start in (0, None) or len(lines) < window:
             break
         window *= 4
-    end = lines[-1].end if lines else _end(folder)
+    end = lines[-1].end if lines else end_of_log(folder, INTERACTIONS)
     return list(rows), end
 
 
-def follow_rows(folder: Path, start: int, agent: str | None) -> Iterator[tuple[str, Row]]:
+def follow_rows(folder: Path, start: int, agent: str | None) -> Iterator[tuple[str, AnswerRow]]:
     """What is added from there on, for ever."""
     yield from _rows(follow(folder, INTERACTIONS, start), agent)
 
@@ -44,40 +41,30 @@ def nothing_to_show(folder: Path, agent: str | None) -> str:
     return f"no samples{whose} in {active_path(folder, INTERACTIONS)} (RATCHET_LOGS_DIR says where a fleet logs)"
 
 
-def render_row(row: Row) -> Text:
+def render_row(row: AnswerRow) -> Text:
     """One line: time, score, agent and version, task and sample, question → answer."""
-    score = row.get("score")
-    shown = "  –  " if score is None else f"{score:.3f}"
-    style = "dim" if score is None else "green" if score >= 0.5 else "yellow"
-    sample = "" if row.get("sample") is None else f"#{row['sample']}"
-    said = row["response"] if row.get("response") is not None else row.get("reason")
+    shown = "  –  " if row.score is None else f"{row.score:.3f}"
+    style = "dim" if row.score is None else "green" if row.score >= 0.5 else "yellow"
+    sample = "" if row.sample is None else f"#{row.sample}"
+    said = row.response if row.response is not None else row.reason
     return Text.assemble(
-        (str(row["timestamp"])[11:19], "dim"),
+        (row.timestamp[11:19], "dim"),
         " ",
         (shown, style),
-        f" {row['agent_id']} {row['adapter_version']} ",
-        (f"{_short(str(row['task_id']), 18)}{sample} ", "dim"),
-        f"{_short(_question(row['input']), SHOWN_CHARS)} → {_short(str(said), SHOWN_CHARS)}",
+        f" {row.agent_id} {row.adapter_version} ",
+        (f"{_short(row.task_id, 18)}{sample} ", "dim"),
+        f"{_short(question(row.input), SHOWN_CHARS)} → {_short(str(said), SHOWN_CHARS)}",
         no_wrap=True,
         overflow="ellipsis",
     )
 
 
-def _rows(lines: Iterable[Line], agent: str | None) -> Iterator[tuple[str, Row]]:
+def _rows(lines: Iterable[Line], agent: str | None) -> Iterator[tuple[str, AnswerRow]]:
+    decoder = msgspec.json.Decoder(AnswerRow)
     for line in lines:
-        row = json.loads(line.data)
-        if agent in (None, row.get("agent_id")):
+        row = decoder.decode(line.data)
+        if agent in (None, row.agent_id):
             yield line.data.decode(), row
-
-
-def _end(folder: Path) -> int:
-    """Where the log ends now: the end of its last line, or 0."""
-    last = [line.end for line in read(folder, INTERACTIONS, tail_position(folder, INTERACTIONS, 1))]
-    return last[-1] if last else 0
-
-
-def _question(asked: Any) -> str:
-    return asked if isinstance(asked, str) else str(asked[-1]["content"])
 
 
 def _short(text: str, length: int) -> str:

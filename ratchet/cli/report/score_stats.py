@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
-
-from ratchet.experiments.replay import INTERACTIONS
+from ratchet.logs.groups import grouped
+from ratchet.logs.names import INTERACTIONS, is_own
 from ratchet.logs.reader import LogReader
+from ratchet.logs.rows import ScoreRow
 
-VALIDATION = "validation:"
-"""How experiment ids of the fleet's own tasks begin."""
 ANCHORS = "-anchors-"
 MOST_PERIODS = 96
 MOST_ANCHOR_RUNS = 200
@@ -115,22 +112,6 @@ class LogScores:
     bad_lines: int = 0
 
 
-class Arm(msgspec.Struct):
-    experiment_id: str | None = None
-
-
-class ScoreRow(msgspec.Struct):
-    """What is looked at of a line."""
-
-    task_id: str
-    agent_id: str
-    adapter_version: str
-    timestamp: str
-    score: float | None = None
-    sample: int | None = None
-    arm: Arm = msgspec.field(default_factory=Arm)
-
-
 def read_scores(logs_dir: Path) -> LogScores:
     """Raises JournalError for a log with a part missing."""
     scores = LogScores()
@@ -139,29 +120,17 @@ def read_scores(logs_dir: Path) -> LogScores:
         scores.bad_lines += 1
 
     rows = (record.value for record in LogReader(logs_dir, INTERACTIONS, on_bad=count).records(ScoreRow))
-    for group in _groups(rows):
+    for group in grouped(rows, incomplete=True):
         scores.lines += len(group)
         _add(scores.agents.setdefault(group[0].agent_id, AgentScores()), group)
     return scores
-
-
-def _groups(rows: Iterator[ScoreRow]) -> Iterator[list[ScoreRow]]:
-    """The lines of one task, which stand together in the log."""
-    group: list[ScoreRow] = []
-    for row in rows:
-        if group and row.task_id != group[0].task_id:
-            yield group
-            group = []
-        group.append(row)
-    if group:
-        yield group
 
 
 def _add(agent: AgentScores, group: list[ScoreRow]) -> None:
     first, values = group[0], [row.score for row in group if row.score is not None]
     score = sum(values) / len(values) if values else None
     experiment_id = first.arm.experiment_id or ""
-    if not experiment_id.startswith(VALIDATION):
+    if not is_own(experiment_id):
         agent.tasks += 1
         agent.failed += score is None
         agent.timeline.add(first.timestamp, first.adapter_version, score)

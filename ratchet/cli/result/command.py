@@ -30,18 +30,21 @@ def result(
 
 
 def _print(task: LoggedTask, task_id: str, *, as_json: bool) -> None:
+    from json import loads as json_of
+
     from ratchet.cli.terminal.console import print_json, print_raw, say
     from ratchet.cli.terminal.exit_codes import CommandError, TimedOut
 
     if as_json:
-        print_json({"task_id": task_id, "open": not task.rows, "samples": list(task.rows)})
-    if not task.rows:
+        samples = [json_of(line.data) for line in task.lines]
+        print_json({"task_id": task_id, "open": not samples, "samples": samples})
+    if not task.lines:
         raise TimedOut(f"task {task_id} is admitted and not answered yet: `ratchet status` shows whether all is well")
     best = task.best
-    if best["status"] != "ok":
-        raise CommandError(f"task {task_id} {best['status']}: {best['reason']}")
+    if best.status != "ok":
+        raise CommandError(f"task {task_id} {best.status}: {best.reason}")
     if not as_json:
-        print_raw(best["response"] or "")
-        score = "none" if best["score"] is None else f"{best['score']:.3f}"
-        chosen = f"sample {best['sample']} of {len(task.rows)}"
-        say(f"score {score} · {best['agent_id']} {best['adapter_version']} · {chosen}")
+        print_raw(best.response or "")
+        score = "none" if best.score is None else f"{best.score:.3f}"
+        chosen = f"sample {best.sample} of {len(task.lines)}"
+        say(f"score {score} · {best.agent_id} {best.adapter_version} · {chosen}")

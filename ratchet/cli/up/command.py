@@ -57,12 +57,13 @@ def _any_typed(ctx: typer.Context) -> bool:
 def _say_where(record: FleetRecord, options: FleetOptions) -> None:
     from ratchet.bus.amqp.short_connection import without_password
     from ratchet.cli.terminal.console import out
+    from ratchet.logs.names import INTERACTIONS, active_path
 
     out.print("[bold green]The fleet is up.[/bold green]")
     lines = [("broker", f"{without_password(record.amqp_url)}  (queue of tasks: tasks, of results: results)")]
     lines += [(p.name, f"http://127.0.0.1:{p.http_port}") for p in record.programs if p.http_port]
     lines += [("the page", f"{place}/") for name, place in lines if name == "orchestrator"]
-    lines += [("log of answers", str(record.logs_dir / "agent_interactions.jsonl"))]
+    lines += [("log of answers", str(active_path(record.logs_dir, INTERACTIONS)))]
     lines += [("process logs", str(record.programs[0].log.parent))]
     for name, place in lines:
         out.print(f"  {name:<16} {place}", markup=False)

@@ -13,13 +13,12 @@ from pathlib import Path
 import msgspec
 
 from ratchet.adapters.registry import RegistryStore
-from ratchet.logs.retention.contents import INTERACTIONS, LOGS
+from ratchet.logs.names import INTERACTIONS, TASK_INDEX, TASK_LOGS
 from ratchet.logs.segments import Position, Segment
 from ratchet.service.errors import JournalError
 from schemas.messages.base import DecodeError
 from schemas.messages.train_request import TrainRequest
 
-INDEX = "index.sqlite"
 TRAINING_NOTE = "training/"
 FIRST_OPEN = "SELECT min(sequence) FROM tasks INDEXED BY open_tasks WHERE result IS NULL"
 
@@ -60,7 +59,7 @@ class _TrainingNote(msgspec.Struct):
 
 def needs(logs_dir: Path, adapters_dir: Path) -> Needs:
     """As of now. Raises JournalError without a readable index, RegistryError."""
-    with _index(logs_dir / INDEX) as index:
+    with _index(logs_dir / TASK_INDEX) as index:
         first_open = index.execute(FIRST_OPEN).fetchone()[0]
         of_index = tuple(_of_index(index))
     return Needs(first_open, (*of_index, *_of_experiments(adapters_dir), *_of_jobs(adapters_dir)))
@@ -91,7 +90,7 @@ class _index:  # noqa: N801  # reads as a function
 
 def _of_index(index: sqlite3.Connection) -> Iterator[Need]:
     current = dict(index.execute("SELECT log, position FROM positions").fetchall())
-    for log in LOGS:
+    for log in TASK_LOGS:
         yield Need(log, current.get(log, 0), "the index has not read it yet, or a user has not been told of it")
     for name, note in index.execute("SELECT name, note FROM notes WHERE name LIKE ?", (f"{TRAINING_NOTE}%",)):
         agent, state = name.removeprefix(TRAINING_NOTE), msgspec.json.decode(note, type=_TrainingNote)
@@ -104,7 +103,7 @@ def _of_experiments(adapters_dir: Path) -> Iterator[Need]:
     for agent in RegistryStore(adapters_dir).read().agents.values():
         if agent.experiment is not None:
             began = agent.experiment.parameters.get("positions")
-            for log in LOGS:
+            for log in TASK_LOGS:
                 position = began.get(log, 0) if isinstance(began, dict) else 0
                 why = f"experiment {agent.experiment.experiment_id} runs on it"
                 yield Need(log, position if isinstance(position, int) else 0, why)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from ratchet.logs.retention.contents import ASSIGNMENTS, INTERACTIONS
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.retention.needs import Needs
 from ratchet.logs.segments import Segment
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from ratchet.files.append_file import explain
 from ratchet.files.atomic_file import sync_folder
-from ratchet.logs.retention.contents import ASSIGNMENTS, LOGS, last_sequence, tasks_in, time_at
+from ratchet.logs.names import ASSIGNMENTS, TASK_LOGS, active_path
+from ratchet.logs.retention.contents import last_sequence, tasks_in, time_at
 from ratchet.logs.retention.needs import Needs
 from ratchet.logs.retention.plan import Bound, Held, Part, Planner, Removal
 from ratchet.logs.retention.removed_ids import append, drop_old
-from ratchet.logs.segments import Segment, active_path, sealed_segments
+from ratchet.logs.segments import Segment, sealed_segments
 from ratchet.logs.start_offset import LogStartOffsets, read_start_offsets, write_start_offsets
 from ratchet.service import failpoint
 from ratchet.service.telemetry import Log
@@ -47,7 +48,7 @@ class Pruner:
         floor = read_start_offsets(self._folder)
         if not dry:
             self._finish(floor)
-        parts = {name: self._removable(name, floor) for name in LOGS}
+        parts = {name: self._removable(name, floor) for name in TASK_LOGS}
         planner = Planner(self._bound, needs, self._last_sequence)
         pruned = Pruned(disk_bytes=self.disk_bytes())
         while isinstance(step := planner.next(parts, pruned.disk_bytes, floor.sequence, now), Removal):
@@ -99,7 +100,7 @@ class Pruner:
     def _finish(self, floor: LogStartOffsets) -> None:
         """Whatever lies before the beginning of its log goes: of this removal, or of one that a crash cut short."""
         try:
-            for name in LOGS:
+            for name in TASK_LOGS:
                 for segment in sealed_segments(self._folder, name):
                     if segment.end <= floor.begin(name):
                         segment.path.unlink()
@@ -119,7 +120,7 @@ def sizes(folder: Path) -> dict[str, int]:
     """Bytes on disk by log, the active file and everything sealed."""
     return {
         name: size_of(active_path(folder, name)) + sum(size_of(one.path) for one in sealed_segments(folder, name))
-        for name in LOGS
+        for name in TASK_LOGS
     }
 
 

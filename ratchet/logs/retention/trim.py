@@ -12,11 +12,10 @@ import msgspec
 
 from ratchet.files.append_file import explain
 from ratchet.files.atomic_file import sync_folder
-from ratchet.logs.retention.contents import ASSIGNMENTS, time_at
+from ratchet.logs.names import ASSIGNMENTS, FEEDBACK
+from ratchet.logs.retention.contents import time_at
 from ratchet.logs.segments import Position, Segment, sealed_segments
 from ratchet.logs.start_offset import read_start_offsets, write_start_offsets
-
-FEEDBACK = "feedback"
 
 
 def keep_newest(folder: Path, log: str, count: int) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ratchet.logs.answers import ranked
 from schemas.api.chat import (
     ChatAnswer,
     ChatChoice,
@@ -68,12 +69,9 @@ def _chunk(head: dict[str, Any], index: int, delta: ChatDelta) -> ChatChunk:
 
 
 def _best(lines: Sequence[Interaction], count: int) -> list[Interaction]:
-    """The highest scores first, the first among equals, and those without a score last.
-
-    Where fewer were sampled than are wanted (greedy answers are all equal), they are repeated.
-    """
-    ranked = sorted(lines, key=lambda line: 1.0 if line.score is None else -line.score)
-    return [ranked[index % len(ranked)] for index in range(count)]
+    """Where fewer were sampled than are wanted (greedy answers are all equal), they are repeated."""
+    found = ranked(lines)
+    return [found[index % len(found)] for index in range(count)]
 
 
 def _head(line: Interaction) -> dict[str, Any]:

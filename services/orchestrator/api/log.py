@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from ratchet.http.problem import problems
 from ratchet.http.threads import Threads
 from ratchet.logs.active_tail import active_tail
+from ratchet.logs.names import INTERACTIONS
 from schemas.api.log import LogLine, LogTail
-from services.orchestrator.ledger.catch_up import INTERACTIONS
 
 
 def log_router(logs_dir: Path, threads: Threads) -> APIRouter:

@@ -18,12 +18,13 @@ from ratchet.http.paging import Cursor, Limit, cursor_of
 from ratchet.http.problem import Problem, problems
 from ratchet.http.server.idempotency import IdempotencyKey, id_from_key, key_reused
 from ratchet.http.threads import Threads
+from ratchet.logs.names import TASK_INDEX
 from schemas.api.page import Page
 from schemas.api.tasks import TaskAccepted, TaskHistory, TaskSubmission, TaskSummary
 from schemas.messages.feedback import LoggedFeedback
 from schemas.messages.result import Result
 from services.orchestrator.api.places import sequence_of
-from services.orchestrator.ledger.ledger import INDEX, Ledger
+from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.intake import Forgotten
 from services.orchestrator.tasks.task_history import read_history
 from services.orchestrator.tasks.task_list import StateFilter, task_page
@@ -88,7 +89,7 @@ def tasks_router(
         before = sequence_of(cursor)
         ledger.commit()
         page = await threads.run(
-            task_page, logs_dir / INDEX, logs_dir, limit=limit, before=before, state=state, agent_id=agent_id
+            task_page, logs_dir / TASK_INDEX, logs_dir, limit=limit, before=before, state=state, agent_id=agent_id
         )
         following = None if page.next is None else cursor_of([page.next])
         return Page(items=page.items, next=following)

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ratchet.logs.journal import Journal
+from ratchet.logs.names import FEEDBACK, FEEDBACK_INDEX, file_name
 from ratchet.logs.quarantine import BadLine, Quarantine
 from ratchet.logs.reader import read
 from ratchet.logs.segments import oldest_position
@@ -20,8 +21,6 @@ from ratchet.service.telemetry import Log
 from schemas.messages.base import DecodeError
 from schemas.messages.feedback import LoggedFeedback
 
-NAME = "feedback"
-INDEX = "feedback.sqlite"
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS feedback (
     position INTEGER PRIMARY KEY, feedback_id TEXT NOT NULL UNIQUE, task_id TEXT NOT NULL, line BLOB NOT NULL
@@ -94,7 +93,7 @@ class FeedbackLog:
             self._put(position, line, body)
         except sqlite3.Error as error:
             self._broken = True
-            log.error("index-broken", f"{INDEX} can't be written ({error}): it is caught up from the log")
+            log.error("index-broken", f"{FEEDBACK_INDEX} can't be written ({error}): it is caught up from the log")
 
     def _put(self, position: int, line: LoggedFeedback, body: bytes) -> None:
         self._db.execute(
@@ -109,42 +108,42 @@ class FeedbackLog:
             try:
                 self._open_index()
             except sqlite3.Error as error:
-                raise DiskFull(f"{self._folder / INDEX} can't be written ({error}): free some disk") from None
+                raise DiskFull(f"{self._folder / FEEDBACK_INDEX} can't be written ({error}): free some disk") from None
             self._broken = False
         return self._db
 
     def _open(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._journal = Journal.open(self._folder, NAME, max_segment_bytes=self._segment_bytes)
+        self._journal = Journal.open(self._folder, FEEDBACK, max_segment_bytes=self._segment_bytes)
         try:
             self._open_index()
         except (sqlite3.DatabaseError, JournalError) as error:
-            log.warning("index-rebuilt", f"{error}: {INDEX} is built again from the log")
+            log.warning("index-rebuilt", f"{error}: {FEEDBACK_INDEX} is built again from the log")
             self._delete_index()
             self._open_index()
 
     def _open_index(self) -> None:
-        self._db = sqlite3.connect(self._folder / INDEX, isolation_level=None, check_same_thread=False)
+        self._db = sqlite3.connect(self._folder / FEEDBACK_INDEX, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.executescript(SCHEMA)
         end = self._db.execute("SELECT max(position + length(line) + 1) FROM feedback").fetchone()[0]
         if end is not None and end > self._journal.end:
-            raise JournalError(f"{INDEX} knows more than {NAME}.jsonl, which ends at byte {self._journal.end}")
-        self._catch_up(oldest_position(self._folder, NAME) if end is None else end)
+            raise JournalError(f"{FEEDBACK_INDEX} knows more than its log, which ends at byte {self._journal.end}")
+        self._catch_up(oldest_position(self._folder, FEEDBACK) if end is None else end)
 
     def _catch_up(self, start: int) -> None:
         quarantine = Quarantine(self._folder)
         self._db.execute("BEGIN")
-        for line in read(self._folder, NAME, start, on_bad=quarantine):
+        for line in read(self._folder, FEEDBACK, start, on_bad=quarantine):
             try:
                 self._put(line.position, LoggedFeedback.decode(line.data), line.data)
             except DecodeError as error:
-                quarantine(BadLine(f"{NAME}.jsonl", line.position, error.reason, line.data))
+                quarantine(BadLine(file_name(FEEDBACK), line.position, error.reason, line.data))
         self._db.execute("COMMIT")
 
     def _delete_index(self) -> None:
         with suppress(AttributeError, sqlite3.Error):
             self._db.close()
         for suffix in ("", "-wal", "-shm"):
-            (self._folder / f"{INDEX}{suffix}").unlink(missing_ok=True)
+            (self._folder / f"{FEEDBACK_INDEX}{suffix}").unlink(missing_ok=True)

@@ -9,16 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ratchet.logs.answers import result_of
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, file_name
 from ratchet.logs.quarantine import BadLine, Quarantine
 from ratchet.logs.reader import Line, read
 from schemas.messages.base import DecodeError
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.index import TaskIndex
-from services.orchestrator.tasks.settlement import result_of
-
-ASSIGNMENTS = "assignments"
-INTERACTIONS = "agent_interactions"
 
 
 @dataclass(slots=True)
@@ -73,7 +71,7 @@ class CatchUp:
                 if interaction.arm.sequence >= self._index.forgotten_below:
                     self._logged(interaction, line.position)
         except DecodeError as error:
-            self._quarantine(BadLine(f"{name}.jsonl", line.position, error.reason, line.data))
+            self._quarantine(BadLine(file_name(name), line.position, error.reason, line.data))
 
     def _admitted(self, work: Work, line: Line) -> None:
         self._index.open(work.arm.sequence, work.task_id, work.deadline.timestamp(), line.data, line.position)

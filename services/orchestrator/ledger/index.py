@@ -2,7 +2,7 @@
 tasks costs no memory.
 
 It is current up to one byte of each log, which it stores with what it knows, in one transaction; what a kill cut off is
-read again from the logs. It never runs ahead of them. The tasks of the last moments are in memory (`young_tasks.py`).
+read again from the logs. It never runs ahead of them. The tasks of the last moments are in memory (`write_buffer.py`).
 """
 
 from __future__ import annotations

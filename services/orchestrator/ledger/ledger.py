@@ -13,18 +13,18 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from ratchet.logs.answers import result_of
 from ratchet.logs.journal import Journal
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, TASK_INDEX
 from ratchet.logs.start_offset import read_start_offsets
 from ratchet.service.errors import DiskFull, JournalError
 from ratchet.service.telemetry import Log
 from schemas.messages.result import Result
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
-from services.orchestrator.ledger.catch_up import ASSIGNMENTS, INTERACTIONS, CatchUp
+from services.orchestrator.ledger.catch_up import CatchUp
 from services.orchestrator.ledger.index import Entry, TaskIndex
-from services.orchestrator.tasks.settlement import result_of
 
-INDEX = "index.sqlite"
 GATHER_S = 0.004
 """How long a line waits for others to be synced with it: a sync costs more than writing a hundred lines."""
 
@@ -202,7 +202,7 @@ class Ledger:
             return self._open_index()
 
     def _open_index(self) -> list[str]:
-        self._index = TaskIndex(self._folder / INDEX)
+        self._index = TaskIndex(self._folder / TASK_INDEX)
         self._sealed_up_to = self._interactions.begin
         floor = read_start_offsets(self._folder)
         while not self._index.follow(self._folder, floor):
@@ -224,7 +224,7 @@ class Ledger:
         with suppress(AttributeError, sqlite3.Error):
             self._index.close()
         for suffix in ("", "-wal", "-shm"):
-            (self._folder / f"{INDEX}{suffix}").unlink(missing_ok=True)
+            (self._folder / f"{TASK_INDEX}{suffix}").unlink(missing_ok=True)
 
     def _mend(self) -> None:
         with suppress(sqlite3.Error):

@@ -6,7 +6,7 @@ What may go is decided in `ratchet/logs/retention/`; the work on files is done i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from ratchet.logs.retention.plan import Bound, Held
 from ratchet.logs.retention.pruner import Pruned, Pruner, sizes
 from ratchet.logs.retention.trim import trim_feedback
 from ratchet.service.telemetry import Log
-from services.orchestrator.feedback.feedback_log import FeedbackLog
 from services.orchestrator.ledger.ledger import Ledger
 
 log = Log("retention")
@@ -32,7 +31,7 @@ class LogRetention:
     def __init__(
         self,
         ledger: Ledger,
-        feedback: FeedbackLog,
+        forget_feedback: Callable[[int], Awaitable[None]],
         bound: Bound,
         *,
         logs_dir: Path,
@@ -40,7 +39,7 @@ class LogRetention:
         clock: Callable[[], datetime],
     ) -> None:
         self._ledger = ledger
-        self._feedback = feedback
+        self._forget_feedback = forget_feedback
         self._bound = bound
         self._logs_dir = logs_dir
         self._adapters_dir = adapters_dir
@@ -55,7 +54,7 @@ class LogRetention:
             await self._ledger.seal_in_step()
             self._tell(await asyncio.to_thread(self._prune))
         await self._ledger.forget_removed()
-        await self._feedback.forget(await asyncio.to_thread(trim_feedback, self._logs_dir))
+        await self._forget_feedback(await asyncio.to_thread(trim_feedback, self._logs_dir))
         for name, size in (await asyncio.to_thread(sizes, self._logs_dir)).items():
             log_bytes.labels(name).set(size)
             segments_removed.labels(name)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ratchet.adapters.decisions import version_of
 from ratchet.http.threads import Threads
+from ratchet.logs.answers import result_of
 from schemas.api.events import AdapterMoved, DecisionMade, ExperimentMoved, QueueDepth, QueuesLooked
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.adapter_trained import AdapterTrained
@@ -25,7 +26,6 @@ from services.orchestrator.observation.queue_snapshots import QueueSnapshots
 from services.orchestrator.observation.run_watch import RunWatch
 from services.orchestrator.observation.training_runs import TrainingRuns
 from services.orchestrator.promotion.promoter import Promoter
-from services.orchestrator.tasks.settlement import result_of
 
 QUEUES_EVERY_S = 2.0
 RUNS_EVERY_S = 1.0

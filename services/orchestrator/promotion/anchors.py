@@ -16,12 +16,13 @@ import msgspec
 
 from ratchet.experiments.logged import scorer_of
 from ratchet.files.atomic_file import replace_file
+from ratchet.logs.names import VALIDATION, is_own
 from ratchet.service.telemetry import Log
 from schemas.messages.task import Task
 from schemas.messages.work import Arm
 from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
-from services.orchestrator.tasks.own_tasks import VALIDATION, OwnTasks, is_own
+from services.orchestrator.promotion.own_tasks import OwnTasks
 
 log = Log("anchors")
 
@@ -82,7 +83,7 @@ class Anchors:
         """Of a task of the fleet: its first answer becomes an anchor while there are too few."""
         line = lines[0]
         scorer = scorer_of(line)
-        if len(self._anchors) >= COUNT or is_own(line.arm) or line.response is None or scorer is None:
+        if len(self._anchors) >= COUNT or is_own(line.arm.experiment_id) or line.response is None or scorer is None:
             return
         assert line.score is not None
         plain = Task(

@@ -15,6 +15,7 @@ from ratchet.adapters.check import AdapterLimits
 from ratchet.adapters.verification import entry_faults
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import work_queue
+from ratchet.logs.names import VALIDATION
 from ratchet.service.errors import AdapterError, one_line
 from ratchet.service.telemetry import Log
 from schemas.messages.adapter_event import AdapterMove
@@ -26,8 +27,8 @@ from schemas.records.registry import AdapterEntry
 from services.orchestrator.promotion.announcer import Announcer
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.golden import GoldenVerdict, compare, summary
+from services.orchestrator.promotion.own_tasks import Ask, OwnTasks
 from services.orchestrator.promotion.replicas import Replicas, RollCall
-from services.orchestrator.tasks.own_tasks import VALIDATION, Ask, OwnTasks
 
 log = Log("gate")
 

@@ -15,6 +15,7 @@ import msgspec
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import TRAINING
+from ratchet.logs.names import INTERACTIONS, is_own
 from ratchet.service.errors import DiskFull
 from ratchet.service.telemetry import Log
 from ratchet.training_runs.views import open_view
@@ -24,11 +25,9 @@ from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
 from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
-from services.orchestrator.ledger.catch_up import INTERACTIONS
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.ended_runs import EndedRuns
 from services.orchestrator.promotion.training_trigger import TrainingPolicy, TrainingState, due, teaches, uses_up
-from services.orchestrator.tasks.own_tasks import is_own
 
 log = Log("training")
 
@@ -88,7 +87,7 @@ class TrainingScheduler:
         return self._ended.views
 
     def closed(self, lines: Sequence[Interaction]) -> None:
-        if teaches(lines) and not is_own(lines[0].arm):
+        if teaches(lines) and not is_own(lines[0].arm.experiment_id):
             self._state.groups += 1
 
     def stop(self) -> None:

@@ -1,22 +1,23 @@
-"""From a Reward to lines of the log, and from lines of the log to the Result. Pure.
-
-The Result is a function of the logged lines alone, so that the one sent and the one rebuilt from the log are the same.
-"""
+"""From a Reward to lines of the log. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
-from schemas.messages.base import Metadata
 from schemas.messages.response import Response, Sample
-from schemas.messages.result import Result
 from schemas.messages.reward import Reward, SampleScore
 from schemas.messages.work import Work
 from schemas.records.interaction import Attempts, Interaction, Latencies
 
 NOT_SCORED = SampleScore(score=None, status="unscorable", reason="the scorer gave no score for this sample")
+
+OF_WORK = tuple(name for name in Interaction.model_fields if name in Work.model_fields)
+"""What a line says of its task: whatever has the same name in both. A new field is logged by a line in Interaction."""
+NOT_LOGGED = frozenset({"samples", "temperature", "top_p", "max_tokens", "priority", "deadline"})
+"""Fields of a Task that no line repeats: `sampling` has what came of the first four, the Work's own line the others."""
+OF_ANSWERS = frozenset({"reference", "criteria"})
+"""What a task without an answer was not judged by."""
 
 
 def settle(reward: Reward, response: Response, work: Work, now: datetime) -> list[Interaction]:
@@ -24,50 +25,50 @@ def settle(reward: Reward, response: Response, work: Work, now: datetime) -> lis
     if not response.samples:
         return [ending(work, "failed", response.error or "the agent gave no answer", now)]
     scores = _aligned(reward, len(response.samples))
-    latencies = _latencies(reward, response, work, now)
+    of_group = _of(work) | {
+        "agent_id": response.agent_id,
+        "adapter_version": response.adapter_version or work.arm.adapter_version,
+        "adapter_sha256": response.adapter_sha256,
+        "sampling": response.sampling or work.sampling,
+        "prompt_ids": response.prompt_ids,
+        "engine": response.engine,
+        "scoring_agent_id": reward.scoring_agent_id,
+        "scorer": reward.scorer,
+        "timestamp": now,
+        "group_size": len(response.samples),
+        "latencies": _latencies(reward, response, work, now),
+        "attempts": _attempts(response, reward),
+    }
     return [
-        _interaction(work, response, reward, index, sample, scores[index], latencies, now)
-        for index, sample in enumerate(response.samples)
+        Interaction(
+            **of_group,
+            sample=index,
+            response=sample.text,
+            completion_ids=sample.completion_ids,
+            logprobs=sample.logprobs,
+            finish_reason=sample.finish_reason,
+            score=score.score,
+            score_status=score.status,
+            score_reason=score.reason,
+        )
+        for index, (sample, score) in enumerate(zip(response.samples, scores, strict=True))
     ]
 
 
 def ending(work: Work, status: Literal["failed", "expired"], reason: str, now: datetime) -> Interaction:
     """The one line of a task that ended without an answer."""
-    waited = max(0.0, (now - work.admitted_at).total_seconds())
+    fields = _of(work) | dict.fromkeys(OF_ANSWERS) | {"adapter_version": work.arm.adapter_version}
+    latencies = Latencies(queue_s=0, generate_s=0, score_queue_s=0, score_s=0, total_s=_age(work, now))
     return Interaction(
-        task_id=work.task_id,
-        input=work.input,
-        response=None,
-        score=None,
-        agent_id=work.agent_id,
-        adapter_version=work.arm.adapter_version,
+        **fields,
         timestamp=now,
-        metadata=work.metadata,
         status=status,
         reason=reason,
         sample=None,
         group_size=0,
-        arm=work.arm,
-        sampling=work.sampling,
-        task_type=work.task_type,
-        session_id=work.session_id,
-        latencies=Latencies(queue_s=0, generate_s=0, score_queue_s=0, score_s=0, total_s=waited),
-    )
-
-
-def result_of(lines: Sequence[Interaction]) -> Result:
-    """The best-scored sample of the group (the first among equals; one without a score is worse than any score)."""
-    best = max(lines, key=lambda line: -1.0 if line.score is None else line.score)
-    return Result(
-        task_id=best.task_id,
-        response=best.response,
-        score=best.score,
-        agent_id=best.agent_id,
-        adapter_version=best.adapter_version,
-        metadata=Metadata(timestamp=best.timestamp, source="ratchet"),
-        status=best.status,
-        reason=best.reason,
-        sample=best.sample,
+        response=None,
+        score=None,
+        latencies=latencies,
     )
 
 
@@ -81,6 +82,15 @@ def completed_response(draft: Response, work: Work) -> Response:
             "adapter_version": draft.adapter_version or work.arm.adapter_version,
         }
     )
+
+
+def _of(work: Work) -> dict[str, Any]:
+    return {name: getattr(work, name) for name in OF_WORK}
+
+
+def _age(work: Work, now: datetime) -> float:
+    """In seconds."""
+    return max(0.0, (now - work.admitted_at).total_seconds())
 
 
 def _aligned(reward: Reward, samples: int) -> list[SampleScore]:
@@ -97,52 +107,10 @@ def _latencies(reward: Reward, response: Response, work: Work, now: datetime) ->
         generate_s=response.latencies.generate_s,
         score_queue_s=reward.latencies.queue_s,
         score_s=reward.latencies.score_s,
-        total_s=max(0.0, (now - work.admitted_at).total_seconds()),
+        total_s=_age(work, now),
     )
 
 
 def _attempts(response: Response, reward: Reward) -> Attempts | None:
     generate, score = response.latencies.attempts, reward.latencies.attempts
     return Attempts(generate=generate or 1, score=score or 1) if generate or score else None
-
-
-def _interaction(
-    work: Work,
-    response: Response,
-    reward: Reward,
-    index: int,
-    sample: Sample,
-    score: SampleScore,
-    latencies: Latencies,
-    now: datetime,
-) -> Interaction:
-    return Interaction(
-        task_id=work.task_id,
-        input=work.input,
-        response=sample.text,
-        score=score.score,
-        agent_id=response.agent_id,
-        adapter_version=response.adapter_version or work.arm.adapter_version,
-        timestamp=now,
-        metadata=work.metadata,
-        sample=index,
-        group_size=len(response.samples),
-        arm=work.arm,
-        adapter_sha256=response.adapter_sha256,
-        prompt_ids=response.prompt_ids,
-        completion_ids=sample.completion_ids,
-        logprobs=sample.logprobs,
-        sampling=response.sampling or work.sampling,
-        finish_reason=sample.finish_reason,
-        reference=work.reference,
-        criteria=work.criteria,
-        task_type=work.task_type,
-        session_id=work.session_id,
-        engine=response.engine,
-        scoring_agent_id=reward.scoring_agent_id,
-        scorer=reward.scorer,
-        score_status=score.status,
-        score_reason=score.reason,
-        latencies=latencies,
-        attempts=_attempts(response, reward),
-    )

@@ -8,6 +8,7 @@ from datetime import datetime
 from ratchet.bus.protocol import Delivery, opened
 from ratchet.bus.topology import EXCHANGE
 from ratchet.concurrency.keyed_lock import KeyedLock
+from ratchet.logs.names import is_own
 from ratchet.service import failpoint
 from ratchet.service.errors import Reject, Retry
 from ratchet.service.telemetry import Log, task_in_hand
@@ -20,7 +21,6 @@ from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.admission import Origin
 from services.orchestrator.tasks.answers import Answers
-from services.orchestrator.tasks.own_tasks import is_own
 from services.orchestrator.tasks.settlement import completed_response, ending, settle
 
 log = Log("settler")
@@ -91,7 +91,7 @@ class Settler:
         if known.result is None:
             self._closed(work, lines)
             metrics.closed(work.agent_id, result.status).inc()
-            if not is_own(work.arm):
+            if not is_own(work.arm.experiment_id):
                 origin = self._untold[work.task_id] = _origin(work)
                 await self._tell(work.task_id, body, origin)
         else:

@@ -7,13 +7,14 @@ from datetime import timedelta
 from pathlib import Path
 
 from ratchet.bus.topology import RESPONSES, work_queue
+from ratchet.logs.groups import grouped
+from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read
 from schemas.api.tasks import Hop, HopName, LoggedSample, TaskHistory
 from schemas.messages.base import DecodeError
 from schemas.messages.result import Result
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
-from services.orchestrator.ledger.catch_up import INTERACTIONS
 from services.orchestrator.ledger.index import Entry
 from services.orchestrator.tasks.task_service import logged_work
 
@@ -32,12 +33,7 @@ def read_history(logs_dir: Path, known: Entry) -> TaskHistory:
 
 def logged_lines(logs_dir: Path, known: Entry) -> list[Interaction]:
     """All of a closed task's. They lie together, save where a kill cut a group in two."""
-    found: list[Interaction] = []
-    for line in _of_task(logs_dir, known):
-        found.append(line)
-        if len(found) >= line.group_size:
-            break
-    return found
+    return next(grouped(_of_task(logs_dir, known), incomplete=True), [])
 
 
 def history(known: Entry, work: Work, lines: Sequence[Interaction]) -> TaskHistory:

@@ -9,15 +9,17 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
+from ratchet.logs.names import ASSIGNMENTS
+from ratchet.logs.rows import WorkRow, question
 from ratchet.logs.source import Source, open_source
 from ratchet.service.errors import JournalError
 from ratchet.service.telemetry import Log
 from schemas.api.tasks import TaskSummary
-from services.orchestrator.ledger.catch_up import ASSIGNMENTS
+from schemas.messages.result import Result
 from services.orchestrator.ledger.index import ENDINGS
 
 StateFilter = Literal["open", "closed", "ok", "failed", "expired"]
@@ -80,23 +82,22 @@ def task_page(
 
 def summary(row: TaskRow, work: bytes | None) -> TaskSummary:
     """`work`: where it was at hand."""
-    asked = _read(work)
-    result = _read(row.result)
-    arm = asked.get("arm", {})
+    asked = msgspec.json.decode(work, type=WorkRow) if work else WorkRow()
+    result = Result.decode(row.result) if row.result else Result(task_id=row.task_id)
     state = next((name for name, number in ENDINGS.items() if number == row.ended), "open")
     return TaskSummary(
         task_id=row.task_id,
         sequence=row.sequence,
         state=state,
-        agent_id=result.get("agent_id") or asked.get("agent_id"),
-        adapter_version=result.get("adapter_version") or arm.get("adapter_version"),
-        score=result.get("score"),
+        agent_id=result.agent_id or asked.agent_id,
+        adapter_version=result.adapter_version or asked.arm.adapter_version,
+        score=result.score,
         samples=row.logged,
-        reason=result.get("reason"),
-        admitted_at=asked.get("admitted_at"),
-        closed_at=result.get("metadata", {}).get("timestamp"),
-        input=_beginning(asked.get("input")),
-        response=_beginning(result.get("response")),
+        reason=result.reason,
+        admitted_at=asked.admitted_at,
+        closed_at=result.metadata.timestamp,
+        input=_beginning(question(asked.input)) if work else None,
+        response=None if result.response is None else _beginning(result.response),
     )
 
 
@@ -135,17 +136,11 @@ def _source(logs_dir: Path, line: int) -> Source | None:
 
 
 def _agent_of(row: TaskRow) -> str | None:
-    return _read(row.result or row.work).get("agent_id")
+    """A Result names it as a Work does."""
+    body = row.result or row.work
+    return msgspec.json.decode(body, type=WorkRow).agent_id if body else None
 
 
-def _read(body: bytes | None) -> dict[str, Any]:
-    return msgspec.json.decode(body, type=dict[str, Any]) if body else {}
-
-
-def _beginning(said: Any) -> str | None:
-    """Of a text, or of the last of several messages."""
-    if said is None:
-        return None
-    text = said if isinstance(said, str) else str(said[-1]["content"])
+def _beginning(text: str) -> str:
     flat = " ".join(text[: 4 * SHOWN_CHARS].split())
     return flat if len(flat) <= SHOWN_CHARS else flat[: SHOWN_CHARS - 1] + "…"

@@ -10,13 +10,13 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 
+from ratchet.logs.names import ASSIGNMENTS
 from ratchet.logs.reader import read
 from ratchet.service.errors import JournalError, RatchetError
 from schemas.messages.base import DecodeError
 from schemas.messages.result import Result
 from schemas.messages.task import Task
 from schemas.messages.work import Work
-from services.orchestrator.ledger.catch_up import ASSIGNMENTS
 from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.intake import Intake

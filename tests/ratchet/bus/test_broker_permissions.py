@@ -272,7 +272,7 @@ def test_the_doctor_does_not_take_a_users_limits_for_a_broken_broker(node: Node)
     assert (checks["queues"].level, checks["queues"].fix) == ("warn", "ratchet status")
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "docker.md"
+PAGE = Path(__file__).parents[3] / "docs" / "docker.md"
 
 
 @pytest.mark.parametrize("account", sorted({"orchestrator", "agent-small", "scorer", "trainer", "client", "operator"}))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ratchet.files.folder_lock import FolderLock
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HOLD = """
 import sys, time
 from pathlib import Path

@@ -18,7 +18,7 @@ from ratchet.logs.reader import BadLine, read_json
 from ratchet.logs.segments import sealed_segments
 
 CHILD = Path(__file__).with_name("journal_child.py")
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 class Numbered(msgspec.Struct):

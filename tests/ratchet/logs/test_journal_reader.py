@@ -217,7 +217,7 @@ for number in range(int(sys.argv[2])):
 
 def test_no_rotation_at_the_wrong_moment_shifts_what_is_read(tmp_path: Path) -> None:
     # given a process that seals after every line, as fast as it can
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
     writer = subprocess.Popen([sys.executable, "-c", ROTATE, str(tmp_path), "400"], env=environment)
 
     # when a reader goes on again and again

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ratchet.models.toy.sort_task import HELD_OUT_SHARE, LENGTH, LETTERS, SortTask, sort_task
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @given(st.integers(), st.booleans())

@@ -11,11 +11,11 @@ from typing import Any
 
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import REWARDS, TASKS, topology_of
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.reader import read
 from schemas import Interaction, Response, Result, Reward, Task, Work
 from schemas.messages.response import Sample
 from schemas.messages.reward import SampleScore, ScorerIdentity
-from services.orchestrator.ledger.catch_up import ASSIGNMENTS, INTERACTIONS
 from services.orchestrator.orchestrator import Orchestrator
 from services.orchestrator.settings import OrchestratorSettings
 

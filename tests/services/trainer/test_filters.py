@@ -28,7 +28,7 @@ GROUP = LoggedGroup(
     filtered=False,
     size=2,
     at=datetime(2031, 5, 1, tzinfo=UTC),
-    samples={0: SAMPLE, 1: SAMPLE},
+    whole=True,
 )
 
 
@@ -57,7 +57,7 @@ def test_a_sample(sample: LoggedSampleFacts, policy: DataPolicy, reason: Reason 
         (replace(GROUP, version="v1.0.0", sha256=None), (0.1, 0.9), None),
         (replace(GROUP, engine="transformers small@ffff"), (0.1, 0.9), Reason.OTHER_BASE),
         (replace(GROUP, filtered=True), (0.1, 0.9), Reason.FILTERED_SAMPLING),
-        (replace(GROUP, size=3), (0.1, 0.9), Reason.INCOMPLETE),
+        (replace(GROUP, whole=False), (0.1, 0.9), Reason.INCOMPLETE),
         (GROUP, (0.9,), Reason.TOO_FEW_SAMPLES),
         (GROUP, (), Reason.TOO_FEW_SAMPLES),
         (GROUP, (0.4, 0.4), Reason.ZERO_SPREAD),

@@ -18,7 +18,7 @@ from ratchet.adapters.folder import adapter_sha256
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.training_report import training_run
 from ratchet.models.loading import content_sha256
-from ratchet.training_runs.progress import Standing, read_progress
+from ratchet.training_runs.progress import RunProgressRecord, read_progress
 from ratchet.training_runs.store import Jobs
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
@@ -71,7 +71,7 @@ def test_a_trained_adapter_is_fit_for_traffic_and_says_what_it_is_made_of(
 def test_how_it_stands_is_on_disk_while_it_goes_and_after(settings: TrainerSettings) -> None:
     asked = {"hyperparameters": {"epochs": 2, "batch": 24}}
     job = Jobs(settings.adapters_dir).record(TrainRequest.model_validate(ASKED | asked))
-    seen: list[Standing | None] = []
+    seen: list[RunProgressRecord | None] = []
 
     outcome = run_job(settings, job, lambda said: seen.append(read_progress(job.progress)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,14 +11,22 @@ from rich.console import Console
 from ratchet.cli.demo.held_out import HeldOutPlan, held_out_tasks
 from ratchet.cli.demo.held_out_report import HeldOutReport, histogram, percentile, report_held_out
 from ratchet.cli.demo.held_out_view import render_held_out
+from ratchet.logs.rows import AnswerRow
 
 ANSWERS = {"a": "abc", "b": "bcd"}
 
 
-def row(task: str, sample: int | None, response: str, score: float | None, total_s: float = 1.0) -> dict[str, Any]:
+def row(task: str, sample: int | None, response: str, score: float | None, total_s: float = 1.0) -> AnswerRow:
     latencies = {"queue_s": 0.1, "generate_s": 0.2, "score_queue_s": 0.1, "score_s": 0.1, "total_s": total_s}
-    return {"task_id": task, "sample": sample, "response": response, "score": score, "latencies": latencies,
-            "completion_ids": [1, 2, 3]}  # fmt: skip
+    return AnswerRow(
+        task_id=task,
+        sample=sample,
+        group_size=2,
+        response=response,
+        score=score,
+        latencies=latencies,
+        completion_ids=[1, 2, 3],
+    )
 
 
 GOOD = [
@@ -29,9 +37,7 @@ GOOD = [
 ]
 
 
-def report(
-    rows: list[dict[str, Any]] = GOOD, answered: dict[str, str] | None = None, letters: int = 0
-) -> HeldOutReport:
+def report(rows: list[AnswerRow] = GOOD, answered: dict[str, str] | None = None, letters: int = 0) -> HeldOutReport:
     found = {"a": "ok", "b": "ok"} if answered is None else answered
     return report_held_out(ANSWERS, found, rows, seconds=2.0, dead_letters=letters)
 
@@ -74,7 +80,7 @@ def test_latencies_are_counted_once_a_task() -> None:
     assert (total.stage, total.p50, total.max) == ("total_s", 3.0, 3.0)
 
 
-def test_it_is_shown_even_where_nothing_came_back(tmp_path: Any) -> None:
+def test_it_is_shown_even_where_nothing_came_back(tmp_path: Path) -> None:
     console = Console(width=100, record=True)
 
     console.print(render_held_out(report(), tmp_path / "log.jsonl"))

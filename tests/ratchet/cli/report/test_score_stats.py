@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import tracemalloc
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ def line(
 
 
 def scores_of(folder: Path, *rows: dict[str, Any]) -> LogScores:
-    (folder / "agent_interactions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sizes = Counter(row["task_id"] for row in rows)
+    lines = (json.dumps(row | {"group_size": sizes[row["task_id"]]}) + "\n" for row in rows)
+    (folder / "agent_interactions.jsonl").write_text("".join(lines))
     return read_scores(folder)
 
 

@@ -6,9 +6,13 @@ import asyncio
 import json
 from pathlib import Path
 
+import msgspec
+
 from ratchet.cli.log.tail import last_rows, render_row
-from ratchet.cli.result.logged_task import ASSIGNMENTS, INTERACTIONS, find_task
+from ratchet.cli.result.logged_task import find_task
 from ratchet.logs.journal import Journal
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
+from ratchet.logs.rows import AnswerRow
 
 
 def sample(task: str, number: int, score: float | None, agent: str = "small") -> dict[str, object]:
@@ -33,8 +37,8 @@ def test_a_task_is_found_in_old_and_new_segments_with_its_best_sample(tmp_path: 
     for name in ("t0", "t17", "t39"):
         task = find_task(tmp_path, name)
         assert task is not None
-        assert [row["sample"] for row in task.rows] == [0, 1, 2]
-        assert task.best["sample"] == 2
+        assert [line.row.sample for line in task.lines] == [0, 1, 2]
+        assert task.best.sample == 2
 
 
 def test_a_sample_logged_twice_counts_once(tmp_path: Path) -> None:
@@ -43,7 +47,7 @@ def test_a_sample_logged_twice_counts_once(tmp_path: Path) -> None:
     task = find_task(tmp_path, "t")
 
     assert task is not None
-    assert len(task.rows) == 2
+    assert len(task.lines) == 2
 
 
 def test_an_admitted_task_without_an_answer_is_open(tmp_path: Path) -> None:
@@ -52,7 +56,7 @@ def test_an_admitted_task_without_an_answer_is_open(tmp_path: Path) -> None:
     task = find_task(tmp_path, "t")
 
     assert task is not None
-    assert (task.rows, task.work is None) == ((), False)
+    assert task.lines == ()
 
 
 def test_an_id_that_is_only_mentioned_is_not_found(tmp_path: Path) -> None:
@@ -71,7 +75,7 @@ def test_the_tail_is_the_last_lines_and_where_the_log_ends(tmp_path: Path) -> No
 
     rows, end = last_rows(tmp_path, 4, None)
 
-    assert [row["task_id"] for _, row in rows] == ["t26", "t27", "t28", "t29"]
+    assert [row.task_id for _, row in rows] == ["t26", "t27", "t28", "t29"]
     assert last_rows(tmp_path, 0, None) == ([], end)
 
 
@@ -81,12 +85,13 @@ def test_the_tail_of_one_agent_goes_back_as_far_as_it_must(tmp_path: Path) -> No
 
     rows, _ = last_rows(tmp_path, 5, "coder")
 
-    assert [row["task_id"] for _, row in rows] == ["rare1", "rare2"]
+    assert [row.task_id for _, row in rows] == ["rare1", "rare2"]
 
 
 def test_a_row_is_one_line_whatever_is_in_it() -> None:
     messages = [{"role": "user", "content": "two\nlines"}]
-    shown = render_row(sample("t", 0, None) | {"input": messages, "response": None, "reason": "expired\nlate"}).plain
+    row = sample("t", 0, None) | {"input": messages, "response": None, "reason": "expired\nlate"}
+    shown = render_row(msgspec.convert(row, AnswerRow)).plain
 
     assert "\n" not in shown
     assert "two lines → expired late" in shown

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from ratchet.adapters.registry import RegistryStore
-from ratchet.logs.retention.contents import ASSIGNMENTS, INTERACTIONS
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.retention.needs import Need, needs
 from ratchet.logs.segments import Segment
 from ratchet.service.errors import JournalError

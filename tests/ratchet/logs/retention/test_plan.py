@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.logs.retention.contents import ASSIGNMENTS, INTERACTIONS
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.retention.needs import Need, Needs
 from ratchet.logs.retention.plan import Bound, Held, Part, Planner, Removal
 from ratchet.logs.segments import Segment

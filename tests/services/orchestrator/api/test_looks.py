@@ -15,7 +15,7 @@ from ratchet.adapters.decisions import DecisionLedger
 from ratchet.bus.topology import topology_of
 from ratchet.cli.fleet.local_broker import free_port
 from ratchet.experiments.records import experiments
-from ratchet.experiments.view import looked_at
+from ratchet.experiments.view import view_of
 from ratchet.http.server.application import application
 from schemas.api.experiments import ExperimentDetail
 from schemas.records.adapter_state import AdapterState
@@ -35,7 +35,7 @@ async def test_a_canary_is_seen_live_and_looks_the_same_when_the_logs_are_replay
         (summary,) = (await got(api, "/v1/experiments"))["items"]
         live = ExperimentDetail.model_validate(await got(api, f"/v1/experiments/{summary['experiment_id']}"))
         (record,) = experiments(decision for decision, _ in DecisionLedger(tmp_path / "adapters").read())
-        replayed = looked_at(record, tmp_path)
+        replayed = view_of(record, tmp_path)
 
         assert (summary["outcome"], summary["kind"], summary["treatment"]) == ("running", "canary", version)
         assert live.decision is not None

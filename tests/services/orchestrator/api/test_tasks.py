@@ -12,12 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
-from ratchet.logs.segments import active_path
+from ratchet.logs.names import ASSIGNMENTS, active_path
 from schemas import Task
 from schemas.api.tasks import TaskHistory
 from schemas.messages.response import GenerationLatencies
 from schemas.messages.result import Result
-from services.orchestrator.ledger.catch_up import ASSIGNMENTS
 from tests.services.orchestrator.api.calling import SCORES, TEXTS, answering, api_of
 from tests.services.orchestrator.house import answered, house, scored, until
 

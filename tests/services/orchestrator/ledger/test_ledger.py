@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from ratchet.logs.answers import result_of
 from schemas import Interaction, Result, Task, Work
 from schemas.messages.work import Arm, Sampling
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
-from services.orchestrator.tasks.settlement import ending, result_of, settle
+from services.orchestrator.tasks.settlement import ending, settle
 from tests.services.orchestrator.house import answered, house, scored, until
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
+from ratchet.logs.names import ASSIGNMENTS, FEEDBACK, INTERACTIONS
 from ratchet.logs.reader import read
 from ratchet.logs.retention.plan import Bound
 from ratchet.logs.retention.pruner import sizes
-from ratchet.logs.retention.trim import FEEDBACK
 from ratchet.logs.segments import sealed_segments
 from ratchet.logs.start_offset import read_start_offsets
 from ratchet.service.errors import JournalError, LogRemoved
@@ -25,7 +25,6 @@ from schemas import Task
 from schemas.messages.feedback import LoggedFeedback
 from schemas.records.interaction import Interaction
 from services.orchestrator.feedback.feedback_log import FeedbackLog
-from services.orchestrator.ledger.catch_up import ASSIGNMENTS, INTERACTIONS
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.ledger.log_retention import LogRetention
 from tests.services.orchestrator import old_logs
@@ -94,7 +93,7 @@ async def test_the_oldest_go_until_the_rest_fits_and_are_known_as_removed(tmp_pa
     before = disk(tmp_path)
     assert before > 1.5 * KEEP
     retention = LogRetention(
-        ledger, feedback, Bound(KEEP), logs_dir=tmp_path, adapters_dir=tmp_path / "adapters", clock=lambda: NOW
+        ledger, feedback.forget, Bound(KEEP), logs_dir=tmp_path, adapters_dir=tmp_path / "adapters", clock=lambda: NOW
     )
 
     # when the clock ticks, they fit, and the metrics say so

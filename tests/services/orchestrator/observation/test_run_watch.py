@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ratchet.training_runs.progress import Standing
+from ratchet.training_runs.progress import RunProgressRecord
 from ratchet.training_runs.views import ended_view, open_view
 from schemas.api.runs import RunProgress, RunState, RunView
 from schemas.messages.adapter_trained import AdapterTrained
@@ -16,7 +16,7 @@ REFUSED = AdapterTrained(request_id="r-1", agent_id="small", status="refused", r
 def seen(state: RunState = "queued", step: int | None = None, stage: str = "training") -> RunView:
     request = TrainRequest(request_id="r-1", agent_id="small")
     progress = RunProgress(stage=stage, step=step, steps=8, seconds_left=None, at=NOON)
-    return open_view(request, NOON, state, 1, Standing(progress=progress) if state == "running" else None)
+    return open_view(request, NOON, state, 1, RunProgressRecord(progress=progress) if state == "running" else None)
 
 
 def test_a_run_is_told_of_when_it_is_asked_for_at_each_step_and_at_its_end() -> None:

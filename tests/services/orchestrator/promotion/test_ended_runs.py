@@ -10,7 +10,7 @@ from ratchet.bus.topology import fleet_topology
 from schemas.messages.adapter_trained import AdapterTrained
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.ended_runs import KEPT, EndedRuns
-from services.orchestrator.promotion.training import GIVE_UP_AFTER_S, Training
+from services.orchestrator.promotion.training import GIVE_UP_AFTER_S, TrainingScheduler
 from services.orchestrator.promotion.training_trigger import TrainingPolicy
 
 
@@ -56,7 +56,7 @@ async def test_a_request_nobody_answered_within_a_day_has_failed_until_somebody_
     await ledger.open()
     bus = MemoryBus(fleet_topology(("small",)))
     await bus.start()
-    training = Training("small", bus, ledger, TrainingPolicy(after_groups=1, every_s=0), lambda: now[0])
+    training = TrainingScheduler("small", bus, ledger, TrainingPolicy(after_groups=1, every_s=0), lambda: now[0])
     training.start()
     training._state.groups = 1
     await training.ask_if_due(allowed=True, primary="v1.0.0")

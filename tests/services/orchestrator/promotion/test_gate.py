@@ -23,8 +23,8 @@ from schemas.records.registry import AdapterEntry
 from services.orchestrator.promotion.announcer import Announcer
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.gate import POLL_EVERY_S, Gate
+from services.orchestrator.promotion.own_tasks import OwnTasks
 from services.orchestrator.promotion.replicas import Replicas
-from services.orchestrator.tasks.own_tasks import OwnTasks
 from tests.ratchet.adapters.making_adapters import NOON, published
 from tests.ratchet.adapters.making_decisions import decided
 from tests.services.orchestrator.house import until

@@ -13,14 +13,8 @@ from schemas.messages.task import Task
 from schemas.messages.work import Arm
 from schemas.records.interaction import Interaction
 
-VALIDATION = "validation:"
-
 Ask = Callable[[Task, Callable[[int], Arm]], Awaitable[None]]
 """Admit a task with the arm made for its sequence number."""
-
-
-def is_own(arm: Arm) -> bool:
-    return arm.experiment_id is not None and arm.experiment_id.startswith(VALIDATION)
 
 
 class OwnTasks:

@@ -1,0 +1,134 @@
+"""Views of the logs' lines: for each purpose the fields it needs, since only those are decoded.
+
+Fields this version does not know are passed over; what an older line may lack is optional. The whole lines are records:
+`schemas/records/interaction.py`, `schemas/messages/work.py` and `feedback.py`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+Prompt = str | list[dict[str, Any]]
+
+
+class ArmRow(msgspec.Struct):
+    adapter_version: str | None = None
+    experiment_id: str | None = None
+    sequence: int = -1
+
+
+class ArmedRow(msgspec.Struct):
+    """Of either log: which number the task had, and in which experiment it was."""
+
+    arm: ArmRow
+
+
+class DatedRow(msgspec.Struct):
+    """Of any log: when it was written, in one of the two fields."""
+
+    admitted_at: datetime | None = None
+    timestamp: datetime | None = None
+
+
+class SampleRow(msgspec.Struct):
+    """Of either log: whose line it is."""
+
+    task_id: str
+    sample: int | None = None
+
+
+class ScoreRow(msgspec.Struct):
+    """Of an interaction: what statistics need."""
+
+    task_id: str
+    agent_id: str = ""
+    adapter_version: str = ""
+    timestamp: str = ""
+    score: float | None = None
+    sample: int | None = None
+    group_size: int = 0
+    arm: ArmRow = msgspec.field(default_factory=ArmRow)
+
+
+class AnswerRow(ScoreRow):
+    """Of an interaction: what people are shown."""
+
+    input: Prompt = ""
+    response: str | None = None
+    status: str = "ok"
+    reason: str | None = None
+    completion_ids: list[int] | None = None
+    latencies: dict[str, float] = {}
+
+
+class WorkRow(msgspec.Struct):
+    """Of an assignment: what a list of tasks shows."""
+
+    agent_id: str | None = None
+    input: Prompt = ""
+    admitted_at: str | None = None
+    arm: ArmRow = msgspec.field(default_factory=ArmRow)
+
+
+class ScorerRow(msgspec.Struct, frozen=True):
+    id: str
+    revision: str
+    rubric_sha256: str | None = None
+
+
+class SamplingRow(msgspec.Struct):
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+
+    @property
+    def filtered(self) -> bool:
+        """True where the logged log-probabilities are not those of the policy's own choice."""
+        return self.temperature == 0.0 or self.top_p != 1.0 or self.top_k != 0
+
+
+class SelectionRow(msgspec.Struct):
+    """Of an interaction: what decides whether it may teach. Raw fields are not decoded, only known to be there."""
+
+    task_id: str
+    agent_id: str
+    adapter_version: str
+    timestamp: datetime
+    arm: ArmRow
+    sampling: SamplingRow
+    group_size: int
+    sample: int | None
+    score: float | None
+    response: msgspec.Raw = msgspec.Raw()
+    adapter_sha256: str | None = None
+    engine: str | None = None
+    finish_reason: str | None = None
+    scorer: ScorerRow | None = None
+    prompt_ids: msgspec.Raw = msgspec.Raw()
+    completion_ids: msgspec.Raw = msgspec.Raw()
+    logprobs: msgspec.Raw = msgspec.Raw()
+
+
+class TokensRow(msgspec.Struct):
+    """Of an interaction: what is learned from."""
+
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    logprobs: list[float]
+
+
+class FeedbackRow(msgspec.Struct):
+    """Of feedback: which answer it is about, and what it was worth."""
+
+    task_id: str
+    sample: int
+    score: float
+    agent_id: str
+
+
+def question(asked: Prompt) -> str:
+    """The text, or the last of several messages."""
+    return asked if isinstance(asked, str) else str(asked[-1].get("content", ""))

@@ -1,0 +1,111 @@
+"""What a Reward becomes in the log: the bytes it always was, with every field of a task, or left out on purpose."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from schemas.messages.base import Metadata
+from schemas.messages.response import GenerationLatencies, Response, Sample
+from schemas.messages.reward import Reward, SampleScore, ScorerIdentity, ScoringLatencies
+from schemas.messages.task import ChatMessage, Task
+from schemas.messages.work import Arm, Sampling, Work
+from schemas.records.interaction import Interaction
+from services.orchestrator.tasks.settlement import NOT_LOGGED, OF_ANSWERS, OF_WORK, completed_response, ending, settle
+
+LINES = Path(__file__).parent / "logged_lines.jsonl"
+NOW = datetime(2026, 3, 1, 12, 0, 30, 250000, UTC)
+WORK = Work(
+    task_id="t-1",
+    input=(ChatMessage(role="system", content="Sort."), ChatMessage(role="user", content="dbca é")),
+    metadata=Metadata.model_validate({"timestamp": "2026-03-01T12:00:00Z", "source": "test", "shop": {"id": 7}}),
+    agent_id="small",
+    reference="abcd",
+    criteria="sorted",
+    samples=3,
+    temperature=0.7,
+    top_p=0.5,
+    max_tokens=64,
+    adapter_version="v1.0.2",
+    task_type="sort",
+    session_id="s-1",
+    priority=6,
+    deadline=datetime(2026, 3, 1, 13, 0, 0, 0, UTC),
+    arm=Arm(adapter_version="v1.0.2", adapter_sha256="a" * 64, experiment_id="e", is_candidate=True, sequence=41),
+    sampling=Sampling(n=3, temperature=0.7),
+    admitted_at=datetime(2026, 3, 1, 12, 0, 0, 0, UTC),
+    reply_to="mine",
+    correlation_id="c-1",
+)
+BARE = Work(
+    task_id="t-2",
+    input="dbca",
+    agent_id="small",
+    deadline=WORK.deadline,
+    arm=Arm(sequence=42),
+    sampling=Sampling(),
+    admitted_at=WORK.admitted_at,
+)
+RESPONSE = Response(
+    task_id="t-1",
+    response="abcd",
+    agent_id="small",
+    metadata=Metadata(source="agent"),
+    samples=(
+        Sample(text="abcd", completion_ids=(1, 2), logprobs=(-0.5, -0.25), finish_reason="stop"),
+        Sample(text="dcba", completion_ids=(3,), logprobs=(-1.0,), finish_reason="length"),
+        Sample(text=""),
+    ),
+    prompt_ids=(9, 8),
+    sampling=Sampling(n=3, temperature=0.7, max_tokens=64),
+    adapter_version="v1.0.2",
+    adapter_sha256="a" * 64,
+    engine="torch",
+    latencies=GenerationLatencies(queue_s=0.5, generate_s=1.5, attempts=2),
+    work=WORK,
+)
+REWARD = Reward(
+    task_id="t-1",
+    score=1.0,
+    scoring_agent_id="judge",
+    scores=(SampleScore(score=1.0), SampleScore(score=None, status="timeout", reason="too slow")),
+    scorer=ScorerIdentity(id="judge", revision="r1", rubric_sha256="b" * 64),
+    latencies=ScoringLatencies(queue_s=0.25, score_s=0.75),
+    scored=RESPONSE,
+)
+
+
+def lines() -> list[Interaction]:
+    draft = completed_response(Response(task_id="t-2", response="dcba", agent_id="other"), BARE)
+    failed = Response(task_id="t-1", response="", agent_id="small", error="no room", work=WORK)
+    drafted = Reward(task_id="t-2", score=0.5, scoring_agent_id="judge")
+    return [
+        *settle(REWARD, RESPONSE, WORK, NOW),
+        *settle(drafted, draft, BARE, NOW),
+        *settle(Reward(task_id="t-1", scoring_agent_id="judge"), failed, WORK, NOW),
+        ending(WORK, "expired", "no answer within 3600 s", NOW),
+        ending(BARE, "expired", "no answer", NOW),
+    ]
+
+
+def test_the_lines_are_the_bytes_that_they_always_were() -> None:
+    assert [line.encode() for line in lines()] == LINES.read_bytes().splitlines()
+
+
+def test_every_field_of_a_task_is_in_its_lines_or_left_out_on_purpose() -> None:
+    assert {*OF_WORK, *NOT_LOGGED} >= set(Task.model_fields)
+    assert NOT_LOGGED.isdisjoint(Interaction.model_fields)
+
+
+def test_what_a_line_says_of_its_task_is_what_the_task_says() -> None:
+    # given a task that says something in every field
+    assert [name for name, field in Task.model_fields.items() if getattr(WORK, name) == field.default] == []
+
+    # then its lines say the same, whatever its ending
+    answered, failed = settle(REWARD, RESPONSE, WORK, NOW)[0], ending(WORK, "failed", "no room", NOW)
+    assert differing(answered) == {"sampling"}, "it is as it was sampled in the end"
+    assert differing(failed) == OF_ANSWERS
+
+
+def differing(line: Interaction) -> set[str]:
+    return {name for name in OF_WORK if getattr(line, name) != getattr(WORK, name)}
