@@ -175,6 +175,8 @@ def _pattern_faults(config: LoraConfig) -> Iterator[str]:
         if not isinstance(excluded, list) or not MODULE_PATH.fullmatch(path):
             yield f"its exclude_modules have {one_line(path, 60)!r}: list them by name, as the ends of their paths"
     targets = config.target_modules if isinstance(config.target_modules, list) else []
+    if bad := [target for target in targets if not MODULE_PATH.fullmatch(target)]:
+        yield f"its target_modules have {one_line(bad[0], 60)!r}: list them by name, as the ends of their paths"
     layers = config.layers_to_transform if isinstance(config.layers_to_transform, list) else []
     if max(map(len, (config.patterns, excluded, targets, layers))) > MOST_PATTERNS:
         yield f"it has more than {MOST_PATTERNS} patterns, target_modules, exclude_modules or layers: name fewer"
