@@ -7,9 +7,12 @@ operator's decisions are picked up from the same file.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+
+from pydantic import JsonValue
 
 from ratchet.adapters.folder import VERSION
 from ratchet.adapters.manifest import version_key
@@ -59,6 +62,8 @@ log = Log("promoter")
 WHO = "orchestrator"
 ANNOUNCE_EVERY_S = 5.0
 VALIDATE_AGAIN_S = 30.0
+LARGEST_EVIDENCE = 64 * 1024
+"""Bytes of a trainer's metrics that are kept with the decision to register."""
 
 
 class Promoter:
@@ -122,7 +127,7 @@ class Promoter:
         self.training.ended(message)
         metrics.trainings.labels(self._agent_id, message.status).inc()
         if move is not None:
-            await self._decide(move, f"trained in run {message.request_id}", evidence=message.metrics)
+            await self._decide(move, f"trained in run {message.request_id}", evidence=_kept(message.metrics))
             return
         reason = one_line(message.reason or message.status)
         log.warning("not-trained" if version is None else "not-registered", reason, agent_id=self._agent_id)
@@ -292,7 +297,7 @@ class Promoter:
         """Into the ledger of decisions, then into effect. Nothing where the registry has gone on without us."""
         proof = verdict.model_dump(mode="json") if verdict else evidence or {}
         draft = DecisionDraft.model_validate(
-            {"agent_id": self._agent_id, "move": move, "who": WHO, "at": self._clock(), "reason": reason}
+            {"agent_id": self._agent_id, "move": move, "who": WHO, "at": self._clock(), "reason": one_line(reason)}
             | {"evidence": proof}
         )
 
@@ -326,3 +331,9 @@ class Promoter:
 def _is_open(entry: AdapterEntry | None, move: Validate | RejectVersion) -> bool:
     """Whether nobody has decided about the version; one that never became known can only be rejected."""
     return isinstance(move, RejectVersion) if entry is None else entry.state is AdapterState.TRAINED
+
+
+def _kept(metrics: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """What a trainer tells goes into a ledger that can't be cut, so only within bounds."""
+    size = len(json.dumps(metrics))
+    return metrics if size <= LARGEST_EVIDENCE else {"left_out": f"metrics of {size:,} bytes"}

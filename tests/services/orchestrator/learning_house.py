@@ -14,6 +14,7 @@ from ratchet.adapters.publish import publish_adapter
 from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import ADAPTER_REPORTS, ADAPTERS, REWARDS, events_topic
+from ratchet.service.errors import AdapterError
 from schemas import AdapterEvent, AdapterReport, AdapterTrained, Response, Task, Work
 from schemas.messages.base import Metadata
 from schemas.records.registry import AgentAdapters
@@ -92,16 +93,25 @@ class LearningHouse(House):
             folder = publish_adapter(files, card(**fields), adapters, AGENT)
         sha256 = adapter_sha256(folder)
         before_it_is_told(folder)
+        await self.told_of(folder.name, sha256)
+        return folder.name
+
+    async def told_of(self, version: str, sha256: str | None = None) -> None:
+        """The trainer says that it trained this version; without a sum, with that of what lies there."""
+        if sha256 is None:
+            try:
+                sha256 = adapter_sha256(self.folder / "adapters" / AGENT / version)
+            except (AdapterError, OSError):
+                sha256 = "0" * 64
         message = AdapterTrained(
-            request_id=f"run-{folder.name}",
+            request_id=f"run-{version}",
             agent_id=AGENT,
             status="trained",
             metadata=Metadata(),
-            adapter_version=folder.name,
+            adapter_version=version,
             adapter_sha256=sha256,
         )
         await self.bus.publish(ADAPTERS, message.encode(), type=AdapterTrained.TYPE, message_id="t")
-        return folder.name
 
     async def refused(self, request_id: str, reason: str, **metrics: float) -> None:
         """The trainer says that it made nothing of a request."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 
 import numpy as np
 import pytest
@@ -14,6 +16,15 @@ from ratchet.experiments.replay import replayed
 from schemas import Result, Task, TrainRequest
 from schemas.messages.reward import ScorerIdentity
 from schemas.records.decision import DecisionDraft, Freeze, Promote, Unfreeze
+from tests.ratchet.adapters.hostile_adapters import (
+    Hostile,
+    many_tensors,
+    pipe,
+    spoiled_config,
+    unsound,
+    version_link,
+    with_sparse_entry,
+)
 from tests.ratchet.adapters.making_adapters import NOON, files, tensors
 from tests.services.orchestrator.house import until
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse, learning_house
@@ -224,6 +235,34 @@ async def test_what_was_trained_and_can_t_be_registered_is_on_record_with_its_re
         assert (run.state, run.reason, run.adapter_version) == ("refused", why, version)
         assert "registered" in why
         assert house.adapters.versions[version].folder is None
+
+
+async def test_hostile_adapters_are_refused_while_users_are_answered(tmp_path: Path) -> None:
+    expressions = {"rank_pattern": {r"(([a-z_]+)+[.]?)+!": 4}, "alpha_pattern": {r"(.*)*x": 1.0}}
+    hostile = [
+        spoiled_config(expressions),
+        many_tensors(30_000),
+        unsound(3e38, "f4", 3),
+        Hostile("a link", after=version_link),
+        Hostile("a pipe", after=pipe("adapter_model.safetensors")),
+        Hostile("a terabyte", after=with_sparse_entry),
+    ]
+    async with learning_house(tmp_path, {"v1.0.0": 0.5}, **QUICK) as house:
+        for number, one in enumerate(hostile, 1):
+            version = f"v1.0.{number}"
+            one.write(tmp_path / "adapters", AGENT, version)
+            began = monotonic()
+            await house.told_of(version)
+            await asyncio.gather(
+                house.reach(version, "rejected"),
+                house.traffic(stop_when=lambda until=house.submitted + 20: house.submitted >= until),
+            )
+            assert monotonic() - began < 5.0, one
+
+        reasons = [d.reason for d, _ in house.store.ledger.read() if d.move.kind == "reject"]
+        assert len(reasons) == len(hostile)
+        assert max(map(len, reasons)) <= 1000
+        assert {adapter.version for event in house.events for adapter in event.adapters} == set()
 
 
 async def test_training_is_asked_for_when_enough_has_come_in_and_only_once(tmp_path: Path) -> None:
