@@ -30,7 +30,7 @@ from ratchet.files.folder_lock import FolderLock
 from ratchet.http.threads import Threads
 from ratchet.logs.retention.plan import Bound
 from ratchet.runtime.runner import Subscription
-from ratchet.service.errors import Reject
+from ratchet.service.errors import Reject, StorageUnavailable
 from ratchet.service.telemetry import Log
 from schemas.messages.adapter_report import AdapterReport
 from schemas.messages.adapter_trained import AdapterTrained
@@ -81,6 +81,8 @@ WATCH_EVERY_S = 0.5
 NEWS_EVERY_S = 0.25
 GAUGES_EVERY_S = 5.0
 RETAIN_EVERY_S = 30.0
+STORAGE_EVERY_S = 2.0
+STORAGE_TIMEOUT_S = 5.0
 SWEEP_AT_ONCE = 500
 
 
@@ -231,6 +233,7 @@ class Orchestrator:
         start("reward-news", self._news.tell, NEWS_EVERY_S)
         start("queue-gauges", self._gauges.refresh, GAUGES_EVERY_S)
         start("disk-gauges", self._disks.refresh, GAUGES_EVERY_S)
+        start("storage", self._check_storage, STORAGE_EVERY_S)
         start("log-retention", self._retention.turn, RETAIN_EVERY_S)
         start("watcher", self._api.watcher.turn, WATCH_EVERY_S)
         start("overview", self._api.overview.look, LOOK_EVERY_S)
@@ -319,6 +322,15 @@ class Orchestrator:
 
     async def _commit(self) -> None:
         self._ledger.commit()
+
+    async def _check_storage(self) -> None:
+        try:
+            async with asyncio.timeout(STORAGE_TIMEOUT_S):
+                await self._ledger.check_storage()
+                await self._feedback_log.check_storage()
+        except TimeoutError:
+            folder = self._settings.logs_dir
+            raise StorageUnavailable(f"{folder} has not answered for {STORAGE_TIMEOUT_S:.0f} s: see dmesg") from None
 
     async def _sweep(self) -> None:
         await self._settler.tell_the_untold()

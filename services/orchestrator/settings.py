@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from ratchet.service.settings import FleetSettings
 from schemas.messages.work import Sampling
 from schemas.records.evidence import ExperimentPlan
-from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy
-from services.orchestrator.training.trigger import TrainingPolicy
+
+if TYPE_CHECKING:  # every image has this file, to check settings by, and the orchestrator's alone has those
+    from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy
+    from services.orchestrator.training.trigger import TrainingPolicy
 
 
 class OrchestratorSettings(FleetSettings):
@@ -86,6 +89,8 @@ class OrchestratorSettings(FleetSettings):
 
     @property
     def experiments(self) -> ExperimentPolicy:
+        from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy
+
         canary = ExperimentPlan(
             experiment_id="policy",
             alpha=self.experiment_alpha,
@@ -99,6 +104,8 @@ class OrchestratorSettings(FleetSettings):
 
     @property
     def training(self) -> TrainingPolicy:
+        from services.orchestrator.training.trigger import TrainingPolicy
+
         return TrainingPolicy(self.train_after_groups, self.train_every_s)
 
     @property

@@ -16,7 +16,7 @@ from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import TRAINING
 from ratchet.logs.names import INTERACTIONS, is_own
-from ratchet.service.errors import DiskFull
+from ratchet.service.errors import StorageUnavailable
 from ratchet.service.telemetry import Log
 from ratchet.training_runs.run import TrainingRun
 from schemas.messages.adapter_trained import AdapterTrained
@@ -96,7 +96,7 @@ class TrainingScheduler:
 
     def stop(self) -> None:
         """Before the ledger is closed. A count that can't be written only delays a training."""
-        with suppress(DiskFull, sqlite3.Error):
+        with suppress(StorageUnavailable, sqlite3.Error):
             self._write_down()
 
     async def ask_if_due(self, *, allowed: bool, primary: str) -> None:
