@@ -99,6 +99,7 @@ class OrchestratorSettings(FleetSettings):
         canary = ExperimentPlan(
             experiment_id="policy",
             alpha=self.experiment_alpha,
+            by_intention=True,
             max_units=self.experiment_max_units,
             min_units_per_arm=self.experiment_min_units_per_arm,
             min_age_s=self.experiment_min_age_s,
