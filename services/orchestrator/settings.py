@@ -44,6 +44,11 @@ class OrchestratorSettings(FleetSettings):
     golden_margin: float = Field(
         0.05, ge=0, le=1, description="How far below its parent's mean score a candidate's may be on the golden set."
     )
+    golden_from_traffic: bool = Field(
+        True,
+        description="Without a golden set of an agent, ask candidates the first 16 scored tasks of its users; false: "
+        "only that they answer at all.",
+    )
     validation_timeout_s: float = Field(300.0, gt=0, description="Seconds every replica may take to load a candidate.")
     experiment_max_units: int = Field(
         5000, ge=1, description="Budget of an experiment: tasks (or sessions) of both arms; then it is inconclusive."
@@ -94,6 +99,7 @@ class OrchestratorSettings(FleetSettings):
         canary = ExperimentPlan(
             experiment_id="policy",
             alpha=self.experiment_alpha,
+            by_intention=True,
             max_units=self.experiment_max_units,
             min_units_per_arm=self.experiment_min_units_per_arm,
             min_age_s=self.experiment_min_age_s,
