@@ -13,6 +13,7 @@ from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.records import ExperimentRecord
 from ratchet.experiments.replay import plan_of, replayed_together
 from ratchet.service.errors import JournalError
+from schemas.api.experiments import ExperimentDetail
 from schemas.messages.base import explain
 from schemas.records.evidence import ExperimentDecision, ExperimentPlan, HistoryPoint
 
@@ -26,6 +27,17 @@ class ExperimentView:
     decision: ExperimentDecision | None
     history: tuple[HistoryPoint, ...] = ()
     trouble: str | None = None
+
+    def detail(self) -> ExperimentDetail:
+        """For the API and the report."""
+        return ExperimentDetail(
+            **dict(self.record.summary()),
+            running=self.record.running,
+            plan=self.plan,
+            decision=self.decision,
+            history=list(self.history),
+            trouble=self.trouble,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """For --json: the record, the state of the evidence, and its history."""

@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from ratchet.adapters.adapter_service import AdapterService, chosen_agents
+from ratchet.adapters.agent_view import agent_view, version_fields
 from ratchet.adapters.registry import RegistryStore
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.access.roles import Caller
@@ -25,12 +26,11 @@ from schemas.api.adapters import (
     RollBackRequest,
     TrainingView,
     VersionDetail,
-    VersionView,
 )
 from schemas.api.page import Page
 from schemas.messages.base import AdapterVersion, AgentId
 from schemas.records.decision import Decision
-from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
+from schemas.records.registry import Registry
 from services.orchestrator.api.places import sequence_of
 from services.orchestrator.observation.decision_book import DecisionBook
 
@@ -103,21 +103,6 @@ def adapters_router(
     return router
 
 
-def agent_view(registry: Registry, agent_id: str) -> AgentView:
-    agent = registry.agent(agent_id)
-    return AgentView(
-        agent_id=agent_id,
-        revision=registry.revision,
-        primary=agent.primary,
-        candidate=agent.candidate,
-        previous=agent.previous,
-        frozen=agent.frozen,
-        cool_down_until=agent.cool_down_until,
-        experiment=agent.experiment,
-        versions=[VersionView.model_validate(_version(agent, entry)) for entry in agent.versions.values()],
-    )
-
-
 def version_detail(
     store: RegistryStore, book: DecisionBook, agents: tuple[str, ...], agent_id: str, version: str
 ) -> VersionDetail:
@@ -128,7 +113,7 @@ def version_detail(
         raise NotFound(f"agent {agent_id} has no version {version}; it has {', '.join(agent.versions)}")
     report = training_report(store.folder / entry.folder, version) if entry.folder else None
     return VersionDetail.model_validate(
-        _version(agent, entry)
+        version_fields(agent, entry)
         | {
             "agent_id": agent_id,
             "card": report and report.card,
@@ -136,20 +121,3 @@ def version_detail(
             "decisions": book.about(agent_id, version),
         }
     )
-
-
-def _version(agent: AgentAdapters, entry: AdapterEntry) -> dict[str, object]:
-    aliases = {"primary": agent.primary, "candidate": agent.candidate, "previous": agent.previous}
-    return {
-        "version": entry.version,
-        "state": entry.state,
-        "sentence": entry.state.sentence,
-        "aliases": [name for name, held in aliases.items() if held == entry.version],
-        "since": entry.since,
-        "decision": entry.decision,
-        "parent": entry.parent,
-        "replaced": entry.replaced,
-        "sha256": entry.sha256,
-        "can_serve": entry.can_serve,
-        "outcomes": list(entry.outcomes),
-    }

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ratchet.logs.answers import result_of
+from ratchet.logs.groups import Groups
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, file_name
 from ratchet.logs.quarantine import BadLine, Quarantine
 from ratchet.logs.reader import Line, read
@@ -39,7 +40,8 @@ class CatchUp:
         self._folder = folder
         self._index = index
         self._quarantine = Quarantine(folder)
-        self._groups: dict[str, list[Interaction]] = {}
+        self._groups = Groups[str, Interaction]()
+        self._begins: dict[str, int] = {}
         self._found = CaughtUp()
 
     def run(self) -> CaughtUp:
@@ -51,11 +53,10 @@ class CatchUp:
             self._apply(ASSIGNMENTS, line)
         for line in self._lines(INTERACTIONS):
             self._apply(INTERACTIONS, line)
-        torn = {task_id: group for task_id, group in self._groups.items() if group}
-        for task_id, group in torn.items():
+        for task_id, group in self._groups.rest():
             self._index.count_logged(task_id, len(group))
-        self._found.torn = {task_id: self._found.torn[task_id] for task_id in torn}
-        self._found.torn_lines = torn
+            self._found.torn[task_id] = self._begins[task_id]
+            self._found.torn_lines[task_id] = group
         return self._found
 
     def _lines(self, name: str) -> Iterator[Line]:
@@ -77,21 +78,16 @@ class CatchUp:
         self._index.open(work.arm.sequence, work.task_id, work.deadline.timestamp(), line.data, line.position)
 
     def _logged(self, line: Interaction, position: int) -> None:
-        if line.sample is None:
-            self._settle([line], position, logged=0)
-            self._groups.pop(line.task_id, None)
-            self._found.ended[line.task_id] = position
+        task_id, sample = line.task_id, line.sample
+        if sample is not None and sample > len(self._groups.begun(task_id)):
+            self._index.count_logged(task_id, sample + 1)
             return
-        group = self._groups.setdefault(line.task_id, [])
-        if line.sample != len(group):
-            self._index.count_logged(line.task_id, line.sample + 1)
-            return
-        if not group:
-            self._found.torn[line.task_id] = position
-        group.append(line)
-        if len(group) == line.group_size:
-            self._settle(group, self._found.torn[line.task_id], logged=len(group))
-            del self._groups[line.task_id]
+        begin = position if sample is None else self._begins.setdefault(task_id, position)
+        if sample is None:
+            self._found.ended[task_id] = position
+        if (group := self._groups.add(task_id, sample, line.group_size, line)) is not None:
+            self._begins.pop(task_id, None)
+            self._settle(group, begin, logged=0 if sample is None else len(group))
 
     def _settle(self, lines: list[Interaction], position: int, *, logged: int) -> None:
         result = result_of(lines)
