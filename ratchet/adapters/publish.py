@@ -66,7 +66,7 @@ def publish_adapter(
 
 
 def registration(folder: Path, adapters_dir: Path) -> Register:
-    """The move that makes a published folder known to the registry. Raises AdapterError."""
+    """The move that makes a published folder known to the registry. Raises AdapterError and OSError."""
     card = read_card(folder)
     return Register(
         version=folder.name,
@@ -78,7 +78,10 @@ def registration(folder: Path, adapters_dir: Path) -> Register:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder of read-only files and folders. What is gone already is no error."""
+    """Remove a folder of read-only files and folders; a link itself, never what it leads to. Gone is no error."""
+    if folder.is_symlink():
+        folder.unlink()
+        return
     for path, _, _ in os.walk(folder):
         Path(path).chmod(0o755)
     if folder.exists():

@@ -167,6 +167,7 @@ class Orchestrator:
             max_rank=settings.adapter_max_rank,
             margin=settings.golden_margin,
             timeout_s=settings.validation_timeout_s,
+            first_tasks=lambda: self._anchors[arms.agent_id].tasks if settings.golden_from_traffic else [],
             seconds=monotonic,
         )
         training = TrainingScheduler(arms.agent_id, self._bus, self._ledger, settings.training, now)

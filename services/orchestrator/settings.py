@@ -44,6 +44,11 @@ class OrchestratorSettings(FleetSettings):
     golden_margin: float = Field(
         0.05, ge=0, le=1, description="How far below its parent's mean score a candidate's may be on the golden set."
     )
+    golden_from_traffic: bool = Field(
+        True,
+        description="Without a golden set of an agent, ask candidates the first 16 scored tasks of its users; false: "
+        "only that they answer at all.",
+    )
     validation_timeout_s: float = Field(300.0, gt=0, description="Seconds every replica may take to load a candidate.")
     experiment_max_units: int = Field(
         5000, ge=1, description="Budget of an experiment: tasks (or sessions) of both arms; then it is inconclusive."
