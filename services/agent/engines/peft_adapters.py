@@ -12,12 +12,12 @@ from typing import Any
 
 from peft import LoraConfig, PeftModel
 from peft.utils import set_peft_model_state_dict
-from ratchet.models.lora import peft_config
 from safetensors import SafetensorError
 from safetensors.torch import load
 
 from ratchet.adapters.check import AdapterLimits, check_lora
 from ratchet.adapters.folder import LARGEST_FILE, WEIGHTS_NAME, read_file
+from ratchet.models.lora import peft_config
 from ratchet.service.errors import AdapterError, one_line
 
 BASE = "__base__"

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from ratchet.models.lora import peft_config
 from safetensors import SafetensorError
 from torch.nn.utils.rnn import pad_sequence
 
@@ -20,6 +19,7 @@ from ratchet.adapters.check import AdapterLimits, check_lora
 from ratchet.adapters.folder import CONFIG_NAME, CONTENT_FILES
 from ratchet.adapters.manifest import read_card
 from ratchet.models.loading import LanguageModel
+from ratchet.models.lora import peft_config
 from ratchet.service.errors import AdapterError, TrainingRefused, one_line
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.work import BASE_VERSION
