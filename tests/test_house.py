@@ -54,23 +54,6 @@ def test_no_file_lies_beside_the_subjects_that_processes_share() -> None:
     assert [path.name for path in (ROOT / "ratchet").iterdir() if path.is_file()] == ["__init__.py"]
 
 
-LOG_NAMES = {"assignments", "agent_interactions", "assignments.jsonl", "agent_interactions.jsonl", "feedback.jsonl"}
-BESIDE_THEM = {"quarantine.jsonl", "retention.json", "index.sqlite", "feedback.sqlite"}
-
-
-def test_the_logs_are_named_in_one_place() -> None:
-    """`feedback` is a queue and a command as well."""
-    naming = {
-        str(file.relative_to(ROOT))
-        for top in ("schemas", "ratchet", "services")
-        for file in (ROOT / top).rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.Constant) and node.value in {*LOG_NAMES, *BESIDE_THEM}
-    }
-
-    assert naming == {"ratchet/logs/names.py"}
-
-
 def test_no_two_folders_import_each_other() -> None:
     files = python_files(None)
 
