@@ -14,8 +14,9 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, NoReturn
 
 from ratchet.service.errors import AdapterError
 
@@ -47,7 +48,7 @@ def adapter_folder(adapters_dir: Path, agent_id: str, version: str) -> Path:
     return folder
 
 
-def open_file(folder: Path, name: str, at_most: int = LARGEST_FILE) -> BinaryIO:
+def open_file(folder: Path, name: str, at_most: int = LARGEST_FILE) -> BufferedReader:
     """A plain file of an adapter's folder. Neither the agent's folder, nor the version's, nor anything in it may be a
     link; the folder of all adapters may, for it is the operator's.
 
