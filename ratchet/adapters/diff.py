@@ -25,7 +25,7 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class ModuleChange:
-    """Frobenius norms of a module's update before, after, and of the difference; cosine, None if one of them is zero."""
+    """Frobenius norms of the update before, after, and of the difference; cosine, None if one of them is zero."""
 
     module: str
     norm_before: float
