@@ -27,7 +27,7 @@ from ratchet.bus.topology import (
     topology_of,
 )
 from ratchet.files.folder_lock import FolderLock
-from ratchet.http.threads import Threads
+from ratchet.http.work import Threads
 from ratchet.logs.retention.plan import Bound
 from ratchet.runtime.runner import Subscription
 from ratchet.service.errors import Reject
@@ -40,8 +40,8 @@ from services.orchestrator import metrics
 from services.orchestrator.api.chat import chat_router
 from services.orchestrator.api.chat_service import ChatService
 from services.orchestrator.api.feedback import feedback_router
-from services.orchestrator.api.orchestrator_api import OrchestratorApi
 from services.orchestrator.api.page import page_router
+from services.orchestrator.api.routers import OrchestratorApi
 from services.orchestrator.api.tasks import tasks_router
 from services.orchestrator.clocks import Clocks
 from services.orchestrator.feedback.feedback_log import FeedbackLog
@@ -49,7 +49,7 @@ from services.orchestrator.feedback.feedback_service import FeedbackService
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.ledger.log_retention import LogRetention
 from services.orchestrator.observation.disk_gauges import DiskGauges
-from services.orchestrator.observation.overview import LOOK_EVERY_S
+from services.orchestrator.observation.overview import CHECK_EVERY_S
 from services.orchestrator.observation.queue_gauges import QueueGauges
 from services.orchestrator.promotion.anchors import Anchors
 from services.orchestrator.promotion.announcer import Announcer
@@ -233,7 +233,7 @@ class Orchestrator:
         start("disk-gauges", self._disks.refresh, GAUGES_EVERY_S)
         start("log-retention", self._retention.turn, RETAIN_EVERY_S)
         start("watcher", self._api.watcher.turn, WATCH_EVERY_S)
-        start("overview", self._api.overview.look, LOOK_EVERY_S)
+        start("overview", self._api.overview.look, CHECK_EVERY_S)
         for name, promoter in self._promoters.items():
             start(f"adapters-{name}", promoter.turn, TURN_EVERY_S)
         for name, anchors in self._anchors.items() if self._settings.anchor_every_s else ():

@@ -35,7 +35,7 @@ from services.trainer.training_process import SERVE, ProcessDied, TrainingProces
 log = Log("trainer")
 
 PREFETCH = 8
-LOOK_EVERY_S = 30.0
+CHECK_EVERY_S = 30.0
 """Between looks for runs that another trainer left behind, and for messages that could not be published."""
 FIGURES = ("loss", "gradient_norm", "reward", "gap", "effective_share", "mean_weight", "clip_fraction", "entropy", "kl")
 
@@ -54,7 +54,7 @@ class TrainerWorker:
         bus: Bus,
         *,
         command: Sequence[str] = SERVE,
-        look_every_s: float = LOOK_EVERY_S,
+        look_every_s: float = CHECK_EVERY_S,
         leave: Callable[[], None] = end_this_process,
     ) -> None:
         self._settings = settings

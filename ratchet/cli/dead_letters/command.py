@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ratchet.bus.dead_letters.kinds import Kind
     from ratchet.bus.dead_letters.letter import DeadLetter
-    from ratchet.cli.terminal.exit_codes import CommandError
+    from ratchet.cli.terminal.errors import CommandError
 
 dead_letters = typer.Typer(help="What could not be handled: list, show, send back.", no_args_is_help=True)
 
@@ -26,7 +26,7 @@ def list_(
 ) -> None:
     """List the dead letters, the oldest first; nothing is taken out."""
     from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService
-    from ratchet.cli.fleet.access import FleetAccess
+    from ratchet.cli.fleet.folder import FleetAccess
     from ratchet.cli.terminal.console import out, print_json
 
     access = FleetAccess.here()
@@ -48,7 +48,7 @@ def show(
     """Show one dead letter whole: why it failed, and its body."""
     from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService, advice
     from ratchet.bus.dead_letters.kinds import ADVICE_ON_LOST
-    from ratchet.cli.fleet.access import FleetAccess
+    from ratchet.cli.fleet.folder import FleetAccess
     from ratchet.cli.terminal.console import out, print_json, print_raw
 
     access = FleetAccess.here()
@@ -81,9 +81,9 @@ def requeue(
     """
     from ratchet.bus.amqp.short_connection import connected
     from ratchet.bus.dead_letters.queue import DeadLetterQueue
-    from ratchet.cli.fleet.access import FleetAccess
+    from ratchet.cli.fleet.folder import FleetAccess
     from ratchet.cli.terminal.console import out, say, say_error
-    from ratchet.cli.terminal.exit_codes import ExitCode
+    from ratchet.cli.terminal.errors import ExitCode
 
     if (letter_id is None) == (not (all_ or one_at_a_time)):
         raise typer.BadParameter("give either an id, or --all, or --one-at-a-time")
@@ -109,7 +109,7 @@ def _kind(unroutable: bool) -> Kind:
 
 
 def _no_such(letter_id: str, unroutable: bool) -> CommandError:
-    from ratchet.cli.terminal.exit_codes import CommandError
+    from ratchet.cli.terminal.errors import CommandError
 
     what, option = ("unroutable message", " --unroutable") if unroutable else ("dead letter", "")
     return CommandError(f"no {what} {letter_id!r}: ratchet dead-letters list{option}")

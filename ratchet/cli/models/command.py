@@ -26,7 +26,7 @@ def list_(
 ) -> None:
     """List the model folders: name, size and what they hold."""
     from ratchet.cli.terminal.console import out, print_json
-    from ratchet.cli.models.folders import model_folders
+    from ratchet.cli.models.make import model_folders
 
     found = model_folders(folder)
     if json:

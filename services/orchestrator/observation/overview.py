@@ -22,7 +22,7 @@ from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas
 
 STAGES = ("queue", "generate", "score_queue", "score", "total")
-LOOK_EVERY_S = 5.0
+CHECK_EVERY_S = 5.0
 LOOKS = 13
 """Looks that are kept: the oldest is a minute old."""
 
@@ -62,7 +62,7 @@ class Overview:
         self._looks: deque[Counted] = deque(maxlen=LOOKS)
 
     async def look(self) -> None:
-        """Call it every LOOK_EVERY_S seconds."""
+        """Call it every CHECK_EVERY_S seconds."""
         self._looks.append(counted(self._seconds()))
 
     async def status(self) -> Status:

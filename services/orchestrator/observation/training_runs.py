@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ratchet.http.threads import Threads
+from ratchet.http.work import Threads
 from ratchet.service.errors import RegistryError
 from ratchet.training_runs.reader import TrainingRunReader, listed_runs
 from ratchet.training_runs.views import run_detail
