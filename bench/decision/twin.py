@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.decision.streams import LEVELS, Floats
+from ratchet.experiments.e_process import FRACTIONS, TILTS, WEIGHTS
 from ratchet.experiments.effect import CAUTION
-from ratchet.experiments.evidence import FRACTIONS, TILTS, WEIGHTS
-from ratchet.experiments.measurement import HARM_WEIGHTS, TYPICAL_SECONDS, TYPICAL_TOKENS
+from ratchet.experiments.metrics import HARM_WEIGHTS, TYPICAL_SECONDS, TYPICAL_TOKENS
 from schemas.records.evidence import ExperimentPlan
 
 CONTINUE, PROMOTE, ROLL_BACK, ABORT = 0, 1, 2, 3
 
 
 class Wealth:
-    """ratchet.experiments.evidence.BettingProcess of every run."""
+    """ratchet.experiments.e_process.BettingProcess of every run."""
 
     def __init__(self, runs: int) -> None:
         self._wealth = np.tile(np.array(WEIGHTS), (runs, 1))

@@ -16,7 +16,7 @@ from typing import Any
 from ratchet.bus.protocol import Delivery, Handler, Hear, QueueState
 from ratchet.bus.retry_policy import Climb, GiveUp, after_failure, dead_letter_headers, pause_s, retry_headers
 from ratchet.bus.topology import DEAD_LETTERS, KEPT_RESPONSES, RESPONSES, REWARDS, UNROUTABLE, Topology
-from ratchet.service.errors import BusError, DiskFull, Retry
+from ratchet.service.errors import BusError, Retry, StorageUnavailable
 from ratchet.service.telemetry import TRACE_HEADER, Log, trace_parent, trace_parent_of
 
 _log = Log(__name__)
@@ -192,7 +192,7 @@ class MemoryBus:
         while not failures or not self._draining.is_set():
             try:
                 await consumer.handler(delivery)
-            except (BusError, DiskFull):
+            except (BusError, StorageUnavailable):
                 failures += 1
                 await self._pause(failures)
             except asyncio.CancelledError:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ratchet.experiments.evidence import BettingProcess
+from ratchet.experiments.e_process import BettingProcess
 
 CAUTION = 2.0
 """Bets shrink by 1 + 2/n while a stratum's mean rests on n outcomes (the prior one included): before the mean is

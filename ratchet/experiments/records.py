@@ -1,4 +1,4 @@
-"""Every experiment the ledger of decisions tells of: what began it, what ended it, and how. Pure.
+"""Every experiment in the ledger of decisions: what began it, what ended it, and how. Pure.
 
 The rules of the registry say when one ends, so they are asked: this is a fold over the same moves.
 """

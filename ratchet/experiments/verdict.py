@@ -54,7 +54,7 @@ def _harm(plan: ExperimentPlan, evidence: Evidence) -> str:
 
 
 def _missing(plan: ExperimentPlan, evidence: Evidence) -> list[str]:
-    """What still stands between the candidate and its promotion."""
+    """What the candidate still lacks for its promotion."""
     fewest = min(evidence.candidate.units, evidence.primary.units)
     last = len(plan.ramp) - 1
     checks = [

@@ -1,4 +1,4 @@
-"""One experiment as it stands: what the ledger has on it, and what the logs give when they are read again."""
+"""One experiment for people: what the ledger has on it, and what the logs give when they are read again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from schemas.records.evidence import ExperimentDecision, ExperimentPlan, History
 
 @dataclass(frozen=True, slots=True)
 class ExperimentView:
-    """`trouble` says why there is no picture, where the logs can't be read; the verdict is then the ledger's."""
+    """`trouble` says why there is no history, where the logs can't be read; the verdict is then the ledger's."""
 
     record: ExperimentRecord
     plan: ExperimentPlan | None
@@ -40,7 +40,7 @@ class ExperimentView:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """For --json: the record, the state of the evidence, and the points of the picture."""
+        """For --json: the record, the state of the evidence, and its history."""
         return self.record.as_dict() | {
             "plan": self.plan and self.plan.model_dump(mode="json"),
             "decision": self.decision and self.decision.model_dump(mode="json"),

@@ -103,6 +103,7 @@ _STATUS: tuple[tuple[type[errors.RatchetError], int, str, str], ...] = (
     (errors.NotAllowed, 409, "Not allowed now", "not-allowed"),
     (errors.RegistryConflict, 409, "The registry has moved on", "conflict"),
     (errors.DiskFull, 503, "The disk is full", "disk-full"),
+    (errors.StorageUnavailable, 503, "The disk can't be used", "storage"),
     (errors.JournalError, 503, "The log can't be used", "log"),
     (errors.DeadLetterError, 503, "The dead letters can't be looked at", "dead-letters"),
     (errors.BusError, 503, "The broker takes no messages", "broker"),

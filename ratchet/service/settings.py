@@ -110,15 +110,32 @@ class FleetSettings(BaseSettings):
         A file of RATCHET_SECRETS_DIR (or /run/secrets) with a variable's name in small letters, such as
         `ratchet_amqp_url`, is that variable's value.
         """
+        try:
+            return cls._made(given)
+        except ValidationError as error:
+            raise SettingsError(f"settings can't be used: {'; '.join(cls._sentences(error))}") from None
+
+    @classmethod
+    def faults(cls) -> list[str]:
+        """A sentence for each setting whose value can't be used, its name first. Raises SettingsError for a secret."""
+        try:
+            cls._made({})
+        except ValidationError as error:
+            return cls._sentences(error)
+        return []
+
+    @classmethod
+    def _made(cls, given: dict[str, Any]) -> Self:
         secrets = Path(os.environ.get("RATCHET_SECRETS_DIR", "/run/secrets"))
         try:
             return cls(_secrets_dir=secrets if secrets.is_dir() else None, **given)
         except OSError as error:
             raise SettingsError(f"a secret can't be read: {error}") from None
-        except ValidationError as error:
-            prefix = str(cls.model_config.get("env_prefix", ""))
-            faults = "; ".join(
-                f"{prefix}{'_'.join(map(str, fault['loc'])).upper()}: {fault['msg']}"
-                for fault in error.errors(include_input=False, include_url=False)
-            )
-            raise SettingsError(f"settings can't be used: {faults}") from None
+
+    @classmethod
+    def _sentences(cls, error: ValidationError) -> list[str]:
+        prefix = str(cls.model_config.get("env_prefix", ""))
+        return [
+            f"{prefix}{'_'.join(map(str, fault['loc'])).upper()}: {fault['msg']}"
+            for fault in error.errors(include_input=False, include_url=False)
+        ]

@@ -30,7 +30,7 @@ from ratchet.files.folder_lock import FolderLock
 from ratchet.http.work import Threads
 from ratchet.logs.retention.plan import Bound
 from ratchet.runtime.runner import Subscription
-from ratchet.service.errors import Reject
+from ratchet.service.errors import Reject, StorageUnavailable
 from ratchet.service.telemetry import Log
 from schemas.messages.adapter_report import AdapterReport
 from schemas.messages.adapter_trained import AdapterTrained
@@ -49,7 +49,7 @@ from services.orchestrator.feedback.feedback_service import FeedbackService
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.ledger.log_retention import LogRetention
 from services.orchestrator.observation.disk_gauges import DiskGauges
-from services.orchestrator.observation.overview import CHECK_EVERY_S
+from services.orchestrator.observation.overview import LOOK_EVERY_S
 from services.orchestrator.observation.queue_gauges import QueueGauges
 from services.orchestrator.promotion.anchors import Anchors
 from services.orchestrator.promotion.announcer import Announcer
@@ -58,7 +58,6 @@ from services.orchestrator.promotion.gate import Gate
 from services.orchestrator.promotion.own_tasks import OwnTasks
 from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas
-from services.orchestrator.promotion.training import TrainingScheduler
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.tasks.admission import AdmissionPolicy
 from services.orchestrator.tasks.answers import Answers
@@ -68,6 +67,7 @@ from services.orchestrator.tasks.result_waiters import ResultWaiters
 from services.orchestrator.tasks.reward_broadcaster import RewardBroadcaster
 from services.orchestrator.tasks.settler import Settler
 from services.orchestrator.tasks.task_service import TaskService
+from services.orchestrator.training.scheduler import TrainingScheduler
 
 log = Log("orchestrator")
 
@@ -81,6 +81,8 @@ WATCH_EVERY_S = 0.5
 NEWS_EVERY_S = 0.25
 GAUGES_EVERY_S = 5.0
 RETAIN_EVERY_S = 30.0
+STORAGE_EVERY_S = 2.0
+STORAGE_TIMEOUT_S = 5.0
 SWEEP_AT_ONCE = 500
 
 
@@ -231,9 +233,10 @@ class Orchestrator:
         start("reward-news", self._news.tell, NEWS_EVERY_S)
         start("queue-gauges", self._gauges.refresh, GAUGES_EVERY_S)
         start("disk-gauges", self._disks.refresh, GAUGES_EVERY_S)
+        start("storage", self._check_storage, STORAGE_EVERY_S)
         start("log-retention", self._retention.turn, RETAIN_EVERY_S)
         start("watcher", self._api.watcher.turn, WATCH_EVERY_S)
-        start("overview", self._api.overview.look, CHECK_EVERY_S)
+        start("overview", self._api.overview.look, LOOK_EVERY_S)
         for name, promoter in self._promoters.items():
             start(f"adapters-{name}", promoter.turn, TURN_EVERY_S)
         for name, anchors in self._anchors.items() if self._settings.anchor_every_s else ():
@@ -319,6 +322,15 @@ class Orchestrator:
 
     async def _commit(self) -> None:
         self._ledger.commit()
+
+    async def _check_storage(self) -> None:
+        try:
+            async with asyncio.timeout(STORAGE_TIMEOUT_S):
+                await self._ledger.check_storage()
+                await self._feedback_log.check_storage()
+        except TimeoutError:
+            folder = self._settings.logs_dir
+            raise StorageUnavailable(f"{folder} has not answered for {STORAGE_TIMEOUT_S:.0f} s: see dmesg") from None
 
     async def _sweep(self) -> None:
         await self._settler.tell_the_untold()

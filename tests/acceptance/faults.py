@@ -16,7 +16,7 @@ from ratchet.service.failpoint import STEPS
 from tests.acceptance.fleet import AGENT, ORCHESTRATOR, SCORER, Fleet, Member
 from tests.acceptance.user import User
 
-CHECK_EVERY_S = 0.05
+LOOK_EVERY_S = 0.05
 LOG_STEPS = ("written", "fsynced")
 """Only the orchestrator writes logs."""
 STEPS_OF: Mapping[str, tuple[str, ...]] = {
@@ -76,7 +76,7 @@ class Restarter:
                 if (code := member.exit_code) is not None:
                     self._note(member, code)
                     self.start(member)
-            await asyncio.sleep(CHECK_EVERY_S)
+            await asyncio.sleep(LOOK_EVERY_S)
 
     def kill(self, member: Member) -> None:
         """kill -9 from outside, whatever it is doing."""
@@ -104,7 +104,7 @@ class Restarter:
         while time.monotonic() < deadline:
             if not self.still_planned:
                 return
-            await asyncio.sleep(CHECK_EVERY_S)
+            await asyncio.sleep(LOOK_EVERY_S)
 
     def _note(self, member: Member, code: int) -> None:
         armed = self._armed.get(member.name)

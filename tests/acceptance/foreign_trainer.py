@@ -16,7 +16,7 @@ from schemas.records.adapter_card import DataWindow
 from tests.acceptance.fleet import Fleet
 from tests.ratchet.adapters.making_adapters import published
 
-CHECK_EVERY_S = 0.1
+LOOK_EVERY_S = 0.1
 COUNTS = {"groups": 64, "no_spread": 3}
 STEPS = [{"step": step, "loss": -0.01 * step, "reward": 0.3 + 0.1 * step} for step in range(1, 5)]
 
@@ -38,7 +38,7 @@ def foreign_trainer(fleet: Fleet, *, refuses: str | None = None) -> Iterator[lis
 def _work(fleet: Fleet, refuses: str | None, heard: list[TrainRequest], done: threading.Event) -> None:
     connection = pika.BlockingConnection(pika.URLParameters(fleet.amqp_url))
     channel = connection.channel()
-    for method, _, body in channel.consume(fleet.namespace + "training", inactivity_timeout=CHECK_EVERY_S):
+    for method, _, body in channel.consume(fleet.namespace + "training", inactivity_timeout=LOOK_EVERY_S):
         if done.is_set():
             break
         if method is None:

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 TRAINER = "trainer"
 WHY = "seen in the test of every tool"
 SOON_S = 30.0
-CHECK_EVERY_S = 0.2
+LOOK_EVERY_S = 0.2
 
 
 @dataclass
@@ -51,11 +51,11 @@ class Asking:
         return str(answer.content[0].text)  # type: ignore[union-attr]
 
     async def until(self, holds: Callable[[dict[str, Any]], Any], tool: str, **arguments: Any) -> dict[str, Any]:
-        for _ in range(int(SOON_S / CHECK_EVERY_S)):
+        for _ in range(int(SOON_S / LOOK_EVERY_S)):
             answer = await self(tool, **arguments)
             if holds(answer):
                 return answer
-            await asyncio.sleep(CHECK_EVERY_S)
+            await asyncio.sleep(LOOK_EVERY_S)
         raise AssertionError(f"{tool} did not come to what was waited for within {SOON_S} s: {answer}")
 
 

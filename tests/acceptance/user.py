@@ -24,7 +24,7 @@ from tests.acceptance.ledger import Ledger
 CONNECT_S = 10.0
 CONFIRM_S = 15.0
 PAUSE_S = 0.2
-CHECK_EVERY_S = 0.5
+LOOK_EVERY_S = 0.5
 AT_ONCE = 100
 TROUBLES = (AMQPError, ChannelInvalidStateError, OSError, TimeoutError)
 QUEUES_AT_REST = ("tasks", "work.small", "work.small.high", "responses", "responses.draft", "rewards",
@@ -187,4 +187,4 @@ class User:
             left = {name: depth for name, depth in (await self.depths()).items() if depth}
             if not left or time.monotonic() > deadline:
                 return left
-            await asyncio.sleep(CHECK_EVERY_S)
+            await asyncio.sleep(LOOK_EVERY_S)

@@ -23,7 +23,7 @@ from ratchet.bus.amqp.subscription import ChannelConsumer
 from ratchet.bus.protocol import NO_HEADERS, Delivery, Handler
 from ratchet.bus.retry_policy import attempt_of, pause_s
 from ratchet.service import failpoint
-from ratchet.service.errors import BusError, DiskFull, Retry
+from ratchet.service.errors import BusError, Retry, StorageUnavailable
 from ratchet.service.metrics import queue_metrics
 from ratchet.service.telemetry import Log, trace_parent, trace_parent_of
 
@@ -198,7 +198,7 @@ class Consumer:
         while True:
             try:
                 await self._handle_or_pass_on(delivery, properties)
-            except (BusError, DiskFull) as error:
+            except (BusError, StorageUnavailable) as error:
                 failures += 1
                 if not await self._pause_in_place(subscription, error, failures):
                     return False
@@ -208,7 +208,7 @@ class Consumer:
     async def _handle_or_pass_on(self, delivery: Delivery, properties: Properties) -> None:
         try:
             await self._handler(delivery)
-        except (BusError, DiskFull):
+        except (BusError, StorageUnavailable):
             raise
         except asyncio.CancelledError:
             if _cancelled_by_us():

@@ -23,7 +23,7 @@ from ratchet.service.errors import DeadLetterError
 
 TAKEN_TIMEOUT_S = 60.0
 SETTLE_S = 2.0
-CHECK_EVERY_S = 0.1
+LOOK_EVERY_S = 0.1
 
 
 class Held(NamedTuple):
@@ -173,7 +173,7 @@ class DeadLetterQueue:
             if waiting and time.monotonic() - began > TAKEN_TIMEOUT_S:
                 raise DeadLetterError(f"nobody took {letter.id} from {queue} in {TAKEN_TIMEOUT_S:.0f} s: stopped here")
             empty_since = None if waiting else empty_since or time.monotonic()
-            self._connection.sleep(CHECK_EVERY_S)
+            self._connection.sleep(LOOK_EVERY_S)
 
     def _state(self, queue: str) -> tuple[int, int] | None:
         """Waiting messages and consumers; None where there is no such queue."""

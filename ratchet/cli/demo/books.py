@@ -16,7 +16,7 @@ from ratchet.logs.reader import read_json
 from ratchet.logs.rows import SampleRow
 from schemas.messages.task import Task
 
-CHECK_EVERY_S = 0.25
+LOOK_EVERY_S = 0.25
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Users:
     def _until(self, happened: Callable[[], bool], most: int) -> Iterator[Task]:
         looked = float("-inf")
         for _ in range(most):
-            if time.monotonic() - looked > CHECK_EVERY_S:
+            if time.monotonic() - looked > LOOK_EVERY_S:
                 if happened():
                     return
                 looked = time.monotonic()

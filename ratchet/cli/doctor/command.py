@@ -30,6 +30,7 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = Fals
 
 def _examine() -> list[Check]:
     from ratchet.cli.doctor.checks import broker_checks, machine_checks
+    from ratchet.cli.doctor.settings_checks import settings_checks
     from ratchet.cli.fleet.folder import FleetAccess, FleetFolder
     from ratchet.cli.fleet.options import FleetOptions
     from ratchet.cli.fleet.plan import plan_fleet
@@ -40,6 +41,7 @@ def _examine() -> list[Check]:
     is_up = access.record is not None and supervisor_process(access.record) is not None
     plan = plan_fleet(FleetOptions(), FleetFolder.here().broker, named, drain_grace_s=0)
     return [
+        *settings_checks(os.environ),
         *machine_checks(access.logs_dir, None if is_up else plan.ports),
         *broker_checks(access.amqp_url, access.namespace, access.topology, expected=bool(named) or is_up),
     ]

@@ -96,17 +96,17 @@ def _charts(view: ExperimentView, plan: ExperimentPlan, width: int, rows: int, p
     """Where the terminal is short the effect alone."""
     running = view.record.running
     mark, shade, better, harm = ("*", ".", "g", "h") if plain else ("●", "░", "▲", "▼")
-    legend = f"{mark} estimate, {shade} band (each end holds at all times with 95 %)"
+    legend = f"{mark} estimate, {shade} band (each end holds at all times with {1 - plan.alpha:.0%})"
     tall, low = chart_heights(rows)
     drawn: list[RenderableType] = [
         Text(f"\nscore, {running.treatment} minus {running.control}: {legend}", "dim"),
         Text(effect_chart(view.history, width=width, height=tall, plain=plain), no_wrap=True),
     ]
     if low:
-        threshold = plan.promote_at if plan.kind == "canary" else plan.roll_back_at
+        evidence = evidence_chart(view.history, threshold=plan.threshold, width=width, height=low, plain=plain)
         drawn += [
-            Text(f"\ne-values: {better} better in score, {harm} harm, verdict at {threshold:g}", "dim"),
-            Text(evidence_chart(view.history, threshold=threshold, width=width, height=low, plain=plain), no_wrap=True),
+            Text(f"\ne-values: {better} better in score, {harm} harm, verdict at {plan.threshold:g}", "dim"),
+            Text(evidence, no_wrap=True),
         ]
     return drawn
 

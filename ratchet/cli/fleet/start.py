@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from ratchet.cli.terminal.console import err, say
 from ratchet.cli.terminal.errors import CommandError
 from ratchet.files.folder_lock import FolderLock
 from ratchet.service.settings import FleetSettings
+from ratchet.service.settings_check import require_usable, unknown_names
 
 SUPERVISOR_TIMEOUT_S = 15.0
 
@@ -139,6 +141,9 @@ def start_fleet(options: FleetOptions, amqp_url: str | None, timeout_s: float, *
 def _launch(
     folder: FleetFolder, options: FleetOptions, amqp_url: str | None, timeout_s: float, *, insist: bool
 ) -> FleetRecord:
+    for sentence in unknown_names(os.environ):
+        say(f"warning: {sentence}")
+    require_usable()
     settings = FleetSettings.read()
     view = ReadinessView(err)
     start = FleetStart(folder, say, view.show)

@@ -13,11 +13,11 @@ from pydantic import TypeAdapter, ValidationError
 from ratchet.adapters.agent_view import agent_view
 from ratchet.adapters.manifest import version_key
 from ratchet.adapters.registry import RegistryStore
-from ratchet.adapters.training_report import TrainingRun, training_runs
 from ratchet.cli.report.score_stats import AgentScores, LogScores, read_scores
 from ratchet.experiments.records import ExperimentRecord, experiments
 from ratchet.experiments.view import ExperimentView, views_of
 from ratchet.service.errors import JournalError, RegistryError
+from ratchet.training_runs.report import TrainingReport, training_reports
 from schemas.api.adapters import AgentView
 from schemas.messages.base import AgentId
 from schemas.records.decision import Decision
@@ -39,7 +39,7 @@ class AgentReport:
     view: AgentView
     scores: AgentScores
     experiments: tuple[ExperimentView, ...]
-    training: tuple[TrainingRun, ...]
+    training: tuple[TrainingReport, ...]
     decisions: tuple[Decision, ...]
     decisions_before: int = 0
     experiments_before: int = 0
@@ -164,7 +164,7 @@ def _agent(
     view, entries = agent_view(registry, name), registry.agent(name).versions
     versions = sorted(view.versions, key=lambda one: version_key(one.version))
     newest = versions[-MOST_VERSIONS:]
-    runs = training_runs(adapters_dir, [entries[one.version] for one in newest])
+    runs = training_reports(adapters_dir, [entries[one.version] for one in newest])
     return AgentReport(
         view=view.model_copy(update={"versions": newest}),
         scores=scores,

@@ -43,15 +43,15 @@ class Pruner:
         self._last: dict[Segment, int] = {}
         """Highest task number by segment, of those that were held before: they are not read twice."""
 
-    def prune(self, needs: Needs, now: datetime, *, dry: bool = False) -> Pruned:
-        """Raises DiskFull, JournalError; what went until then is gone."""
+    def prune(self, needs: Needs, present: datetime | None, *, dry: bool = False) -> Pruned:
+        """`present`: as `Planner.next`. Raises DiskFull, JournalError; what went until then is gone."""
         floor = read_start_offsets(self._folder)
         if not dry:
             self._finish(floor)
         parts = {name: self._removable(name, floor) for name in TASK_LOGS}
         planner = Planner(self._bound, needs, self._last_sequence)
         pruned = Pruned(disk_bytes=self.disk_bytes())
-        while isinstance(step := planner.next(parts, pruned.disk_bytes, floor.sequence, now), Removal):
+        while isinstance(step := planner.next(parts, pruned.disk_bytes, floor.sequence, present), Removal):
             floor = moved_behind(floor, step, floor.ids) if dry else self._remove(floor, step)
             parts[step.part.segment.name].pop(0)
             pruned.removed.append(step.part)

@@ -12,13 +12,13 @@ from fastapi import APIRouter, Query
 from ratchet.adapters.adapter_service import AdapterService, chosen_agents
 from ratchet.adapters.agent_view import agent_view, version_fields
 from ratchet.adapters.registry import RegistryStore
-from ratchet.adapters.training_report import training_run
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.access.roles import Caller
 from ratchet.http.paging import Cursor, Limit, cursor_of, sequence_of
 from ratchet.http.problem import problems
 from ratchet.http.work import Threads
 from ratchet.service.errors import NotFound
+from ratchet.training_runs.report import training_report
 from schemas.api.adapters import (
     AgentView,
     FreezeRequest,
@@ -110,13 +110,13 @@ def version_detail(
     agent = registry.agent(*chosen_agents(agents, registry, agent_id))
     if (entry := agent.versions.get(version)) is None:
         raise NotFound(f"agent {agent_id} has no version {version}; it has {', '.join(agent.versions)}")
-    run = training_run(store.folder / entry.folder, version) if entry.folder else None
+    report = training_report(store.folder / entry.folder, version) if entry.folder else None
     return VersionDetail.model_validate(
         version_fields(agent, entry)
         | {
             "agent_id": agent_id,
-            "card": run and run.card,
-            "training": run and TrainingView(counts=run.counts, curves=run.curves),
+            "card": report and report.card,
+            "training": report and TrainingView(counts=report.counts, curves=report.curves),
             "decisions": book.about(agent_id, version),
         }
     )

@@ -13,19 +13,19 @@ from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import topology_of
 from ratchet.http.work import Threads
+from ratchet.training_runs.api import trainings_router
+from ratchet.training_runs.reader import TrainingRuns
 from services.orchestrator.api.adapters import adapters_router
 from services.orchestrator.api.dead_letters import dead_letters_router
 from services.orchestrator.api.events import events_router
 from services.orchestrator.api.experiments import experiments_router
 from services.orchestrator.api.fleet import log_router, queues_router, status_router
-from services.orchestrator.api.trainings import trainings_router
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.event_hub import EventHub
 from services.orchestrator.observation.experiment_views import ExperimentViews
 from services.orchestrator.observation.overview import Overview
 from services.orchestrator.observation.queue_snapshots import QueueSnapshots
-from services.orchestrator.observation.training_runs import TrainingRuns
 from services.orchestrator.observation.watcher import Watcher
 from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas
@@ -56,7 +56,11 @@ class OrchestratorApi:
         self._queues = QueueSnapshots(bus, topology_of(settings), clock=clock, seconds=monotonic)
         self._dead_letters = DeadLetterService(settings.amqp_url.get_secret_value(), settings.namespace)
         self._hub = EventHub(f"{int(clock().timestamp() * 1000):x}")
-        self._runs = TrainingRuns(settings.adapters_dir, promoters, threads)
+        self._runs = TrainingRuns(
+            settings.adapters_dir,
+            threads,
+            lambda: [run for promoter in promoters.values() for run in promoter.training.runs],
+        )
         self.watcher = Watcher(self._hub, self._book, promoters, self._queues, self._runs, threads, monotonic)
         self.overview = Overview(ledger, promoters, replicas, self._queues, trouble, clock=clock, seconds=monotonic)
 

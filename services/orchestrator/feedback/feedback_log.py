@@ -53,6 +53,10 @@ class FeedbackLog:
         await self._journal.close()
         self._db.close()
 
+    async def check_storage(self) -> None:
+        """Raises StorageUnavailable while the disk does not take the log's lines."""
+        await self._journal.check()
+
     async def add(self, line: LoggedFeedback) -> LoggedFeedback:
         """The line, once it is on disk; or the one logged before under the same id. Not to be cancelled.
 

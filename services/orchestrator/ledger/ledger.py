@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from ratchet.files.append_file import check_writable
 from ratchet.logs.answers import result_of
 from ratchet.logs.journal import Journal
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, TASK_INDEX
@@ -164,10 +165,16 @@ class Ledger:
         return self._torn.get(task_id, [])
 
     def told(self, task_id: str) -> None:
-        """The user has the Result of a task that ended without an answer."""
-        if self._held.pop(task_id, None) is not None:
+        """The user has the Result of a task that ended without an answer. It is held on where a late group is torn."""
+        if task_id not in self._torn and self._held.pop(task_id, None) is not None:
             with self._mending as index:
                 index.forget_work(task_id)
+
+    async def check_storage(self) -> None:
+        """Raises StorageUnavailable while the disk below the logs takes nothing."""
+        await asyncio.to_thread(check_writable, self._folder)
+        await self._assignments.check()
+        await self._interactions.check()
 
     def commit(self) -> None:
         """Make the index survive a kill as it is, so that the next start has less to read."""

@@ -9,11 +9,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
+from time import monotonic
 
 from prometheus_client import Counter, Gauge
 
+from ratchet.logs.retention.contents import newest_time
 from ratchet.logs.retention.needs import needs
-from ratchet.logs.retention.plan import Bound, Held
+from ratchet.logs.retention.plan import AgeClock, Bound, Held, Instant
 from ratchet.logs.retention.pruner import Pruned, Pruner, sizes
 from ratchet.logs.retention.trim import trim_feedback
 from ratchet.service.telemetry import Log
@@ -37,6 +39,7 @@ class LogRetention:
         logs_dir: Path,
         adapters_dir: Path,
         clock: Callable[[], datetime],
+        seconds: Callable[[], float] = monotonic,
     ) -> None:
         self._ledger = ledger
         self._forget_feedback = forget_feedback
@@ -44,6 +47,8 @@ class LogRetention:
         self._logs_dir = logs_dir
         self._adapters_dir = adapters_dir
         self._clock = clock
+        self._seconds = seconds
+        self._age_clock: AgeClock | None = None
         self._pruner = Pruner(logs_dir, bound)
         self._said: str | None = None
         bound_bytes.set(bound.keep_bytes)
@@ -60,7 +65,9 @@ class LogRetention:
             segments_removed.labels(name)
 
     def _prune(self) -> Pruned:
-        return self._pruner.prune(needs(self._logs_dir, self._adapters_dir), self._clock())
+        now = Instant(self._clock(), self._seconds())
+        self._age_clock = (self._age_clock or AgeClock.start(newest_time(self._logs_dir), now)).at(now)
+        return self._pruner.prune(needs(self._logs_dir, self._adapters_dir), self._age_clock.present)
 
     def _tell(self, pruned: Pruned) -> None:
         for part in pruned.removed:

@@ -22,7 +22,7 @@ from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas
 
 STAGES = ("queue", "generate", "score_queue", "score", "total")
-CHECK_EVERY_S = 5.0
+LOOK_EVERY_S = 5.0
 LOOKS = 13
 """Looks that are kept: the oldest is a minute old."""
 
@@ -62,7 +62,7 @@ class Overview:
         self._looks: deque[Counted] = deque(maxlen=LOOKS)
 
     async def look(self) -> None:
-        """Call it every CHECK_EVERY_S seconds."""
+        """Call it every LOOK_EVERY_S seconds."""
         self._looks.append(counted(self._seconds()))
 
     async def status(self) -> Status:
@@ -113,6 +113,7 @@ class Overview:
             units=evidence.units if evidence else None,
             gain=evidence.gain_score if evidence else None,
             harm=evidence.harm if evidence else None,
+            threshold=experiment.plan.threshold if experiment else None,
             replicas=[_replica(report) for report in reports],
             learning=LearningFigures(groups=training.groups, wanted=training.wanted, pending=training.pending),
         )

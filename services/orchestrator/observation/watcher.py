@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ratchet.adapters.decisions import version_of
 from ratchet.http.work import Threads
 from ratchet.logs.answers import result_of
+from ratchet.training_runs.reader import TrainingRuns
 from schemas.api.events import AdapterMoved, DecisionMade, ExperimentMoved, QueueDepth, QueuesLooked
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.adapter_trained import AdapterTrained
@@ -23,9 +24,8 @@ from schemas.records.registry import AgentAdapters
 from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.event_hub import EventHub
 from services.orchestrator.observation.queue_snapshots import QueueSnapshots
-from services.orchestrator.observation.run_watch import RunWatch
-from services.orchestrator.observation.training_runs import TrainingRuns
 from services.orchestrator.promotion.promoter import Promoter
+from services.orchestrator.training.run_watch import RunWatch
 
 QUEUES_EVERY_S = 2.0
 RUNS_EVERY_S = 1.0
@@ -105,7 +105,7 @@ class Watcher:
 
     def trained(self, message: AdapterTrained) -> None:
         """A training has ended."""
-        if (moved := self._run_watch.heard(message)) is not None:
+        if (moved := self._run_watch.ended(message)) is not None:
             self._tell("training", moved)
 
     async def _look_at_adapters(self) -> None:
@@ -146,7 +146,7 @@ class Watcher:
         views = await self._runs.views()
         self._look_at_runs_after = self._seconds() + max(RUNS_EVERY_S, 9 * (self._seconds() - began))
         if self._run_watch.messages == heard:
-            for moved in self._run_watch.news(views):
+            for moved in self._run_watch.changes(views):
                 self._tell("training", moved)
 
     async def _look_at_queues(self) -> None:

@@ -30,7 +30,7 @@ from services.orchestrator.promotion.replicas import Replicas, RollCall
 log = Log("gate")
 
 GOLDEN = "golden.jsonl"
-CHECK_EVERY_S = 0.2
+LOOK_EVERY_S = 0.2
 
 
 class Gate:
@@ -103,7 +103,7 @@ class Gate:
                     f"only {loading.loaded} of {replicas} replicas of agent {self._arms.agent_id} had loaded it after "
                     f"{self._timeout_s:g} s: look at their logs, then publish it again"
                 )
-            await asyncio.sleep(CHECK_EVERY_S)
+            await asyncio.sleep(LOOK_EVERY_S)
 
     async def _ask_golden_tasks(self, entry: AdapterEntry) -> GoldenVerdict:
         tasks = await asyncio.to_thread(read_golden_tasks, self._home / GOLDEN)

@@ -52,7 +52,7 @@ class Settler:
         task_in_hand.set(reward.task_id)
         async with self._turns.of(reward.task_id):
             known = self._known(reward.task_id)
-            if known.result is None or _brings_samples(reward, known):
+            if known.result is None or self._lacks_samples(reward, known):
                 response, work = self._completed(reward, known, delivery.attempt)
                 await self._close(settle(reward, response, work, self._clock()), work, known)
             elif delivery.redelivered or known.task_id in self._untold:
@@ -72,7 +72,11 @@ class Settler:
     def owe(self, task_id: str) -> None:
         """The user of this closed task may not have been told: a kill came in between."""
         known = self._known(task_id)
-        self._untold[task_id] = _origin(Work.decode(known.work) if known.work else None)
+        work = Work.decode(known.work) if known.work else None
+        if work is not None and is_own(work.arm.experiment_id):
+            self._ledger.told(task_id)
+        else:
+            self._untold[task_id] = _origin(work)
 
     async def tell_the_untold(self) -> None:
         """Send the Results that did not get through when their tasks were closed. Raises BusError."""
@@ -91,7 +95,9 @@ class Settler:
         if known.result is None:
             self._closed(work, lines)
             metrics.closed(work.agent_id, result.status).inc()
-            if not is_own(work.arm.experiment_id):
+            if is_own(work.arm.experiment_id):
+                self._ledger.told(work.task_id)
+            else:
                 origin = self._untold[work.task_id] = _origin(work)
                 await self._tell(work.task_id, body, origin)
         else:
@@ -114,6 +120,11 @@ class Settler:
             )
         return known
 
+    def _lacks_samples(self, reward: Reward, known: Entry) -> bool:
+        """Of a task closed without any: they come late, but they are logged, also where a kill left a part of them."""
+        lacks = known.logged == 0 or bool(self._ledger.torn(known.task_id))
+        return lacks and (reward.scored is None or bool(reward.scored.samples))
+
     def _completed(self, reward: Reward, known: Entry, attempt: int) -> tuple[Response, Work]:
         """The Reward's own Response and Work; for a draft-shaped one, those that were kept."""
         response = reward.scored or self._kept_response(reward.task_id, attempt)
@@ -135,11 +146,6 @@ class Settler:
             f"publish it in the field `scored`; or set RATCHET_EXTERNAL_SCORER=true for the whole fleet, and publish "
             f"Responses to the exchange {EXCHANGE!r} (one sent straight to the queue leaves no copy)"
         )
-
-
-def _brings_samples(reward: Reward, known: Entry) -> bool:
-    """To a task that was closed without any: they come late, but they are logged."""
-    return known.logged == 0 and (reward.scored is None or bool(reward.scored.samples))
 
 
 def _origin(work: Work | None) -> Origin:

@@ -11,7 +11,7 @@ import pytest
 from ratchet.bus.protocol import Bus, Delivery
 from ratchet.bus.retry_policy import AT, ATTEMPTS, BY, MAX_ATTEMPTS, QUEUE, REASON
 from ratchet.bus.topology import DEAD_LETTERS, KEPT_RESPONSES, RESPONSES, REWARDS, TASKS, UNROUTABLE
-from ratchet.service.errors import BusError, DiskFull, Reject, Retry
+from ratchet.service.errors import BusError, DiskFull, Reject, Retry, StorageUnavailable
 from ratchet.service.telemetry import TRACE_HEADER, trace_parent
 from tests.ratchet.bus.bus_kit import QUICK_LADDER, MemoryFleet, RabbitFleet, Recorder, put, until
 
@@ -220,7 +220,7 @@ async def test_after_eight_attempts_a_message_is_given_up(bus: Bus) -> None:
     assert letter.headers[REASON] == f"still failing after {MAX_ATTEMPTS} attempts; the last: ValueError: never works"
 
 
-@pytest.mark.parametrize("fault", [BusError("broker away"), DiskFull("no space")])
+@pytest.mark.parametrize("fault", [BusError("broker away"), DiskFull("no space"), StorageUnavailable("read-only")])
 async def test_a_fault_that_is_not_the_messages_runs_the_handler_again_in_place(bus: Bus, fault: Exception) -> None:
     faults = [fault, fault]
 

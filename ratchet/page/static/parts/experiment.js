@@ -12,8 +12,7 @@ const SAME_SHARE = 1e-6;
 const LOWEST_E = 0.01;
 const HIGHEST_E = 1e9;
 const HEIGHT = 230;
-const BAND = { upper: 0, lower: 1, label: "95 % band" };
-const ALWAYS = "Each end of the band holds at all times with 95 %: look as often as you like.";
+const OLD_ALPHA = 0.05;
 const ONE_IN_TWENTY = "20 is what one false verdict in twenty needs, however often one looks.";
 const NOT_THE_PROOF = "Plain means of finished units; while the share rises, the effect is the proof, not they.";
 const EVIDENCE_AXIS = {
@@ -87,9 +86,11 @@ function ending({ outcome, ended, decision }) {
 function Effect({ experiment }) {
   const { history, treatment, control } = experiment;
   const { units, band } = history.at(-1);
+  const level = percent(1 - (experiment.plan?.alpha ?? OLD_ALPHA));
   const drawn = useMemo(() => {
     const of = (end) => history.map((one) => one.band[end]);
     return {
+      band: { upper: 0, lower: 1, label: `${level} band` },
       x: history.map((one) => one.units),
       marks: rises(history),
       lines: [
@@ -100,10 +101,11 @@ function Effect({ experiment }) {
       ],
     };
   }, [history]);
-  const caption = `Score of ${treatment} minus score of ${control}, over finished units. ${ALWAYS}`;
+  const always = `Each end of the band holds at all times with ${level}: look as often as you like.`;
+  const caption = `Score of ${treatment} minus score of ${control}, over finished units. ${always}`;
   const between = `between ${signed(band.low)} and ${signed(band.high)}`;
   return html`<${Card} title="Effect" caption=${caption}>
-    <${Chart} x=${drawn.x} lines=${drawn.lines} band=${BAND} y=${effectAxis(band)} height=${HEIGHT}
+    <${Chart} x=${drawn.x} lines=${drawn.lines} band=${drawn.band} y=${effectAxis(band)} height=${HEIGHT}
       xLabel="finished units" yLabel="effect" xFormat=${count} marks=${drawn.marks}
       sentence="Effect ${signed(band.effect)}, ${between} after ${units} units" />
   <//>`;

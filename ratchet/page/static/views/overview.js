@@ -153,20 +153,21 @@ function Replicas({ replicas }) {
 
 /** Without a candidate it is a probation, in which only harm decides. */
 function Running({ agent }) {
-  const { candidate, experiment_id: id, units, gain, harm } = agent;
+  const { candidate, experiment_id: id, units, gain, harm, threshold } = agent;
   return html`<div>
     <a href=${link("experiments", [id])}>Experiment ${id}</a> <span class="muted">· ${count(units)} units</span>
-    ${candidate && html`<${Evidence} label="better in score" value=${gain} shade="good" />`}
-    <${Evidence} label="harm" value=${harm} shade="bad" />
+    ${candidate && html`<${Evidence} label="better in score" value=${gain} of=${threshold} shade="good" />`}
+    <${Evidence} label="harm" value=${harm} of=${threshold} shade="bad" />
   </div>`;
 }
 
-function Evidence({ label, value, shade }) {
-  return html`<${Meter} label=${label} value=${evidence(value)} words="e ${eValue(value)} of 20" shade=${shade} />`;
+function Evidence({ label, value, of, shade }) {
+  const words = `e ${eValue(value)} of ${count(of)}`;
+  return html`<${Meter} label=${label} value=${evidence(value, of)} words=${words} shade=${shade} />`;
 }
 
-/** How far on a logarithmic way from 1 to 20. */
-const evidence = (value) => (value ? Math.log(Math.max(1, value)) / Math.log(20) : 0);
+/** How far on a logarithmic way from 1 to the e-value that decides. */
+const evidence = (value, of) => (value ? Math.log(Math.max(1, value)) / Math.log(of) : 0);
 
 function Learning({ learning }) {
   if (learning.pending)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.adapters.training_report import TRAINING_REPORT, training_run
 from ratchet.cli.report.gathered import Report, gather
 from ratchet.cli.report.page import page
+from ratchet.training_runs.report import TRAINING_REPORT, training_report
 from tests.acceptance.ratchet_command import Ratchet
 from tests.ratchet.cli.report.reading_page import ReadPage
 from tests.ratchet.cli.whole_loop import WholeLoop
@@ -142,7 +142,7 @@ def test_a_damaged_ledger_and_a_missing_part_of_the_log_are_said_and_the_rest_is
 def test_a_training_report_of_another_shape_leaves_out_what_it_does_not_tell(tmp_path: Path, written: str) -> None:
     (tmp_path / TRAINING_REPORT).write_text(written)
 
-    run = training_run(tmp_path, "v1.0.1")
+    run = training_report(tmp_path, "v1.0.1")
 
     assert (run.card, run.curves, run.counts) == (None, {}, {})
 
@@ -150,4 +150,4 @@ def test_a_training_report_of_another_shape_leaves_out_what_it_does_not_tell(tmp
 def test_a_step_without_a_number_is_numbered_by_its_place(tmp_path: Path) -> None:
     (tmp_path / TRAINING_REPORT).write_text('{"steps": [{"loss": 2}, {"loss": 1, "reward": 0.5}]}')
 
-    assert training_run(tmp_path, "v1.0.1").curves == {"loss": [(1.0, 2.0), (2.0, 1.0)], "reward": [(2.0, 0.5)]}
+    assert training_report(tmp_path, "v1.0.1").curves == {"loss": [(1.0, 2.0), (2.0, 1.0)], "reward": [(2.0, 0.5)]}

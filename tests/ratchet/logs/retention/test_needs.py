@@ -13,12 +13,12 @@ from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.retention.needs import Need, needs
 from ratchet.logs.segments import Segment
 from ratchet.service.errors import JournalError
-from ratchet.training_runs.store import Jobs
+from ratchet.training_runs.store import RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
 from schemas.records.decision import StartExperiment, Validate
 from services.orchestrator.ledger.index import TaskIndex
-from services.orchestrator.promotion.training_trigger import TrainingState
+from services.orchestrator.training.trigger import TrainingState
 from tests.ratchet.adapters.making_decisions import decided, experiment, register
 
 NOW = datetime(2031, 1, 1, tzinfo=UTC)
@@ -70,7 +70,7 @@ def test_the_window_of_a_training_asked_for_is_fixed_and_that_of_the_next_yields
 
 def test_a_run_the_trainer_has_not_ended_keeps_what_it_reads(tmp_path: Path) -> None:
     index_at(tmp_path, 1000).close()
-    jobs = Jobs(tmp_path / "adapters")
+    jobs = RunStore(tmp_path / "adapters")
     asked, resolved, ended = (
         jobs.record(TrainRequest(request_id=name, agent_id="small", since=since))
         for name, since in (("asked", 10), ("resolved", 0), ("ended", 0))
