@@ -56,16 +56,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _needs_much(test: pytest.Function) -> bool:
     """By its own body and those of its fixtures: what they import there, and which servers they name."""
     fixtures = (fixture.func for found in test._fixtureinfo.name2fixturedefs.values() for fixture in found)
-    return BROKER_FIXTURE in test.fixturenames or any(map(_is_heavy, (test.function, *fixtures)))
+    marked = BROKER_FIXTURE in test.fixturenames or test.get_closest_marker("broker") is not None
+    return marked or any(map(_is_heavy, (test.function, *fixtures)))
 
 
 @cache
 def _is_heavy(function: Callable[..., object]) -> bool:
-    code = getattr(unwrap(function), "__code__", None)
-    names = code.co_names if code else ()
+    """Whether it, or a function of its module that it calls, names a server or imports what is heavy."""
+    names, seen = set[str](), set[str]()
+    waiting = [unwrap(function)]
+    while waiting:
+        called = waiting.pop()
+        if (code := getattr(called, "__code__", None)) is not None and called.__qualname__ not in seen:
+            seen.add(called.__qualname__)
+            names |= set(code.co_names)
+            found = (called.__globals__.get(name) for name in code.co_names)
+            waiting += [other for other in found if getattr(other, "__module__", None) == called.__module__]
     modules = (ROOT.joinpath(*name.split(".")).with_suffix(".py") for name in names if "." in name)
     brought = {name.split(".")[0] for name in names}.union(*(libraries(module) for module in modules))
-    return bool(SERVERS & set(names) or HEAVY_LIBRARIES & brought)
+    return bool(SERVERS & names or HEAVY_LIBRARIES & brought)
 
 
 def libraries(file: Path) -> set[str]:
