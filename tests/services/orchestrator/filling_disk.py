@@ -120,7 +120,7 @@ async def answers_of(fleet: House, tasks: set[str]) -> None:
 
 
 def check(fleet: House, books: Books) -> None:
-    """Every assignment is known, no number was given twice, and the index, as committed, is what the logs make of it."""
+    """Every assignment is known, no number was given twice, and the index as committed is what the logs make of it."""
     ledger = fleet.orchestrator.ledger
     ends = ledger.positions()
     works = [Work.decode(line.data) for line in read(fleet.folder, ASSIGNMENTS)]
