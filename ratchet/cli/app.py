@@ -23,7 +23,7 @@ from ratchet.cli.result import command as result
 from ratchet.cli.schema import command as schema
 from ratchet.cli.status import command as status
 from ratchet.cli.submit import command as submit
-from ratchet.cli.terminal.faults import FaultsAsSentences
+from ratchet.cli.terminal.errors import FaultsAsSentences
 from ratchet.cli.token import command as token
 from ratchet.cli.train import command as train
 from ratchet.cli.up import command as up

@@ -35,3 +35,13 @@ def place_of(cursor: str | None, *shape: type) -> Place | None:
         fault = Fault(pointer="cursor", detail="not a cursor of this list")
         raise Problem(422, "Not a cursor", "give `next` of the page before, or no cursor", "cursor", faults=[fault])
     return place
+
+
+NEWEST = (1 << 63) - 1
+"""Above all of them; the largest number that an index takes."""
+
+
+def sequence_of(cursor: str | None) -> int | None:
+    """Only what has a lower number is on the page; None for the first page. Raises Problem 422."""
+    place = place_of(cursor, int)
+    return None if place is None else max(0, min(int(place[0]), NEWEST))

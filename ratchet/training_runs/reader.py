@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from ratchet.http.threads import Threads
+from ratchet.http.work import Threads
 from ratchet.service.errors import RegistryError
 from ratchet.service.telemetry import Log
 from ratchet.training_runs.run import TrainingRun

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from fastapi import APIRouter, Request
 
-from ratchet.http.disconnect import while_connected
 from ratchet.http.problem import Problem, problems
+from ratchet.http.work import while_connected
 from schemas.api.generate import GenerateAnswer, GeneratedSample, GenerateRequest, LoadedAdapter, LoadedAdapters
 from schemas.messages.response import Sample
 from schemas.messages.task import Prompt

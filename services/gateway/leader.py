@@ -41,17 +41,17 @@ class Leader:
     async def follow(self) -> None:
         """For ever."""
         while True:
-            self._found(await self.look())
+            self._found(await self.find())
             await asyncio.sleep(ASK_EVERY_S)
 
-    async def look(self) -> Address | None:
+    async def find(self) -> Address | None:
         """Who leads now. The leader is asked first, and the others only if it is not ready."""
         if self.address is not None and await role_of(self.address) is Role.READY:
             return self.address
         known = [address for name in self._names for address in await addresses_of(name)]
-        standings = await asyncio.gather(*(role_of(address) for address in known))
+        roles = await asyncio.gather(*(role_of(address) for address in known))
         best, _, address = max(
-            ((one, address == self.address, address) for one, address in zip(standings, known, strict=True)),
+            ((one, address == self.address, address) for one, address in zip(roles, known, strict=True)),
             default=(Role.GONE, False, None),
         )
         return address if best > Role.GONE else None

@@ -28,7 +28,7 @@ from ratchet.bus.topology import (
 )
 from ratchet.files.append_file import AppendFile
 from ratchet.files.folder_lock import FolderLock
-from ratchet.http.threads import Threads
+from ratchet.http.work import Threads
 from ratchet.logs.retention.plan import Bound
 from ratchet.runtime.runner import Subscription
 from ratchet.service.errors import Reject, StorageUnavailable
@@ -42,8 +42,8 @@ from services.orchestrator import metrics
 from services.orchestrator.api.chat import chat_router
 from services.orchestrator.api.chat_service import ChatService
 from services.orchestrator.api.feedback import feedback_router
-from services.orchestrator.api.orchestrator_api import OrchestratorApi
 from services.orchestrator.api.page import page_router
+from services.orchestrator.api.routers import OrchestratorApi
 from services.orchestrator.api.tasks import tasks_router
 from services.orchestrator.clocks import Clocks
 from services.orchestrator.feedback.feedback_log import FeedbackLog

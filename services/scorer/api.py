@@ -9,8 +9,8 @@ from typing import Protocol
 
 from fastapi import APIRouter, Request
 
-from ratchet.http.disconnect import while_connected
 from ratchet.http.problem import problems
+from ratchet.http.work import while_connected
 from schemas.api.score import ScoreAnswer, ScoreRequest
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.strategies.strategy import Answer, ScoringRequest

@@ -18,7 +18,7 @@ from fastapi import APIRouter
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.bus.topology import ADAPTERS, TRAINING
-from ratchet.http.threads import Threads
+from ratchet.http.work import Threads
 from ratchet.runtime.runner import Subscription
 from ratchet.service import failpoint
 from ratchet.service.errors import BusError, RatchetError, Reject

@@ -10,12 +10,11 @@ from rich.console import Console
 from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.topology import fleet_topology
 from ratchet.cli.demo.adapter_status import AdapterStatusReader
+from ratchet.cli.demo.books import Users
 from ratchet.cli.demo.loop import Loop, LoopPlan
 from ratchet.cli.demo.narrator import Narrator
 from ratchet.cli.demo.tasks import users_tasks
-from ratchet.cli.demo.users import Users
-from ratchet.cli.fleet.access import FleetAccess
-from ratchet.cli.fleet.folder import FleetRecord, StartedProgram
+from ratchet.cli.fleet.folder import FleetAccess, FleetRecord, StartedProgram
 from ratchet.cli.fleet.options import FleetOptions
 from schemas.messages.task import Task
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet

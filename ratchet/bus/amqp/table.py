@@ -12,6 +12,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -104,11 +105,25 @@ def read_table(raw: bytes, offset: int) -> WireTable:
 
 
 def read_headers(raw: bytes, offset: int) -> WireTable:
-    """The same, empty of values where it can't be read: its bytes are worth carrying."""
+    """The same, without the values that can't be read: the others, ours among them, and all bytes are worth having."""
     try:
         return read_table(raw, offset)
     except UNREADABLE:
-        return WireTable({}, raw[offset + 4 : offset + 4 + _U32.unpack_from(raw, offset)[0]])
+        pairs = raw[offset + 4 : offset + 4 + _U32.unpack_from(raw, offset)[0]]
+        return WireTable(_readable_values(pairs), pairs)
+
+
+def _readable_values(raw: bytes) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    offset = 0
+    with suppress(*UNREADABLE):
+        while offset < len(raw):
+            value = offset + 1 + raw[offset]
+            end = _end_of_value(raw, value)
+            with suppress(*UNREADABLE):
+                values[raw[offset + 1 : value].decode("utf-8", "replace")] = _read_value(raw, value, 0)[0]
+            offset = end
+    return values
 
 
 def _end_of_value(raw: bytes, offset: int) -> int:

@@ -49,16 +49,16 @@ def show(version: Version, agent: Agent = None, json: AsJson = False) -> None:
     from ratchet.cli.terminal.console import out, print_json
     from ratchet.service.errors import NotFound
 
-    desk = adapter_service_here(agent)
-    if (entry := desk.agent.versions.get(version)) is None:
-        raise NotFound(f"agent {desk.agent_id} has no version {version!r}: ratchet adapters list")
-    card = read_card(desk.store.folder / entry.folder) if entry.folder else None
-    about = [d for d, _ in desk.store.ledger.read() if d.agent_id == desk.agent_id and version_of(d) == version]
+    service = adapter_service_here(agent)
+    if (entry := service.agent.versions.get(version)) is None:
+        raise NotFound(f"agent {service.agent_id} has no version {version!r}: ratchet adapters list")
+    card = read_card(service.store.folder / entry.folder) if entry.folder else None
+    about = [d for d, _ in service.store.ledger.read() if d.agent_id == service.agent_id and version_of(d) == version]
     if json:
         shown = {"entry": entry.model_dump(mode="json"), "card": card and card.model_dump(mode="json")}
         print_json(shown | {"decisions": [decision.model_dump(mode="json") for decision in about]})
         return
-    out.print(render_entry(desk.agent, entry, card))
+    out.print(render_entry(service.agent, entry, card))
     if about:
         out.print(render_decisions(about))
 
@@ -71,8 +71,8 @@ def diff(before: Version, after: Version, agent: Agent = None, json: AsJson = Fa
     from ratchet.cli.adapters.view import render_diff
     from ratchet.cli.terminal.console import out, print_json
 
-    desk = adapter_service_here(agent)
-    changes = diff_adapters(desk.folder(before), desk.folder(after))
+    service = adapter_service_here(agent)
+    changes = diff_adapters(service.folder(before), service.folder(after))
     print_json(changes.as_dict()) if json else out.print(render_diff(changes, before, after))
 
 
@@ -103,8 +103,8 @@ def promote(version: Version, reason: Reason, agent: Agent = None, json: AsJson 
     """Make a version the primary at once, without an experiment; it starts on probation."""
     from ratchet.cli.adapters.service_here import adapter_service_here
 
-    desk = adapter_service_here(agent)
-    _say_after(desk, desk.promote(version, reason), json)
+    service = adapter_service_here(agent)
+    _say_after(service, service.promote(version, reason), json)
 
 
 @adapters.command()
@@ -118,8 +118,8 @@ def rollback(
     """Take a version out of traffic at once. Works while frozen, too."""
     from ratchet.cli.adapters.service_here import adapter_service_here
 
-    desk = adapter_service_here(agent)
-    _say_after(desk, desk.roll_back(version, to, reason), json)
+    service = adapter_service_here(agent)
+    _say_after(service, service.roll_back(version, to, reason), json)
 
 
 @adapters.command()
@@ -127,8 +127,8 @@ def freeze(reason: Reason = "frozen by hand", agent: Agent = None, json: AsJson 
     """Stop all promotion and new experiments of an agent; what does harm is still rolled back."""
     from ratchet.cli.adapters.service_here import adapter_service_here
 
-    desk = adapter_service_here(agent)
-    _say_after(desk, desk.freeze(reason), json)
+    service = adapter_service_here(agent)
+    _say_after(service, service.freeze(reason), json)
 
 
 @adapters.command()
@@ -136,8 +136,8 @@ def unfreeze(reason: Reason = "unfrozen by hand", agent: Agent = None, json: AsJ
     """Let the agent learn again."""
     from ratchet.cli.adapters.service_here import adapter_service_here
 
-    desk = adapter_service_here(agent)
-    _say_after(desk, desk.unfreeze(reason), json)
+    service = adapter_service_here(agent)
+    _say_after(service, service.unfreeze(reason), json)
 
 
 @adapters.command()
@@ -147,7 +147,7 @@ def verify(json: AsJson = False) -> None:
     from ratchet.adapters.registry import RegistryStore
     from ratchet.adapters.verification import registry_faults
     from ratchet.cli.terminal.console import out, print_json
-    from ratchet.cli.terminal.exit_codes import ExitCode
+    from ratchet.cli.terminal.errors import ExitCode
     from ratchet.service.settings import FleetSettings
 
     settings = FleetSettings.read()
@@ -178,13 +178,13 @@ def rebuild(json: AsJson = False) -> None:
         out.print(f"What was there before is in {kept}", markup=False)
 
 
-def _say_after(desk: AdapterService, registry: Registry, as_json: bool) -> None:
+def _say_after(service: AdapterService, registry: Registry, as_json: bool) -> None:
     from ratchet.cli.adapters.view import render_agent
     from ratchet.cli.terminal.console import out, print_json
 
-    agent = registry.agent(desk.agent_id)
+    agent = registry.agent(service.agent_id)
     if as_json:
         print_json({"revision": registry.revision, "agent": agent.model_dump(mode="json")})
         return
     out.print(f"Decision {registry.revision} is recorded.")
-    out.print(render_agent(desk.agent_id, agent))
+    out.print(render_agent(service.agent_id, agent))

@@ -1,4 +1,4 @@
-"""The operator's desk for whoever is logged in here, and the registry made anew. Nothing is printed here."""
+"""The adapters' service for whoever is logged in here, and the registry made anew. Nothing is printed here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ratchet.adapters.adapter_service import AdapterService, chosen_agents
 from ratchet.adapters.registry import RegistryStore
-from ratchet.cli.terminal.exit_codes import CommandError
+from ratchet.cli.terminal.errors import CommandError
 from ratchet.service.settings import FleetSettings
 from schemas.records.registry import Registry
 

@@ -6,7 +6,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from ratchet.cli.terminal.exit_codes import UsageError
+from ratchet.cli.terminal.errors import UsageError
 from ratchet.files.hash_chain import NOTHING_BEFORE
 from ratchet.http.access.audit import NAME, read_audit
 from ratchet.logs.names import active_path

@@ -1,16 +1,19 @@
-"""The broker's users and what each may do, derived from the table of queues: the least a service needs. Pure.
+"""The broker's users and what each may do, derived from the table of queues: the least a service needs.
 
 RabbitMQ asks twice. A user's permissions are patterns over the names of what it configures, writes to and reads from;
-on a topic exchange (here: all that services publish to) a second pattern says which routing keys it may use.
-Leaves out passwords (ratchet/cli/broker/credentials.py).
+on a topic exchange (here: all that services publish to) a second pattern says which routing keys it may use. The queues
+are declared once, by a user that may. Leaves out passwords (ratchet/cli/broker/credentials.py).
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ratchet.bus.amqp.rabbit_bus import RabbitBus
+from ratchet.bus.amqp.short_connection import BrokerUnreachable, without_password
 from ratchet.bus.topology import (
     BROADCAST_EXCHANGE,
     DEAD_LETTERS,
@@ -22,7 +25,9 @@ from ratchet.bus.topology import (
     TASKS,
     Topology,
     events_topic,
+    topology_of,
 )
+from ratchet.service.settings import FleetSettings
 
 DEFAULT_EXCHANGE = "amq.default"
 """As permissions call the exchange without a name; who may write to it may write to any queue by the queue's name."""
@@ -143,3 +148,17 @@ class _Rules:
     def _one_of(self, names: Iterable[str], end: str = "$") -> str:
         """A pattern that matches these names under the fleet's namespace, or what begins with them."""
         return f"^{self._prefix}({'|'.join(map(re.escape, names))}){end}"
+
+
+async def declare(settings: FleetSettings, timeout_s: float) -> None:
+    """Raises TopologyConflict, and BrokerUnreachable where no broker took it within the time."""
+    url = settings.amqp_url.get_secret_value()
+    bus = RabbitBus(url, topology_of(settings), name="setup", namespace=settings.namespace)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await bus.start()
+    except TimeoutError:
+        raise BrokerUnreachable(
+            f"no broker at {without_password(url)} let the queues be declared within {timeout_s:g} s: {bus.trouble()}"
+        ) from None
+    await bus.stop(0.0)

@@ -39,7 +39,7 @@ def setup(timeout: Annotated[float, typer.Option(help="Seconds to wait for the b
     import asyncio
 
     from ratchet.bus.topology import topology_of
-    from ratchet.cli.broker.setup import declare
+    from ratchet.cli.broker.accounts import declare
     from ratchet.cli.terminal.console import say
     from ratchet.service.settings import FleetSettings
 

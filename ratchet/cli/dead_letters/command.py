@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService
     from ratchet.bus.dead_letters.letter import DeadLetter
-    from ratchet.cli.fleet.access import FleetAccess
-    from ratchet.cli.terminal.exit_codes import CommandError
+    from ratchet.cli.fleet.folder import FleetAccess
+    from ratchet.cli.terminal.errors import CommandError
 
 dead_letters = typer.Typer(help="What could not be handled: list, show, send back.", no_args_is_help=True)
 
@@ -27,7 +27,7 @@ def list_(
 ) -> None:
     """List the dead letters, the oldest first; nothing is taken out."""
     from ratchet.bus.claim_store import FOLDER, waiting_on_disk
-    from ratchet.cli.fleet.access import FleetAccess
+    from ratchet.cli.fleet.folder import FleetAccess
     from ratchet.cli.terminal.console import out, print_json
 
     access = FleetAccess.here()
@@ -51,7 +51,7 @@ def show(
     """Show one dead letter whole: why it failed, and its body."""
     from ratchet.bus.dead_letters.dead_letter_service import advice
     from ratchet.bus.dead_letters.kinds import ADVICE_ON_LOST
-    from ratchet.cli.fleet.access import FleetAccess
+    from ratchet.cli.fleet.folder import FleetAccess
     from ratchet.cli.terminal.console import out, print_json, print_raw
 
     access = FleetAccess.here()
@@ -82,9 +82,9 @@ def requeue(
 
     An unroutable message goes to the queue it was sent to, once there is one.
     """
-    from ratchet.cli.fleet.access import FleetAccess
+    from ratchet.cli.fleet.folder import FleetAccess
     from ratchet.cli.terminal.console import out, say, say_error
-    from ratchet.cli.terminal.exit_codes import ExitCode
+    from ratchet.cli.terminal.errors import ExitCode
 
     if (letter_id is None) == (not (all_ or one_at_a_time)):
         raise typer.BadParameter("give either an id, or --all, or --one-at-a-time")
@@ -110,7 +110,7 @@ def _service(access: FleetAccess, unroutable: bool) -> DeadLetterService:
 
 
 def _no_such(letter_id: str, unroutable: bool) -> CommandError:
-    from ratchet.cli.terminal.exit_codes import CommandError
+    from ratchet.cli.terminal.errors import CommandError
 
     what, option = ("unroutable message", " --unroutable") if unroutable else ("dead letter", "")
     return CommandError(f"no {what} {letter_id!r}: ratchet dead-letters list{option}")

@@ -1,4 +1,4 @@
-"""How an agent's adapters stand while the demo waits: the registry's word, and the orchestrator's live figures."""
+"""How an agent's adapters stand while the demo waits: the registry's word, the orchestrator's live figures, a line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ratchet.adapters.registry import RegistryStore
-from ratchet.cli.fleet.access import FleetAccess
+from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.fleet.service_http import metrics_text
 from ratchet.cli.watch.figures import Series, parse_series
 from schemas.records.registry import AgentAdapters
@@ -89,3 +89,28 @@ def _by(series: Series, name: str, agent_id: str, label: str) -> dict[str, float
     """The agent's series of this name, by the value of its other label."""
     found = ((dict(labels), value) for (sample, labels), value in series.items() if sample == name)
     return {labels[label]: value for labels, value in found if labels.get("agent") == agent_id}
+
+
+NAMES = {"gain": "a gain", "success_kept": "success kept", "harm": "harm"}
+
+
+def experiment_line(adapter_status: AdapterStatus) -> tuple[str, object]:
+    """The line, and what it is about: where that changes, something happened."""
+    running = adapter_status.adapters.experiment
+    if running is None or adapter_status.experiment is None:
+        return f"the primary is {adapter_status.adapters.primary}", adapter_status.adapters.primary
+    kind = "canary" if running.kind == "canary" else "probation"
+    text = f"{kind}: {running.treatment} against {running.control}, {_figures(adapter_status.experiment)}"
+    return text, (running.experiment_id, adapter_status.experiment.share)
+
+
+def _figures(experiment: ExperimentStatus) -> str:
+    treatment, control = experiment.units.get("treatment", 0), experiment.units.get("control", 0)
+    shown = ", ".join(f"{NAMES[test]} {e_text(experiment.e_values.get(test, 1.0))}" for test in NAMES)
+    evidence = f"evidence ({experiment.threshold:g} decides): {shown}"
+    return f"share {experiment.share:.0%}, {treatment} + {control} tasks, {evidence}"
+
+
+def e_text(value: float) -> str:
+    """An e-value with two or three figures."""
+    return f"{value:.1f}" if value < 10_000 else f"{value:.0e}"

@@ -47,7 +47,7 @@ def demo(
     from ratchet.cli.demo.narrator import Narrator
     from ratchet.cli.fleet.options import FleetOptions
     from ratchet.cli.terminal.console import err
-    from ratchet.cli.terminal.exit_codes import ExitCode
+    from ratchet.cli.terminal.errors import ExitCode
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # its fleet is stopped then, as with Ctrl-C
     options = FleetOptions(agents=(AGENT,), port_base=port_base, amqp_port=amqp_port)
@@ -69,7 +69,7 @@ def _fleet_of_its_own(
     """Up within the block; an earlier demo's fleet is stopped first. Down after it, unless it is kept."""
     from ratchet.cli.demo.performance import write_golden_set
     from ratchet.cli.demo.place import QUICK, DemoPlace, only
-    from ratchet.cli.fleet.lifecycle import start_fleet, stop_fleet
+    from ratchet.cli.fleet.start import start_fleet, stop_fleet
 
     place = DemoPlace.here()
     amqp_url = os.environ.get("RATCHET_AMQP_URL")
@@ -91,7 +91,7 @@ def _fleet_of_its_own(
 
 def _leave_nothing_on(amqp_url: str | None, namespace: str) -> None:
     """A broker that is not the demo's own gets its queues off again."""
-    from ratchet.cli.demo.queues import delete_queues
+    from ratchet.cli.demo.place import delete_queues
 
     if amqp_url is not None:
         delete_queues(amqp_url, namespace, (AGENT,))
@@ -99,7 +99,7 @@ def _leave_nothing_on(amqp_url: str | None, namespace: str) -> None:
 
 def _perform(place: DemoPlace, held_out: HeldOutPlan, plan: LoopPlan, narrator: Narrator, *, as_json: bool) -> Story:
     from ratchet.cli.demo.performance import Performance
-    from ratchet.cli.fleet.access import FleetAccess
+    from ratchet.cli.fleet.folder import FleetAccess
     from ratchet.cli.terminal.console import err, out
 
     tables = err if as_json else out

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ratchet.adapters.manifest import read_card
-from ratchet.cli.demo.adapter_status import AdapterStatus, AdapterStatusReader
+from ratchet.cli.demo.adapter_status import AdapterStatus, AdapterStatusReader, experiment_line
+from ratchet.cli.demo.books import Users
 from ratchet.cli.demo.narrator import Narrator
 from ratchet.cli.demo.sabotage import inject_bad_adapter
-from ratchet.cli.demo.status_line import experiment_line
 from ratchet.cli.demo.story import DemoTraining, DemoTurn, Sabotage
-from ratchet.cli.demo.users import Users
-from ratchet.cli.terminal.exit_codes import CommandError, TimedOut
+from ratchet.cli.terminal.errors import CommandError, TimedOut
 from ratchet.cli.train.request import publish_train_request
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import end_of_log
@@ -45,8 +44,8 @@ class LoopPlan:
 
 
 class Loop:
-    def __init__(self, look: AdapterStatusReader, users: Users, narrator: Narrator, plan: LoopPlan, run: str) -> None:
-        self._look = look
+    def __init__(self, status: AdapterStatusReader, users: Users, narrator: Narrator, plan: LoopPlan, run: str) -> None:
+        self._status = status
         self._users = users
         self._tell = narrator
         self._plan = plan
@@ -58,12 +57,12 @@ class Loop:
     def turn(self, number: int) -> DemoTurn:
         """Raises CommandError where the trainer makes no adapter, TimedOut, BusError, RegistryError, AdapterError."""
         began = time.monotonic()
-        parent = self._look().adapters.primary
+        parent = self._status().adapters.primary
         if parent != self._marked:
             self._mark(parent)
         self._collect(parent)
         version = self._train(number)
-        training = DemoTraining.of(read_card(self._look.store.folder / self._look.agent_id / version))
+        training = DemoTraining.of(read_card(self._status.store.folder / self._status.agent_id / version))
         self._tell.say(_training_line(version, parent, training))
         adapter_status = self._await_gate(version)
         if adapter_status.state(version) in IN_TRAFFIC:
@@ -84,7 +83,7 @@ class Loop:
     def sabotage(self, samples: int) -> Sabotage:
         """Raises as `turn`."""
         began = time.monotonic()
-        version = inject_bad_adapter(self._look.store, self._look.agent_id)
+        version = inject_bad_adapter(self._status.store, self._status.agent_id)
         self._tell.say(f"{version}: the primary's adapter with what it learned turned around, called validated")
         self._await_gate(version)
         traffic, adapter_status = self._follow(version)
@@ -104,16 +103,16 @@ class Loop:
 
     def _train(self, number: int) -> str:
         """The new version, once the fleet knows it."""
-        before = self._look()
+        before = self._status()
         request = TrainRequest(
             request_id=f"demo-{self._run}-{number}",
-            agent_id=self._look.agent_id,
+            agent_id=self._status.agent_id,
             metadata=Metadata(timestamp=datetime.now(UTC), source="ratchet demo"),
             since=self._since,
-            until=end_of_log(self._look.access.logs_dir, INTERACTIONS),
+            until=end_of_log(self._status.access.logs_dir, INTERACTIONS),
             seed=self._plan.seed,
         )
-        publish_train_request(self._look.access, request)
+        publish_train_request(self._status.access, request)
         known = before.adapters.versions.keys()
         with self._tell.waiting("the trainer learns from the log"):
             adapter_status = self._wait(lambda now: bool(_new(now, known)) or _failed(now, before), "a new adapter")
@@ -130,12 +129,12 @@ class Loop:
 
         Raises TimedOut where there is no verdict when they have asked the most they may.
         """
-        latest = self._look()
+        latest = self._status()
         promoted = False
 
         def settled() -> bool:
             nonlocal latest, promoted
-            latest = self._look()
+            latest = self._status()
             if not promoted and latest.adapters.primary == version:
                 promoted = True
                 self._mark(version)
@@ -149,12 +148,12 @@ class Loop:
     def _mark(self, primary: str) -> None:
         """What this primary answers from here on may be trained on: nothing that was asked to measure it."""
         self._marked = primary
-        self._since = end_of_log(self._look.access.logs_dir, INTERACTIONS)
+        self._since = end_of_log(self._status.access.logs_dir, INTERACTIONS)
         self._answered_before = self._users.books.by_version[primary]
 
     def _wait(self, happened: Callable[[AdapterStatus], bool], what: str) -> AdapterStatus:
         deadline = time.monotonic() + self._plan.patience_s
-        while not happened(adapter_status := self._look()):
+        while not happened(adapter_status := self._status()):
             if time.monotonic() > deadline:
                 raise TimedOut(f"{what} did not come within {self._plan.patience_s:.0f} s: see {self._process_logs()}")
             time.sleep(POLL_S)
@@ -162,14 +161,14 @@ class Loop:
 
     def _newest_reason(self, version: str) -> str:
         """The words of the latest decision about the version."""
-        about = [d for d, _ in self._look.store.ledger.read() if getattr(d.move, "version", None) == version]
+        about = [d for d, _ in self._status.store.ledger.read() if getattr(d.move, "version", None) == version]
         return f"{about[-1].move.kind}: {about[-1].reason}" if about else f"nothing was decided about {version}"
 
     def _trainer_log(self) -> str:
         return f"{self._process_logs()}/trainer.log"
 
     def _process_logs(self) -> str:
-        record = self._look.access.record
+        record = self._status.access.record
         return str(record.programs[-1].log.parent) if record else "the services' logs"
 
 

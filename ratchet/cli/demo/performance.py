@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from rich.console import RenderableType
 
 from ratchet.adapters.registry import RegistryStore
-from ratchet.cli.demo.account import Account, account
 from ratchet.cli.demo.adapter_status import AdapterStatusReader
+from ratchet.cli.demo.books import Account, Users, account
 from ratchet.cli.demo.gain import gain
 from ratchet.cli.demo.held_out import HeldOutPlan, HeldOutRun, ask_held_out, dead_letters, held_out_tasks
 from ratchet.cli.demo.held_out_report import HeldOutReport
@@ -20,8 +20,7 @@ from ratchet.cli.demo.narrator import Narrator
 from ratchet.cli.demo.place import DemoPlace
 from ratchet.cli.demo.story import DemoTurn, Sabotage, Story
 from ratchet.cli.demo.tasks import golden_tasks, users_tasks
-from ratchet.cli.demo.users import Users
-from ratchet.cli.fleet.access import FleetAccess
+from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.report.gathered import gather
 from ratchet.cli.report.page import page
 from ratchet.files.atomic_file import replace_file
@@ -58,8 +57,8 @@ class Performance:
         fresh = users_tasks(self.held_out.seed, self.run, samples=self.held_out.samples)
         self.users = Users(self.access, fresh, stall_s=self.held_out.stall_s)
         self.store = RegistryStore(self.place.adapters)
-        look = AdapterStatusReader(self.access, self.store, self.agent_id)
-        self.loop = Loop(look, self.users, self.narrator, self.plan, self.run)
+        status = AdapterStatusReader(self.access, self.store, self.agent_id)
+        self.loop = Loop(status, self.users, self.narrator, self.plan, self.run)
 
     def perform(self) -> Story:
         """Raises CommandError, TimedOut, BusError, RegistryError, AdapterError, JournalError."""

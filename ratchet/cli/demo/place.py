@@ -1,7 +1,7 @@
 """The demo's own place: all it writes lies in `.ratchet/demo`, which each demo makes anew.
 
 So a demo tells the same story each time, and the logs and adapters of a real fleet never meet those of a demo. Of the
-environment only the broker and the log level reach the demo's fleet.
+environment only the broker and the log level reach the demo's fleet; a broker that others use too gets its queues off.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ratchet.adapters.publish import remove_tree
+from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.topology import BROADCAST_EXCHANGE, DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
 from ratchet.cli.fleet.folder import FleetFolder
 
 PREFIX = "RATCHET_"
@@ -86,3 +88,16 @@ def _replace(environment: MutableMapping[str, str], settings: Mapping[str, str])
     for name in [name for name in environment if name.startswith(PREFIX)]:
         del environment[name]
     environment.update(settings)
+
+
+def delete_queues(amqp_url: str, namespace: str, agents: tuple[str, ...]) -> None:
+    """With whatever is in them. Raises BusError."""
+    topology = fleet_topology(agents, external_scorer=True)
+    rungs = [rung.name for rung in topology.rungs]
+    exchanges = (EXCHANGE, BROADCAST_EXCHANGE, DEAD_EXCHANGE, UNROUTABLE_EXCHANGE, *rungs)
+    with connected(amqp_url) as connection:
+        channel = connection.channel()
+        for queue in (*topology.names, *rungs):
+            channel.queue_delete(namespace + queue)
+        for exchange in exchanges:
+            channel.exchange_delete(namespace + exchange)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ratchet.cli.demo.account import Account
+from ratchet.cli.demo.books import Account
 from ratchet.cli.demo.gain import Gain
 from ratchet.cli.demo.held_out_report import HeldOutReport
 from schemas.records.adapter_card import AdapterCard

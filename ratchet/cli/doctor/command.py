@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from ratchet.cli.doctor.check import Check
+    from ratchet.cli.doctor.checks import Check
 
 MARKS = {"ok": ("✔", "green"), "warn": ("!", "yellow"), "fail": ("✘", "red")}
 
 
 def doctor(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     """Check this machine and the broker; each line says ok, warn or fail, and what to type. Exit code 1 on a fail."""
-    from ratchet.cli.doctor.check import sound
+    from ratchet.cli.doctor.checks import sound
     from ratchet.cli.terminal.console import print_json
-    from ratchet.cli.terminal.exit_codes import ExitCode
+    from ratchet.cli.terminal.errors import ExitCode
 
     checks = _examine()
     if json:
@@ -29,11 +29,9 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = Fals
 
 
 def _examine() -> list[Check]:
-    from ratchet.cli.doctor.broker_checks import broker_checks
-    from ratchet.cli.doctor.machine_checks import machine_checks
+    from ratchet.cli.doctor.checks import broker_checks, machine_checks
     from ratchet.cli.doctor.settings_checks import settings_checks
-    from ratchet.cli.fleet.access import FleetAccess
-    from ratchet.cli.fleet.folder import FleetFolder
+    from ratchet.cli.fleet.folder import FleetAccess, FleetFolder
     from ratchet.cli.fleet.options import FleetOptions
     from ratchet.cli.fleet.plan import plan_fleet
     from ratchet.cli.fleet.processes import supervisor_process

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ratchet.cli.doctor.check import Check
+from ratchet.cli.doctor.checks import Check
 from ratchet.service.errors import SettingsError
 from ratchet.service.settings_check import require_usable, unknown_names
 

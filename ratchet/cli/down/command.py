@@ -5,7 +5,7 @@ from __future__ import annotations
 
 def down() -> None:
     """Stop the fleet that was started here: services finish what they have in hand, then the broker stops."""
-    from ratchet.cli.fleet.lifecycle import stop_fleet
+    from ratchet.cli.fleet.start import stop_fleet
     from ratchet.cli.terminal.console import out, say
 
     say("stopping the fleet …")

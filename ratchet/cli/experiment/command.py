@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ratchet.experiments.view import ExperimentView
 
 experiment = typer.Typer(
-    help="Adapters tried on live traffic: list, show the evidence as a picture, replay a verdict.",
+    help="Adapters tried on live traffic: list, show the evidence as a chart, replay a verdict.",
     no_args_is_help=True,
 )
 
@@ -41,11 +41,11 @@ def show(
     ] = None,
     agent: Annotated[str | None, typer.Option(help="The running, or newest, experiment of this agent.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Look again until it ends; Ctrl-C ends it.")] = False,
-    interval: Annotated[float, typer.Option(min=0.2, help="With --follow: seconds between two looks.")] = 2.0,
-    json: Annotated[bool, typer.Option("--json", help="As JSON; with --follow one object a look.")] = False,
+    interval: Annotated[float, typer.Option(min=0.2, help="With --follow: seconds between two readings.")] = 2.0,
+    json: Annotated[bool, typer.Option("--json", help="As JSON; with --follow one object a reading.")] = False,
 ) -> None:
     """Draw the effect with its anytime-valid band and the e-values; say the verdict, or what is missing for one."""
-    from ratchet.cli.fleet.access import FleetAccess
+    from ratchet.cli.fleet.folder import FleetAccess
     from ratchet.cli.terminal.console import print_json
     from ratchet.experiments.records import chosen
     from ratchet.experiments.view import view_of
@@ -53,15 +53,15 @@ def show(
     logs_dir = FleetAccess.here().logs_dir
     shown = chosen(_records(), experiment_id, agent).experiment_id
 
-    def look() -> ExperimentView:
+    def read() -> ExperimentView:
         return view_of(chosen(_records(), shown, None), logs_dir)
 
     if follow:
-        _follow(look, interval, json)
+        _follow(read, interval, json)
     elif json:
-        print_json(look().as_dict())
+        print_json(read().as_dict())
     else:
-        _print(look())
+        _print(read())
 
 
 @experiment.command()
@@ -71,9 +71,9 @@ def replay(
     """Decide an ended experiment again from the logs alone, and compare with the ledger. Exit code 1 if it differs."""
     from ratchet.cli.experiment.replay_check import check
     from ratchet.cli.experiment.view import render_check
-    from ratchet.cli.fleet.access import FleetAccess
+    from ratchet.cli.fleet.folder import FleetAccess
     from ratchet.cli.terminal.console import out, print_json
-    from ratchet.cli.terminal.exit_codes import ExitCode
+    from ratchet.cli.terminal.errors import ExitCode
     from ratchet.experiments.records import chosen
 
     found = check(chosen(_records(), experiment_id, None), FleetAccess.here().logs_dir)
@@ -91,47 +91,48 @@ def _records() -> list[ExperimentRecord]:
     return experiments(decision for decision, _ in ledger.read())
 
 
-def _print(look: ExperimentView) -> None:
-    from ratchet.cli.experiment.view import render_look
+def _print(view: ExperimentView) -> None:
+    from ratchet.cli.experiment.view import render_experiment
     from ratchet.cli.terminal.console import out
 
-    out.print(render_look(look, width=out.width, plain=_plain(out.encoding)), soft_wrap=False)
+    out.print(render_experiment(view, width=out.width, plain=_plain(out.encoding)), soft_wrap=False)
 
 
-def _follow(look: Callable[[], ExperimentView], interval: float, json: bool) -> None:
+def _follow(read: Callable[[], ExperimentView], interval: float, json: bool) -> None:
     from ratchet.cli.terminal.console import out
 
     try:
-        _follow_live(look, interval) if out.is_terminal and not json else _follow_plain(look, interval, json)
+        _follow_live(read, interval) if out.is_terminal and not json else _follow_plain(read, interval, json)
     except KeyboardInterrupt:
         return
 
 
-def _follow_plain(look: Callable[[], ExperimentView], interval: float, json: bool) -> None:
+def _follow_plain(read: Callable[[], ExperimentView], interval: float, json: bool) -> None:
     import time
 
     from ratchet.cli.terminal.console import print_json
 
     while True:
-        seen = look()
+        seen = read()
         print_json(seen.as_dict(), indent=None) if json else _print(seen)
         if seen.record.ended:
             return
         time.sleep(interval)
 
 
-def _follow_live(look: Callable[[], ExperimentView], interval: float) -> None:
+def _follow_live(read: Callable[[], ExperimentView], interval: float) -> None:
     import time
 
     from rich.live import Live
 
-    from ratchet.cli.experiment.view import render_look
+    from ratchet.cli.experiment.view import render_experiment
     from ratchet.cli.terminal.console import out
 
     with Live(console=out, auto_refresh=False) as live:
         while True:
-            seen = look()
-            live.update(render_look(seen, width=out.width, rows=out.height, plain=_plain(out.encoding)), refresh=True)
+            seen = read()
+            drawn = render_experiment(seen, width=out.width, rows=out.height, plain=_plain(out.encoding))
+            live.update(drawn, refresh=True)
             if seen.record.ended:
                 return
             time.sleep(interval)

@@ -1,6 +1,6 @@
 """An experiment in a terminal: the effect with its band, the e-values, the arms, and the verdict or what is missing.
 
-Pure: a look in, something rich can print out.
+Pure: a view in, something rich can print out.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ def render_list(records: Sequence[ExperimentRecord]) -> Table:
     return table
 
 
-def render_look(look: ExperimentView, *, width: int, rows: int = TALL, plain: bool = False) -> Group:
+def render_experiment(view: ExperimentView, *, width: int, rows: int = TALL, plain: bool = False) -> Group:
     """`rows`: of the terminal, where all should be seen at once; `plain`: a terminal without Unicode."""
-    parts: list[RenderableType] = [_headline(look.record)]
-    if look.plan and look.history:
-        parts += _charts(look, look.plan, max(NARROW, min(width, WIDEST)), rows, plain)
-    if look.decision:
-        parts += [Text(), _arms(look.record, look.decision.evidence)]
-    if look.plan and look.decision:
-        parts += [Text(), _e_values(look.plan, look.decision.evidence)] if rows >= SHORT else []
-        parts += [Text(), _verdict(look.record, look.decision)]
-    if look.trouble:
-        parts.append(Text(f"✘ no picture: {look.trouble}", style="red"))
-    if look.record.ended:
-        parts.append(_ending(look.record))
+    parts: list[RenderableType] = [_headline(view.record)]
+    if view.plan and view.history:
+        parts += _charts(view, view.plan, max(NARROW, min(width, WIDEST)), rows, plain)
+    if view.decision:
+        parts += [Text(), _arms(view.record, view.decision.evidence)]
+    if view.plan and view.decision:
+        parts += [Text(), _e_values(view.plan, view.decision.evidence)] if rows >= SHORT else []
+        parts += [Text(), _verdict(view.record, view.decision)]
+    if view.trouble:
+        parts.append(Text(f"✘ no chart: {view.trouble}", style="red"))
+    if view.record.ended:
+        parts.append(_ending(view.record))
     return Group(*parts)
 
 
@@ -92,18 +92,18 @@ def _headline(record: ExperimentRecord) -> Text:
     )
 
 
-def _charts(look: ExperimentView, plan: ExperimentPlan, width: int, rows: int, plain: bool) -> list[RenderableType]:
+def _charts(view: ExperimentView, plan: ExperimentPlan, width: int, rows: int, plain: bool) -> list[RenderableType]:
     """Where the terminal is short the effect alone."""
-    running = look.record.running
+    running = view.record.running
     mark, shade, better, harm = ("*", ".", "g", "h") if plain else ("●", "░", "▲", "▼")
     legend = f"{mark} estimate, {shade} band (each end holds at all times with {1 - plan.alpha:.0%})"
     tall, low = chart_heights(rows)
     drawn: list[RenderableType] = [
         Text(f"\nscore, {running.treatment} minus {running.control}: {legend}", "dim"),
-        Text(effect_chart(look.history, width=width, height=tall, plain=plain), no_wrap=True),
+        Text(effect_chart(view.history, width=width, height=tall, plain=plain), no_wrap=True),
     ]
     if low:
-        evidence = evidence_chart(look.history, threshold=plan.threshold, width=width, height=low, plain=plain)
+        evidence = evidence_chart(view.history, threshold=plan.threshold, width=width, height=low, plain=plain)
         drawn += [
             Text(f"\ne-values: {better} better in score, {harm} harm, verdict at {plan.threshold:g}", "dim"),
             Text(evidence, no_wrap=True),

@@ -21,7 +21,7 @@ def feedback(
     It returns once the broker has it. What can't be right (an unknown task, say) ends in `ratchet dead-letters list`.
     """
     from ratchet.cli.feedback.publishing import new_feedback, publish_feedback
-    from ratchet.cli.fleet.access import FleetAccess
+    from ratchet.cli.fleet.folder import FleetAccess
     from ratchet.cli.terminal.console import print_raw, say
 
     given = new_feedback(

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from ratchet.bus.amqp.short_connection import connected
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.topology import EXCHANGE, FEEDBACK
-from ratchet.cli.fleet.access import FleetAccess
-from ratchet.cli.terminal.exit_codes import CommandError, UsageError
+from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.terminal.errors import CommandError, UsageError
 from schemas.messages.base import Metadata, explain
 from schemas.messages.feedback import Feedback
 

@@ -1,6 +1,7 @@
-"""The folder `.ratchet/`: what `ratchet up` leaves for the other commands to find. Nothing in it is needed to restart.
+"""The folder `.ratchet/`: what `ratchet up` leaves for other commands to find, and how they reach the fleet with it.
 
-The folder may be moved with RATCHET_STATE_DIR, which also lets several fleets run on one machine.
+Nothing in it is needed to restart. It may be moved with RATCHET_STATE_DIR, which also lets several fleets run on one
+machine. Where the fleet is: the environment's word first, then what was recorded here.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from ratchet.bus.topology import Topology, fleet_topology
 from ratchet.cli.fleet.options import FleetOptions
-from ratchet.cli.terminal.exit_codes import CommandError
+from ratchet.cli.terminal.errors import CommandError
+from ratchet.service.settings import FleetSettings
 
 LONGEST_SOCKET_PATH = 100
 
@@ -105,3 +108,31 @@ def write_private(file: Path, text: str) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     draft.replace(file)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetAccess:
+    """`record` is None where no fleet was started here; the one at `amqp_url` may still be up, elsewhere."""
+
+    amqp_url: str
+    namespace: str
+    agents: tuple[str, ...]
+    topology: Topology
+    logs_dir: Path
+    record: FleetRecord | None
+
+    @classmethod
+    def here(cls) -> FleetAccess:
+        """Raises SettingsError, CommandError."""
+        settings = FleetSettings.read()
+        record = FleetFolder.here().record()
+        recorded = record and "RATCHET_AMQP_URL" not in os.environ
+        agents = record.options.agents if record and "RATCHET_AGENTS" not in os.environ else settings.agents
+        return cls(
+            amqp_url=record.amqp_url if record and recorded else settings.amqp_url.get_secret_value(),
+            namespace=record.namespace if record and "RATCHET_NAMESPACE" not in os.environ else settings.namespace,
+            agents=agents,
+            topology=fleet_topology(agents, external_scorer=settings.external_scorer),
+            logs_dir=record.logs_dir if record and "RATCHET_LOGS_DIR" not in os.environ else settings.logs_dir,
+            record=record,
+        )

@@ -1,9 +1,11 @@
-"""Start a planned fleet, wait until it works, stop it. What is printed is not decided here."""
+"""Start the fleet or what is down of it, with its models, wait until it works, show how far it is, stop it."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,25 +14,28 @@ import psutil
 from ratchet.bus.amqp.short_connection import connected
 from ratchet.cli.fleet.folder import FleetFolder, FleetRecord, StartedProgram, write_private
 from ratchet.cli.fleet.options import FleetOptions
-from ratchet.cli.fleet.plan import FleetPlan
+from ratchet.cli.fleet.plan import FleetPlan, plan_fleet
 from ratchet.cli.fleet.ports import require_free
 from ratchet.cli.fleet.processes import stop_leftovers, stop_supervisor, supervisor_process
-from ratchet.cli.fleet.readiness_wait import Standing, Waiting
-from ratchet.cli.fleet.supervisor_config import render
-from ratchet.cli.fleet.supervisord import Supervisor, start_supervisord
-from ratchet.cli.terminal.exit_codes import CommandError
+from ratchet.cli.fleet.readiness import Progress, ReadinessView, Waiting
+from ratchet.cli.fleet.supervisord import Supervisor, render, start_supervisord
+from ratchet.cli.models.make import make_models
+from ratchet.cli.terminal.console import err, say
+from ratchet.cli.terminal.errors import CommandError
+from ratchet.files.folder_lock import FolderLock
 from ratchet.service.settings import FleetSettings
+from ratchet.service.settings_check import require_usable, unknown_names
 
 SUPERVISOR_TIMEOUT_S = 15.0
 
 
 @dataclass(frozen=True)
 class FleetStart:
-    """`say` gets remarks, `show` the standing of each program while it is waited for."""
+    """`say` gets remarks, `show` the progress of each program while it is waited for."""
 
     folder: FleetFolder
     say: Callable[[str], None]
-    show: Callable[[Standing], None]
+    show: Callable[[Progress], None]
 
     def preflight(self, plan: FleetPlan) -> None:
         """Find out, before anything that takes time, what would keep it from starting.
@@ -118,3 +123,75 @@ class FleetStart:
             if time.monotonic() > deadline:
                 raise CommandError(f"the supervisor did not start; see {self.folder.process_logs / 'supervisor.out'}")
             time.sleep(0.1)
+
+
+MODELS_FOLDER = Path("models")
+
+
+def start_fleet(options: FleetOptions, amqp_url: str | None, timeout_s: float, *, insist: bool) -> FleetRecord:
+    """Returns when every service is ready. Raises CommandError, BusError, TimedOut.
+
+    A fleet that is up already keeps its options; where others are insisted on, that is an error.
+    """
+    folder = FleetFolder.here()
+    with _alone(folder):
+        return _launch(folder, options, amqp_url, timeout_s, insist=insist)
+
+
+def _launch(
+    folder: FleetFolder, options: FleetOptions, amqp_url: str | None, timeout_s: float, *, insist: bool
+) -> FleetRecord:
+    for sentence in unknown_names(os.environ):
+        say(f"warning: {sentence}")
+    require_usable()
+    settings = FleetSettings.read()
+    view = ReadinessView(err)
+    start = FleetStart(folder, say, view.show)
+    record = folder.record()
+    if record and supervisor_process(record):
+        if insist and record.options != options:
+            raise CommandError("a fleet with other options is up here: `ratchet down` first, or `ratchet status`")
+        return _complete(record, start, view, settings.drain_grace_s, timeout_s)
+    plan = plan_fleet(options, folder.broker, amqp_url, settings.drain_grace_s)
+    start.preflight(plan)
+    if options.models_to_make:
+        say("making the models (about a minute, once) …")
+        make_models(MODELS_FOLDER, say)
+    with view.open():
+        return start.start(plan, options, settings, timeout_s)
+
+
+@contextmanager
+def _alone(folder: FleetFolder) -> Iterator[None]:
+    """Raises CommandError while another process starts this fleet."""
+    lock = FolderLock(folder.root)
+    if not lock.try_acquire():
+        raise CommandError(f"another process is starting this fleet ({lock.holder()}): wait for it")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _complete(
+    record: FleetRecord, start: FleetStart, view: ReadinessView, drain_grace_s: float, timeout_s: float
+) -> FleetRecord:
+    """A fleet that is up stays as it is; what is down of it is started again."""
+    started = Supervisor(start.folder).start_what_is_down()
+    say(f"already up; started again: {', '.join(started)}" if started else "already up")
+    url = None if record.own_broker else record.amqp_url
+    plan = plan_fleet(record.options, start.folder.broker, url, drain_grace_s)
+    with view.open():
+        start.wait(plan, timeout_s)
+    return record
+
+
+def stop_fleet() -> list[str] | None:
+    """Stop the fleet that was started here. None if there was none; else what had to go the hard way."""
+    folder = FleetFolder.here()
+    record = folder.record()
+    start = FleetStart(folder, say, lambda _: None)
+    if record is None:
+        left = start.stop_unrecorded()
+        return left or None
+    return start.stop(record)

@@ -17,7 +17,7 @@ def tail(
     json: Annotated[bool, typer.Option("--json", help="The lines as they are in the log.")] = False,
 ) -> None:
     """Show the newest samples in the log: when, score, adapter version, question and answer."""
-    from ratchet.cli.fleet.access import FleetAccess
+    from ratchet.cli.fleet.folder import FleetAccess
     from ratchet.cli.log.tail import follow_rows, last_rows, nothing_to_show, render_row
     from ratchet.cli.terminal.console import out, print_raw, say
 
@@ -52,7 +52,7 @@ def prune(
     A running orchestrator does this by itself. What an open task, a running experiment or a training needs stays. The
     tasks removed are remembered by the sums of their ids, so that none of them is run again.
     """
-    from ratchet.cli.fleet.access import FleetAccess
+    from ratchet.cli.fleet.folder import FleetAccess
     from ratchet.cli.log.prune import as_dict, sentences
     from ratchet.cli.log.prune import prune as pruned_here
     from ratchet.cli.terminal.console import out, print_json

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ratchet.cli.terminal.exit_codes import CommandError
+from ratchet.cli.terminal.errors import CommandError
 from ratchet.files.folder_lock import FolderLock
 from ratchet.logs.retention.contents import newest_time
 from ratchet.logs.retention.needs import needs

@@ -34,10 +34,8 @@ def mcp(
     `--url` it speaks to the fleet that `ratchet up` started here, and may be started before it.
     """
     from ratchet.cli.fleet.folder import FleetFolder
-    from ratchet.cli.mcp.addresses import addresses_of
-    from ratchet.cli.mcp.bearer import Token
-    from ratchet.cli.mcp.stdio import serve_stdio
-    from ratchet.cli.terminal.exit_codes import UsageError
+    from ratchet.cli.mcp.stdio import Token, addresses_of, serve_stdio
+    from ratchet.cli.terminal.errors import UsageError
 
     if token and token_file:
         raise UsageError("give the token or the file it is in, not both")

@@ -25,7 +25,7 @@ def list_(
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """List the model folders: name, size and what they hold."""
-    from ratchet.cli.models.folders import model_folders
+    from ratchet.cli.models.make import model_folders
     from ratchet.cli.terminal.console import out, print_json
 
     found = model_folders(folder)

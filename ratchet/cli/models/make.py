@@ -1,13 +1,41 @@
-"""Have the small models made, in a process of its own: the command line itself never imports torch."""
+"""The model folders there are, and the small models made, in another process: the command line never imports torch."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from ratchet.cli.terminal.exit_codes import CommandError
+from ratchet.cli.terminal.errors import CommandError
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    path: str
+    architecture: str
+    megabytes: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def model_folders(folder: Path) -> list[ModelFolder]:
+    """Each direct sub-folder with a `config.json`."""
+    return [_read(config.parent) for config in sorted(folder.glob("*/config.json"))]
+
+
+def _read(folder: Path) -> ModelFolder:
+    try:
+        architectures = json.loads((folder / "config.json").read_text()).get("architectures") or ["?"]
+    except (ValueError, AttributeError):
+        architectures = ["unreadable config.json"]
+    size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+    return ModelFolder(str(folder), architectures[0], size / 1e6)
+
 
 LAST_LINES = 5
 

@@ -14,12 +14,12 @@ def report(
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, too.")] = False,
 ) -> None:
     """Write one HTML page that opens offline: lineage, scores, training, experiments, decisions with their evidence."""
-    from ratchet.cli.fleet.access import FleetAccess
+    from ratchet.cli.fleet.folder import FleetAccess
     from ratchet.cli.report.gathered import gather
     from ratchet.cli.report.page import page
     from ratchet.cli.terminal.console import out as console
     from ratchet.cli.terminal.console import print_json
-    from ratchet.cli.terminal.exit_codes import CommandError
+    from ratchet.cli.terminal.errors import CommandError
     from ratchet.files.atomic_file import replace_file
     from ratchet.service.settings import FleetSettings
 

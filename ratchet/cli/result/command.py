@@ -15,9 +15,9 @@ def result(
     json: Annotated[bool, typer.Option("--json", help="Every logged sample, as JSON.")] = False,
 ) -> None:
     """Print the answer to a task submitted earlier. Exit code 1 if the task failed or is not known, 4 if still open."""
-    from ratchet.cli.fleet.access import FleetAccess
+    from ratchet.cli.fleet.folder import FleetAccess
     from ratchet.cli.result.logged_task import find_task
-    from ratchet.cli.terminal.exit_codes import CommandError
+    from ratchet.cli.terminal.errors import CommandError
 
     access = FleetAccess.here()
     task = find_task(access.logs_dir, task_id)
@@ -33,7 +33,7 @@ def _print(task: LoggedTask, task_id: str, *, as_json: bool) -> None:
     from json import loads as json_of
 
     from ratchet.cli.terminal.console import print_json, print_raw, say
-    from ratchet.cli.terminal.exit_codes import CommandError, TimedOut
+    from ratchet.cli.terminal.errors import CommandError, TimedOut
 
     if as_json:
         samples = [json_of(line.data) for line in task.lines]

@@ -15,10 +15,9 @@ def schema(
     """Write a JSON Schema for each message, an AsyncAPI document of the queues, and an OpenAPI document for each
     service; or check that they are current.
     """
-    from ratchet.cli.schema.documents import documents
-    from ratchet.cli.schema.openapi_documents import openapi_documents
+    from ratchet.cli.schema.documents import documents, openapi_documents
     from ratchet.cli.terminal.console import say
-    from ratchet.cli.terminal.exit_codes import CommandError
+    from ratchet.cli.terminal.errors import CommandError
 
     changed = {
         out / name: text for name, text in (documents() | openapi_documents()).items() if _read(out / name) != text

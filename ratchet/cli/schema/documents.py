@@ -1,14 +1,23 @@
-"""The contract as documents: a JSON Schema for each message and record, and an AsyncAPI 3.0 description of the queues.
+"""The contract as documents: a JSON Schema for each message, an AsyncAPI 3.0 description of the queues, and an OpenAPI
+document for each service installed here. `ratchet schema` writes schemas/generated/.
 
-Pure: from the pydantic models and the topology to file names and texts. `ratchet schema` writes schemas/generated/.
+The services' routes are found by name: what is shared imports no process. Nothing is started: a router is made with
+nothing behind it, since a document needs only its routes. That they are those of the real services is a test.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
+from importlib.util import find_spec
+from pkgutil import resolve_name
 from typing import Any
 
+from fastapi import APIRouter
+
 from ratchet.bus.topology import EXCHANGE, Queue, Topology, fleet_topology
+from ratchet.http.server.application import application
+from ratchet.service.settings import FleetSettings
 from schemas import MESSAGES, RECORDS
 from schemas.messages.base import Message
 
@@ -90,3 +99,47 @@ def _slug(who: str) -> str:
 
 def _text(document: dict[str, Any]) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+ROUTERS = {
+    "agent": ("services.agent.api:agent_router",),
+    "scorer": ("services.scorer.api:scorer_router",),
+    "trainer": (
+        "services.trainer.api:trainer_router",
+        "ratchet.training_runs.api:trainings_router",
+        "ratchet.training_runs.api:runs_router",
+    ),
+    "orchestrator": (
+        "services.orchestrator.api.tasks:tasks_router",
+        "services.orchestrator.api.chat:chat_router",
+        "services.orchestrator.api.feedback:feedback_router",
+        "services.orchestrator.api.page:page_router",
+        "services.orchestrator.api.adapters:adapters_router",
+        "services.orchestrator.api.experiments:experiments_router",
+        "ratchet.training_runs.api:trainings_router",
+        "services.orchestrator.api.fleet:queues_router",
+        "services.orchestrator.api.dead_letters:dead_letters_router",
+        "services.orchestrator.api.fleet:status_router",
+        "services.orchestrator.api.events:events_router",
+        "services.orchestrator.api.fleet:log_router",
+    ),
+}
+
+
+def openapi_documents() -> dict[str, str]:
+    """File name relative to `schemas/generated/` → its text, newline at the end."""
+    return {
+        f"openapi/{name}.json": _text(openapi(name)) for name in ROUTERS if find_spec(f"services.{name}") is not None
+    }
+
+
+def openapi(service: str) -> dict[str, Any]:
+    routers = [_router(where) for where in ROUTERS[service]]
+    return application(service, routers, FleetSettings.model_construct(), lambda: None).openapi()
+
+
+def _router(where: str) -> APIRouter:
+    """Made with None for whatever its routes would ask."""
+    make = resolve_name(where)
+    router: APIRouter = make(*(None for _ in inspect.signature(make).parameters))
+    return router

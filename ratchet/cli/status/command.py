@@ -9,12 +9,11 @@ import typer
 
 def status(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     """Show each service, the broker and the queues. Exit code 0 if all is healthy, 1 if not, 3 without a broker."""
-    from ratchet.cli.fleet.access import FleetAccess
-    from ratchet.cli.fleet.folder import FleetFolder
+    from ratchet.cli.fleet.folder import FleetAccess, FleetFolder
     from ratchet.cli.status.report import ask_status
     from ratchet.cli.status.view import render_status
     from ratchet.cli.terminal.console import out, print_json
-    from ratchet.cli.terminal.exit_codes import ExitCode
+    from ratchet.cli.terminal.errors import ExitCode
 
     report = ask_status(FleetAccess.here(), FleetFolder.here())
     if json:

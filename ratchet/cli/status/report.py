@@ -8,13 +8,12 @@ from typing import Any
 
 from ratchet.bus.amqp.short_connection import connected, without_password
 from ratchet.bus.topology import DEAD_LETTERS, RESULTS, UNROUTABLE, Topology
-from ratchet.cli.fleet.access import FleetAccess
-from ratchet.cli.fleet.folder import FleetFolder, FleetRecord
+from ratchet.cli.fleet.folder import FleetAccess, FleetFolder, FleetRecord
 from ratchet.cli.fleet.processes import supervisor_process
 from ratchet.cli.fleet.service_http import readiness
 from ratchet.cli.fleet.supervisord import ProcessState, Supervisor
 from ratchet.cli.status.queue_depths import QueueDepth, queue_depths
-from ratchet.cli.terminal.exit_codes import CommandError
+from ratchet.cli.terminal.errors import CommandError
 from ratchet.service.errors import BusError
 
 FOR_PEOPLE = (RESULTS, DEAD_LETTERS, UNROUTABLE)

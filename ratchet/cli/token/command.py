@@ -34,7 +34,7 @@ def keys(
     The services notice by themselves within a second. If the private key got lost or out: `--rotate --retire` at once.
     """
     from ratchet.cli.terminal.console import print_json, say
-    from ratchet.cli.token.keys_here import keys_here
+    from ratchet.cli.token.arguments import keys_here
     from ratchet.service.settings import FleetSettings
 
     folder = keys_here(out, FleetSettings.read())
@@ -61,9 +61,8 @@ def issue(
     from datetime import UTC, datetime
 
     from ratchet.cli.terminal.console import print_json, print_raw
-    from ratchet.cli.terminal.exit_codes import UsageError
-    from ratchet.cli.token.keys_here import keys_here
-    from ratchet.cli.token.lifetime import seconds_of
+    from ratchet.cli.terminal.errors import UsageError
+    from ratchet.cli.token.arguments import keys_here, seconds_of
     from ratchet.http.access.roles import Role
     from ratchet.http.access.tokens import issue as issued
     from ratchet.service.settings import FleetSettings
@@ -92,7 +91,7 @@ def check(token: Token, keys: Keys = None, json: AsJson = False) -> None:
     from datetime import UTC, datetime
 
     from ratchet.cli.terminal.console import out, print_json
-    from ratchet.cli.token.reading import checked, given
+    from ratchet.cli.token.arguments import checked, given
 
     claims = checked(given(token), keys)
     expires = datetime.fromtimestamp(claims.exp, UTC)
@@ -108,8 +107,7 @@ def check(token: Token, keys: Keys = None, json: AsJson = False) -> None:
 def revoke(token: Token, keys: Keys = None) -> None:
     """Refuse a token from now on, before it expires. Of one whose text is lost, rotate and retire the keys."""
     from ratchet.cli.terminal.console import say
-    from ratchet.cli.token.keys_here import keys_here
-    from ratchet.cli.token.reading import checked, given
+    from ratchet.cli.token.arguments import checked, given, keys_here
     from ratchet.service.settings import FleetSettings
 
     claims = checked(given(token), keys)

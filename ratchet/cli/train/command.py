@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from ratchet.cli.fleet.access import FleetAccess
+    from ratchet.cli.fleet.folder import FleetAccess
     from ratchet.cli.train.run import TrainOptions
 
 
@@ -33,9 +33,9 @@ def train(
 
     Exit code 1 where the data can't support it, with the reason and the numbers.
     """
-    from ratchet.cli.fleet.access import FleetAccess
+    from ratchet.cli.fleet.folder import FleetAccess
     from ratchet.cli.terminal.console import err, out, print_json
-    from ratchet.cli.terminal.exit_codes import UsageError
+    from ratchet.cli.terminal.errors import UsageError
     from ratchet.cli.train.run import TrainOptions, run_training
     from ratchet.cli.train.view import TrainView, ended_well, render_outcome
 
@@ -69,7 +69,7 @@ def train(
 
 def _leave_to_the_fleet(access: FleetAccess, options: TrainOptions) -> None:
     from ratchet.cli.terminal.console import print_raw, say
-    from ratchet.cli.terminal.exit_codes import UsageError
+    from ratchet.cli.terminal.errors import UsageError
     from ratchet.cli.train.request import publish_train_request, request_of
 
     if options.dry_run:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ratchet.cli.fleet.access import FleetAccess
-from ratchet.cli.terminal.exit_codes import CommandError
+from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.terminal.errors import CommandError
 
 LAST_LINES = 5
 

@@ -39,8 +39,8 @@ def up(
 
     With RATCHET_AMQP_URL set that broker is used; else a private RabbitMQ is started in .ratchet/rabbitmq.
     """
-    from ratchet.cli.fleet.lifecycle import start_fleet
     from ratchet.cli.fleet.options import FleetOptions
+    from ratchet.cli.fleet.start import start_fleet
 
     names = tuple(name.strip() for name in agents.split(",") if name.strip())
     options = FleetOptions(names, replicas, engine, scorer, model, judge_model, port_base, amqp_port, trainer)

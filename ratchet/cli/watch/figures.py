@@ -30,7 +30,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class QueueFigure:
-    """`per_s` is how many its consumers finished a second; None before there are two looks."""
+    """`per_s` is how many its consumers finished a second; None before there are two readings."""
 
     name: str
     waiting: int | None

@@ -1,4 +1,4 @@
-"""Looks at the fleet once a second: the services' metrics, the queues. Where one does not answer, that is said."""
+"""Reads the fleet once a second: the services' metrics, the queues. Where one does not answer, that is said."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pika.adapters.blocking_connection import BlockingConnection
 from pika.exceptions import AMQPError
 
 from ratchet.bus.amqp.short_connection import parameters, unreachable
-from ratchet.cli.fleet.access import FleetAccess
+from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.fleet.service_http import metrics_text
 from ratchet.cli.status.queue_depths import QueueDepth, queue_depths
 from ratchet.cli.watch.figures import Snapshot, WatchFigures, figures, parse_series
@@ -25,9 +25,9 @@ class WatchSource:
         self._connection: BlockingConnection | None = None
         self._window: deque[Snapshot] = deque()
         self.broker_fault: str | None = None
-        """Why the last look saw no queues; None if it saw them."""
+        """Why the last reading saw no queues; None if it saw them."""
 
-    def look(self) -> tuple[WatchFigures, tuple[str, ...]]:
+    def read(self) -> tuple[WatchFigures, tuple[str, ...]]:
         """The figures now, and a sentence for each part that does not answer."""
         trouble: list[str] = []
         series = parse_series(self._metrics(trouble))

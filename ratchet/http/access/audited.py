@@ -1,4 +1,4 @@
-"""Where the audit looks on: refusals as they leave the service, changes before they are made and when they are done.
+"""What the audit notes: refusals as they leave the service, changes before they are made and when they are done.
 
 A change that can't be audited is not made. Work (tasks, chat, feedback) has one line, with how it ended: the fleet's
 own log has it whole.
@@ -37,16 +37,16 @@ class AuditRefusals:
 
         async def watched(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._look(scope, message["status"])
+                self._note(scope, message["status"])
             await send(message)
 
         try:
             await self._app(scope, receive, watched)
         except Exception as error:
-            self._look(scope, status_of(error))
+            self._note(scope, status_of(error))
             raise
 
-    def _look(self, scope: Scope, status: int) -> None:
+    def _note(self, scope: Scope, status: int) -> None:
         if status in REFUSED:
             self._refusals.refused({**_who(scope), "status": status})
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from jwt import PyJWTError
@@ -17,7 +17,7 @@ from jwt.utils import base64url_encode
 
 from ratchet.service.errors import SettingsError
 
-Key = TypeVar("Key", Ed25519PublicKey, Ed25519PrivateKey)
+NO_KEY = "a key's members are not those of an Ed25519 key in base64url: make new keys"
 PublicKeys = Mapping[str, Ed25519PublicKey]
 """By key id."""
 
@@ -40,7 +40,9 @@ def read_public_keys(jwks: bytes) -> dict[str, Ed25519PublicKey]:
         if "d" in jwk:
             raise SettingsError("the set of public keys holds a private key: give the services jwks.json, and make new")
         if jwk.get("kty") == "OKP" and jwk.get("crv") == "Ed25519":
-            keys[str(jwk.get("kid"))] = _key_of(jwk, Ed25519PublicKey)  # type: ignore[type-abstract]
+            if not isinstance(key := _key_of(jwk), Ed25519PublicKey):
+                raise SettingsError(NO_KEY)
+            keys[str(jwk.get("kid"))] = key
     if not keys:
         raise SettingsError("the set of public keys holds no Ed25519 key: `ratchet token keys` makes one")
     return keys
@@ -48,7 +50,9 @@ def read_public_keys(jwks: bytes) -> dict[str, Ed25519PublicKey]:
 
 def read_private_key(jwk: bytes) -> Ed25519PrivateKey:
     """Raises SettingsError if it is none."""
-    return _key_of(_object(jwk), Ed25519PrivateKey)  # type: ignore[type-abstract]
+    if not isinstance(key := _key_of(_object(jwk)), Ed25519PrivateKey):
+        raise SettingsError(NO_KEY)
+    return key
 
 
 def jwks(keys: Iterable[Mapping[str, Any]]) -> bytes:
@@ -73,11 +77,9 @@ def _object(content: bytes) -> dict[str, Any]:
     return found
 
 
-def _key_of(jwk: Mapping[str, Any], kind: type[Key]) -> Key:
+def _key_of(jwk: Mapping[str, Any]) -> object:
+    """None for what is no Ed25519 key."""
     try:
-        key = OKPAlgorithm.from_jwk(dict(jwk))
+        return OKPAlgorithm.from_jwk(dict(jwk))
     except (PyJWTError, TypeError, ValueError, AttributeError):
-        key = None
-    if not isinstance(key, kind):
-        raise SettingsError("a key's members are not those of an Ed25519 key in base64url: make new keys")
-    return key
+        return None

@@ -1,6 +1,6 @@
 """Checks tokens against files that change while the service runs: keys rotate and tokens are revoked without a restart.
 
-The files are looked at again at most once a second. One that can't be read leaves in force what was read before.
+The files are checked again at most once a second. One that can't be read leaves in force what was read before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ratchet.http.access.tokens import LEEWAY_S, Claims, TokenRefused, check
 from ratchet.service.errors import SettingsError
 from ratchet.service.telemetry import Log
 
-LOOK_EVERY_S = 1.0
+CHECK_EVERY_S = 1.0
 REMEMBERED = 1024
 """Tokens whose signature need not be checked again while the files stay as they are."""
 
@@ -48,12 +48,12 @@ class TokenCheck:
         self._audience = audience
         self._monotonic = monotonic
         self._read = self._load()
-        self._looked_at = monotonic()
+        self._checked_at = monotonic()
         self._believed: OrderedDict[str, Claims] = OrderedDict()
 
     async def caller(self, token: str) -> Caller:
         """Whose token it is. Raises TokenRefused."""
-        await self._look()
+        await self._reload()
         claims = self._believed.get(token)
         if claims is None or claims.exp + LEEWAY_S <= time.time():
             claims = check(token, self._read.keys, issuer=self._issuer, audience=self._audience)
@@ -64,10 +64,10 @@ class TokenCheck:
             raise TokenRefused("the token was revoked: issue a new one")
         return claims.caller
 
-    async def _look(self) -> None:
-        if self._monotonic() - self._looked_at < LOOK_EVERY_S:
+    async def _reload(self) -> None:
+        if self._monotonic() - self._checked_at < CHECK_EVERY_S:
             return
-        self._looked_at = self._monotonic()
+        self._checked_at = self._monotonic()
         try:
             read = await asyncio.to_thread(self._load_if_changed)
         except SettingsError as error:

@@ -18,7 +18,7 @@ class HeaderTimeoutProtocol(H11Protocol):
     """Closes a connection that for `head_s` seconds, or at most twice that, has brought no whole head."""
 
     head_s = HEAD_S
-    _look: asyncio.TimerHandle | None = None
+    _check: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -26,11 +26,11 @@ class HeaderTimeoutProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        if self._look is not None:
-            self._look.cancel()
+        if self._check is not None:
+            self._check.cancel()
 
     def _look_later(self, *, was_idle: bool) -> None:
-        self._look = self.loop.call_later(self.head_s, self._close_if_idle, was_idle, self.cycle)
+        self._check = self.loop.call_later(self.head_s, self._close_if_idle, was_idle, self.cycle)
 
     def _close_if_idle(self, was_idle: bool, last: RequestResponseCycle | None) -> None:
         is_idle = self.conn.their_state is h11.IDLE and self.conn.our_state is h11.IDLE

@@ -1,6 +1,6 @@
 """What one caller, or all together, may ask for at a time: requests at once and per second, bytes, nesting, time.
 
-Left out: headers; uvicorn bounds their size, and heads.py how slowly they may come in.
+Left out: headers; uvicorn bounds their size, and header_timeout.py how slowly they may come in.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class RateLimit:
         self._per_s = per_s
         self._monotonic = monotonic
         self._due: OrderedDict[str, float] = OrderedDict()
-        """Caller → when all it asked for so far would be over at the allowed pace."""
+        """Caller → when all it asked for so far would be over at the allowed rate."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and self._per_s and (caller := scope["state"].get("caller")):

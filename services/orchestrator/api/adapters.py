@@ -14,9 +14,9 @@ from ratchet.adapters.agent_view import agent_view, version_fields
 from ratchet.adapters.registry import RegistryStore
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.access.roles import Caller
-from ratchet.http.paging import Cursor, Limit, cursor_of
+from ratchet.http.paging import Cursor, Limit, cursor_of, sequence_of
 from ratchet.http.problem import problems
-from ratchet.http.threads import Threads
+from ratchet.http.work import Threads
 from ratchet.service.errors import NotFound
 from ratchet.training_runs.report import training_report
 from schemas.api.adapters import (
@@ -31,7 +31,6 @@ from schemas.api.page import Page
 from schemas.messages.base import AdapterVersion, AgentId
 from schemas.records.decision import Decision
 from schemas.records.registry import Registry
-from services.orchestrator.api.places import sequence_of
 from services.orchestrator.observation.decision_book import DecisionBook
 
 MOVED = problems(404, 409, 422, 503)
@@ -46,8 +45,8 @@ def adapters_router(
     async def moved(agent_id: str, caller: Caller, move: Callable[[AdapterService], Registry]) -> AgentView:
         """In other threads than what is read: a rollback waits for nobody who looks at old tasks."""
         (name,) = chosen_agents(agents, await asyncio.to_thread(store.read), agent_id)
-        desk = AdapterService(store, name, max_rank, NOT_IN_A_NAME.sub("", caller.name)[:100] or "unknown")
-        return agent_view(await asyncio.to_thread(move, desk), name)
+        service = AdapterService(store, name, max_rank, NOT_IN_A_NAME.sub("", caller.name)[:100] or "unknown")
+        return agent_view(await asyncio.to_thread(move, service), name)
 
     @router.get("/v1/adapters", responses=problems(503))
     async def adapters() -> Page[AgentView]:
@@ -70,22 +69,22 @@ def adapters_router(
     @router.post("/v1/adapters/{agent_id}/promote", responses=MOVED)
     async def promote(agent_id: AgentId, asked: PromoteRequest, caller: CallerOf) -> AgentView:
         """Make a version the primary at once, without an experiment; it starts on probation."""
-        return await moved(agent_id, caller, lambda desk: desk.promote(asked.version, asked.reason))
+        return await moved(agent_id, caller, lambda service: service.promote(asked.version, asked.reason))
 
     @router.post("/v1/adapters/{agent_id}/rollback", responses=MOVED)
     async def rollback(agent_id: AgentId, asked: RollBackRequest, caller: CallerOf) -> AgentView:
         """Take the primary or the candidate out of traffic at once. Works while frozen, too."""
-        return await moved(agent_id, caller, lambda desk: desk.roll_back(asked.version, asked.to, asked.reason))
+        return await moved(agent_id, caller, lambda service: service.roll_back(asked.version, asked.to, asked.reason))
 
     @router.post("/v1/adapters/{agent_id}/freeze", responses=MOVED)
     async def freeze(agent_id: AgentId, asked: FreezeRequest, caller: CallerOf) -> AgentView:
         """Stop all promotion and new experiments of an agent; what does harm is still rolled back."""
-        return await moved(agent_id, caller, lambda desk: desk.freeze(asked.reason))
+        return await moved(agent_id, caller, lambda service: service.freeze(asked.reason))
 
     @router.post("/v1/adapters/{agent_id}/unfreeze", responses=MOVED)
     async def unfreeze(agent_id: AgentId, asked: FreezeRequest, caller: CallerOf) -> AgentView:
         """Let the agent learn again."""
-        return await moved(agent_id, caller, lambda desk: desk.unfreeze(asked.reason))
+        return await moved(agent_id, caller, lambda service: service.unfreeze(asked.reason))
 
     @router.get("/v1/decisions", responses=problems(422, 503))
     async def decisions(

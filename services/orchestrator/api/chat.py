@@ -15,9 +15,9 @@ from fastapi import Path as InPath
 from starlette.responses import StreamingResponse
 
 from ratchet.http.access.guard import CallerOf
-from ratchet.http.disconnect import while_connected
 from ratchet.http.problem import problem_of, problems
 from ratchet.http.server.idempotency import IdempotencyKey, id_from_key
+from ratchet.http.work import while_connected
 from ratchet.openai.chat import ChatCompletion, ChatRequest
 from ratchet.openai.completions import Model, ModelList
 from ratchet.service.errors import RatchetError
@@ -37,7 +37,7 @@ STREAM: dict[int | str, dict[str, Any]] = {
 }
 
 
-def chat_router(desk: ChatService) -> APIRouter:
+def chat_router(service: ChatService) -> APIRouter:
     router = APIRouter(tags=["openai"])
 
     @router.post(
@@ -52,38 +52,38 @@ def chat_router(desk: ChatService) -> APIRouter:
         """Answer a conversation. The call becomes a task, the answer is the best of its group."""
         key = None if idempotency_key is None else id_from_key(caller, ROUTE, idempotency_key)
         question = Question(body, caller.name, key=key, is_retry=request.headers.get(RETRY_COUNT, "0") != "0")
-        task_id = await desk.ask(question)
+        task_id = await service.ask(question)
         headers = task_headers(task_id)
         if body.stream:
-            return StreamingResponse(_stream(desk, body, task_id), headers=headers, media_type="text/event-stream")
-        lines = await while_connected(request, desk.lines(task_id))
-        desk.delivered(task_id)
+            return StreamingResponse(_stream(service, body, task_id), headers=headers, media_type="text/event-stream")
+        lines = await while_connected(request, service.lines(task_id))
+        service.delivered(task_id)
         answer = completion(lines, body.n or 1).model_dump_json()
         return Response(answer, headers=headers, media_type="application/json")
 
     @router.get("/v1/models", response_model=ModelList)
     async def models() -> ModelList:
         """The fleet's agents, and the versions of each that can be asked for."""
-        return ModelList(data=desk.models())
+        return ModelList(data=service.models())
 
     @router.get("/v1/models/{model}", responses=problems(404))
     async def model(model: Annotated[str, InPath(max_length=128)]) -> Model:
         """One of them."""
-        for one in desk.models():
+        for one in service.models():
             if one.id == model:
                 return one
-        raise unknown_model(model, (one.id for one in desk.models()))
+        raise unknown_model(model, (one.id for one in service.models()))
 
     return router
 
 
-async def _stream(desk: ChatService, body: ChatRequest, task_id: str) -> AsyncIterator[str]:
+async def _stream(service: ChatService, body: ChatRequest, task_id: str) -> AsyncIterator[str]:
     """Comments while it is being worked on, so that nothing on the way takes the connection for dead."""
     yield ": on its way\n\n"
     try:
-        while not await desk.is_closed(task_id, KEEP_ALIVE_S):
+        while not await service.is_closed(task_id, KEEP_ALIVE_S):
             yield ": not yet\n\n"
-        lines = await desk.lines(task_id)
+        lines = await service.lines(task_id)
     except RatchetError as error:
         yield f"data: {json.dumps({'error': problem_of(error).openai()})}\n\n"
         return
@@ -91,4 +91,4 @@ async def _stream(desk: ChatService, body: ChatRequest, task_id: str) -> AsyncIt
     for chunk in chunks(lines, body.n or 1, usage=usage):
         yield f"data: {chunk.model_dump_json(exclude_none=True)}\n\n"
     yield "data: [DONE]\n\n"
-    desk.delivered(task_id)
+    service.delivered(task_id)

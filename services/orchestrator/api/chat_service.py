@@ -1,8 +1,14 @@
-"""What the chat routes do with tasks: ask one, once however often it is tried, and wait for its lines."""
+"""What the chat routes do with tasks: ask one, once however often it is tried, and wait for its lines.
+
+OpenAI's clients say that a request is a retry (`x-stainless-retry-count`), not of which one: the same caller sent the
+same body before. In memory: who needs a retry to hold through a restart of the orchestrator sends an Idempotency-Key.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,19 +17,47 @@ from urllib.parse import quote
 
 from ratchet.http.problem import Problem
 from ratchet.http.server.idempotency import key_reused
-from ratchet.http.threads import Threads
+from ratchet.http.work import Threads
 from ratchet.openai.chat import ChatRequest
 from ratchet.openai.completions import Model
 from ratchet.service.errors import Reject
 from schemas.messages.result import Result
 from schemas.records.interaction import Interaction
 from services.orchestrator.api.chat_task import ANY, AT, model_of, task_of
-from services.orchestrator.api.retries import Retries
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.tasks.intake import Forgotten
 from services.orchestrator.tasks.task_history import logged_lines
 from services.orchestrator.tasks.task_service import SaysSomethingElse, TaskService
+
+MOST = 10_000
+"""Unfinished requests that are remembered; beyond, the oldest are forgotten."""
+
+
+class Retries:
+    def __init__(self) -> None:
+        self._unfinished: OrderedDict[str, str] = OrderedDict()
+        """Task id → what was asked, and by whom; in the order they began."""
+
+    def task_of(self, caller: str, body: bytes) -> str | None:
+        """The task of the oldest unfinished request that was the same; it now belongs to whoever asks."""
+        asked = _sum(caller, body)
+        return next((task_id for task_id, one in self._unfinished.items() if one == asked), None)
+
+    def begun(self, task_id: str, caller: str, body: bytes) -> None:
+        self._unfinished[task_id] = _sum(caller, body)
+        self._unfinished.move_to_end(task_id)
+        while len(self._unfinished) > MOST:
+            self._unfinished.popitem(last=False)
+
+    def finished(self, task_id: str) -> None:
+        """The client has the answer."""
+        self._unfinished.pop(task_id, None)
+
+
+def _sum(caller: str, body: bytes) -> str:
+    return hashlib.sha256(caller.encode() + b"\n" + body).hexdigest()
+
 
 LONGEST_WAIT_S = 24 * 3600.0
 """Every task is closed at its deadline, so this ends no wait before that."""

@@ -1,7 +1,7 @@
 """/v1/dead-letters: what could not be handled, one letter whole, and the way back.
 
-A look holds letters in hand, so there is one at a time. It has a bound (office.py), and whoever sends letters back
-waits for one look at most, however many want to look.
+Reading holds letters in hand, so one caller reads at a time. It has a bound (DeadLetterService), and whoever sends
+letters back waits for one reader at most, however many want to read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ratchet.bus.dead_letters.listing import Listing, Place
 from ratchet.bus.dead_letters.queue import Held, Stays
 from ratchet.http.paging import Cursor, Limit, cursor_of, place_of
 from ratchet.http.problem import Problem, problems
-from ratchet.http.threads import Threads
+from ratchet.http.work import Threads
 from schemas.api.dead_letters import (
     DeadLetterDetail,
     DeadLetters,
@@ -36,15 +36,15 @@ GONE = "it is not among the dead letters (any more)"
 TOO_DEEP = f"it lies deeper than one look of {LOOK_S:g} s: send some of the others back first"
 
 
-def dead_letters_router(office: DeadLetterService, threads: Threads) -> APIRouter:
+def dead_letters_router(service: DeadLetterService, threads: Threads) -> APIRouter:
     router = APIRouter(tags=["dead letters"])
-    desk = _Desk(office, threads)
+    in_broker = _DeadLetters(service, threads)
 
     @router.get("/v1/dead-letters", responses=problems(422, 503))
     async def dead_letters(limit: Limit = 50, cursor: Cursor = None) -> DeadLetters:
         """What could not be handled, the oldest first. Nothing is taken out."""
         after = _place(cursor)
-        listed = await desk.listing()
+        listed = await in_broker.listing()
         letters, last = listed.page(after, limit)
         return DeadLetters(
             items=[DeadLetterView.model_validate(one.as_dict()) for one in letters],
@@ -55,7 +55,7 @@ def dead_letters_router(office: DeadLetterService, threads: Threads) -> APIRoute
     @router.get("/v1/dead-letters/{letter_id}", responses=problems(404, 422, 503))
     async def dead_letter(letter_id: LetterId) -> DeadLetterDetail:
         """One letter whole, and what to do about it."""
-        held = await desk.find(letter_id)
+        held = await in_broker.find(letter_id)
         if held is None:
             raise Problem(404, "No such letter", f"no letter of this id: {GONE}, or {TOO_DEEP}", "unknown-letter")
         return detail(held)
@@ -68,7 +68,7 @@ def dead_letters_router(office: DeadLetterService, threads: Threads) -> APIRoute
         def wanted(letter: DeadLetter) -> bool:
             return letter.id in ids or (asked.queue is not None and letter.queue == asked.queue)
 
-        sent, stayed = await desk.send_back(wanted)
+        sent, stayed = await in_broker.send_back(wanted)
         missing = ids - {*sent, *(stays.id for stays in stayed)}
         return Requeued(
             sent=len(sent),
@@ -88,37 +88,37 @@ def _place(cursor: str | None) -> Place | None:
     return Place(str(at), str(letter_id), int(nth))
 
 
-class _Desk:
-    """Everyone's turns at the office. What was begun is ended in its turn, even if its caller has gone."""
+class _DeadLetters:
+    """The service, one caller at a time. What was begun is ended, even if its caller has gone."""
 
-    def __init__(self, office: DeadLetterService, threads: Threads) -> None:
-        self._office = office
+    def __init__(self, service: DeadLetterService, threads: Threads) -> None:
+        self._service = service
         self._threads = threads
-        self._looks = asyncio.Lock()
-        """Those who look wait here: only one of them stands before the office beside those who send back."""
+        self._readers = asyncio.Lock()
+        """Readers wait here first: only one of them competes for the service with those who send back."""
         self._turn = asyncio.Lock()
         self._known: Listing | None = None
 
     async def listing(self) -> Listing:
-        async def look() -> Listing:
-            async with self._looks, self._turn:
-                self._known = await self._threads.run(self._office.listing, self._known)
+        async def read() -> Listing:
+            async with self._readers, self._turn:
+                self._known = await self._threads.run(self._service.listing, self._known)
                 return self._known
 
-        return await _to_its_end(look())
+        return await _to_its_end(read())
 
     async def find(self, letter_id: str) -> Held | None:
-        async def look() -> Held | None:
-            async with self._looks, self._turn:
-                return await self._threads.run(self._office.find, letter_id, LOOK_S)
+        async def read() -> Held | None:
+            async with self._readers, self._turn:
+                return await self._threads.run(self._service.find, letter_id, LOOK_S)
 
-        return await _to_its_end(look())
+        return await _to_its_end(read())
 
     async def send_back(self, wanted: Callable[[DeadLetter], bool]) -> tuple[list[str], list[Stays]]:
         async def send() -> tuple[list[str], list[Stays]]:
             async with self._turn:
                 self._known = None
-                return await self._threads.run(self._office.send_back, wanted)
+                return await self._threads.run(self._service.send_back, wanted)
 
         return await _to_its_end(send())
 

@@ -1,11 +1,20 @@
-"""/v1/events: what happens in the fleet, as server-sent events."""
+"""/v1/events: what happens in the fleet, as server-sent events. A stream ends when its client goes.
+
+A client that takes nothing holds up only itself: the next part is made when there is room for it. One that takes
+nothing for minutes is cut off by the kernel (ratchet/runtime/runner.py).
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from typing import Annotated, Any, Union
 
 from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.access.roles import LOCAL
@@ -22,8 +31,44 @@ from schemas.api.events import (
     TrainingMoved,
     streamed,
 )
-from services.orchestrator.api.event_stream import EventStream
 from services.orchestrator.observation.event_hub import EventHub
+
+HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+class EventStream(Response):
+    media_type = "text/event-stream"
+
+    def __init__(self, parts: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(headers=HEADERS)
+        del self.headers["content-length"]
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sending = asyncio.ensure_future(self._send(send))
+        leaving = asyncio.ensure_future(_gone(receive))
+        try:
+            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+        finally:
+            for task in (sending, leaving):
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async with aclosing(self._parts) as parts:
+            async for part in parts:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
 
 RETRY_AFTER_S = 30
 DATA: dict[EventKind, type[BaseModel]] = {

@@ -1,4 +1,4 @@
-"""/v1/experiments: what was tried on live traffic, how it stands, and its picture."""
+"""/v1/experiments: what was tried on live traffic, how it stands, and the points of its chart."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from ratchet.http.paging import Cursor, Limit, cursor_of
+from ratchet.http.paging import Cursor, Limit, cursor_of, sequence_of
 from ratchet.http.problem import Problem, problems
-from ratchet.http.threads import Threads
+from ratchet.http.work import Threads
 from schemas.api.experiments import ExperimentDetail, ExperimentSummary
 from schemas.api.page import Page
 from schemas.messages.base import AgentId
-from services.orchestrator.api.places import sequence_of
 from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.experiment_views import ExperimentViews
 
 ExperimentId = Annotated[str, Path(description="As in the list; it may hold slashes.")]
 
 
-def experiments_router(book: DecisionBook, looks: ExperimentViews, threads: Threads) -> APIRouter:
+def experiments_router(book: DecisionBook, views: ExperimentViews, threads: Threads) -> APIRouter:
     router = APIRouter(tags=["experiments"])
 
     @router.get("/v1/experiments", responses=problems(422, 503))
@@ -44,6 +43,6 @@ def experiments_router(book: DecisionBook, looks: ExperimentViews, threads: Thre
         record = await threads.run(book.experiment, experiment_id)
         if record is None:
             raise Problem(404, "No such experiment", "there was no experiment of this id", "unknown-experiment")
-        return (await looks.look(record)).detail()
+        return (await views.look(record)).detail()
 
     return router

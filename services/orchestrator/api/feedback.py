@@ -23,7 +23,7 @@ from services.orchestrator.feedback.feedback_service import (
 ROUTE = "POST /v1/feedback"
 
 
-def feedback_router(desk: FeedbackService) -> APIRouter:
+def feedback_router(service: FeedbackService) -> APIRouter:
     router = APIRouter(tags=["feedback"])
 
     @router.post("/v1/feedback", responses=problems(404, 409, 422, 503))
@@ -44,7 +44,7 @@ def feedback_router(desk: FeedbackService) -> APIRouter:
             feedback_id=given.feedback_id,
         )
         try:
-            return await desk.take(feedback, given.feedback_id or key, given_by=caller.name)
+            return await service.take(feedback, given.feedback_id or key, given_by=caller.name)
         except UnknownTask as error:
             raise Problem(404, "No such task", str(error), "unknown-task") from None
         except NoSuchAnswer as error:

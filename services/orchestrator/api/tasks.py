@@ -13,17 +13,15 @@ from fastapi import Path as InPath
 
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.access.roles import Caller
-from ratchet.http.disconnect import while_connected
-from ratchet.http.paging import Cursor, Limit, cursor_of
+from ratchet.http.paging import Cursor, Limit, cursor_of, sequence_of
 from ratchet.http.problem import Problem, problems
 from ratchet.http.server.idempotency import IdempotencyKey, id_from_key, key_reused
-from ratchet.http.threads import Threads
+from ratchet.http.work import Threads, while_connected
 from ratchet.logs.names import TASK_INDEX
 from schemas.api.page import Page
 from schemas.api.tasks import TaskAccepted, TaskHistory, TaskSubmission, TaskSummary
 from schemas.messages.feedback import LoggedFeedback
 from schemas.messages.result import Result
-from services.orchestrator.api.places import sequence_of
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.intake import Forgotten
 from services.orchestrator.tasks.task_history import read_history
@@ -45,7 +43,11 @@ ACCEPTED: dict[int | str, dict[str, Any]] = {
 
 
 def tasks_router(
-    desk: TaskService, ledger: Ledger, logs_dir: Path, feedback: Callable[[str], list[LoggedFeedback]], threads: Threads
+    service: TaskService,
+    ledger: Ledger,
+    logs_dir: Path,
+    feedback: Callable[[str], list[LoggedFeedback]],
+    threads: Threads,
 ) -> APIRouter:
     router = APIRouter(tags=["tasks"])
 
@@ -66,12 +68,12 @@ def tasks_router(
         keyed = submission.task_id is None and idempotency_key is not None
         task_id = submission.task_id or _made_up(caller, idempotency_key)
         try:
-            await desk.submit(submission.model_copy(update={"task_id": task_id}), same=keyed)
+            await service.submit(submission.model_copy(update={"task_id": task_id}), same=keyed)
         except SaysSomethingElse:
             raise key_reused("task") from None
         except Forgotten as error:
             raise Problem(410, "Gone", str(error), "forgotten") from None
-        result = await while_connected(request, desk.answer(task_id, wait_s))
+        result = await while_connected(request, service.answer(task_id, wait_s))
         if result is not None:
             return result
         location = f"/v1/tasks/{quote(task_id)}"

@@ -16,7 +16,7 @@ from ratchet.concurrency.keyed_lock import KeyedLock
 from ratchet.experiments.experiment import ExperimentSnapshot
 from ratchet.experiments.records import ExperimentRecord
 from ratchet.experiments.view import ExperimentView, view_of
-from ratchet.http.threads import Threads
+from ratchet.http.work import Threads
 from services.orchestrator.promotion.arms import Arms
 
 KEPT = 32

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ratchet.adapters.decisions import version_of
-from ratchet.http.threads import Threads
+from ratchet.http.work import Threads
 from ratchet.training_runs.reader import TrainingRuns
 from schemas.api.events import AdapterMoved, DecisionMade, ExperimentMoved, QueueDepth, QueuesLooked
 from schemas.messages.adapter_event import AdapterMove

@@ -20,10 +20,9 @@ from pika.exceptions import ChannelClosedByBroker, ProbableAuthenticationError
 from ratchet.bus.amqp.rabbit_bus import RabbitBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import Topology, fleet_topology
-from ratchet.cli.broker.accounts import accounts
+from ratchet.cli.broker.accounts import accounts, declare
 from ratchet.cli.broker.credentials import DEFINITIONS, SECRET, write_credentials
-from ratchet.cli.broker.setup import declare
-from ratchet.cli.doctor.broker_checks import broker_checks
+from ratchet.cli.doctor.checks import broker_checks
 from ratchet.cli.fleet.local_broker import LocalBroker
 from ratchet.service.errors import Retry
 from ratchet.service.settings import FleetSettings

@@ -8,9 +8,17 @@ from pathlib import Path
 import pytest
 
 from ratchet.bus.topology import fleet_topology
-from ratchet.cli.doctor.broker_checks import broker_checks, dead_letters_check, unroutable_check
-from ratchet.cli.doctor.check import Check, sound
-from ratchet.cli.doctor.machine_checks import disk_space, machine_checks, memory, open_files
+from ratchet.cli.doctor.checks import (
+    Check,
+    broker_checks,
+    dead_letters_check,
+    disk_space,
+    machine_checks,
+    memory,
+    open_files,
+    sound,
+    unroutable_check,
+)
 from ratchet.cli.status.queue_depths import QueueDepth
 
 

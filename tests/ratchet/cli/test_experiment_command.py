@@ -13,8 +13,8 @@ from rich.console import Console
 from ratchet.adapters.decisions import DecisionLedger
 from ratchet.adapters.registry import RegistryStore
 from ratchet.cli.experiment.replay_check import check
-from ratchet.cli.experiment.view import render_look
-from ratchet.cli.terminal.exit_codes import CommandError
+from ratchet.cli.experiment.view import render_experiment
+from ratchet.cli.terminal.errors import CommandError
 from ratchet.experiments.records import ExperimentRecord, chosen, experiments
 from ratchet.experiments.view import view_of
 from ratchet.service.errors import NotFound
@@ -113,7 +113,7 @@ def test_followed_it_fits_the_terminal_to_the_last_line(loop: WholeLoop, rows: i
     for record in records(loop.folder):
         console = Console(width=100, height=rows, file=StringIO(), record=True)
 
-        console.print(render_look(view_of(record, loop.folder), width=100, rows=rows))
+        console.print(render_experiment(view_of(record, loop.folder), width=100, rows=rows))
 
         shown = console.export_text().splitlines()
         assert len(shown) <= rows

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from fastapi import Request
 
-from ratchet.http.disconnect import while_connected
 from ratchet.http.problem import Problem
+from ratchet.http.work import while_connected
 
 
 def request(gone: asyncio.Event) -> Request:

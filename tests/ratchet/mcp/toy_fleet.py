@@ -23,9 +23,9 @@ from ratchet.http.access.guard import CallerOf
 from ratchet.http.access.key_folder import KeyFolder
 from ratchet.http.access.roles import Role
 from ratchet.http.access.tokens import issue
-from ratchet.http.disconnect import while_connected
 from ratchet.http.problem import Problem
 from ratchet.http.server.application import application
+from ratchet.http.work import while_connected
 from ratchet.service.settings import FleetSettings
 
 MOMENT = "2026-01-02T03:04:05Z"

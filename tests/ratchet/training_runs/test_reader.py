@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from ratchet.http.threads import Threads
+from ratchet.http.work import Threads
 from ratchet.training_runs.reader import TrainingRuns
 from ratchet.training_runs.store import RunFolder, RunStore
 from schemas.messages.adapter_trained import AdapterTrained

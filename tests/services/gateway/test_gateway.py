@@ -102,7 +102,7 @@ async def test_while_nobody_leads_a_client_is_told_to_try_again() -> None:
 
 
 async def test_a_name_that_is_not_known_yet_is_asked_again() -> None:
-    assert await Leader([("no-such-name.invalid", 1), ("127.0.0.1", 1)]).look() is None
+    assert await Leader([("no-such-name.invalid", 1), ("127.0.0.1", 1)]).find() is None
 
 
 def test_addresses_as_typed() -> None:

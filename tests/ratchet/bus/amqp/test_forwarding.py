@@ -106,6 +106,13 @@ def test_a_message_fits_a_frame_or_is_whole_inside_another_that_does(message: Wi
     assert fits_a_frame(without_headers(as_read(message), ADDED))
 
 
+@given(hostile_messages)
+def test_what_we_add_can_be_read_beside_headers_that_cannot(message: WireMessage) -> None:
+    headers = as_read(sent_on(as_read(message), ADDED)).properties.headers
+    assert headers is not None
+    assert (headers[REASON], headers[QUEUE]) == (ADDED[REASON], "tasks")
+
+
 def test_the_largest_legal_properties_do_not_fit_with_a_header_more() -> None:
     largest = WireMessage(filled(hostile_texts()), b"")
     assert len(write_properties(largest.properties)) == ROOM

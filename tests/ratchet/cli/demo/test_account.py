@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ratchet.cli.demo.account import Account, account
-from ratchet.cli.demo.users import Books
+from ratchet.cli.demo.books import Account, Books, account
 
 
 def write_log(folder: Path, *lines: tuple[str, int | None]) -> Path:

@@ -6,9 +6,8 @@ import io
 
 from rich.console import Console
 
-from ratchet.cli.demo.adapter_status import adapter_status
+from ratchet.cli.demo.adapter_status import adapter_status, e_text, experiment_line
 from ratchet.cli.demo.narrator import Narrator
-from ratchet.cli.demo.status_line import e_text, experiment_line
 from ratchet.cli.watch.figures import parse_series
 from schemas.records.decision import RunningExperiment
 from schemas.records.registry import AdapterEntry, AgentAdapters

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from ratchet.cli.demo.account import Account
+from ratchet.cli.demo.books import Account
 from ratchet.cli.demo.gain import Estimate, Gain
 from ratchet.cli.demo.held_out_report import report_held_out
 from ratchet.cli.demo.story import DemoTraining, DemoTurn, Sabotage, Story

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from ratchet.cli.fleet.ports import is_taken, require_free
-from ratchet.cli.terminal.exit_codes import CommandError
+from ratchet.cli.terminal.errors import CommandError
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from ratchet.cli.fleet.readiness_view import ReadinessView
+from ratchet.cli.fleet.readiness import ReadinessView
 
 
 def shown(*looks: dict[str, str]) -> list[str]:

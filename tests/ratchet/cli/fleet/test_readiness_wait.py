@@ -10,11 +10,10 @@ from threading import Thread
 
 import pytest
 
-from ratchet.cli.fleet.readiness_wait import Waiting, last_words
+from ratchet.cli.fleet.readiness import Waiting, last_words
 from ratchet.cli.fleet.service_http import metrics_text, readiness
-from ratchet.cli.fleet.supervisor_config import Program
-from ratchet.cli.fleet.supervisord import ProcessState
-from ratchet.cli.terminal.exit_codes import CommandError, TimedOut
+from ratchet.cli.fleet.supervisord import ProcessState, Program
+from ratchet.cli.terminal.errors import CommandError, TimedOut
 
 
 class Service(BaseHTTPRequestHandler):

@@ -9,7 +9,7 @@ from pathlib import Path
 from supervisor.datatypes import dict_of_key_value_pairs
 
 from ratchet.cli.fleet.folder import FleetFolder
-from ratchet.cli.fleet.supervisor_config import Program, render
+from ratchet.cli.fleet.supervisord import Program, render
 
 BROKER = Program("broker", ("/opt/rabbit mq/server",), {"HOME": "/a folder, with a comma", "ARGS": "-k {127,0,0,1}"})
 AGENT = Program("agent-small", ("python", "-m", "services.agent"), {"RATCHET_AGENT_ID": "small"}, 8710, stop_wait_s=75)

@@ -8,8 +8,8 @@ import httpx
 import jwt
 import pytest
 
-from ratchet.cli.mcp.bearer import Bearer, Token
-from ratchet.cli.terminal.exit_codes import CommandError
+from ratchet.cli.mcp.stdio import Bearer, Token
+from ratchet.cli.terminal.errors import CommandError
 from ratchet.http.access.roles import Role
 
 

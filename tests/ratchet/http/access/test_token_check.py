@@ -10,7 +10,7 @@ import pytest
 
 from ratchet.http.access.key_folder import KeyFolder
 from ratchet.http.access.roles import Role
-from ratchet.http.access.token_check import LOOK_EVERY_S, TokenCheck
+from ratchet.http.access.token_check import CHECK_EVERY_S, TokenCheck
 from ratchet.http.access.tokens import LEEWAY_S, TokenRefused, issue
 from ratchet.service.errors import SettingsError
 from tests.ratchet.http.access.tokens_for_tests import OURS, Mint
@@ -25,7 +25,7 @@ class Clock:
 
     def tick(self) -> None:
         """Time for the next look at the files."""
-        self.now += LOOK_EVERY_S
+        self.now += CHECK_EVERY_S
 
 
 @pytest.fixture

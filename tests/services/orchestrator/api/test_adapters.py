@@ -6,7 +6,7 @@ import asyncio
 import threading
 from pathlib import Path
 
-from ratchet.http.threads import THREADS
+from ratchet.http.work import THREADS
 from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.house import house
 

@@ -17,7 +17,7 @@ from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService, advi
 from ratchet.bus.retry_policy import ATTEMPTS, BY, QUEUE, REASON
 from ratchet.bus.topology import DEAD_LETTERS, RESPONSES, fleet_topology
 from ratchet.http.problem import Problem
-from ratchet.http.threads import Threads
+from ratchet.http.work import Threads
 from services.orchestrator.api.dead_letters import dead_letters_router
 
 pytestmark = pytest.mark.broker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.orchestrator.api.retries import MOST, Retries
+from services.orchestrator.api.chat_service import MOST, Retries
 
 
 def test_a_retry_is_of_the_oldest_request_that_was_the_same_and_is_not_finished() -> None:

@@ -1,4 +1,4 @@
-"""The demo's users: they ask fresh tasks until something has happened, and keep the books of what they asked."""
+"""The demo's users and their books: what they asked and were answered, held against the log."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ratchet.cli.demo.held_out import MOST_OPEN
-from ratchet.cli.fleet.access import FleetAccess
+from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.submit.client import FleetClient
+from ratchet.logs.names import INTERACTIONS
+from ratchet.logs.reader import read_json
+from ratchet.logs.rows import SampleRow
 from schemas.messages.task import Task
 
 LOOK_EVERY_S = 0.25
@@ -61,3 +65,39 @@ class Users:
         for task in tasks:
             self.books.asked[task.task_id] = task.samples or 1
             yield task
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """`lost`: tasks without an answer, or with fewer samples in the log than were asked for."""
+
+    asked: int
+    lost: int
+    failed: int
+    logged_twice: int
+
+    def __add__(self, other: Account) -> Account:
+        return Account(
+            self.asked + other.asked,
+            self.lost + other.lost,
+            self.failed + other.failed,
+            self.logged_twice + other.logged_twice,
+        )
+
+
+def account(books: Books, logs_dir: Path) -> Account:
+    """One pass over the log. Raises JournalError."""
+    logged = Counter(
+        (line.value.task_id, line.value.sample)
+        for line in read_json(logs_dir, INTERACTIONS, SampleRow)
+        if line.value.task_id in books.asked and line.value.sample is not None
+    )
+    samples = Counter(task_id for task_id, _ in logged)
+    failed = {task for task, status in books.answered.items() if status != "ok"}
+    missing = {task for task, wanted in books.asked.items() if samples[task] < wanted} - failed
+    return Account(
+        asked=len(books.asked),
+        lost=len(missing | (books.asked.keys() - books.answered.keys())),
+        failed=len(failed),
+        logged_twice=sum(count - 1 for count in logged.values()),
+    )

@@ -12,16 +12,14 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import topology_of
-from ratchet.http.threads import Threads
+from ratchet.http.work import Threads
 from ratchet.training_runs.api import trainings_router
 from ratchet.training_runs.reader import TrainingRuns
 from services.orchestrator.api.adapters import adapters_router
 from services.orchestrator.api.dead_letters import dead_letters_router
 from services.orchestrator.api.events import events_router
 from services.orchestrator.api.experiments import experiments_router
-from services.orchestrator.api.log import log_router
-from services.orchestrator.api.queues import queues_router
-from services.orchestrator.api.status import status_router
+from services.orchestrator.api.fleet import log_router, queues_router, status_router
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.event_hub import EventHub
@@ -35,7 +33,7 @@ from services.orchestrator.settings import OrchestratorSettings
 
 
 class OrchestratorApi:
-    """What only looks, and what an operator does by hand. Tasks, chat and feedback come with their own desks."""
+    """What only looks, and what an operator does by hand. Tasks, chat and feedback come with their own services."""
 
     def __init__(
         self,
@@ -54,9 +52,9 @@ class OrchestratorApi:
         self._threads = threads
         self._book = DecisionBook(store.ledger)
         arms = {agent: promoter.arms for agent, promoter in promoters.items()}
-        self._looks = ExperimentViews(arms, settings.logs_dir, threads, monotonic)
+        self._experiments = ExperimentViews(arms, settings.logs_dir, threads, monotonic)
         self._queues = QueueSnapshots(bus, topology_of(settings), clock=clock, seconds=monotonic)
-        self._office = DeadLetterService(
+        self._dead_letters = DeadLetterService(
             settings.amqp_url.get_secret_value(), settings.namespace, logs_dir=settings.logs_dir
         )
         self._hub = EventHub(f"{int(clock().timestamp() * 1000):x}")
@@ -72,10 +70,10 @@ class OrchestratorApi:
         settings, threads = self._settings, self._threads
         return [
             adapters_router(self._store, self._book, settings.agents, settings.adapter_max_rank, threads),
-            experiments_router(self._book, self._looks, threads),
+            experiments_router(self._book, self._experiments, threads),
             trainings_router(self._runs),
             queues_router(self._queues, topology_of(settings)),
-            dead_letters_router(self._office, threads),
+            dead_letters_router(self._dead_letters, threads),
             log_router(settings.logs_dir, threads),
             status_router(self.overview),
             events_router(self._hub),

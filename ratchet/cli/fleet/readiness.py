@@ -1,34 +1,40 @@
-"""Wait until every process of the fleet can do its work, and notice one that never will."""
+"""Wait until every process of a fleet can do its work, notice one that never will, and show how far it is."""
 
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+
 from ratchet.cli.fleet.service_http import readiness
-from ratchet.cli.fleet.supervisor_config import Program
-from ratchet.cli.fleet.supervisord import ProcessState
-from ratchet.cli.terminal.exit_codes import CommandError, TimedOut
+from ratchet.cli.fleet.supervisord import ProcessState, Program
+from ratchet.cli.terminal.errors import CommandError, TimedOut
 
 HOPELESS_STARTS = 3
 """A program that had so many pids within one wait ends again each time it is started."""
 POLL_S = 0.25
 
-Standing = Mapping[str, str]
+Progress = Mapping[str, str]
 """Per program `ready`, or its own reason why not."""
 
 
 @dataclass
 class Waiting:
-    """`processes` asks the supervisor; `show` is called with the standing at every look."""
+    """`processes` asks the supervisor; `show` is called with the progress at every reading."""
 
     programs: tuple[Program, ...]
     logs: Path
     processes: Callable[[], Mapping[str, ProcessState]]
-    show: Callable[[Standing], None]
+    show: Callable[[Progress], None]
 
     def until_ready(self, timeout_s: float) -> None:
         """Raises TimedOut with each reason, or CommandError with the last words of a process that keeps ending."""
@@ -36,17 +42,17 @@ class Waiting:
         pids: dict[str, set[int]] = {}
         while True:
             states = self.processes()
-            standing = {program.name: self._stand(program, states) for program in self.programs}
-            self.show(standing)
-            if all(stand == "ready" for stand in standing.values()):
+            progress = {program.name: self._reason(program, states) for program in self.programs}
+            self.show(progress)
+            if all(reason == "ready" for reason in progress.values()):
                 return
             self._give_up_on_hopeless(states, pids)
             if time.monotonic() > deadline:
-                waiting = "; ".join(f"{name}: {stand}" for name, stand in standing.items() if stand != "ready")
+                waiting = "; ".join(f"{name}: {reason}" for name, reason in progress.items() if reason != "ready")
                 raise TimedOut(f"not ready after {timeout_s:.0f} s: {waiting}. Logs: {self.logs}")
             time.sleep(POLL_S)
 
-    def _stand(self, program: Program, states: Mapping[str, ProcessState]) -> str:
+    def _reason(self, program: Program, states: Mapping[str, ProcessState]) -> str:
         state = states.get(program.name)
         if state is None or not state.alive:
             return "ended, will be started again" if state and state.state == "BACKOFF" else "not running"
@@ -88,3 +94,44 @@ def _error_message(line: str) -> str | None:
     except ValueError:
         return None
     return str(entry.get("message")) if isinstance(entry, dict) and entry.get("level") == "ERROR" else None
+
+
+class ReadinessView:
+    """Call `show` at every reading; nothing is printed twice where the output is no terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Live | None = None
+        self._spinners: dict[str, Spinner] = {}
+        self._shown: dict[str, str] = {}
+        self._since = time.monotonic()
+
+    @contextmanager
+    def open(self) -> Iterator[ReadinessView]:
+        if not self._console.is_terminal:
+            yield self
+            return
+        with Live(console=self._console, refresh_per_second=8) as self._live:
+            yield self
+
+    def show(self, progress: Progress) -> None:
+        if self._live:
+            self._live.update(self._table(progress))
+            return
+        for name, reason in progress.items():
+            if self._shown.get(name) != _without_numbers(reason):
+                self._console.print(f"{name}: {reason}", markup=False)
+        self._shown = {name: _without_numbers(reason) for name, reason in progress.items()}
+
+    def _table(self, progress: Progress) -> Table:
+        table = Table.grid(padding=(0, 2))
+        for name, reason in progress.items():
+            mark = "[green]✔[/green]" if reason == "ready" else self._spinners.setdefault(name, Spinner("dots"))
+            table.add_row(mark, name, "" if reason == "ready" else reason)
+        table.add_row("", f"[dim]{time.monotonic() - self._since:.0f} s[/dim]", "")
+        return table
+
+
+def _without_numbers(reason: str) -> str:
+    """`since 3 s` and `since 4 s` are the same reason."""
+    return re.sub(r"\d+", "", reason)

@@ -1,0 +1,103 @@
+"""/v1/status, /v1/queues and /v1/log: the fleet at a glance, what waits, and the last lines of its log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import ValidationError
+
+from ratchet.bus.protocol import QueueState
+from ratchet.bus.topology import Queue, Rung, Topology
+from ratchet.http.problem import problems
+from ratchet.http.work import Threads
+from ratchet.logs.names import INTERACTIONS
+from ratchet.logs.reader import active_tail
+from schemas.api.log import LogLine, LogTail
+from schemas.api.queues import Queues, QueueView
+from schemas.api.status import Status
+from services.orchestrator.observation.overview import Overview
+from services.orchestrator.observation.queue_snapshots import QueueSnapshot, QueueSnapshots
+
+
+def status_router(overview: Overview) -> APIRouter:
+    router = APIRouter(tags=["status"])
+
+    @router.get("/v1/status", responses=problems(503))
+    async def status() -> Status:
+        """Tasks, stages, scores by version, and how each agent stands."""
+        return await overview.status()
+
+    return router
+
+
+NONE_THERE = QueueState(0, 0)
+
+
+def queues_router(snapshots: QueueSnapshots, topology: Topology) -> APIRouter:
+    router = APIRouter(tags=["queues"])
+
+    @router.get("/v1/queues", responses=problems(503))
+    async def queues() -> Queues:
+        """Every queue: what it is for, what waits in it, who consumes it. The retry ladder comes last."""
+        snapshot = await snapshots.look()
+        queues = [_queue(queue, snapshot) for queue in topology.queues]
+        return Queues(at=snapshot.at, items=queues + [_rung(rung, snapshot) for rung in topology.rungs])
+
+    return router
+
+
+def _queue(queue: Queue, snapshot: QueueSnapshot) -> QueueView:
+    state = snapshot.states.get(queue.name)
+    return QueueView(
+        name=queue.name,
+        about=queue.about,
+        message=queue.message,
+        producers=list(queue.producers),
+        consumers=list(queue.consumers),
+        messages=state.messages if state else None,
+        consuming=(state or NONE_THERE).consumers,
+        max_length=queue.max_length,
+        retry_after_s=None,
+    )
+
+
+def _rung(rung: Rung, snapshot: QueueSnapshot) -> QueueView:
+    state = snapshot.states.get(rung.name)
+    seconds = rung.delay_ms / 1000
+    return QueueView(
+        name=rung.name,
+        about=f"What failed waits here for {seconds:g} s, then goes back to where it failed.",
+        message="any",
+        producers=["all services"],
+        consumers=["broker"],
+        messages=state.messages if state else None,
+        consuming=(state or NONE_THERE).consumers,
+        max_length=None,
+        retry_after_s=seconds,
+    )
+
+
+def log_router(logs_dir: Path, threads: Threads) -> APIRouter:
+    router = APIRouter(tags=["log"])
+
+    @router.get("/v1/log", responses=problems(503))
+    async def log(limit: Annotated[int, Query(ge=1, le=200, description="Lines, the newest of them.")] = 50) -> LogTail:
+        """The log's tail: the newest samples with their scores, the oldest of them first."""
+        return LogTail(items=await threads.run(_tail, logs_dir, limit))
+
+    return router
+
+
+def _tail(folder: Path, count: int) -> list[LogLine]:
+    found = (_line(data) for data in active_tail(folder, INTERACTIONS, count))
+    return [line for line in found if line is not None]
+
+
+def _line(data: bytes) -> LogLine | None:
+    """None for a line that can't be read: the orchestrator says so at its start, and sets it aside."""
+    try:
+        return LogLine.model_validate_json(data)
+    except ValidationError:
+        return None
