@@ -1,14 +1,16 @@
 """`pytest --quick`: the tests that need no broker, no model and no browser. What a test needs is read off, not marked:
 
 a file needs a model or a browser if it imports one, at whatever remove, and is then not even imported; a test needs
-what one of its fixtures starts; and `tests/acceptance` runs whole fleets. Properties are tried on fewer examples.
+what its body or one of its fixtures imports or starts; and `tests/acceptance` runs whole fleets. Properties are tried
+on fewer examples.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
+from inspect import unwrap
 from pathlib import Path
 
 import pytest
@@ -18,8 +20,9 @@ ROOT = Path(__file__).parent.parent
 FLEETS = ROOT / "tests" / "acceptance"
 HEAVY_LIBRARIES = {"peft", "playwright", "schemathesis", "torch", "transformers", "trl"}
 """schemathesis asks running services, and takes seconds to collect."""
-HEAVY_FIXTURES = {"amqp_url", "base_model", "tiny_model"}
-
+BROKER_FIXTURE = "amqp_url"
+SERVERS = {"LocalBroker", "MeasuredBroker", "run_promtool"}
+"""Names by which tests and fixtures start a program of others: a broker, Prometheus's tools."""
 EXAMPLES = 20
 
 _IMPORT = re.compile(r"^(?:from ([\w.]+) import (\([^)]*\)|.*)|import (.*))", re.MULTILINE)
@@ -45,9 +48,24 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--quick"):
-        needy = {item for item in items if HEAVY_FIXTURES & set(getattr(item, "fixturenames", ()))}
+        needy = {item for item in items if isinstance(item, pytest.Function) and _needs_much(item)}
         config.hook.pytest_deselected(items=list(needy))
         items[:] = [item for item in items if item not in needy]
+
+
+def _needs_much(test: pytest.Function) -> bool:
+    """By its own body and those of its fixtures: what they import there, and which servers they name."""
+    fixtures = (fixture.func for found in test._fixtureinfo.name2fixturedefs.values() for fixture in found)
+    return BROKER_FIXTURE in test.fixturenames or any(map(_is_heavy, (test.function, *fixtures)))
+
+
+@cache
+def _is_heavy(function: Callable[..., object]) -> bool:
+    code = getattr(unwrap(function), "__code__", None)
+    names = code.co_names if code else ()
+    modules = (ROOT.joinpath(*name.split(".")).with_suffix(".py") for name in names if "." in name)
+    brought = {name.split(".")[0] for name in names}.union(*(libraries(module) for module in modules))
+    return bool(SERVERS & set(names) or HEAVY_LIBRARIES & brought)
 
 
 def libraries(file: Path) -> set[str]:

@@ -73,7 +73,10 @@ def test_fields_of_the_cards_that_differ(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_an_adapter_as_peft_saves_it(tmp_path: Path, dtype: str) -> None:
     # given an adapter made and saved by PEFT itself, with ranks and alphas of its own for one module
-    peft, torch, transformers = (pytest.importorskip(name) for name in ("peft", "torch", "transformers"))
+    import peft
+    import torch
+    import transformers
+
     torch.set_num_threads(1)
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
