@@ -13,7 +13,7 @@ from infra.foundation import ADAPTERS, AUDIT, LOGS, MODELS
 from infra.network import API
 from infra.process import Backlog, Claim, Kind, Mount, Port, Process, Program, Role, Scale
 from infra.settings import Agent, Autoscaling, Resources, StackSettings, gigabytes
-from infra.vllm import SHARED_MEMORY, URL_BESIDE, judge_url, server
+from infra.vllm import SHARED_MEMORY, URL_BESIDE, hub_token, judge_url, server
 
 DRAIN_S = 60
 """For what handles a message in seconds."""
@@ -132,7 +132,7 @@ def _lora_server(wanted: Agent, settings: StackSettings, main: Program) -> Progr
         wanted.server,
         (*lora, "--max-cpu-loras", str(2 * wanted.max_adapters), *wanted.server_args),
         mounts=tuple(mount for mount in main.mounts if mount.source != Claim(AUDIT)),
-        environment={"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"},
+        environment={"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"} | hub_token(settings)[1],
     )
 
 
@@ -287,6 +287,7 @@ def _process(
         "RATCHET_LOG_LEVEL": settings.log_level,
         "HF_HOME": HUB_CACHE,
         "HF_HUB_OFFLINE": "0" if settings.hub_access else "1",
+        **(hub_token(settings)[1] if Claim(MODELS) in {mount.source for mount in main.mounts} else {}),
     }
     return Process(
         name=name,
@@ -327,8 +328,9 @@ def _service(
         image=image_name(service, settings, variant),
         resources=resources,
         ports=(Port("http", port),),
-        mounts=tuple(
-            Mount(Claim(name), path, read_only=access is Access.READ) for name, path, access in wanted if access
+        mounts=(
+            *(Mount(Claim(name), path, read_only=access is Access.READ) for name, path, access in wanted if access),
+            *(hub_token(settings)[0] if models else ()),
         ),
         startup=probes.starting(),
         liveness=probes.turning(),

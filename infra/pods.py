@@ -16,6 +16,7 @@ from pulumi_kubernetes.core.v1 import (
     EnvVarArgs,
     EnvVarSourceArgs,
     ExecActionArgs,
+    KeyToPathArgs,
     LifecycleArgs,
     LifecycleHandlerArgs,
     LocalObjectReferenceArgs,
@@ -36,12 +37,25 @@ from pulumi_kubernetes.core.v1 import (
 )
 from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 
-from infra.process import Claim, Files, Kind, Mount, OwnDisk, Process, Program, Scratch, Source
+from infra.process import (
+    Claim,
+    Files,
+    Kind,
+    Mount,
+    OwnDisk,
+    Process,
+    Program,
+    Scratch,
+    SecretSettings,
+    SiteSecret,
+    Source,
+)
 from infra.settings import Resources, StackSettings
 
 MARGIN_S = 30
 """Seconds between the end of a drain and the kill."""
 TEMPORARY = Mount(Scratch("temporary", "2Gi"), "/tmp")
+SECRETS = Mount(SecretSettings(), "/run/secrets", read_only=True)
 
 
 def pod(
@@ -93,7 +107,7 @@ def _container(program: Program, process: Process, settings: StackSettings) -> C
         env=list(_environment(program)),
         env_from=None if beside else list(_environment_sources(process)),
         ports=[ContainerPortArgs(name=port.name, container_port=port.number) for port in program.ports],
-        volume_mounts=[_mount(mount) for mount in (*program.mounts, TEMPORARY)],
+        volume_mounts=[_mount(mount) for mount in _mounts(program, process)],
         resources=resources(program.resources, settings.gpu_nodes.resource),
         startup_probe=program.startup,
         liveness_probe=program.liveness,
@@ -128,7 +142,7 @@ def _environment(program: Program) -> Iterator[EnvVarArgs]:
 def _environment_sources(process: Process) -> Iterator[EnvFromSourceArgs]:
     if process.environment:
         yield EnvFromSourceArgs(config_map_ref=ConfigMapEnvSourceArgs(name=process.name))
-    if process.secrets:
+    if process.secrets and not process.reads_secret_files:
         yield EnvFromSourceArgs(secret_ref=SecretEnvSourceArgs(name=process.name))
 
 
@@ -142,9 +156,15 @@ def _mount(mount: Mount) -> VolumeMountArgs:
     )
 
 
+def _mounts(program: Program, process: Process) -> tuple[Mount, ...]:
+    """A sidecar sees none of the secrets of the process it is beside."""
+    secrets = (SECRETS,) if process.reads_secret_files and program is process.main else ()
+    return (*program.mounts, *secrets, TEMPORARY)
+
+
 def _volumes(process: Process) -> Iterator[VolumeArgs]:
     """A disk of its own is not a volume of the pod: the cluster's claim template gives it."""
-    sources = dict.fromkeys(mount.source for program in process.programs for mount in (*program.mounts, TEMPORARY))
+    sources = dict.fromkeys(mount.source for program in process.programs for mount in _mounts(program, process))
     yield from (_volume(source, process) for source in sources if not isinstance(source, OwnDisk))
 
 
@@ -158,6 +178,13 @@ def _volume(source: Source, process: Process) -> VolumeArgs:
             )
         case Files():
             return VolumeArgs(name=source.name, config_map=ConfigMapVolumeSourceArgs(name=f"{process.name}-files"))
+        case SecretSettings(name):
+            items = [KeyToPathArgs(key=key, path=key.lower()) for key in process.secrets]
+            secret = SecretVolumeSourceArgs(secret_name=process.name, default_mode=0o440, items=items)
+            return VolumeArgs(name=name, secret=secret)
+        case SiteSecret(secret_name):
+            mounted = SecretVolumeSourceArgs(secret_name=secret_name, default_mode=0o440)
+            return VolumeArgs(name=source.name, secret=mounted)
         case Scratch(name, size, in_memory):
             folder = EmptyDirVolumeSourceArgs(medium="Memory" if in_memory else None, size_limit=size)
             return VolumeArgs(name=name, empty_dir=folder)

@@ -74,6 +74,24 @@ class Files:
 
 
 @dataclass(frozen=True, slots=True)
+class SecretSettings:
+    """The process's `secrets` as files, each named like its variable in small letters; the environment has none."""
+
+    name: str = "secret-settings"
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSecret:
+    """A Secret that the site made beforehand: none of the manifests here is it."""
+
+    secret: str
+
+    @property
+    def name(self) -> str:
+        return f"site-{self.secret}"
+
+
+@dataclass(frozen=True, slots=True)
 class Scratch:
     """An empty folder that goes with the pod; in memory it counts against the container's limit."""
 
@@ -82,7 +100,7 @@ class Scratch:
     in_memory: bool = False
 
 
-Source = Claim | OwnDisk | Files | Scratch
+Source = Claim | OwnDisk | Files | SecretSettings | SiteSecret | Scratch
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +175,11 @@ class Process:
     spread_strictly: bool = False
     user: int = FLEET_USER
     deadline_s: int | None = None
+
+    @property
+    def reads_secret_files(self) -> bool:
+        """True of our own processes; the broker has its one secret in the environment."""
+        return any(name.startswith("RATCHET_") for name in self.secrets)
 
     @property
     def programs(self) -> tuple[Program, ...]:

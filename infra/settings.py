@@ -200,6 +200,10 @@ class StackSettings(_Model):
         (), description="Namespaces whose pods may publish tasks, or call the API."
     )
     hub_access: bool = Field(False, description="Models come from a hub: port 443 outside the cluster is opened.")
+    hub_token_secret: str | None = Field(
+        None,
+        description="Name of a Secret, made beforehand, whose key `hf_token` is a token of the hub, for who downloads.",
+    )
     make_small_models: bool = Field(False, description="A job makes the small demonstration models first.")
     log_level: str = "INFO"
     adapter_max_rank: int = Field(64, ge=1)
@@ -218,6 +222,8 @@ class StackSettings(_Model):
     def _is_possible(self) -> Self:
         if "judge" in self.scorer.strategy and self.judge is None:
             raise ValueError(f"the scorer's strategy is {self.scorer.strategy!r}, but no judge is configured: add one")
+        if self.hub_token_secret and not self.hub_access:
+            raise ValueError("hubTokenSecret is given, but hubAccess is not: the hub could not be reached")
         if self.images.tag == "latest":
             raise ValueError("images.tag is `latest`: name a release, or a rollback would roll back nothing")
         names = [agent.id for agent in self.agents]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from infra import probes
 from infra.foundation import MODELS
 from infra.network import VLLM
-from infra.process import Claim, Mount, Port, Process, Program, Role, Scale, Scratch
+from infra.process import Claim, Mount, Port, Process, Program, Role, Scale, Scratch, SiteSecret
 from infra.settings import Judge, Resources, StackSettings
 
 JUDGE = "judge"
@@ -20,6 +20,18 @@ SHARED_MEMORY = Mount(Scratch("shared-memory", "8Gi", in_memory=True), "/dev/shm
 """For processes that share a model over several GPUs."""
 LOADING_S = 30 * 60
 DRAIN_S = 180
+
+
+HUB_TOKEN_AT = "/run/hub"
+
+
+def hub_token(settings: StackSettings) -> tuple[tuple[Mount, ...], dict[str, str]]:
+    """What whoever downloads models mounts and is told, to do so with the site's token."""
+    if settings.hub_token_secret is None:
+        return (), {}
+    return (Mount(SiteSecret(settings.hub_token_secret), HUB_TOKEN_AT, read_only=True),), {
+        "HF_TOKEN_PATH": f"{HUB_TOKEN_AT}/hf_token"
+    }
 
 
 def judge_url() -> str:
@@ -70,12 +82,18 @@ def server(
 
 
 def judge(wanted: Judge, settings: StackSettings) -> Process:
-    mounts = (Mount(Claim(MODELS), "/models"),)
+    token, environment = hub_token(settings)
+    mounts = (Mount(Claim(MODELS), "/models"), *token)
     return Process(
         name=JUDGE,
         role=Role.JUDGE,
         main=server(
-            settings.images.vllm, wanted.model, wanted.resources, wanted.server_args, mounts=mounts, environment={}
+            settings.images.vllm,
+            wanted.model,
+            wanted.resources,
+            wanted.server_args,
+            mounts=mounts,
+            environment=environment,
         ),
         drain_s=DRAIN_S,
         scale=Scale(wanted.replicas, wanted.replicas),

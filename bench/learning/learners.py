@@ -18,13 +18,12 @@ from ratchet.models.toy.sort_task import SortTask
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.response import Sample
 from schemas.records.adapter_card import AdapterCard
-from services.trainer.algorithm import Algorithm, TrainerInputs
-from services.trainer.best_of_group_sft import BestOfGroupSft
-from services.trainer.grpo import Grpo
-from services.trainer.hyperparameters import GrpoHyperparameters, Hyperparameters, default_learning_rate
-from services.trainer.logged_trainer import LoggedTrainer, Tensors
-from services.trainer.plan import Batching, plan_steps
-from services.trainer.policy import make_policy, save_policy
+from services.trainer.algorithms.best_of_group_sft import BestOfGroupSft
+from services.trainer.algorithms.grpo import Grpo
+from services.trainer.algorithms.hyperparameters import GrpoHyperparameters, Hyperparameters, default_learning_rate
+from services.trainer.algorithms.logged_trainer import LoggedTrainer, Tensors
+from services.trainer.algorithms.policy import make_policy, save_policy
+from services.trainer.algorithms.protocol import Algorithm, TrainerInputs
 
 OFFLINE, RATIO_ONE, CONTROL, ONLINE = "offline GRPO", "ratio = 1", "best-of-group SFT", "online GRPO (TRL)"
 BASE = BaseModelIdentity(name="small")
@@ -62,22 +61,17 @@ class Offline:
     def learn(self, given: Round) -> Learned:
         experience = given.world.experience(given.parent, given.tasks, given.seed)
         model = load_language_model(str(given.world.small))
-        trainer = self._algorithm.trainer(self._course(given, experience, model), self._knobs)
+        inputs = self._inputs(given, experience, model)
+        trainer = self._algorithm.trainer(inputs, self._knobs)
         trainer.train()
-        return Learned(_saved(trainer.trained_policy, given), trainer.state.global_step)
+        return Learned(_saved(inputs.policy, given), trainer.state.global_step)
 
-    def _course(self, given: Round, experience: Experience, model: LanguageModel) -> TrainerInputs:
+    def _inputs(self, given: Round, experience: Experience, model: LanguageModel) -> TrainerInputs:
         knobs = self._knobs
-        lessons = self._algorithm.lessons(experience.groups, knobs)
-        passes = knobs.passes(sum(map(len, lessons.used)))
-        how = Batching(epochs=passes, batch=knobs.batch, micro_batch=knobs.batch, seed=given.seed)
-        tokens = [len(sample.completion) for sample in experience.samples]
         return TrainerInputs(
             policy=make_policy(model, given.parent, knobs, seed=given.seed, max_rank=64),
             tokenizer=model.tokenizer,
             samples=experience.samples,
-            lessons=lessons,
-            plan=plan_steps(lessons.used, tokens, lessons.live, how),
             folder=given.folder / "trainer",
             seed=given.seed,
             temperature=1.0,
@@ -89,8 +83,8 @@ class Offline:
 class RatioOne(Grpo):
     """GRPO that takes the present policy for the one that wrote the log: nothing is clipped, nothing holds it back."""
 
-    def trainer(self, course: TrainerInputs, hyperparameters: GrpoHyperparameters) -> LoggedTrainer:
-        trainer = super().trainer(course, hyperparameters)
+    def trainer(self, inputs: TrainerInputs, hyperparameters: GrpoHyperparameters) -> LoggedTrainer:
+        trainer = super().trainer(inputs, hyperparameters)
         trainer.__class__ = _RatioOneTrainer
         return trainer
 

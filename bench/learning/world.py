@@ -26,8 +26,8 @@ from services.agent.engines.local_generation import LocalGenerator
 from services.agent.engines.peft_adapters import PeftAdapters
 from services.scorer.strategies.likelihood import TokenRow, likelihoods, rows_of
 from services.scorer.strategies.strategy import Answer, ScoringRequest
-from services.trainer.samples import TrainingSample
-from services.trainer.score_noise import ScoreNoise
+from services.trainer.data.samples import TrainingSample
+from services.trainer.data.score_noise import ScoreNoise
 
 AT_ONCE = 16
 MAX_TOKENS = 12
@@ -62,13 +62,6 @@ class Experience:
     """What a policy did on some tasks, as the trainer reads it from the log."""
 
     samples: list[TrainingSample]
-
-    @property
-    def groups(self) -> list[list[float]]:
-        found: dict[int, list[float]] = {}
-        for sample in self.samples:
-            found.setdefault(sample.group, []).append(sample.score)
-        return list(found.values())
 
 
 class World:

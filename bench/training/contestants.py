@@ -17,11 +17,10 @@ from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from bench.training.workloads import GROUP, Workload
-from services.trainer.algorithm import TrainerInputs
-from services.trainer.grpo import Grpo
-from services.trainer.hyperparameters import GrpoHyperparameters
-from services.trainer.plan import Batching, plan_steps
-from services.trainer.samples import TrainingSample
+from services.trainer.algorithms.grpo import Grpo
+from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
+from services.trainer.algorithms.protocol import TrainerInputs
+from services.trainer.data.samples import TrainingSample
 
 RATE = 1e-4
 
@@ -46,27 +45,21 @@ def measured(name: str, workload: Workload) -> dict[str, float]:
 
 
 def ours(workload: Workload, samples: list[TrainingSample], folder: Path) -> Any:
-    knobs = GrpoHyperparameters(learning_rate=RATE)
+    knobs = GrpoHyperparameters(learning_rate=RATE, epochs=1, batch=workload.batch)
     groups = [[sample.score for sample in group] for group in _groups(samples)]
     spread = [number for number, scores in enumerate(groups) if max(scores) > min(scores)]
     kept = [sample for sample in samples if sample.group in spread]
-    lessons = Grpo().lessons([groups[number] for number in spread], knobs)
-    longest = max(sample.length for sample in kept)
-    rows = max(1, knobs.tokens_at_once(on_gpu=False) // longest)
-    how = Batching(epochs=1, batch=workload.batch, micro_batch=rows, seed=0)
-    course = TrainerInputs(
+    inputs = TrainerInputs(
         policy=_policy(workload),
         tokenizer=workload.tokenizer(),
         samples=kept,
-        lessons=lessons,
-        plan=plan_steps(lessons.used, [len(sample.completion) for sample in kept], lessons.live, how),
         folder=folder,
         seed=0,
         temperature=1.0,
         learning_rate=RATE,
         on_gpu=False,
     )
-    return Grpo().trainer(course, knobs)
+    return Grpo().trainer(inputs, knobs)
 
 
 def stock(workload: Workload, samples: list[TrainingSample], folder: Path) -> Any:

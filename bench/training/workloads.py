@@ -11,7 +11,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from ratchet.models.toy.byte_tokenizer import VOCABULARY, byte_tokenizer
-from services.trainer.samples import TrainingSample
+from services.trainer.data.samples import TrainingSample
 
 GROUP = 8
 

@@ -8,6 +8,10 @@ from typing import Any
 
 from infra.render.manifests import Manifest
 
+SECRETS_AT = "/run/secrets"
+"""Where a file is a setting: its key is the variable's name."""
+SITE = "site-"
+"""How volumes begin whose Secret the site makes itself."""
 TEMPLATE_AT = {
     "Deployment": ("spec", "template"),
     "StatefulSet": ("spec", "template"),
@@ -72,13 +76,19 @@ class Cluster:
         return {key for part in ("data", "stringData", "binaryData") for key in found.content.get(part) or {}}
 
     def environment(self, pods: Pods, container: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """Variables with their plain values; those from fields of the pod are left out."""
+        """Settings with their plain values, from variables and from files of secrets; from fields of the pod none."""
         for source in container.get("envFrom", []):
             for kind, part in (("ConfigMap", "configMapRef"), ("Secret", "secretRef")):
                 named = self.get(kind, source[part]["name"]) if part in source else None
                 if named is not None:
                     yield from ((named.content.get("data") or {}) | (named.content.get("stringData") or {})).items()
         yield from ((one["name"], one["value"]) for one in container.get("env", []) if "value" in one)
+        volumes = {volume["name"]: volume.get("secret", {}) for volume in pods.spec.get("volumes", [])}
+        for mount in container.get("volumeMounts", []):
+            source = volumes.get(mount["name"], {})
+            named = self.get("Secret", source["secretName"]) if mount["mountPath"] == SECRETS_AT and source else None
+            values = (named.content.get("stringData") or {}) if named is not None else {}
+            yield from ((one["key"], values[one["key"]]) for one in source.get("items", []) if one["key"] in values)
 
 
 def _template(manifest: Manifest) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from infra.checks.cluster import Cluster, Pods
+from infra.checks.cluster import SITE, Cluster, Pods
 from infra.checks.pods import quantity
 
 ONE_NODE = "ratchet/one-node"
@@ -61,7 +61,7 @@ def _behind(cluster: Cluster, pods: Pods, volume: dict[str, Any]) -> Iterator[st
         ("configMap", "ConfigMap", "name"),
         ("secret", "Secret", "secretName"),
     ):
-        if part in volume and cluster.get(kind, volume[part][key]) is None:
+        if part in volume and not volume["name"].startswith(SITE) and cluster.get(kind, volume[part][key]) is None:
             yield f"{pods}: volume {volume['name']} needs {kind} {volume[part][key]}, which is not there"
 
 

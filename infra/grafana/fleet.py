@@ -16,7 +16,7 @@ def fleet() -> Dashboard:
     _traffic(dashboard)
     _work(dashboard)
     return dashboard.with_row(Row("Logs")).with_panel(
-        log_lines("Warnings and errors", "Of all services.", '{fleet="ratchet", level=~"WARNING|ERROR"}')
+        log_lines("Warnings and errors", "Of all services.", '{fleet=~"$fleet", level=~"WARNING|ERROR"}')
     )
 
 
@@ -31,7 +31,7 @@ def _now(dashboard: Dashboard) -> None:
         number(
             "Targets down",
             "Services, replicas and the broker that can't be scraped.",
-            Query('count(up{fleet="ratchet"} == 0) or vector(0)'),
+            Query("count(up == 0) or vector(0)"),
             limits=BAD_FROM_ONE,
         ),
         number("Open tasks", "Admitted and not yet closed.", Query("sum(ratchet_open_tasks)")),

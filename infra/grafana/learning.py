@@ -6,8 +6,6 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from infra.grafana.panels import HALF, HEIGHT, QUARTER, Query, agent_variable, heat, lines, number, page, row
 
-PROOF = 20
-"""The e-value at which the orchestrator promotes or rolls back."""
 LEAST, MOST = 0.01, 1000
 """E-values have no bounds; outside of these nothing is to be read, and the line at which it is decided would drown."""
 MOVES = "register|reject|start_experiment|promote|settle|roll_back|conclude"
@@ -103,12 +101,12 @@ def _experiment(dashboard: Dashboard) -> None:
     panels = (
         lines(
             "Evidence",
-            "E-values of the running experiment. Gain and success_kept at the line: promoted; harm: rolled back."
-            " Drawn from 0.01 to 1,000.",
+            "E-values of the running experiment. Gain and success_kept at the line “decides”: promoted; harm:"
+            " rolled back. Drawn from 0.01 to 1,000.",
             Query(f'clamp(ratchet_experiment_e_value{{agent=~"$agent"}}, {LEAST}, {MOST})', "{{agent}} {{test}}"),
+            Query('ratchet_experiment_threshold{agent=~"$agent"}', "{{agent}} decides"),
             span=HALF,
             logarithmic=True,
-            limit=PROOF,
         ),
         lines(
             "Share of the treatment",

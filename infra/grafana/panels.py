@@ -6,6 +6,7 @@ Every panel says in its description what it shows and what is normal. Data come 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,16 +34,26 @@ _TOOLTIP = common_builders.VizTooltipOptions().mode(common.TooltipDisplayMode.MU
 _DASHED = common_builders.GraphThresholdsStyleConfig().mode(common.GraphTresholdsStyleMode.DASHED)
 
 
+FLEET = 'namespace=~"$namespace", fleet=~"$fleet"'
+"""What every series is selected by: the fleet that is looked at. On Compose the variable of the namespace is empty."""
+_SERIES = re.compile(r"\b((?:ratchet|rabbitmq|process)_\w+|up|ALERTS)\b(?:\{([^}]*)\})?")
+
+
+def of_the_fleet(expr: str) -> str:
+    """The PromQL expression over the series of the chosen fleet alone."""
+    return _SERIES.sub(lambda series: f"{series[1]}{{{', '.join(filter(None, (FLEET, series[2])))}}}", expr)
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A PromQL expression, and the name of its series (`{{label}}` stands for a label's value)."""
+    """A PromQL expression, and the name of its series (`{{label}}` stands for a label's value). The fleet is added."""
 
     expr: str
     legend: str = ""
 
 
 def _target(query: Query, ref: str) -> prometheus.Dataquery:
-    return prometheus.Dataquery().expr(query.expr).legend_format(query.legend or "__auto").ref_id(ref)
+    return prometheus.Dataquery().expr(of_the_fleet(query.expr)).legend_format(query.legend or "__auto").ref_id(ref)
 
 
 def _targets(queries: Sequence[Query]) -> list[Builder[Dataquery]]:
@@ -122,28 +133,28 @@ def log_lines(title: str, about: str, expr: str, *, span: int = WHOLE) -> logs.P
     return panel.span(span).height(10).show_time(True).enable_log_details(True)
 
 
+def _variable(name: str, query: str) -> builders.QueryVariable:
+    variable = builders.QueryVariable(name).label(name.capitalize()).datasource(PROMETHEUS).query(query)
+    return variable.refresh(dashboard.VariableRefresh.ON_TIME_RANGE_CHANGED)
+
+
 def agent_variable() -> builders.QueryVariable:
     """`$agent`: one of the fleet's agents, or all."""
-    return (
-        builders.QueryVariable("agent")
-        .label("Agent")
-        .datasource(PROMETHEUS)
-        .query("label_values(ratchet_tasks_admitted_total, agent)")
-        .refresh(dashboard.VariableRefresh.ON_TIME_RANGE_CHANGED)
-        .include_all(True)
-        .multi(True)
-    )
+    query = f"label_values({of_the_fleet('ratchet_tasks_admitted_total')}, agent)"
+    return _variable("agent", query).include_all(True).multi(True)
 
 
 def page(uid: str, title: str, about: str) -> builders.Dashboard:
-    """An empty dashboard of the fleet, with links to the others."""
+    """An empty dashboard of one fleet among those that Prometheus reads, with links to the others."""
     link = builders.DashboardLink("Ratchet").type(dashboard.DashboardLinkType.DASHBOARDS).tags(["ratchet"])
     return (
         builders.Dashboard(title)
         .uid(uid)
         .description(about)
         .tags(["ratchet"])
-        .link(link.keep_time(True))
+        .link(link.keep_time(True).include_vars(True))
+        .with_variable(_variable("namespace", 'label_values(up{fleet!=""}, namespace)'))
+        .with_variable(_variable("fleet", 'label_values(up{namespace=~"$namespace", fleet!=""}, fleet)'))
         .readonly()
         .refresh("30s")
         .time("now-6h", "now")

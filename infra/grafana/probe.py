@@ -17,11 +17,14 @@ from infra.grafana.generate import documents
 
 def questions() -> Iterator[tuple[str, str]]:
     """Panel and PromQL; dashboards' variables stand for everything."""
+    everything = {"$__rate_interval": "1m", "$agent": ".+", "$namespace": ".*", "$fleet": ".+"}
     for path, text in documents().items():
         for panel in json.loads(text)["panels"]:
             for target in panel.get("targets", ()):
                 if panel["datasource"]["uid"] == "prometheus":
-                    expr = target["expr"].replace("$__rate_interval", "1m").replace("$agent", ".+")
+                    expr = target["expr"]
+                    for variable, value in everything.items():
+                        expr = expr.replace(variable, value)
                     yield f"{path.stem}: {panel['title']}", expr
 
 

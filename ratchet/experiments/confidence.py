@@ -3,8 +3,8 @@
 The betting process of effect.py, run against "the effect is at most δ" for every δ on a grid, refutes the δ
 whose e-value has reached 1/α; what is left is a confidence sequence (Waudby-Smith and Ramdas 2024, section 4). The
 payoff (x − δ)/(loss + δ) falls with δ, so refuting one δ refutes all below it: the largest refuted one is the lower
-end. At α = 1/20 it passes 0 when the e-value for "better" passes 20, so picture and verdict tell the same story. The
-upper end is the same on −x. The band draws the picture and decides nothing; it takes the effect for constant.
+end. With the plan's α it passes 0 when the e-value for "better" passes 1/α, so band and verdict agree. The upper end is
+the same on −x. The band is drawn and decides nothing; it takes the effect for constant.
 
 It is computed when asked for, from the kept contrasts: some tens of microseconds a unit, which a fleet under load
 need not pay.
@@ -12,16 +12,14 @@ need not pay.
 
 from __future__ import annotations
 
+import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from ratchet.experiments.e_process import BettingProcess
 from ratchet.experiments.effect import Contrast
-from ratchet.experiments.evidence import BettingProcess
 from schemas.records.evidence import Band
-
-LOG_REFUTED = 2.995732273553991
-"""log 20: α = 1/20 at each end, so 1/10 for both."""
 
 GRID = (
     *(-1.0, -0.9, -0.8, -0.7, -0.6, -0.5, -0.45, -0.4, -0.35),
@@ -35,21 +33,21 @@ Bet = tuple[float, float, float]
 """Of one unit: its contrast, the largest loss, and the caution; mirrored for the upper end."""
 
 
-def refuted_after(bets: Sequence[Bet], delta: float) -> int | None:
+def refuted_after(bets: Sequence[Bet], delta: float, log_refuted: float) -> int | None:
     """After how many units "the effect is at most `delta`" is refuted; None if it stands."""
     process = BettingProcess()
     for count, (x, loss, caution) in enumerate(bets, start=1):
         process.bet(x - delta, (loss + delta) * caution)
-        if process.log_e >= LOG_REFUTED:
+        if process.log_e >= log_refuted:
             return count
     return None
 
 
-def lower_ends(bets: Sequence[Bet]) -> tuple[list[int], list[float]]:
+def lower_ends(bets: Sequence[Bet], log_refuted: float) -> tuple[list[int], list[float]]:
     """Counts of units and the lower end from each on; both go up. Costs one pass for each end that was reached."""
     counts, ends = [0], [GRID[0]]
     for delta in GRID[1:]:
-        if (count := refuted_after(bets, delta)) is None:
+        if (count := refuted_after(bets, delta, log_refuted)) is None:
             break
         counts.append(count)
         ends.append(delta)
@@ -57,9 +55,10 @@ def lower_ends(bets: Sequence[Bet]) -> tuple[list[int], list[float]]:
 
 
 class EffectBand:
-    """Estimate and band from the contrasts of one metric; 40 bytes a unit."""
+    """Estimate and band from the contrasts of one metric; each end at `alpha`. 40 bytes a unit."""
 
-    def __init__(self) -> None:
+    def __init__(self, alpha: float) -> None:
+        self._alpha = alpha
         self._kept = array("d")
         self._weighted = 0.0
         self._weight = 0.0
@@ -72,16 +71,17 @@ class EffectBand:
         self._kept.extend((unit.x, unit.loss, unit.gain, unit.caution, effect))
 
     def copy(self) -> EffectBand:
-        twin = EffectBand()
+        twin = EffectBand(self._alpha)
         twin._kept, twin._weighted, twin._weight = self._kept[:], self._weighted, self._weight
         return twin
 
-    def course(self, counts: Sequence[int]) -> list[Band]:
+    def after(self, counts: Sequence[int]) -> list[Band]:
         """The band after so many units each."""
         fields = iter(self._kept)
         units = list(zip(fields, fields, fields, fields, fields, strict=True))
-        low_from, lows = lower_ends([(x, loss, caution) for x, loss, _, caution, _ in units])
-        high_from, highs = lower_ends([(-x, gain, caution) for x, _, gain, caution, _ in units])
+        log_refuted = math.log(1.0 / self._alpha)
+        low_from, lows = lower_ends([(x, loss, caution) for x, loss, _, caution, _ in units], log_refuted)
+        high_from, highs = lower_ends([(-x, gain, caution) for x, _, gain, caution, _ in units], log_refuted)
         return [
             Band(
                 effect=units[count - 1][-1] if count else 0.0,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ratchet.experiments.assignment import Assignment, assign
-from ratchet.experiments.measurement import EffectEstimate, Measurement
+from ratchet.experiments.metrics import EffectEstimate, ExperimentMetrics
 from ratchet.experiments.unit import Enrolment, Outcome, Unit, UnitLine
 from ratchet.experiments.verdict import judge
 from schemas.records.evidence import Band, Evidence, ExperimentDecision, ExperimentPlan, HistoryPoint, RampStep
@@ -29,17 +29,17 @@ class ExperimentSnapshot:
     evidence: Evidence
     sequence: int | None
     final: ExperimentDecision | None
-    picture: EffectEstimate
+    estimate: EffectEstimate
 
     @property
     def decision(self) -> ExperimentDecision:
         """As of then. The band costs some 30 µs a unit each time."""
-        return self.final or decided(self.plan, self.evidence, self.sequence, self.picture.band)
+        return self.final or decided(self.plan, self.evidence, self.sequence, self.estimate.band)
 
     @property
     def history(self) -> tuple[HistoryPoint, ...]:
         """As of then. The bands cost some 30 µs a unit each time."""
-        return self.picture.history
+        return self.estimate.history
 
 
 def decided(plan: ExperimentPlan, evidence: Evidence, sequence: int | None, band: Band) -> ExperimentDecision:
@@ -60,7 +60,7 @@ class Experiment:
     def __init__(self, plan: ExperimentPlan) -> None:
         self.plan = plan
         self._line = self._new_line()
-        self._measured = Measurement(plan)
+        self._metrics = ExperimentMetrics(plan)
         self._step = 0
         self._candidates_at_step = 0
         self._sequence: int | None = None
@@ -84,17 +84,17 @@ class Experiment:
     @property
     def evidence(self) -> Evidence:
         """As of the last finished unit; cheap."""
-        return self._measured.evidence(step=self._step, share=self.share)
+        return self._metrics.evidence(step=self._step, share=self.share)
 
     @property
     def history(self) -> tuple[HistoryPoint, ...]:
         """At most 400 points, evenly spaced in units. The bands cost some 30 µs a unit each time."""
-        return self._measured.history
+        return self._metrics.history
 
     @property
-    def still(self) -> ExperimentSnapshot:
-        """What its picture is worked out from, as of now; cheap, and of no concern to what comes later."""
-        return ExperimentSnapshot(self.plan, self.evidence, self._sequence, self._final, self._measured.picture)
+    def snapshot(self) -> ExperimentSnapshot:
+        """As of now: cheap, and unmoved by what comes later. Its bands are worked out when asked for."""
+        return ExperimentSnapshot(self.plan, self.evidence, self._sequence, self._final, self._metrics.estimate)
 
     def arm_for(self, unit_id: str, *, in_session: bool) -> Assignment | None:
         """The arm of a task about to be admitted; None: it stays out of the experiment and gets the primary.
@@ -148,7 +148,7 @@ class Experiment:
         return None
 
     def _count(self, unit: Unit) -> None:
-        self._measured.observe(unit)
+        self._metrics.observe(unit)
         self._sequence = unit.sequence
         self._candidates_at_step += unit.is_candidate and abs(unit.share - self.share) < SAME_SHARE
         self._climb()
@@ -156,12 +156,12 @@ class Experiment:
     def _climb(self) -> None:
         """To the next share when the candidate has shown enough at this one and nothing speaks of harm."""
         enough = self._candidates_at_step >= self._ramp_step.candidate_units
-        if enough and self._step < len(self.plan.ramp) - 1 and self._measured.harm < self.plan.hold_ramp_at:
+        if enough and self._step < len(self.plan.ramp) - 1 and self._metrics.harm < self.plan.hold_ramp_at:
             self._step += 1
             self._candidates_at_step = 0
 
     def _decide(self, evidence: Evidence) -> ExperimentDecision:
-        return decided(self.plan, evidence, self._sequence, self._measured.band)
+        return decided(self.plan, evidence, self._sequence, self._metrics.band)
 
     def _latch(self, evidence: Evidence) -> ExperimentDecision:
         """Final. Nothing waits any more, so nothing is kept waiting."""

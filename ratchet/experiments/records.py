@@ -1,4 +1,4 @@
-"""Every experiment the ledger of decisions tells of: what began it, what ended it, and how. Pure.
+"""Every experiment in the ledger of decisions: what began it, what ended it, and how. Pure.
 
 The rules of the registry say when one ends, so they are asked: this is a fold over the same moves.
 """
@@ -11,6 +11,7 @@ from typing import Any
 
 from ratchet.adapters.registry_moves import apply
 from ratchet.service.errors import NotFound
+from schemas.api.experiments import Ending, ExperimentSummary
 from schemas.records.decision import Decision, RunningExperiment
 from schemas.records.evidence import ExperimentDecision
 from schemas.records.registry import Registry
@@ -40,6 +41,21 @@ class ExperimentRecord:
         evidence = self.ended.evidence if self.ended else {}
         own = evidence.get("experiment_id") == self.experiment_id and "verdict" in evidence
         return ExperimentDecision.model_validate(evidence) if own else None
+
+    def summary(self) -> ExperimentSummary:
+        """For the API."""
+        ended = self.ended
+        return ExperimentSummary(
+            experiment_id=self.experiment_id,
+            agent_id=self.agent_id,
+            kind=self.running.kind,
+            treatment=self.running.treatment,
+            control=self.running.control,
+            outcome=self.outcome,
+            began_at=self.began.at,
+            began_by_decision=self.began.sequence,
+            ended=ended and Ending(decision=ended.sequence, at=ended.at, by=ended.who, reason=ended.reason),
+        )
 
     def as_dict(self) -> dict[str, Any]:
         return {

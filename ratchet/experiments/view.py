@@ -1,4 +1,4 @@
-"""One experiment as it stands: what the ledger has on it, and what the logs give when they are read again."""
+"""One experiment for people: what the ledger has on it, and what the logs give when they are read again."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.records import ExperimentRecord
 from ratchet.experiments.replay import plan_of, replayed_together
 from ratchet.service.errors import JournalError
+from schemas.api.experiments import ExperimentDetail
 from schemas.messages.base import explain
 from schemas.records.evidence import ExperimentDecision, ExperimentPlan, HistoryPoint
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentView:
-    """`trouble` says why there is no picture, where the logs can't be read; the verdict is then the ledger's."""
+    """`trouble` says why there is no history, where the logs can't be read; the verdict is then the ledger's."""
 
     record: ExperimentRecord
     plan: ExperimentPlan | None
@@ -27,8 +28,19 @@ class ExperimentView:
     history: tuple[HistoryPoint, ...] = ()
     trouble: str | None = None
 
+    def detail(self) -> ExperimentDetail:
+        """For the API and the report."""
+        return ExperimentDetail(
+            **dict(self.record.summary()),
+            running=self.record.running,
+            plan=self.plan,
+            decision=self.decision,
+            history=list(self.history),
+            trouble=self.trouble,
+        )
+
     def as_dict(self) -> dict[str, Any]:
-        """For --json: the record, the state of the evidence, and the points of the picture."""
+        """For --json: the record, the state of the evidence, and its history."""
         return self.record.as_dict() | {
             "plan": self.plan and self.plan.model_dump(mode="json"),
             "decision": self.decision and self.decision.model_dump(mode="json"),

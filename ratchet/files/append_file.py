@@ -10,12 +10,32 @@ import os
 import shutil
 from pathlib import Path
 
-from ratchet.service.errors import DiskFull, JournalError
+from ratchet.service.errors import DiskFull, JournalError, StorageUnavailable
 
 _FULL = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
     errno.EFBIG: "the largest file size allowed here is reached",
+}
+_OF_THE_PATH = frozenset(
+    {
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.EEXIST,
+        errno.ENOTEMPTY,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.EINVAL,
+        errno.EBADF,
+    }
+)
+"""What says something of the path or the call. All else says that the disk below can't be used now."""
+_ADVICE = {
+    errno.EROFS: "the kernel may have made it so after an error (dmesg): repair it, and mount it for writing",
+    errno.ESTALE: "see that the file server is up, and mount it again",
+    errno.EACCES: "let the user of this process write there",
+    errno.EPERM: "let the user of this process write there",
 }
 
 
@@ -52,7 +72,7 @@ class AppendFile:
         """The next read comes from the disk, as far as the kernel complies; sync first."""
         os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
-    def stands(self, size: int) -> bool:
+    def is_untouched(self, size: int) -> bool:
         """False if somebody else moved, replaced, removed, cut or wrote the file since."""
         try:
             seen = self.path.stat()
@@ -70,14 +90,41 @@ class AppendFile:
 
 
 def explain(error: OSError, path: Path) -> JournalError:
-    """DiskFull if space would help, else JournalError; says what to do."""
-    if error.errno not in _FULL:
-        return JournalError(
-            f"{path} can't be written: {os.strerror(error.errno or 0)}. Nothing acknowledged is lost; look at the disk "
-            f"(dmesg) and at the folder's permissions. The next append tries again"
+    """DiskFull if space would help, StorageUnavailable if the disk must come back, else JournalError.
+
+    It says what happened, to which path, and what to do.
+    """
+    number = error.errno or 0
+    if number in _FULL:
+        return DiskFull(
+            f"{path} can't grow: {_FULL[number]}{_free(path.parent)}. Nothing acknowledged is lost; free some space, "
+            f"and the next append goes on"
         )
-    disk = shutil.disk_usage(path.parent)
-    return DiskFull(
-        f"{path} can't grow: {_FULL[error.errno]} ({disk.free / 2**20:,.1f} of {disk.total / 2**20:,.1f} MiB free). "
-        f"Nothing acknowledged is lost; free some space, and the next append goes on"
-    )
+    why = f"{path} can't be written: {os.strerror(number) if number else error}. Nothing acknowledged is lost"
+    if number in _OF_THE_PATH:
+        return JournalError(f"{why}; look at what is there instead. The next append tries again")
+    advice = _ADVICE.get(number, "look at the disk (dmesg) and at the folder's mount and permissions")
+    return StorageUnavailable(f"{why}; {advice}. It is tried again until it succeeds")
+
+
+def check_writable(folder: Path) -> None:
+    """Brings a small file to the disk below the folder, and removes it. Blocks; raises as `explain` says."""
+    path = folder / ".writable"
+    try:
+        file = AppendFile(path)
+        try:
+            file.append(b"x")
+            file.sync()
+        finally:
+            file.close()
+        path.unlink()
+    except OSError as error:
+        raise explain(error, path) from error
+
+
+def _free(folder: Path) -> str:
+    try:
+        disk = shutil.disk_usage(folder)
+    except OSError:
+        return ""
+    return f" ({disk.free / 2**20:,.1f} of {disk.total / 2**20:,.1f} MiB free)"

@@ -5,25 +5,31 @@ A problem never repeats what the caller sent: a token pasted into a body must no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from ratchet.openai.errors import error_object
 from ratchet.service import errors
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 5
 OPENAI_PATHS = ("/v1/chat/", "/v1/models")
-"""As OpenAI's clients read errors: with a member `error` of its shape as well, and 400 for what is not valid."""
+"""As OpenAI's clients read errors: with a member `error` of its shape as well, and 400 for what is not valid.
+
+So is a route under /v1 that is not there, since it may be one of OpenAI's.
+"""
 
 
 class Fault(BaseModel):
     """One field that is not as it must be."""
+
+    model_config = ConfigDict(frozen=True)
 
     pointer: str = Field(description="Where: a JSON pointer into the body, or the name of a parameter.")
     detail: str = Field(description="What is wrong with it.")
@@ -68,18 +74,17 @@ class Problem(errors.RatchetError):
 
     def response(self, path: str = "") -> Response:
         document, status = self.document(), self.status
-        if path.startswith(OPENAI_PATHS):
+        no_route = status in (404, 405) and self.type == "about:blank" and path.startswith("/v1/")
+        if no_route or path.startswith(OPENAI_PATHS):
             status = 400 if status == 422 else status
             document |= {"status": status, "error": self.openai()}
         return JSONResponse(document, status, self.headers, MEDIA_TYPE)
 
     def openai(self) -> dict[str, Any]:
-        kinds = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error"}
-        kinds |= {404: "not_found_error", 413: "invalid_request_error", 422: "invalid_request_error"}
-        kind = kinds.get(self.status, "rate_limit_error" if self.status == 429 else "api_error")
-        param = self.faults[0].pointer.lstrip("/").replace("/", ".") if self.faults else None
+        param = _openai_path(self.faults[0].pointer) if self.faults else None
         message = "; ".join([self.detail, *(f"{fault.pointer}: {fault.detail}" for fault in self.faults[1:])])
-        return {"message": message, "type": kind, "param": param, "code": self.type.removeprefix("about:blank") or None}
+        code = self.type.removeprefix("about:blank") or None
+        return error_object(self.status, message, param=param, code=code)
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -98,6 +103,7 @@ _STATUS: tuple[tuple[type[errors.RatchetError], int, str, str], ...] = (
     (errors.NotAllowed, 409, "Not allowed now", "not-allowed"),
     (errors.RegistryConflict, 409, "The registry has moved on", "conflict"),
     (errors.DiskFull, 503, "The disk is full", "disk-full"),
+    (errors.StorageUnavailable, 503, "The disk can't be used", "storage"),
     (errors.JournalError, 503, "The log can't be used", "log"),
     (errors.DeadLetterError, 503, "The dead letters can't be looked at", "dead-letters"),
     (errors.BusError, 503, "The broker takes no messages", "broker"),
@@ -136,21 +142,37 @@ def problem_of_http(error: HTTPException) -> Problem:
 
 
 def problem_of_validation(error: RequestValidationError) -> Problem:
-    """The fields at fault, without what was in them."""
-    faults = [_fault(fault) for fault in error.errors()]
+    """The fields at fault, without what was in them. Of a union it is the member that fits to the deepest."""
+    found = dict.fromkeys(_fault(fault, error.body) for fault in error.errors())
+    faults = [fault for fault in found if not any(other.pointer.startswith(f"{fault.pointer}/") for other in found)]
     first = f"{faults[0].pointer or 'the body'}: {faults[0].detail}" if faults else "it is not as it must be"
     return Problem(422, "Not valid", f"the request can't be read: {first}", "invalid", faults=faults)
 
 
-def _fault(fault: Mapping[str, Any]) -> Fault:
+def _fault(fault: Mapping[str, Any], body: Any) -> Fault:
+    where, *path = fault["loc"]
     if fault["type"] == "json_invalid":
         return Fault(pointer="", detail=f"not JSON, at character {fault['loc'][-1]}: {fault['ctx']['error']}")
-    return Fault(pointer=_pointer(fault["loc"]), detail=str(fault["msg"]))
+    if where == "body":
+        keys = _keys_in(body, path, missing=fault["type"] == "missing")
+        pointer = "".join(f"/{str(key).replace('~', '~0').replace('/', '~1')}" for key in keys)
+    else:
+        pointer = "/".join(str(part) for part in path) or str(where)
+    return Fault(pointer=pointer, detail=str(fault["msg"]))
 
 
-def _pointer(loc: Sequence[int | str]) -> str:
-    """A JSON pointer (RFC 6901) into the body; of a parameter its name."""
-    where, *path = loc
-    if where != "body":
-        return "/".join(str(part) for part in path) or str(where)
-    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
+def _keys_in(body: Any, path: Sequence[int | str], *, missing: bool) -> Iterator[int | str]:
+    """Of a path in pydantic's model what is a path in the client's body: it also names the members of unions."""
+    for number, part in enumerate(path):
+        try:
+            body = body[part]
+        except (LookupError, TypeError):
+            if not (missing and number == len(path) - 1):
+                continue
+        yield part
+
+
+def _openai_path(pointer: str) -> str:
+    """A JSON pointer as OpenAI writes it: `messages[0].content`."""
+    keys = (key.replace("~1", "/").replace("~0", "~") for key in pointer.split("/") if key)
+    return "".join(f"[{key}]" if key.isdecimal() else f".{key}" for key in keys).lstrip(".")

@@ -56,6 +56,8 @@ class Journal:
         self._compressing: Future[None] = self._compressor.submit(self._compress)
         self._batch_bytes = min(MAX_BATCH_BYTES, max_segment_bytes)
         self._closed = False
+        self._refused = 0
+        """Bytes of the last append, where the disk did not take it."""
 
     @classmethod
     def open(
@@ -107,6 +109,12 @@ class Journal:
             self._committer = asyncio.create_task(self._commit_waiting())
         return await group.position
 
+    async def check(self) -> None:
+        """After an append that the disk refused: tries whether it takes as much by now. Raises StorageUnavailable."""
+        if self._refused and not self._closed:
+            await asyncio.get_running_loop().run_in_executor(self._writer, self._file.probe, self._refused)
+            self._refused = 0
+
     async def close(self) -> None:
         """Waits for what is being written and compressed. Appending after it is an error; closing again is not."""
         self._closed = True
@@ -140,10 +148,12 @@ class Journal:
         try:
             position = await asyncio.get_running_loop().run_in_executor(self._writer, self._file.append, data)
         except Exception as error:
+            self._refused = len(data)
             for group in batch:
                 if not group.position.done():
                     group.position.set_exception(error)
             return
+        self._refused = 0
         if self._file.take_sealed():
             self._compressing = self._compressor.submit(self._compress)
         for group in batch:

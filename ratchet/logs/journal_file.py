@@ -17,7 +17,7 @@ from ratchet.files.atomic_file import sync_folder
 from ratchet.logs.names import active_path
 from ratchet.logs.quarantine import BadLine, Quarantine
 from ratchet.logs.segments import Position, seal, sealed_end, sealed_segments, tidy
-from ratchet.service.errors import JournalError
+from ratchet.service.errors import JournalError, StorageUnavailable
 from ratchet.service.failpoint import reach
 from ratchet.service.telemetry import Log
 
@@ -51,7 +51,7 @@ class JournalFile:
         try:
             if self.start < self.end and self.end - self.start + len(data) > self._max_bytes:
                 self._seal()
-            file = self._standing()
+            file = self._usable()
             file.append(data)
             reach("written")
             file.sync()
@@ -72,6 +72,20 @@ class JournalFile:
             self._fall_back()
             raise explain(error, self.path) from error
 
+    def probe(self, size: int) -> None:
+        """Append so many bytes without a newline, which no reader takes for a line, and cut them off again.
+
+        Raises as `append`.
+        """
+        try:
+            file = self._usable()
+            file.append(b" " * size)
+            file.sync()
+            file.cut(self.end - self.start)
+        except OSError as error:
+            self._fall_back()
+            raise explain(error, self.path) from error
+
     def take_sealed(self) -> bool:
         """Whether a segment was sealed since the last call."""
         sealed, self._sealed = self._sealed, False
@@ -84,18 +98,18 @@ class JournalFile:
 
     def _seal(self) -> None:
         """Begins a new file before the data that would make this one too big: no line is split over two segments."""
-        self._standing()
+        self._usable()
         self.close()
         seal(self.folder, self.name, self.start, self.end)
         self.start, self._tail, self._sealed = self.end, b"", True
 
-    def _standing(self) -> AppendFile:
+    def _usable(self) -> AppendFile:
         """The active file, certain to be the one in the folder, with nothing in it but what was acknowledged."""
         size = self.end - self.start
         if self._file is None:
             self._file = self._open(self._restore, create=size == 0)
-        if not self._file.stands(size):
-            raise JournalError(
+        if not self._file.is_untouched(size):
+            raise StorageUnavailable(
                 f"{self.path} was moved, removed, cut or written to by another program while this one writes it. Stop "
                 f"that program, copy what this one wrote from {self._file.where()} back to {self.path}, and restart"
             )
@@ -105,7 +119,7 @@ class JournalFile:
         """Cut back at once, so that readers do not see for long what was not acknowledged; failing that, next time."""
         try:
             self.close()
-            self._standing()
+            self._usable()
         except (OSError, JournalError) as error:
             log.error("cut-back-failed", f"{self.path} is cut back before the next append: {error}", exc_info=error)
 
@@ -148,8 +162,8 @@ class JournalFile:
         self.end = self.start + size
         self._tail = file.read(max(0, size - TAIL_BYTES), TAIL_BYTES)
 
-    def _damaged(self) -> JournalError:
-        return JournalError(
+    def _damaged(self) -> StorageUnavailable:
+        return StorageUnavailable(
             f"{self.path} no longer holds what was acknowledged: its first {self.end - self.start:,} bytes are damaged "
             f"or missing after an error. Check the disk (dmesg, fsck), restore the file from a copy, and restart"
         )

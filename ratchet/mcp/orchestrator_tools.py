@@ -185,9 +185,9 @@ def experiment_status(
         str, Field(min_length=1, max_length=200, description="From list_experiments or list_adapters.")
     ],
 ) -> Call:
-    """One experiment: the verdict so far with its reason, the e-values (gain of 20 promotes, harm of 20 rolls
-    back), both arms' scores, and the band around the effect over time. It may be read at any moment: looking does
-    no harm to it.
+    """One experiment: the verdict so far with its reason, the e-values (gain at the plan's promote_at promotes, harm at
+    its roll_back_at rolls back), both arms' scores, and the band around the effect over time. It may be read at any
+    moment: looking does no harm to it.
     """
     return Call(path={"experiment_id": experiment_id})
 

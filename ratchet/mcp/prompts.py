@@ -17,7 +17,8 @@ def why_rolled_back(
 
 1. show_adapter: in its decisions, the newest first, find the move away from traffic: who made it, on what evidence.
 2. experiment_status of the experiment that the decision names: which metric was harmed (score, success, length or
-   latency; an e-value of 20 or more rolls back), by how much, over how many units of each arm, and how the band moved.
+   latency; an e-value at the plan's roll_back_at rolls back), by how much, over how many units of each arm, and how the
+   band moved.
 3. list_tasks, then get_task for two or three tasks that this version answered badly: what did the scorer say of them?
 4. Its card and training curves: was the data window narrow, the reward flat, the loss unusual?
 
@@ -57,7 +58,8 @@ def judge_candidate(agent_id: Annotated[str, Field(description="The agent, such 
     return f"""Agent {agent_id} is trying a candidate adapter. Should a person step in?
 
 1. list_adapters: the candidate, its parent, and its experiment.
-2. experiment_status: gain and harm e-values (20 decides), units per arm, the share, the band, what is still missing.
+2. experiment_status: gain and harm e-values (the plan's promote_at and roll_back_at decide), units per arm, the share,
+   the band, what is still missing.
 3. show_adapter of the candidate and of the primary: what was it trained on, how did its curves look?
 
 The fleet promotes only on proof and rolls harm back by itself, so the default is to wait. Argue for promote, rollback

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import resource
 import signal
 import socket
@@ -17,11 +18,14 @@ import uvicorn
 import uvloop
 from fastapi import APIRouter
 
+from ratchet.bus.in_hand import STALLED_AFTER_S
 from ratchet.bus.protocol import Bus, Handler
 from ratchet.http.server.application import application
 from ratchet.http.server.header_timeout import HeaderTimeoutProtocol
 from ratchet.service.errors import RatchetError, SettingsError
+from ratchet.service.metrics import READY
 from ratchet.service.settings import FleetSettings
+from ratchet.service.settings_check import unknown_names
 from ratchet.service.telemetry import Log, log_to_stdout
 
 log = Log("service")
@@ -29,11 +33,15 @@ log = Log("service")
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A queue, what handles its messages, and how many at once."""
+    """A queue, what handles its messages, and how many at once.
+
+    With some in hand and none settled for `stalled_after_s`, the service is not ready; None: it may take its time.
+    """
 
     queue: str
     handler: Handler
     prefetch: int
+    stalled_after_s: float | None = STALLED_AFTER_S
 
 
 class Service(Protocol):
@@ -55,6 +63,7 @@ class Service(Protocol):
         """Release what `start` took; called when no handler runs any more."""
 
 
+DRAINING = "draining"
 CLOSE_AFTER_S = 2
 """Seconds that open streams get at the end; requests had the time to drain before."""
 TAKES_NOTHING_MS = 120_000
@@ -104,6 +113,7 @@ class Runner:
         self._port = http_port
         self._phase: str | None = "starting"
         self._stop = asyncio.Event()
+        READY.set_function(lambda: self._phase == DRAINING or self._trouble() is None)
 
     async def run(self) -> None:
         """Returns after SIGTERM or SIGINT, drained. Raises what made the service fail to start."""
@@ -158,13 +168,18 @@ class Runner:
         self._phase = "starting"
         await self._service.start()
         for subscription in self._service.subscriptions():
-            await self._bus.consume(subscription.queue, subscription.handler, prefetch=subscription.prefetch)
+            await self._bus.consume(
+                subscription.queue,
+                subscription.handler,
+                prefetch=subscription.prefetch,
+                stalled_after_s=subscription.stalled_after_s,
+            )
         _spare_the_collector()
         self._phase = None
         log.info("ready", f"{self._service.name} is ready", port=self._port)
 
     async def _end(self) -> None:
-        self._phase = "draining"
+        self._phase = DRAINING
         log.info("draining", "finishing what is in hand", grace_s=self._settings.drain_grace_s)
         finished = await self._bus.stop(self._settings.drain_grace_s)
         await self._service.stop()
@@ -200,6 +215,8 @@ def run(name: str, wire: Callable[[], Wired]) -> None:
         await Runner(wired.service, wired.bus, wired.settings, wired.http_port).run()
 
     log_to_stdout(name)
+    for sentence in unknown_names(os.environ):
+        log.warning("unknown-setting", sentence)
     _make_room_for_clients()
     try:
         uvloop.run(main())

@@ -57,8 +57,15 @@ class JournalError(RatchetError):
     """A log can't be written or read."""
 
 
-class DiskFull(JournalError):
-    """The log was cut back to its last whole record; nothing that was acknowledged is lost."""
+class StorageUnavailable(JournalError):
+    """A disk takes nothing now. Never the message's fault: it is kept unacked, and no attempt is counted.
+
+    The log is as it was: nothing that was acknowledged is lost, nothing else is in it.
+    """
+
+
+class DiskFull(StorageUnavailable):
+    """Space would help."""
 
 
 class LogRemoved(JournalError):

@@ -37,6 +37,12 @@ class FleetSettings(BaseSettings):
         description="Declare the queues at each connection; false for a user of the broker that may not: the service "
         "then waits until `ratchet broker setup` was run.",
     )
+    broker_disk_gb: float = Field(
+        20.0,
+        gt=0,
+        description="The broker's disk, in GB: its queues together may take 60 % of it, each its share; a queue that "
+        "is there already keeps its bound.",
+    )
     agents: Annotated[tuple[AgentId, ...], NoDecode, BeforeValidator(_names)] = Field(
         ("small",), min_length=1, description="The fleet's agents, by comma; the first answers tasks that name none."
     )
@@ -110,15 +116,32 @@ class FleetSettings(BaseSettings):
         A file of RATCHET_SECRETS_DIR (or /run/secrets) with a variable's name in small letters, such as
         `ratchet_amqp_url`, is that variable's value.
         """
+        try:
+            return cls._made(given)
+        except ValidationError as error:
+            raise SettingsError(f"settings can't be used: {'; '.join(cls._sentences(error))}") from None
+
+    @classmethod
+    def faults(cls) -> list[str]:
+        """A sentence for each setting whose value can't be used, its name first. Raises SettingsError for a secret."""
+        try:
+            cls._made({})
+        except ValidationError as error:
+            return cls._sentences(error)
+        return []
+
+    @classmethod
+    def _made(cls, given: dict[str, Any]) -> Self:
         secrets = Path(os.environ.get("RATCHET_SECRETS_DIR", "/run/secrets"))
         try:
             return cls(_secrets_dir=secrets if secrets.is_dir() else None, **given)
         except OSError as error:
             raise SettingsError(f"a secret can't be read: {error}") from None
-        except ValidationError as error:
-            prefix = str(cls.model_config.get("env_prefix", ""))
-            faults = "; ".join(
-                f"{prefix}{'_'.join(map(str, fault['loc'])).upper()}: {fault['msg']}"
-                for fault in error.errors(include_input=False, include_url=False)
-            )
-            raise SettingsError(f"settings can't be used: {faults}") from None
+
+    @classmethod
+    def _sentences(cls, error: ValidationError) -> list[str]:
+        prefix = str(cls.model_config.get("env_prefix", ""))
+        return [
+            f"{prefix}{'_'.join(map(str, fault['loc'])).upper()}: {fault['msg']}"
+            for fault in error.errors(include_input=False, include_url=False)
+        ]

@@ -1,1 +1,5 @@
-"""Training runs on disk: asked for, under way, ended. The trainer writes them, the orchestrator looks at them too."""
+"""Training runs: one model of them (run.py), their folders on disk (store.py), and the API that shows them (api.py).
+
+The trainer writes the folders, the orchestrator reads them; what a run reports on its way is in
+progress.py, what it left beside its adapter in report.py.
+"""

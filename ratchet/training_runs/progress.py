@@ -1,4 +1,4 @@
-"""How a run stands, from what its process tells: kept beside its request while it goes, for whoever looks. Bounded."""
+"""How far a run has come, from the events of its process: kept beside its request while it goes. Bounded."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from ratchet.adapters.training_report import CURVES, Point, is_number, thinned
 from ratchet.service.telemetry import Log
+from ratchet.training_runs.report import CURVES, Point, is_number, thinned
 from schemas.api.runs import RunProgress
 from schemas.messages.base import Record
 
@@ -31,7 +31,7 @@ class RunProgressRecord(Record):
 
 
 def read_progress(path: Path) -> RunProgressRecord | None:
-    """None where there is none yet, or none that can be read: it is a picture, and nothing is lost with it."""
+    """None where there is none yet, or none that can be read: nothing but curves is lost with it."""
     try:
         return RunProgressRecord.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
@@ -39,7 +39,7 @@ def read_progress(path: Path) -> RunProgressRecord | None:
 
 
 class ProgressTracker:
-    """Of one attempt; `before`: what the attempts before it told, whose curves it goes on with. Pure."""
+    """Follows one attempt; `before`: the progress of the attempts before it, whose curves go on. Pure."""
 
     def __init__(self, before: RunProgressRecord | None = None) -> None:
         self._stage = "starting"
@@ -51,14 +51,14 @@ class ProgressTracker:
         known = before.curves if before else {}
         self._points = {name: deque(points, maxlen=REMEMBERED_STEPS) for name, points in known.items()}
 
-    def hear(self, said: Mapping[str, Any], seconds: float) -> None:
-        """`seconds` of a steady clock, when it was said."""
-        self._stage = str(said["stage"])
-        self._counts |= said.get("counts", {})
-        if "step" in said:
-            self._step, self._steps = int(said["step"]), int(said["steps"])
-            self._take_points(self._step, said)
-            self._reckon(self._step, self._steps, seconds)
+    def record(self, event: Mapping[str, Any], seconds: float) -> None:
+        """`seconds` of a steady clock, when it was reported."""
+        self._stage = str(event["stage"])
+        self._counts |= event.get("counts", {})
+        if "step" in event:
+            self._step, self._steps = int(event["step"]), int(event["steps"])
+            self._add_points(self._step, event)
+            self._estimate(self._step, self._steps, seconds)
 
     def at(self, now: datetime) -> RunProgressRecord:
         progress = RunProgress(
@@ -67,21 +67,21 @@ class ProgressTracker:
         curves = {name: thinned(points) for name, points in self._points.items() if any(value for _, value in points)}
         return RunProgressRecord(progress=progress, counts=self._counts, curves=curves)
 
-    def _take_points(self, step: int, said: Mapping[str, Any]) -> None:
-        """What was told of later steps by an attempt that was cut short is done again."""
+    def _add_points(self, step: int, event: Mapping[str, Any]) -> None:
+        """Points of later steps, by an attempt that was cut short, go: those steps are done again."""
         for points in self._points.values():
             while points and points[-1][0] > step:
                 points.pop()
         for name in CURVES:
-            value: Any = said.get(name)
+            value: Any = event.get(name)
             if is_number(value):
                 points = self._points.setdefault(name, deque(maxlen=REMEMBERED_STEPS))
                 if points and points[-1][0] == step:
                     points.pop()
                 points.append((float(step), float(value)))
 
-    def _reckon(self, step: int, steps: int, seconds: float) -> None:
-        """At the mean pace of this attempt, from its first step on."""
+    def _estimate(self, step: int, steps: int, seconds: float) -> None:
+        """Seconds left at the mean pace of this attempt, from its first step on."""
         if self._began is None or step <= self._began[0]:
             self._began, self._seconds_left = (step, seconds), None
         else:
@@ -90,33 +90,33 @@ class ProgressTracker:
 
 
 class ProgressFile:
-    """Hears what a run tells, and keeps its standing in a file: at each new stage, and every few seconds.
+    """Keeps the progress of a run in a file: written at each new stage, and every few seconds.
 
-    It is not synced: a kill leaves out of the curves what was told since the last write. (The report of a trained
-    adapter has every step.) A disk that does not take it stops no training: it is said once.
+    It is not synced: a kill leaves out of the curves what was reported since the last write. (The report of a trained
+    adapter has every step.) A disk that does not take it stops no training: it is event once.
     """
 
     def __init__(self, path: Path, now: Callable[[], datetime], *, seconds: Callable[[], float] = monotonic) -> None:
         self._path = path
         self._now = now
         self._seconds = seconds
-        self._standing = ProgressTracker(read_progress(path))
+        self._tracker = ProgressTracker(read_progress(path))
         self._stage: str | None = None
         self._written_at = float("-inf")
         self._failed = False
 
-    def hear(self, said: Mapping[str, Any]) -> None:
+    def record(self, event: Mapping[str, Any]) -> None:
         seconds = self._seconds()
-        self._standing.hear(said, seconds)
-        if said["stage"] != self._stage or seconds - self._written_at >= WRITE_EVERY_S:
-            self._stage, self._written_at = said["stage"], seconds
+        self._tracker.record(event, seconds)
+        if event["stage"] != self._stage or seconds - self._written_at >= WRITE_EVERY_S:
+            self._stage, self._written_at = event["stage"], seconds
             self.write()
 
     def write(self) -> None:
-        """Readers see the old standing or the new one."""
+        """Readers see the old progress or the new."""
         temporary = self._path.with_name(self._path.name + ".tmp")
         try:
-            temporary.write_text(self._standing.at(self._now()).model_dump_json())
+            temporary.write_text(self._tracker.at(self._now()).model_dump_json())
             temporary.replace(self._path)
         except OSError as error:
             if not self._failed:

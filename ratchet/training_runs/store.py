@@ -1,8 +1,8 @@
 """Training runs on disk: what was asked, how far it got, how it ended. Written before the broker's message is acked.
 
 `<adapters>/<agent>/.jobs/<request>/` holds request.json, and later resolved.json (the request with all choices made),
-checkpoints/, progress.json (how it stands, for whoever looks), outcome.json, and the mark `announced`. Whoever runs a
-job holds the folder's lock, which dies with its process: an unfinished job whose lock is free is to be taken up again.
+checkpoints/, progress.json (how it goes), outcome.json, and the mark `announced`. Whoever is at it holds the folder's
+lock, which dies with its process: an unfinished run whose lock is free is to be taken up again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from pathlib import Path
 
 from ratchet.files.atomic_file import replace_file, sync_folder
 from ratchet.files.folder_lock import FolderLock
+from ratchet.training_runs.progress import read_progress
+from ratchet.training_runs.run import TrainingRun
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
 
@@ -24,18 +26,32 @@ JOBS = ".jobs"
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-class Job:
+class RunFolder:
     """One run's folder. Blocks on the disk throughout."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.checkpoints = folder / "checkpoints"
-        self.progress = folder / "progress.json"
-        self._request = folder / "request.json"
-        self._resolved = folder / "resolved.json"
-        self._outcome = folder / "outcome.json"
-        self._announced = folder / "announced"
-        self._attempts = folder / "attempts"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self.progress = path / "progress.json"
+        self._request = path / "request.json"
+        self._resolved = path / "resolved.json"
+        self._outcome = path / "outcome.json"
+        self._announced = path / "announced"
+        self._attempts = path / "attempts"
+
+    @property
+    def run(self) -> TrainingRun:
+        """As it stands. Raises FileNotFoundError for one that is just being removed, DecodeError for a damaged one."""
+        request = self.resolved or self.request
+        attempts = self.attempts
+        asked_at = min(self.asked_at, request.metadata.timestamp or self.asked_at)
+        return TrainingRun(
+            request=request,
+            asked_at=asked_at,
+            attempts=attempts,
+            progress=read_progress(self.progress) if attempts else None,
+            outcome=self.outcome,
+        )
 
     @property
     def request(self) -> TrainRequest:
@@ -100,66 +116,66 @@ class Job:
         replace_file(self._attempts, f"{count} {checkpoint}".encode())
 
     def lock(self) -> FolderLock:
-        return FolderLock(self.folder)
+        return FolderLock(self.path)
 
     def remove(self) -> None:
         """As if it had never been asked for."""
-        shutil.rmtree(self.folder)
+        shutil.rmtree(self.path)
 
 
-class Jobs:
+class RunStore:
     """All runs of all agents."""
 
     def __init__(self, adapters_dir: Path) -> None:
         self._adapters_dir = adapters_dir
 
-    def job(self, agent_id: str, request_id: str) -> Job:
-        return Job(self._adapters_dir / agent_id / JOBS / _folder_name(request_id))
+    def folder(self, agent_id: str, request_id: str) -> RunFolder:
+        return RunFolder(self._adapters_dir / agent_id / JOBS / _folder_name(request_id))
 
-    def record(self, request: TrainRequest) -> Job:
-        """On disk when this returns. A request recorded before stays as it was; if it has ended, it is told again."""
-        job = self.job(request.agent_id, request.request_id)
-        if (job.folder / "request.json").exists():
-            job.announced = False
-            return job
-        job.folder.mkdir(parents=True, exist_ok=True)
-        replace_file(job.folder / "request.json", request.encode())
-        sync_folder(job.folder.parent)
-        sync_folder(job.folder.parent.parent)
-        return job
+    def record(self, request: TrainRequest) -> RunFolder:
+        """On disk when this returns. One recorded before stays as it was; if it has ended, that is announced again."""
+        folder = self.folder(request.agent_id, request.request_id)
+        if (folder.path / "request.json").exists():
+            folder.announced = False
+            return folder
+        folder.path.mkdir(parents=True, exist_ok=True)
+        replace_file(folder.path / "request.json", request.encode())
+        sync_folder(folder.path.parent)
+        sync_folder(folder.path.parent.parent)
+        return folder
 
-    def every(self) -> list[Job]:
+    def every(self) -> list[RunFolder]:
         return list(self._all())
 
-    def named(self, request_id: str) -> list[Job]:
+    def named(self, request_id: str) -> list[RunFolder]:
         """Those of that id; of more than one agent if two were asked under the same."""
         found = self._adapters_dir.glob(f"*/{JOBS}/{_folder_name(request_id)}")
-        return [Job(folder) for folder in sorted(found) if (folder / "request.json").exists()]
+        return [RunFolder(path) for path in sorted(found) if (path / "request.json").exists()]
 
-    def unfinished(self) -> list[Job]:
+    def unfinished(self) -> list[RunFolder]:
         """In the order they were asked for."""
-        return [job for job in self._all() if job.outcome is None]
+        return [folder for folder in self._all() if folder.outcome is None]
 
-    def unannounced(self) -> list[Job]:
-        return [job for job in self._all() if job.outcome is not None and not job.announced]
+    def unannounced(self) -> list[RunFolder]:
+        return [folder for folder in self._all() if folder.outcome is not None and not folder.announced]
 
     def forget_old(self, keep: int) -> None:
         """Remove the records of finished, announced runs but the newest `keep` of each agent."""
-        for agent in {job.folder.parent for job in self._all()}:
-            done = [job for job in self._in(agent) if job.announced]
-            for job in done[: max(0, len(done) - keep)]:
-                shutil.rmtree(job.folder)
+        for agent in {folder.path.parent for folder in self._all()}:
+            done = [folder for folder in self._in(agent) if folder.announced]
+            for folder in done[: max(0, len(done) - keep)]:
+                shutil.rmtree(folder.path)
 
-    def _all(self) -> Iterator[Job]:
+    def _all(self) -> Iterator[RunFolder]:
         for folder in sorted(self._adapters_dir.glob(f"*/{JOBS}")):
             yield from self._in(folder)
 
-    def _in(self, folder: Path) -> list[Job]:
+    def _in(self, folder: Path) -> list[RunFolder]:
         asked: list[tuple[int, Path]] = []
         for path in folder.iterdir():
             with suppress(FileNotFoundError):  # a kill left only a folder, or its trainer is just removing it
                 asked.append(((path / "request.json").stat().st_mtime_ns, path))
-        return [Job(path) for _, path in sorted(asked)]
+        return [RunFolder(path) for _, path in sorted(asked)]
 
 
 def _folder_name(request_id: str) -> str:

@@ -15,6 +15,13 @@ LARGEST = 2**53 - 1
 Place = Annotated[int, Field(ge=0, le=LARGEST), JSON_NUMBER]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1), JSON_NUMBER]
 RunState = Literal["queued", "running", "trained", "refused", "failed"]
+RUN_STATES: dict[RunState, str] = {
+    "queued": "It was asked for; no trainer has begun it.",
+    "running": "A trainer has begun it; where that one died, another takes it up.",
+    "trained": "It has made an adapter, which the gate is to judge.",
+    "refused": "The data or the request can't support it; the same again would be refused again.",
+    "failed": "Something broke on the way; it may pass when asked for again.",
+}
 
 
 class TrainRunRequest(Record):
@@ -32,15 +39,15 @@ class TrainRunRequest(Record):
 
 
 class RunProgress(Record):
-    """As the process told it that has the run in hand."""
+    """As reported by the process that has the run in hand."""
 
-    stage: str = Field(description="reading, selected, training … as the run tells it.")
+    stage: str = Field(description="reading, selected, training … as the run reports it.")
     step: int | None = Field(description="Steps done.")
     steps: int | None = Field(description="Steps there are.")
     seconds_left: Seconds | None = Field(
         description="To the last step, at the pace of this attempt; null before it has one."
     )
-    at: Timestamp = Field(description="When it was last told: every few seconds, and at each stage.")
+    at: Timestamp = Field(description="When it last reported: every few seconds, and at each stage.")
 
 
 class RunView(Record):
@@ -48,7 +55,7 @@ class RunView(Record):
 
     run_id: str
     agent_id: AgentId
-    state: RunState
+    state: RunState = Field(description=" ".join(f"{state}: {meaning}" for state, meaning in RUN_STATES.items()))
     asked_by: str | None = Field(description="orchestrator, operator, api:<caller> … as the request says.")
     why: str | None = Field(description="What brought it, where the fleet asked by itself.")
     algorithm: str | None = Field(description="Null where only the run's end was heard.")

@@ -60,8 +60,9 @@ class AgentFigures(Record):
     frozen: bool
     experiment_id: str | None
     units: int | None = Field(description="Finished units of the running experiment.")
-    gain: float | None = Field(description="E-value for better in score; 20 promotes.")
-    harm: float | None = Field(description="E-value for harm; 20 rolls back.")
+    gain: float | None = Field(description="E-value for better in score; at the threshold it promotes.")
+    harm: float | None = Field(description="E-value for harm; at the threshold it rolls back.")
+    threshold: float | None = Field(description="E-value that decides the running experiment: 1 / alpha.")
     replicas: list[ReplicaView]
     learning: LearningFigures
 

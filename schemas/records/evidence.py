@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -64,6 +64,11 @@ CANARY_RAMP = (
 )
 
 
+def _threshold(plan: dict[str, Any]) -> float:
+    """By Ville's inequality an e-process ever reaches 1 / alpha with probability alpha at most."""
+    return float(1.0 / plan["alpha"])
+
+
 class ExperimentPlan(Record):
     """All an experiment is decided by, fixed before its first unit. Scores, success, margins are on a scale of 0 to 1.
 
@@ -73,7 +78,18 @@ class ExperimentPlan(Record):
     experiment_id: Identifier
     kind: Literal["canary", "probation"] = "canary"
     ramp: tuple[RampStep, ...] = Field(CANARY_RAMP, min_length=1)
+    alpha: float = Field(
+        0.05,
+        gt=0,
+        lt=1,
+        description="Rate of false promotions, and of false roll-backs, of an equal candidate; 0.05 in older plans.",
+    )
     hold_ramp_at: float = Field(1.2, gt=0, description="The ramp waits while the e-value for harm is this or more.")
+    by_intention: bool = Field(
+        False,
+        description="Every sample of an admitted task counts, scored or not; where false, as in older plans, the "
+        "unscored are left out.",
+    )
     min_gain: Margin = Field(0.0, description="The candidate must be better in score by more than this.")
     success_margin: float = Field(0.05, gt=0, le=0.5, description="Loss of success that must be ruled out to promote.")
     score_tolerance: Margin = Field(0.01, description="Loss of score that is not yet harm.")
@@ -84,8 +100,8 @@ class ExperimentPlan(Record):
     latency_tolerance: Margin = Field(
         0.1, description="Growth of latency that is not yet harm; 0.1 is about 50 % more."
     )
-    promote_at: float = Field(20.0, gt=1, description="E-value that promotes: 1/20 is the rate of false promotions.")
-    roll_back_at: float = Field(20.0, gt=1, description="E-value that rolls back: 1/20 is the rate of false alarms.")
+    promote_at: float = Field(default_factory=_threshold, gt=1, description="E-value that promotes: 1 / alpha.")
+    roll_back_at: float = Field(default_factory=_threshold, gt=1, description="E-value that rolls back: 1 / alpha.")
     abort_at: float = Field(1000.0, gt=1, description="E-value of the sample-ratio check that aborts.")
     min_units_per_arm: Count = Field(20, description="Finished units of each arm before a promotion.")
     min_age_s: float = Field(0.0, ge=0, description="Seconds from first to latest finished unit before a promotion.")
@@ -93,6 +109,11 @@ class ExperimentPlan(Record):
     session_tasks: int = Field(8, ge=1, description="A session's unit is the mean of at most its first so many tasks …")
     session_window_s: float = Field(300.0, gt=0, description="… admitted within so many seconds of its first.")
     scorer: str | None = Field(None, description="Scorer identity to expect; the first one seen if absent.")
+
+    @property
+    def threshold(self) -> float:
+        """The e-value that decides: of a probation, the one that rolls back."""
+        return self.promote_at if self.kind == "canary" else self.roll_back_at
 
     @model_validator(mode="after")
     def _ramp_goes_up(self) -> Self:
@@ -110,7 +131,10 @@ def probation_plan(experiment_id: str, canary: ExperimentPlan, *, holdback: floa
 
 
 class Band(Record):
-    """Score of candidate minus primary: an estimate, and an interval whose ends each hold at all times with 95 %."""
+    """Score of candidate minus primary: an estimate, and an interval.
+
+    Each end holds at all times with probability 1 − alpha of the plan.
+    """
 
     effect: float
     low: float
@@ -138,6 +162,11 @@ class Evidence(Record):
     primary: ArmSummary
     gain_score: EValue
     gain_success: EValue
+    gain_bounds: EValue | None = Field(
+        None,
+        description="For: no loss of score beyond the success margin, were the candidate's missing scores 0 and the "
+        "primary's 1. Null where the plan leaves the unscored out.",
+    )
     harm: EValue = Field(description="Weighted mean of the four below; it alone is compared with the threshold.")
     harm_score: EValue
     harm_success: EValue

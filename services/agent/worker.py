@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from fastapi import APIRouter
 
+from ratchet.bus.in_hand import STALLED_AFTER_S
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.bus.topology import HIGH_PRIORITY, RESPONSES, work_queue
@@ -43,6 +44,7 @@ class AgentWorker:
     def __init__(self, settings: AgentSettings, bus: Bus, engine: Engine) -> None:
         self._agent_id = settings.agent_id
         self._prefetch = settings.agent_prefetch
+        self._generation_timeout_s = settings.agent_generation_timeout_s
         self._bus = bus
         self._engine = engine
         self._cache = AdapterCache(
@@ -68,7 +70,8 @@ class AgentWorker:
 
     def subscriptions(self) -> Sequence[Subscription]:
         queues = (work_queue(self._agent_id), work_queue(self._agent_id, priority=HIGH_PRIORITY))
-        return [Subscription(queue, self.handle, self._prefetch) for queue in queues]
+        stalled_after_s = STALLED_AFTER_S + self._generation_timeout_s
+        return [Subscription(queue, self.handle, self._prefetch, stalled_after_s) for queue in queues]
 
     def trouble(self) -> str | None:
         return self._engine.trouble()

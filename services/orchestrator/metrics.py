@@ -8,13 +8,13 @@ from typing import get_args
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from ratchet.experiments.experiment import Experiment
 from ratchet.service.loop_metrics import Count, LoopCounter, LoopHistogram, Series
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.feedback import LoggedFeedback
 from schemas.messages.result import ResultStatus
 from schemas.messages.reward import ScoreStatus
 from schemas.records.decision import Move
-from schemas.records.evidence import Evidence
 from schemas.records.interaction import Interaction
 from schemas.records.registry import AgentAdapters
 
@@ -25,6 +25,7 @@ tasks_admitted = LoopCounter("ratchet_tasks_admitted_total", "Tasks admitted.", 
 tasks_refused = Counter("ratchet_tasks_refused_total", "Tasks that were not valid.")
 tasks_repeated = Counter("ratchet_tasks_repeated_total", "Tasks whose id was known already.")
 tasks_closed = LoopCounter("ratchet_tasks_closed_total", "Tasks with a Result.", ["agent", "status"])
+results_untold = Counter("ratchet_results_untold_total", "Results whose users could not be told, after several tries.")
 samples_logged = LoopCounter("ratchet_samples_logged_total", "Lines in the log.", ["agent", "adapter_version"])
 samples_unscored = Counter("ratchet_samples_unscored_total", "Samples without a score.", ["agent", "status"])
 sample_score = LoopHistogram("ratchet_sample_score", "Scores.", ["agent", "adapter_version"], buckets=SCORE_BUCKETS)
@@ -42,6 +43,9 @@ useful_groups = Gauge("ratchet_useful_groups", "Groups to learn from since the l
 trainings = Counter("ratchet_trainings_total", "Training runs that ended.", ["agent", "status"])
 primary_version = Gauge("ratchet_primary_adapter", "1 for the version that is the primary.", ["agent", "version"])
 experiment_e_value = Gauge("ratchet_experiment_e_value", "Evidence in the running experiment.", ["agent", "test"])
+experiment_threshold = Gauge(
+    "ratchet_experiment_threshold", "E-value that decides the running experiment: 1 / alpha.", ["agent"]
+)
 experiment_share = Gauge("ratchet_experiment_share", "Share of the treatment in the running experiment.", ["agent"])
 experiment_units = Gauge("ratchet_experiment_units", "Finished units of the running experiment.", ["agent", "arm"])
 judge_drift = Gauge("ratchet_judge_drift", "Mean change of the anchors' scores since they were taken.", ["agent"])
@@ -114,11 +118,14 @@ def show_primary(agent_id: str, adapters: AgentAdapters) -> None:
         primary_version.labels(agent_id, version).set(version == adapters.primary)
 
 
-def show_experiment(agent_id: str, evidence: Evidence | None) -> None:
-    """Of the experiment that runs; without one there are no such series."""
-    if evidence is None:
-        _forget_experiment(agent_id)
+def show_experiment(agent_id: str, experiment: Experiment | None) -> None:
+    """The experiment that runs; without one there are no such series."""
+    if experiment is None:
+        for gauge in (experiment_share, experiment_units, experiment_e_value, experiment_threshold):
+            gauge.remove_by_labels({"agent": agent_id})
         return
+    evidence = experiment.evidence
+    experiment_threshold.labels(agent_id).set(experiment.plan.threshold)
     experiment_share.labels(agent_id).set(evidence.share)
     experiment_units.labels(agent_id, "treatment").set(evidence.candidate.units)
     experiment_units.labels(agent_id, "control").set(evidence.primary.units)
@@ -126,8 +133,3 @@ def show_experiment(agent_id: str, evidence: Evidence | None) -> None:
     experiment_e_value.labels(agent_id, "success_kept").set(evidence.gain_success)
     experiment_e_value.labels(agent_id, "harm").set(evidence.harm)
     experiment_e_value.labels(agent_id, "sample_ratio").set(evidence.sample_ratio)
-
-
-def _forget_experiment(agent_id: str) -> None:
-    for gauge in (experiment_share, experiment_units, experiment_e_value):
-        gauge.remove_by_labels({"agent": agent_id})

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from ratchet.service.settings import FleetSettings
 from schemas.messages.work import Sampling
 from schemas.records.evidence import ExperimentPlan
-from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy
-from services.orchestrator.promotion.training_trigger import TrainingPolicy
+
+if TYPE_CHECKING:  # every image has this file, to check settings by, and the orchestrator's alone has those
+    from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy
+    from services.orchestrator.training.trigger import TrainingPolicy
 
 
 class OrchestratorSettings(FleetSettings):
@@ -24,6 +27,9 @@ class OrchestratorSettings(FleetSettings):
     top_k: int = Field(0, ge=0, description="Top-k sampling; 0 filters nothing.")
     max_tokens: int = Field(256, ge=1, description="Tokens an answer may have.")
     task_deadline_s: float = Field(3600.0, gt=0, description="Seconds a task may take, where it names no deadline.")
+    longest_deadline_s: float = Field(
+        7 * 86_400.0, gt=0, description="Seconds ahead that a task may name its own deadline; a later one is refused."
+    )
     segment_bytes: int = Field(
         256 * 1024 * 1024, ge=4096, description="Size at which a log is sealed, compressed and begun anew, in bytes."
     )
@@ -52,6 +58,13 @@ class OrchestratorSettings(FleetSettings):
     )
     experiment_min_units_per_arm: int = Field(20, ge=0, description="Tasks of each arm before a promotion.")
     experiment_min_age_s: float = Field(0.0, ge=0, description="Seconds an experiment runs before a promotion.")
+    experiment_alpha: float = Field(
+        0.05,
+        gt=0,
+        le=0.5,
+        description="Rate of false promotions, and of false roll-backs, of an equal candidate; an e-value of 1 / alpha "
+        "decides. Experiments that run keep theirs.",
+    )
     success_margin: float = Field(
         0.05, gt=0, le=0.5, description="Loss of the success rate that must be ruled out before a promotion."
     )
@@ -84,8 +97,12 @@ class OrchestratorSettings(FleetSettings):
 
     @property
     def experiments(self) -> ExperimentPolicy:
+        from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy
+
         canary = ExperimentPlan(
             experiment_id="policy",
+            alpha=self.experiment_alpha,
+            by_intention=True,
             max_units=self.experiment_max_units,
             min_units_per_arm=self.experiment_min_units_per_arm,
             min_age_s=self.experiment_min_age_s,
@@ -95,6 +112,8 @@ class OrchestratorSettings(FleetSettings):
 
     @property
     def training(self) -> TrainingPolicy:
+        from services.orchestrator.training.trigger import TrainingPolicy
+
         return TrainingPolicy(self.train_after_groups, self.train_every_s)
 
     @property

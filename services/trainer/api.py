@@ -1,4 +1,4 @@
-"""The trainer's routes: ask for a run, and see how runs go. What the queue `training` takes is taken here alike."""
+"""Ask the trainer for a run: what the queue `training` takes is taken here alike. How runs go: training_runs/api.py."""
 
 from __future__ import annotations
 
@@ -6,30 +6,25 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.access.roles import Caller
-from ratchet.http.paging import Cursor, Limit
 from ratchet.http.problem import Problem, problems
 from ratchet.http.server.idempotency import IdempotencyKey, id_from_key, key_reused
-from ratchet.training_runs.pages import run_page
-from ratchet.training_runs.reader import TrainingRunReader
-from ratchet.training_runs.store import Job
-from ratchet.training_runs.views import run_view
-from schemas.api.page import Page
-from schemas.api.runs import RunDetail, RunState, RunView, TrainRunRequest
-from schemas.messages.base import AgentId, Metadata
+from ratchet.training_runs.store import RunFolder
+from schemas.api.runs import RunView, TrainRunRequest
+from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
 
-Accept = Callable[[TrainRequest], Awaitable[Job]]
+Accept = Callable[[TrainRequest], Awaitable[RunFolder]]
 ROUTE = "POST /v1/train"
 
 
-def trainer_router(accept: Accept, desk: TrainingRunReader) -> APIRouter:
+def trainer_router(accept: Accept) -> APIRouter:
     """`accept` records a request, as it came first: it raises Reject for one that can't be, BusError if not now."""
     router = APIRouter(prefix="/v1", tags=["trainer"])
 
@@ -44,30 +39,12 @@ def trainer_router(accept: Accept, desk: TrainingRunReader) -> APIRouter:
         """Train a new adapter from the log. Answers when the request is on disk; GET the run for how it goes."""
         asked = _request(body, caller, idempotency_key)
         request.state.concerns = {"run_id": asked.request_id, "agent_id": asked.agent_id}
-        job = await accept(asked)
-        recorded = await asyncio.to_thread(lambda: job.request)
+        folder = await accept(asked)
+        recorded = await asyncio.to_thread(lambda: folder.request)
         if _content(recorded) != _content(asked):
             raise key_reused("training") if body.request_id is None else _taken(asked.request_id)
         response.headers["Location"] = f"/v1/runs/{quote(asked.request_id, safe='')}"
-        return await asyncio.to_thread(run_view, job)
-
-    @router.get("/runs")
-    async def runs(
-        cursor: Cursor = None,
-        limit: Limit = 50,
-        agent_id: Annotated[AgentId | None, Query(description="Only of this agent.")] = None,
-        state: Annotated[RunState | None, Query(description="Only in this state.")] = None,
-    ) -> Page[RunView]:
-        """The newest first. Of finished runs the trainer keeps the last of each agent (RATCHET_TRAINER_KEEP_JOBS)."""
-        return run_page(await asyncio.to_thread(desk.views, agent_id, state), cursor, limit)
-
-    @router.get("/runs/{run_id:path}")
-    async def run(run_id: str) -> RunDetail:
-        """One run whole."""
-        found = await asyncio.to_thread(desk.detail, run_id)
-        if found is None:
-            raise Problem(404, "No such run", "no run of that id is recorded here: GET /v1/runs lists them", "no-run")
-        return found
+        return await asyncio.to_thread(lambda: folder.run.view)
 
     return router
 

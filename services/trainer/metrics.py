@@ -7,7 +7,7 @@ from prometheus_client import Counter, Gauge
 runs = Counter(
     "ratchet_trainer_runs_total", "Runs by how they ended: trained, refused, failed.", ["agent_id", "status"]
 )
-deaths = Counter("ratchet_trainer_process_deaths_total", "Training processes that ended before their job did.")
+deaths = Counter("ratchet_trainer_process_deaths_total", "Training processes that ended before their run did.")
 waiting = Gauge("ratchet_trainer_jobs_waiting", "Runs asked for and not ended.")
 running = Gauge("ratchet_trainer_running", "1 while a run is in hand.", ["agent_id"])
 step = Gauge("ratchet_trainer_step", "Steps done by the present run.", ["agent_id"])

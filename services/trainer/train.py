@@ -24,97 +24,97 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.service import failpoint
 from ratchet.service.errors import RatchetError, TrainingError
 from ratchet.training_runs.progress import ProgressFile
-from ratchet.training_runs.store import Job, Jobs
+from ratchet.training_runs.store import RunFolder, RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
 from schemas.records.decision import DecisionDraft
 from schemas.records.registry import Registry
-from services.trainer.checkpoints import newest_checkpoint
+from services.trainer.data.support import NOTHING_AGAINST_IT
+from services.trainer.run.checkpoints import newest_checkpoint
 from services.trainer.settings import TrainerSettings
-from services.trainer.support import NOTHING_AGAINST_IT
 
 BUSY = "busy"
 DONE = "done"
 EXIT_BUSY = 75
-Tell = Callable[[Mapping[str, Any]], None]
-Do = Callable[[Job, bool], AdapterTrained | None]
-"""Do a job, maybe dry; None if another process is at it."""
+Emit = Callable[[Mapping[str, Any]], None]
+Do = Callable[[RunFolder, bool], AdapterTrained | None]
+"""Do a run, maybe dry; None if another process is at it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     stdout = _own_stdout()
-    tell = _teller(stdout)
+    emit = _emitter(stdout)
     settings = TrainerSettings.read()
     if given.job is not None:
-        outcome = run_job(settings, Job(given.job), tell)
+        outcome = do_run(settings, RunFolder(given.job), emit)
         return 0 if outcome or not is_first_process() else EXIT_BUSY
 
-    def do(job: Job, dry: bool) -> AdapterTrained | None:
+    def do(folder: RunFolder, dry: bool) -> AdapterTrained | None:
         if settings.trainer_processes > 1 and not dry:
-            return launch_job(settings, job, stdout)
-        return run_job(settings, job, tell, dry=dry)
+            return launch_run(settings, folder, stdout)
+        return do_run(settings, folder, emit, dry=dry)
 
-    return _serve(do, tell) if given.serve else _ask_and_run(settings, given, do, tell)
+    return _serve(do, emit) if given.serve else _ask_and_run(settings, given, do, emit)
 
 
-def run_job(settings: TrainerSettings, job: Job, tell: Tell, *, dry: bool = False) -> AdapterTrained | None:
+def do_run(settings: TrainerSettings, folder: RunFolder, emit: Emit, *, dry: bool = False) -> AdapterTrained | None:
     """Do it, or take it up where it was left; its outcome is on disk then. None if another process is at it."""
-    from services.trainer.run import TrainingRun
+    from services.trainer.run.execution import RunExecution
 
-    seen = ProgressFile(job.progress, lambda: datetime.now(UTC))
+    progress = ProgressFile(folder.progress, lambda: datetime.now(UTC))
 
-    def tell_all(said: Mapping[str, Any]) -> None:
-        seen.hear(said)
-        tell(said)
+    def emit_and_record(event: Mapping[str, Any]) -> None:
+        progress.record(event)
+        emit(event)
 
-    run = TrainingRun(settings, job, tell_all)
+    run = RunExecution(settings, folder, emit_and_record)
     if not run.writes:
         return run.outcome(dry=dry)
-    lock = job.lock()
-    if job.outcome is not None or not lock.try_acquire():
-        return job.outcome
+    lock = folder.lock()
+    if folder.outcome is not None or not lock.try_acquire():
+        return folder.outcome
     try:
-        checkpoint = newest_checkpoint(job.checkpoints)
-        job.begin(checkpoint.name if checkpoint else "")
+        checkpoint = newest_checkpoint(folder.checkpoints)
+        folder.begin(checkpoint.name if checkpoint else "")
         outcome = run.outcome(dry=dry)
-        seen.write()
+        progress.write()
         if outcome is not None and not dry:
-            job.outcome = outcome
+            folder.outcome = outcome
             failpoint.reach("outcome-written")
         return outcome
     finally:
         lock.release()
 
 
-def launch_job(settings: TrainerSettings, job: Job, stdout: TextIO) -> AdapterTrained | None:
+def launch_run(settings: TrainerSettings, folder: RunFolder, stdout: TextIO) -> AdapterTrained | None:
     """The same in several processes, started by Accelerate. Raises TrainingError if they fail.
 
-    Only its launcher for GPUs starts more than one; where the job is for the CPU, they run there.
+    Only its launcher for GPUs starts more than one; where the run is for the CPU, they run there.
     """
-    if _taken(job):
-        return job.outcome
+    if _taken(folder):
+        return folder.outcome
     command = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1"]
     command += ["--num_processes", str(settings.trainer_processes), "--mixed_precision", "no", "--dynamo_backend", "no"]
-    command += ["-m", "services.trainer.train", "--job", str(job.folder)]
+    command += ["-m", "services.trainer.train", "--job", str(folder.path)]
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=stdout, check=False)
-    if job.outcome is None and not _taken(job):
-        raise TrainingError(f"the processes of run {job.request.request_id} ended with {ended.returncode}")
-    return job.outcome
+    if folder.outcome is None and not _taken(folder):
+        raise TrainingError(f"the processes of run {folder.request.request_id} ended with {ended.returncode}")
+    return folder.outcome
 
 
-def _taken(job: Job) -> bool:
-    """Another process is at it. (Accelerate does not tell how its processes ended, only that they failed.)"""
-    lock = job.lock()
+def _taken(folder: RunFolder) -> bool:
+    """Another process is at it. (Accelerate does not say how its processes ended, only that they failed.)"""
+    lock = folder.lock()
     free = lock.try_acquire()
     lock.release()
     return not free
 
 
-def _serve(do: Do, tell: Tell) -> int:
+def _serve(do: Do, emit: Emit) -> int:
     """A line that ends the input ends the process, in the middle of a run too: the run is taken up later."""
-    import services.trainer.run  # noqa: F401  (the seconds that torch takes are spent before the first job)
+    import services.trainer.run.execution  # noqa: F401  (the seconds that torch takes are spent before the first run)
 
     lines: list[str] = []
     come = threading.Condition()
@@ -127,31 +127,31 @@ def _serve(do: Do, tell: Tell) -> int:
         os._exit(0)
 
     threading.Thread(target=listen, daemon=True).start()
-    tell({"stage": "ready"})
+    emit({"stage": "ready"})
     while True:
         with come:
             come.wait_for(lambda: lines)
-            folder = lines.pop(0)
-        outcome = do(Job(Path(folder)), False)
-        tell({"stage": DONE if outcome else BUSY, "job": folder})
+            path = lines.pop(0)
+        outcome = do(RunFolder(Path(path)), False)
+        emit({"stage": DONE if outcome else BUSY, "run": path})
 
 
-def _ask_and_run(settings: TrainerSettings, given: argparse.Namespace, do: Do, tell: Tell) -> int:
-    job = Jobs(settings.adapters_dir).record(_request(given))
+def _ask_and_run(settings: TrainerSettings, given: argparse.Namespace, do: Do, emit: Emit) -> int:
+    folder = RunStore(settings.adapters_dir).record(_request(given))
     try:
-        outcome = do(job, given.dry_run)
+        outcome = do(folder, given.dry_run)
         if outcome is not None and outcome.status == "trained":
             register(settings.adapters_dir, outcome)
     except KeyboardInterrupt:
-        job.remove()
+        folder.remove()
         raise
     if given.dry_run:
-        job.remove()
-        tell({"stage": "ended", "outcome": json.loads(outcome.encode()) if outcome else None})
+        folder.remove()
+        emit({"stage": "ended", "outcome": json.loads(outcome.encode()) if outcome else None})
         return 0 if outcome is not None and outcome.reason == NOTHING_AGAINST_IT else 1
     if outcome is not None:
-        job.announced = True
-    tell({"stage": "ended", "outcome": json.loads(outcome.encode()) if outcome else None})
+        folder.announced = True
+    emit({"stage": "ended", "outcome": json.loads(outcome.encode()) if outcome else None})
     return _exit_code(outcome)
 
 
@@ -208,12 +208,12 @@ def _own_stdout() -> TextIO:
     return own
 
 
-def _teller(stream: TextIO) -> Tell:
-    def tell(what: Mapping[str, Any]) -> None:
-        stream.write(json.dumps(what) + "\n")
+def _emitter(stream: TextIO) -> Emit:
+    def emit(event: Mapping[str, Any]) -> None:
+        stream.write(json.dumps(event) + "\n")
         stream.flush()
 
-    return tell
+    return emit
 
 
 def _assignment(text: str) -> tuple[str, Any]:

@@ -1,6 +1,6 @@
-"""The process that trains, as the service sees it: started once, given jobs, heard while it works, replaced if it dies.
+"""The process that trains, as the service sees it: started once, given runs, followed, replaced if it dies.
 
-It is a process of its own so that a crash of torch is an outcome and not the service's death, and stays up between jobs
+It is a process of its own so that a crash of torch is an outcome and not the service's death, and stays up between runs
 because importing torch and TRL takes seconds. It ends when its stdin does, so it never outlives the service.
 """
 
@@ -25,18 +25,18 @@ SERVE = (sys.executable, "-m", "services.trainer.train", "--serve")
 LAST_LINES = 12
 STOP_WAIT_S = 10.0
 
-Hear = Callable[[Mapping[str, Any]], None]
+OnEvent = Callable[[Mapping[str, Any]], None]
 
 
 class ProcessDied(TrainingError):
-    """It ended before its job did."""
+    """It ended before its run did."""
 
 
 class TrainingProcess:
-    """One job at a time. `command` speaks the protocol of services/trainer/train.py --serve."""
+    """One run at a time. `command` speaks the protocol of services/trainer/train.py --serve."""
 
-    def __init__(self, hear: Hear, command: Sequence[str] = SERVE) -> None:
-        self._hear = hear
+    def __init__(self, on_event: OnEvent, command: Sequence[str] = SERVE) -> None:
+        self._on_event = on_event
         self._command = tuple(command)
         self._process: asyncio.subprocess.Process | None = None
         self._stderr: asyncio.Task[None] | None = None
@@ -60,21 +60,21 @@ class TrainingProcess:
         )
         self._stderr = asyncio.create_task(self._listen_to_stderr(self._process))
 
-    async def run(self, job: Path) -> bool:
-        """False if another trainer is at this job. Raises ProcessDied, with the last it said."""
+    async def run(self, folder: Path) -> bool:
+        """False if another trainer is at it. Raises ProcessDied, with the last it said."""
         await self.start()
         assert self._process is not None and self._process.stdin is not None
         with suppress(ConnectionError):
-            self._process.stdin.write(f"{job.absolute()}\n".encode())
+            self._process.stdin.write(f"{folder.absolute()}\n".encode())
             await self._process.stdin.drain()
-        while (said := await self._next()) is not None:
-            if said.get("job") == str(job.absolute()):
-                return bool(said["stage"] == "done")
-            self._hear(said)
+        while (event := await self._next()) is not None:
+            if event.get("run") == str(folder.absolute()):
+                return bool(event["stage"] == "done")
+            self._on_event(event)
         raise ProcessDied(f"the training process ended ({await self._how_it_ended()}): {self._last_words()}")
 
     async def stop(self) -> None:
-        """End it, in the middle of a job too; the job is taken up where its last checkpoint is."""
+        """End it, in the middle of a run too; the run is taken up where its last checkpoint is."""
         if self._process is None:
             return
         if self._running:
@@ -93,13 +93,13 @@ class TrainingProcess:
                 await self._stderr
 
     async def _next(self) -> Mapping[str, Any] | None:
-        """The next thing it says; None when it has ended."""
+        """Its next event; None when it has ended."""
         assert self._process is not None and self._process.stdout is not None
         line = await self._process.stdout.readline()
         if not line:
             return None
-        said: Mapping[str, Any] = json.loads(line)
-        return said
+        event: Mapping[str, Any] = json.loads(line)
+        return event
 
     async def _listen_to_stderr(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None

@@ -1,7 +1,7 @@
 """The trainer's worker: a TrainRequest in, an AdapterTrained out, hours later maybe.
 
 A request is on disk before it is acked, so neither the broker's consumer time-out nor the death of the trainer loses
-it; the runs on disk are the queue. Nothing is trained twice: a run that ended is told again, not done again.
+it; the runs on disk are the queue. Nothing is trained twice: a run that ended is announced again, not done again.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from fastapi import APIRouter
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.bus.topology import ADAPTERS, TRAINING
+from ratchet.http.threads import Threads
 from ratchet.runtime.runner import Subscription
 from ratchet.service import failpoint
 from ratchet.service.errors import BusError, RatchetError, Reject
 from ratchet.service.telemetry import Log
-from ratchet.training_runs.reader import TrainingRunReader
-from ratchet.training_runs.store import Job, Jobs
+from ratchet.training_runs.api import runs_router, trainings_router
+from ratchet.training_runs.reader import TrainingRuns
+from ratchet.training_runs.store import RunFolder, RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import DecodeError, Metadata
 from schemas.messages.train_request import TrainRequest
@@ -35,13 +37,13 @@ from services.trainer.training_process import SERVE, ProcessDied, TrainingProces
 log = Log("trainer")
 
 PREFETCH = 8
-LOOK_EVERY_S = 30.0
-"""Between looks for runs that another trainer left behind, and for messages that could not be published."""
+POLL_EVERY_S = 30.0
+"""How often to search for runs that another trainer left behind, and for messages that could not be published."""
 FIGURES = ("loss", "gradient_norm", "reward", "gap", "effective_share", "mean_weight", "clip_fraction", "entropy", "kl")
 
 
 def end_this_process() -> None:
-    """As if it had been told from outside: it drains, and exits with 0."""
+    """As a SIGTERM from outside does: it drains, and exits with 0."""
     signal.raise_signal(signal.SIGTERM)
 
 
@@ -54,26 +56,28 @@ class TrainerWorker:
         bus: Bus,
         *,
         command: Sequence[str] = SERVE,
-        look_every_s: float = LOOK_EVERY_S,
+        poll_every_s: float = POLL_EVERY_S,
         leave: Callable[[], None] = end_this_process,
     ) -> None:
         self._settings = settings
         self._bus = bus
-        self._jobs = Jobs(settings.adapters_dir)
-        self._process = TrainingProcess(self._hear, command)
-        self._look_every_s = look_every_s
+        self._store = RunStore(settings.adapters_dir)
+        self._threads = Threads(self.name)
+        self._process = TrainingProcess(self._on_event, command)
+        self._poll_every_s = poll_every_s
         self._leave = leave
         self._leaving = False
         self._come = asyncio.Event()
         self._coming = 0
         """Requests that are being recorded."""
         self._loop: asyncio.Task[None] | None = None
-        self._in_hand: Job | None = None
+        self._in_hand: RunFolder | None = None
         self._agent: str | None = None
         self._trouble: str | None = None
 
     def routers(self) -> Sequence[APIRouter]:
-        return [trainer_router(self.accept, TrainingRunReader(self._settings.adapters_dir))]
+        runs = TrainingRuns(self._settings.adapters_dir, self._threads)
+        return [trainer_router(self.accept), trainings_router(runs), runs_router(runs)]
 
     async def start(self) -> None:
         """Takes up what was left unfinished."""
@@ -81,7 +85,7 @@ class TrainerWorker:
         self._loop = asyncio.create_task(self._work())
 
     def subscriptions(self) -> Sequence[Subscription]:
-        return [Subscription(TRAINING, self.handle, PREFETCH)]
+        return [Subscription(TRAINING, self.handle, PREFETCH, stalled_after_s=None)]
 
     def trouble(self) -> str | None:
         if self._loop is not None and self._loop.done():
@@ -95,6 +99,7 @@ class TrainerWorker:
             with suppress(asyncio.CancelledError):
                 await self._loop
         await self._process.stop()
+        self._threads.close()
         if self._in_hand is not None and self._in_hand.outcome is None:
             self._in_hand.withdraw()
 
@@ -105,7 +110,7 @@ class TrainerWorker:
         """
         await self.accept(opened(TrainRequest, delivery))
 
-    async def accept(self, request: TrainRequest) -> Job:
+    async def accept(self, request: TrainRequest) -> RunFolder:
         """Its record, once it is on disk; one recorded before stays as it was. Raises Reject for an unknown agent.
 
         Raises BusError where this trainer is about to leave; JournalError, DiskFull.
@@ -116,18 +121,18 @@ class TrainerWorker:
             raise Reject(f"agent {request.agent_id!r} is not of this fleet ({', '.join(self._settings.agents)})")
         self._coming += 1
         try:
-            job = await asyncio.to_thread(self._jobs.record, request)
+            folder = await asyncio.to_thread(self._store.record, request)
         finally:
             self._coming -= 1
         failpoint.reach("job-recorded")
         log.info("recorded", f"run {request.request_id} is to be done", agent_id=request.agent_id)
         self._come.set()
-        return job
+        return folder
 
     async def _work(self) -> None:
         while True:
             try:
-                await self._turn()
+                await self._do_all()
                 self._trouble = None
             except (RatchetError, OSError) as error:
                 self._trouble = str(error)
@@ -139,74 +144,74 @@ class TrainerWorker:
                 await asyncio.Event().wait()
 
     async def _something_comes(self) -> bool:
-        """False where no request came until the next look."""
+        """False where no request came until the next poll."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._look_every_s):
+            async with asyncio.timeout(self._poll_every_s):
                 await self._come.wait()
         came = self._come.is_set() or self._coming > 0
         self._come.clear()
         return came
 
-    async def _turn(self) -> None:
+    async def _do_all(self) -> None:
         """Do all there is to do. Raises BusError, JournalError, DiskFull."""
         await self._announce()
-        unfinished = await asyncio.to_thread(self._jobs.unfinished)
-        for number, job in enumerate(unfinished):
+        unfinished = await asyncio.to_thread(self._store.unfinished)
+        for number, folder in enumerate(unfinished):
             metrics.waiting.set(len(unfinished) - number)
             try:
-                await self._do(job)
+                await self._do(folder)
             except DecodeError as error:
-                log.error("unreadable", f"{job.folder} can't be read, it is passed over: {error.reason}")
+                log.error("unreadable", f"{folder.path} can't be read, it is passed over: {error.reason}")
             await self._announce()
         metrics.waiting.set(0)
-        await asyncio.to_thread(self._jobs.forget_old, self._settings.trainer_keep_jobs)
+        await asyncio.to_thread(self._store.forget_old, self._settings.trainer_keep_jobs)
 
-    async def _do(self, job: Job) -> None:
+    async def _do(self, folder: RunFolder) -> None:
         """Until it has an outcome; not at all while another trainer is at it."""
-        request = job.request
-        while job.outcome is None:
-            if job.attempts >= self._settings.trainer_attempts:
-                self._give_up(job, "it made no step in any of them")
+        request = folder.request
+        while folder.outcome is None:
+            if folder.attempts >= self._settings.trainer_attempts:
+                self._give_up(folder, "it made no step in any of them")
                 return
-            if not await self._try(job, request):
+            if not await self._try(folder, request):
                 return
 
-    async def _try(self, job: Job, request: TrainRequest) -> bool:
+    async def _try(self, folder: RunFolder, request: TrainRequest) -> bool:
         """True if it came to an end, its own or that of the process."""
-        self._in_hand, self._agent = job, request.agent_id
+        self._in_hand, self._agent = folder, request.agent_id
         metrics.running.labels(request.agent_id).set(1)
         try:
-            ended = await self._process.run(job.folder)
+            ended = await self._process.run(folder.path)
         except ProcessDied as error:
             ended = True
             metrics.deaths.inc()
             log.error("process-died", f"run {request.request_id}: {error}", agent_id=request.agent_id)
-            if job.attempts >= self._settings.trainer_attempts:
-                self._give_up(job, str(error))
+            if folder.attempts >= self._settings.trainer_attempts:
+                self._give_up(folder, str(error))
         metrics.running.labels(request.agent_id).set(0)
         self._in_hand = self._agent = None
         return ended
 
-    def _give_up(self, job: Job, reason: str) -> None:
-        request = job.request
-        job.outcome = AdapterTrained(
+    def _give_up(self, folder: RunFolder, reason: str) -> None:
+        request = folder.request
+        folder.outcome = AdapterTrained(
             request_id=request.request_id,
             agent_id=request.agent_id,
             status="failed",
             metadata=Metadata(timestamp=datetime.now(UTC), source="trainer"),
-            reason=f"given up after {job.attempts} attempts: {reason}",
+            reason=f"given up after {folder.attempts} attempts: {reason}",
         )
 
     async def _announce(self) -> None:
-        """Tell of every run that ended and was not told of. Raises BusError; what is left is told later."""
-        for job in await asyncio.to_thread(self._jobs.unannounced):
-            outcome = job.outcome
+        """Announce every run that ended and was not announced. Raises BusError; what is left is announced later."""
+        for folder in await asyncio.to_thread(self._store.unannounced):
+            outcome = folder.outcome
             assert outcome is not None
-            await self._tell(outcome)
-            job.announced = True
+            await self._publish(outcome)
+            folder.announced = True
             metrics.runs.labels(outcome.agent_id, outcome.status).inc()
 
-    async def _tell(self, outcome: AdapterTrained) -> None:
+    async def _publish(self, outcome: AdapterTrained) -> None:
         message_id = derived_id(outcome.request_id, "trained")
         await self._bus.publish(ADAPTERS, outcome.encode(), type=AdapterTrained.TYPE, message_id=message_id)
         log.info(
@@ -218,17 +223,19 @@ class TrainerWorker:
             counts=outcome.counts,
         )
 
-    def _hear(self, said: Mapping[str, Any]) -> None:
-        """What the training process tells of the run in hand."""
+    def _on_event(self, event: Mapping[str, Any]) -> None:
+        """Show an event of the run in hand in log and metrics."""
         agent = self._agent
         if agent is None:
             return
-        log.info(f"run-{said['stage']}", f"{agent}: {said['stage']}", **{k: v for k, v in said.items() if k != "stage"})
-        for part, count in said.get("counts", {}).items():
+        log.info(
+            f"run-{event['stage']}", f"{agent}: {event['stage']}", **{k: v for k, v in event.items() if k != "stage"}
+        )
+        for part, count in event.get("counts", {}).items():
             metrics.groups.labels(agent, part).set(count)
-        if "step" in said:
-            metrics.step.labels(agent).set(said["step"])
-            metrics.steps.labels(agent).set(said["steps"])
+        if "step" in event:
+            metrics.step.labels(agent).set(event["step"])
+            metrics.steps.labels(agent).set(event["steps"])
         for name in FIGURES:
-            if name in said:
-                metrics.figures.labels(agent, name).set(said[name])
+            if name in event:
+                metrics.figures.labels(agent, name).set(event[name])

@@ -26,7 +26,7 @@ from ratchet.http.access.key_folder import KeyFolder
 from ratchet.http.access.roles import Role
 from ratchet.http.access.tokens import issue
 from ratchet.training_runs.progress import ProgressFile
-from ratchet.training_runs.store import Jobs
+from ratchet.training_runs.store import RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
 from tests.acceptance.browser import NARROW, Visit, chromium, visiting
@@ -323,15 +323,15 @@ def test_a_refused_training_is_seen_with_its_reason(visit: Visit, learned: Fleet
 def test_a_training_is_watched_while_it_goes(visit: Visit, learned: Fleet) -> None:
     page = visit.page
     visit.go("training")
-    job = Jobs(learned.folder / "adapters").record(TrainRequest(request_id="tonight", agent_id="small"))
+    job = RunStore(learned.folder / "adapters").record(TrainRequest(request_id="tonight", agent_id="small"))
     visit.wait_for("A training waits for a trainer")
 
     job.begin("")
     trainer = ProgressFile(job.progress, lambda: datetime.now(UTC))
-    trainer.hear({"stage": "selected", "counts": {"groups": 64, "groups.zero_spread": 7}})
+    trainer.record({"stage": "selected", "counts": {"groups": 64, "groups.zero_spread": 7}})
     visit.wait_for("A training is under way")
     for step in range(1, 4):
-        trainer.hear({"stage": "training", "step": step, "steps": 8, "reward": 0.3 + step / 10})
+        trainer.record({"stage": "training", "step": step, "steps": 8, "reward": 0.3 + step / 10})
     trainer.write()
     visit.wait_for("step 3 of 8")
     page.get_by_role("img", name="Reward: from 0.4 to 0.6").wait_for()
@@ -341,7 +341,7 @@ def test_a_training_is_watched_while_it_goes(visit: Visit, learned: Fleet) -> No
     assert faults(page) == []
 
     for step in range(4, 6):
-        trainer.hear({"stage": "training", "step": step, "steps": 8, "reward": 0.3 + step / 10})
+        trainer.record({"stage": "training", "step": step, "steps": 8, "reward": 0.3 + step / 10})
     trainer.write()
     visit.wait_for("step 5 of 8")
     page.get_by_role("img", name="Reward: from 0.4 to 0.8").wait_for()

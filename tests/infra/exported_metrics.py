@@ -17,8 +17,8 @@ from ratchet.service.loop_metrics import LoopMetric
 from services.agent.metrics import EngineProcessId
 
 ROOT = Path(__file__).parents[2]
-TARGET_LABELS = frozenset({"job", "instance", "fleet"})
-"""What Prometheus adds to every series: see infra/prometheus/prometheus.yml."""
+TARGET_LABELS = frozenset({"job", "instance", "fleet", "namespace"})
+"""What Prometheus adds to every series: see infra/prometheus/prometheus.yml; the namespace on Kubernetes only."""
 FOREIGN = {
     name: frozenset(labels)
     for line in (Path(__file__).parent / "foreign_metrics.txt").read_text().splitlines()
@@ -26,7 +26,7 @@ FOREIGN = {
     for name, *labels in [line.split()]
 }
 DEFINES = re.compile(
-    r"^from (?:prometheus_client|services\.\w+) import .*\b(?:\w*Counter|Gauge|\w*Histogram)\b",
+    r"^from (?:prometheus_client|ratchet\.service\.\w+) import .*\b(?:\w*Counter|Gauge|\w*Histogram)\b",
     re.MULTILINE,
 )
 
@@ -34,7 +34,7 @@ DEFINES = re.compile(
 @cache
 def exported() -> dict[str, frozenset[str]]:
     """Name of a series as Prometheus sees it, and the labels it can have."""
-    for path in sorted((ROOT / "services").rglob("*.py")):
+    for path in sorted(path for folder in ("ratchet", "services") for path in (ROOT / folder).rglob("*.py")):
         if DEFINES.search(path.read_text()):
             importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
     ours: dict[str, frozenset[str]] = {}

@@ -9,7 +9,7 @@ WORDS = {"and", "or", "unless", "bool", "offset"}
 GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)")
 RANGE = re.compile(r"\[[^\]]*\]")
 OFFSET = re.compile(r"\boffset\s+\S+\b")
-SELECTOR = re.compile(r"\b([a-zA-Z_][a-zA-Z0-9_]*)\b(?!\s*\()\s*(\{[^}]*\})?")
+SELECTOR = re.compile(r"\b([a-zA-Z_][a-zA-Z0-9_:]*)\b(?!\s*\()\s*(\{[^}]*\})?")
 TEXT = re.compile(r"(\{[^}]*\})|\"[^\"]*\"")
 """A selector, which stays; or a string outside of one, such as an argument of label_replace."""
 MATCHER = re.compile(r"([a-zA-Z_][a-zA-Z0-9_]*)\s*(?:=~|!~|!=|=)\s*\"[^\"]*\"")

@@ -183,9 +183,9 @@ MISTAKES = (
         "the_broker_has_room",
     ),
     Mistake(
-        "a Secret that is read is not there",
+        "a Secret that is mounted is not there",
         lambda s: s.remove("Secret", AGENT),
-        "environment_comes_from_somewhere",
+        "mounts_and_volumes_agree",
     ),
     Mistake(
         "a key of a Secret that is not there",

@@ -16,6 +16,7 @@ import yaml
 from ratchet.bus.topology import CONSUMER_TIMEOUT_MS, fleet_topology
 from ratchet.cli.broker.accounts import accounts
 from ratchet.cli.broker.command import broker
+from ratchet.cli.broker.credentials import MODEL_SERVER
 from ratchet.runtime.container_health import PORTS
 from ratchet.service.settings import FleetSettings
 from services.agent.settings import AgentSettings
@@ -30,12 +31,14 @@ EYES_FILE: dict[str, Any] = yaml.safe_load((ROOT / "infra/observability.compose.
 EYES: dict[str, dict[str, Any]] = EYES_FILE["services"]
 EVERY = SERVICES | EYES
 OURS = sorted(name for name, service in SERVICES.items() if str(service["image"]).startswith("ratchet-"))
-ONCE = {"credentials", "keys", "topology", "models"}
+ONCE = {"settings", "credentials", "keys", "topology", "models"}
 TOOLS = {"ratchet", "operator", "token"}
 STAY = sorted(
     name for name, service in EVERY.items() if name not in ONCE and "tools" not in service.get("profiles", ())
 )
 ON_THE_BUS = ["orchestrator", "orchestrator-standby", "agent", "agent-gpu", "scorer", "trainer", "trainer-gpu"]
+NETWORKS: dict[str, dict[str, Any]] = COMPOSE["networks"] | EYES_FILE["networks"]
+ICC, MASQUERADE = "com.docker.network.bridge.enable_icc", "com.docker.network.bridge.enable_ip_masquerade"
 CONF = (ROOT / "infra/rabbitmq/ratchet.conf").read_text()
 
 
@@ -48,6 +51,14 @@ def mounts(service: str) -> dict[str, str]:
 
 def variables(text: str) -> set[str]:
     return set(re.findall(r"\$\{(\w+)", text))
+
+
+def neighbours(name: str) -> set[str]:
+    """Whom a container can reach: who shares a network with it on which containers may talk."""
+    talking = {
+        net for net in EVERY[name].get("networks", ()) if NETWORKS[net].get("driver_opts", {}).get(ICC) != "false"
+    }
+    return {other for other, service in EVERY.items() if other != name and talking & set(service.get("networks", ()))}
 
 
 @pytest.mark.parametrize("name", sorted(EVERY))
@@ -77,6 +88,77 @@ def test_every_container_has_limits_and_bounded_logs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(EVERY))
+def test_no_container_fills_the_machine_with_processes_or_its_memory_with_files(name: str) -> None:
+    service = EVERY[name]
+
+    assert service["deploy"]["resources"]["limits"]["pids"] <= 4096
+    assert all(re.search(r"\bsize=\d+[mg]\b", folder) for folder in service.get("tmpfs", ()))
+    assert ("tmpfs" in service) is (name != "rabbitmq")
+
+
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_every_container_is_in_networks_of_its_own_concerns_or_in_none(name: str) -> None:
+    service = EVERY[name]
+
+    assert ("networks" in service) is ("network_mode" not in service)
+    assert set(service.get("networks", ())) <= set(NETWORKS)
+    assert "default" not in service.get("networks", ())
+
+
+def test_a_network_leads_out_only_where_it_is_meant_to() -> None:
+    closed = {name for name, network in NETWORKS.items() if network and network.get("internal")}
+    out = {name for name in set(NETWORKS) - closed
+           if (NETWORKS[name] or {}).get("driver_opts", {}).get(MASQUERADE) != "false"}  # fmt: skip
+
+    def members(networks: set[str]) -> set[str]:
+        return {name for name, service in EVERY.items() if networks & set(service.get("networks", ()))}
+
+    assert out == {"internet", "alerts"}
+    assert members(out) == {
+        "agent", "agent-gpu", "scorer", "trainer", "trainer-gpu", "vllm", "vllm-judge", "prometheus",
+    }  # fmt: skip
+    assert members({"published", "grafana"}) == {name for name, service in EVERY.items() if "ports" in service}
+    assert not [name for name in ("published", "grafana", "internet") if NETWORKS[name]["driver_opts"][ICC] != "false"]
+
+
+def test_the_gateway_reaches_the_orchestrators_and_nothing_else() -> None:
+    assert neighbours("gateway") == {"orchestrator", "orchestrator-standby"}
+    assert set(SERVICES["gateway"]["networks"]) == {"api", "published"}
+
+
+def test_a_model_server_reaches_none_but_who_asks_it() -> None:
+    eyes = {"prometheus"}
+    on_metrics = {name for name, service in EVERY.items() if "metrics" in service.get("networks", ())}
+
+    assert neighbours("vllm") - on_metrics - eyes == set()
+    assert "vllm-judge" not in {name for name in EVERY if "generation" in EVERY[name].get("networks", ())}
+    assert {name for name in EVERY if "judging" in EVERY[name].get("networks", ())} == {"scorer", "vllm-judge"}
+    assert {name for name in EVERY if "generation" in EVERY[name].get("networks", ())} == {"agent", "agent-gpu", "vllm"}
+
+
+def test_no_release_and_no_setting_of_ours_touches_the_broker() -> None:
+    broker = SERVICES["rabbitmq"]
+
+    assert "env_file" not in broker
+    assert "depends_on" not in broker  # Compose stops, or makes anew, what depends on what it makes anew
+    assert variables(str(broker)) == {"COMPOSE_PROJECT_NAME", "RABBITMQ_IMAGE", "RATCHET_AMQP_PORT"}
+    users = next(target for target, source in mounts("rabbitmq").items() if source == "credentials-broker")
+    assert f"until [ -s {users}/definitions.json ]" in broker["entrypoint"][2]
+    assert broker["entrypoint"][2].endswith("exec docker-entrypoint.sh rabbitmq-server")
+
+
+@pytest.mark.parametrize("name", sorted(set(OURS) - {"settings", "token", "ratchet", "operator", "gateway"}))
+def test_nothing_of_ours_begins_before_the_settings_were_found_usable(name: str) -> None:
+    waits: set[str] = set()
+    ahead = {name}
+    while ahead:
+        waits |= ahead
+        ahead = {one for service in ahead for one in SERVICES[service].get("depends_on", ())} - waits
+
+    assert "settings" in waits
+
+
+@pytest.mark.parametrize("name", sorted(EVERY))
 def test_the_log_shipper_takes_the_fleets_lines_and_no_others(name: str) -> None:
     fleet = "${COMPOSE_PROJECT_NAME:-ratchet}"
     tag = EVERY[name]["logging"].get("options", {}).get("tag")
@@ -103,7 +185,7 @@ def test_only_what_makes_credentials_keys_and_tokens_is_root_and_sees_no_network
 
 def test_few_get_a_capability_back() -> None:
     assert {name: service["cap_add"] for name, service in EVERY.items() if "cap_add" in service} == {
-        "credentials": ["CHOWN"],
+        "credentials": ["CHOWN", "DAC_READ_SEARCH"],
         "rabbitmq": ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"],
         "fluent-bit": ["DAC_READ_SEARCH"],
     }
@@ -172,13 +254,16 @@ def test_a_service_waits_for_the_queues_and_the_models_and_declares_none(name: s
     assert service["depends_on"]["topology"] == {"condition": "service_completed_successfully"}
     assert service["depends_on"]["models"] == {"condition": "service_completed_successfully"}
     assert SERVICES["topology"]["depends_on"]["rabbitmq"] == {"condition": "service_healthy"}
-    assert SERVICES["rabbitmq"]["depends_on"]["credentials"] == {"condition": "service_completed_successfully"}
+    assert SERVICES["topology"]["depends_on"]["credentials"] == {"condition": "service_completed_successfully"}
 
 
 def test_the_job_makes_the_credentials_of_every_user() -> None:
     users = {account.name for account in accounts(fleet_topology(("small",)), ("small",))}
 
-    assert set(mounts("credentials")) == {f"/credentials/{name}" for name in {"broker", *users}}
+    assert set(mounts("credentials")) == {
+        "/given",
+        *(f"/credentials/{name}" for name in {"broker", MODEL_SERVER, *users}),
+    }
 
 
 @pytest.mark.parametrize(
@@ -195,6 +280,8 @@ def test_the_job_makes_the_credentials_of_every_user() -> None:
         ("demo", "client"),
         ("ratchet", "client"),
         ("operator", "operator"),
+        ("vllm", "vllm"),
+        ("vllm-judge", "vllm"),
     ],
 )
 def test_each_container_has_its_own_users_password_and_no_other(service: str, user: str) -> None:
@@ -206,7 +293,12 @@ def test_each_container_has_its_own_users_password_and_no_other(service: str, us
 
 
 def test_passwords_are_in_no_environment() -> None:
-    named = [f"{name} {key}" for name, service in SERVICES.items() for key in service.get("environment", ())]
+    named = [
+        f"{name} {key}"
+        for name, service in SERVICES.items()
+        for key, value in service.get("environment", {}).items()
+        if value not in ("", "${HF_TOKEN:-}")  # taken away; and for vLLM, which reads no .env, passed on
+    ]
 
     assert [entry for entry in named if re.search(r"PASS|SECRET|_TOKEN$|_KEY$|AMQP_URL", entry)] == []
 
@@ -238,7 +330,7 @@ def test_every_variable_is_in_the_example_with_a_sentence() -> None:
 
     assert used <= explained
     fields = {f"RATCHET_{name.upper()}" for kind in SETTINGS for name in kind.model_fields}
-    assert explained - used - {"COMPOSE_PROFILES"} <= fields
+    assert explained - used - {"COMPOSE_PROFILES"} <= fields | {"HF_TOKEN"}
 
 
 SETTINGS = (FleetSettings, OrchestratorSettings, AgentSettings, ScorerSettings, TrainerSettings)
@@ -275,7 +367,7 @@ def test_prometheus_scrapes_every_service_where_it_listens() -> None:
     image_of = {name: str(service["image"]).split(":")[0].split("-")[1] for name, service in SERVICES.items()
                 if name in OURS}  # fmt: skip
     listening = {(name, PORTS[image]) for name, image in image_of.items() if image in PORTS and name not in ONCE}
-    assert scraped == listening
+    assert scraped == listening | {("vllm", 8000), ("vllm-judge", 8000)}
 
 
 @pytest.mark.parametrize(("file", "folder"), [(COMPOSE, ROOT), (EYES_FILE, ROOT / "infra")], ids=["fleet", "eyes"])

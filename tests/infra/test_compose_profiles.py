@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -92,5 +93,64 @@ def test_what_runs_on_a_gpu_may_load_what_it_compiles(compose: list[str], tmp_pa
     services = started(compose, block("GPU", tmp_path)) | started(compose, block("GPU without vLLM", tmp_path))
 
     assert {name: services[name]["tmpfs"] for name in gpus(services)} == {
-        name: ["/tmp:exec"] for name in gpus(services)
+        name: ["/tmp:exec,size=8g"] for name in gpus(services)
     }
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The files of Compose in a folder of their own, with an .env that is the test's."""
+    for name in ("docker-compose.yml", "infra/observability.compose.yml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def asked(compose: list[str], folder: Path, *question: str) -> str:
+    command = [*compose, "--profile", "*", "config", *question]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def resolved(compose: list[str], folder: Path, settings: str) -> dict[str, dict[str, Any]]:
+    """The services with all variables and settings files read: what Compose makes its containers of."""
+    (folder / ".env").write_text(settings)
+    services: dict[str, dict[str, Any]] = json.loads(asked(compose, folder, "--format", "json"))["services"]
+    return services
+
+
+@pytest.mark.parametrize(
+    ("settings", "changed"),
+    [
+        (
+            "RATCHET_TAG=0.2.0\n",
+            {"orchestrator", "orchestrator-standby", "gateway", "agent", "scorer", "trainer", "settings"},
+        ),
+        ("RATCHET_SAMPLES=4\n", {"orchestrator", "orchestrator-standby", "agent", "scorer", "trainer", "credentials"}),
+        ("HF_TOKEN=x\nRATCHET_SCORER=verifier:exact\n", {"vllm", "scorer"}),
+    ],
+    ids=["tag", "setting", "secret"],
+)
+def test_a_new_tag_or_setting_changes_services_and_never_the_broker(
+    compose: list[str], checkout: Path, settings: str, changed: set[str]
+) -> None:
+    before, after = resolved(compose, checkout, ""), resolved(compose, checkout, settings)
+
+    differing = {name for name in before if before[name] != after[name]}
+    assert differing >= changed
+    assert "rabbitmq" not in differing
+
+
+def test_even_a_secret_in_the_settings_file_reaches_only_whom_it_is_for(compose: list[str], checkout: Path) -> None:
+    meant = {
+        "RATCHET_SCORER_JUDGE_API_KEY": {"scorer"},
+        "RATCHET_SCORER_JUDGE_FENCE_KEY": {"scorer"},
+        "RATCHET_AGENT_VLLM_API_KEY": {"agent", "agent-gpu"},
+        "HF_TOKEN": {"agent", "agent-gpu", "scorer", "trainer", "trainer-gpu", "vllm", "vllm-judge"},
+    }
+
+    services = resolved(compose, checkout, "".join(f"{name}=of {name}\n" for name in meant))
+
+    seen = {name: {who for who, service in services.items() if f"of {name}" in str(service)} for name in meant}
+    assert seen == meant

@@ -13,6 +13,7 @@ import yaml
 from kubernetes_validate import SchemaNotFoundError, validate
 
 from infra.checks import findings
+from infra.checks.cluster import Cluster
 from infra.checks.schema import CUSTOM, KUBERNETES
 from infra.render.manifests import Manifest, manifests
 from infra.render.recording import Recording, record, stack_configuration
@@ -169,11 +170,70 @@ def test_a_person_types_commands_in_a_pod_that_reaches_the_broker_and_nothing_el
     rules = one(prod, "NetworkPolicy", "operator")["spec"]
 
     assert {mount["name"]: mount.get("readOnly", False) for mount in shell["volumeMounts"]} == {
-        "logs": False, "adapters": False, "audit": True, "temporary": False,
+        "logs": False, "adapters": False, "audit": True, "secret-settings": True, "temporary": False,
     }  # fmt: skip
     assert set(one(prod, "Secret", "operator")["stringData"]) == {"RATCHET_AMQP_URL"}
     assert not rules.get("ingress")
     assert [port["port"] for rule in rules["egress"] for port in rule["ports"]] == [5672, 53, 53]
+
+
+def test_a_password_is_a_file_of_whom_it_belongs_to_and_in_no_environment(stack: list[Manifest]) -> None:
+    ours = [pods for pods in Cluster(stack).pods if pods.owner.name != "rabbitmq"]
+    variables = [
+        (str(pods), source)
+        for pods in ours
+        for box in pods.containers
+        for source in box.get("envFrom", [])
+        if "secretRef" in source
+    ]
+    readers = {
+        pods.owner.name: [
+            box["name"] for box in pods.containers for m in box["volumeMounts"] if m["mountPath"] == "/run/secrets"
+        ]
+        for pods in ours
+    }
+
+    assert variables == []
+    assert {name for name, boxes in readers.items() if boxes} == names(stack, "Secret") & set(readers)
+    assert readers["agent-small"] == ["agent"]  # and not the vLLM beside it
+    assert readers["gateway"] == []
+
+
+def test_a_token_of_the_hub_reaches_those_who_download_and_nobody_else() -> None:
+    configuration = stack_configuration("prod")
+    configuration["ratchet:fleet"]["hubTokenSecret"] = "hugging-face"
+
+    found = manifests(record("prod", configuration))
+
+    told = {
+        f"{pods.owner.name} {box['name']}"
+        for pods in Cluster(found).pods
+        for box in pods.containers
+        if any(mount["name"] == "site-hugging-face" for mount in box["volumeMounts"])
+    }
+    assert [str(finding) for finding in findings(found)] == []
+    assert told == {"agent-small agent", "agent-small vllm", "judge vllm", "trainer trainer"}
+
+
+def test_the_gateway_reaches_the_orchestrators_and_names_and_nothing_else(stack: list[Manifest]) -> None:
+    egress = one(stack, "NetworkPolicy", "gateway")["spec"]["egress"]
+
+    reached = [(peer, port["port"]) for rule in egress for peer in rule["to"] for port in rule["ports"]]
+    assert [(peer.get("podSelector", {}).get("matchLabels"), port) for peer, port in reached] == [
+        ({"app.kubernetes.io/component": "orchestrator"}, 8700), (None, 53), (None, 53),
+    ]  # fmt: skip
+
+
+def test_every_scratch_folder_has_a_size(stack: list[Manifest]) -> None:
+    folders = [
+        volume["emptyDir"]
+        for pods in Cluster(stack).pods
+        for volume in pods.spec.get("volumes", [])
+        if "emptyDir" in volume
+    ]
+
+    assert folders
+    assert [folder for folder in folders if not folder.get("sizeLimit")] == []
 
 
 def test_a_config_map_for_each_dashboard_and_for_no_other_file(prod: list[Manifest]) -> None:

@@ -16,11 +16,12 @@ def credentials(
     host: Annotated[str, typer.Option(help="Name of the broker, as the services see it.")] = "rabbitmq",
     port: Annotated[int, typer.Option(help="Its AMQP port.")] = 5672,
     group: Annotated[int | None, typer.Option(help="Id of a group that may read the secrets.")] = None,
+    given: Annotated[Path | None, typer.Option(help="Folder of further secrets, each for those it is for.")] = None,
 ) -> None:
     """Make the users' passwords, where they are not there yet, and the definitions that the broker loads."""
     from ratchet.bus.topology import topology_of
     from ratchet.cli.broker.accounts import accounts
-    from ratchet.cli.broker.credentials import write_credentials
+    from ratchet.cli.broker.credentials import hand_out, write_credentials
     from ratchet.cli.terminal.console import say
     from ratchet.service.settings import FleetSettings
 
@@ -28,6 +29,8 @@ def credentials(
     fleet = accounts(topology_of(settings), settings.agents, settings.namespace)
     write_credentials(out, fleet, host=host, port=port, group=group)
     say(f"{out}: {', '.join(account.name for account in fleet)}")
+    if given is not None and (secrets := hand_out(given, out, fleet, group=group)):
+        say(f"handed out: {', '.join(secrets)}")
 
 
 @broker.command()

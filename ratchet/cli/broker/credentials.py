@@ -1,6 +1,7 @@
 """Makes the passwords of the broker's users, once, and writes what each of them needs, and the broker, into folders.
 
     <out>/<account>/ratchet_amqp_url    the URL with user and password: that service's secret, for /run/secrets
+    <out>/<account>/<secret>            a secret that was given, where it is this account's: a judge's key, say
     <out>/broker/definitions.json       users with salted hashes, and permissions: for the broker to load at its start
 
 Run again it keeps the passwords and writes the definitions anew: after a change of the fleet, start the broker again.
@@ -25,6 +26,10 @@ from ratchet.service.errors import SettingsError
 
 SECRET = "ratchet_amqp_url"
 DEFINITIONS = "broker/definitions.json"
+HUB_TOKEN = "hf_token"
+MODEL_SERVER = "vllm"
+"""No user of the broker: it downloads models, as agents, the scorer and the trainer do."""
+NOT_SECRETS = ("README.md", ".gitignore")
 VHOST = "/"
 PASSWORD_BYTES = 24
 SALT_BYTES = 4
@@ -47,6 +52,46 @@ def write_credentials(out: Path, fleet: Iterable[Account], *, host: str, port: i
         replace_file(path, json.dumps(definitions(passwords), indent=2).encode())
     except OSError as error:
         raise SettingsError(f"the broker's credentials can't be written: {error}") from None
+
+
+def hand_out(given: Path, out: Path, fleet: Iterable[Account], *, group: int | None = None) -> list[str]:
+    """Copy each file of the folder `given` to whom it is for, and take back what is given no more. Returns their names.
+
+    Raises SettingsError for a file that is nobody's, or can't be read or written.
+    """
+    accounts = [*(account.name for account in fleet), MODEL_SERVER]
+    try:
+        secrets_given = {
+            path.name: path.read_bytes().strip()
+            for path in sorted(given.iterdir())
+            if path.is_file() and path.name not in NOT_SECRETS and path.stat().st_size
+        }
+        for name in secrets_given:
+            if not any(_is_for(name, account) for account in accounts):
+                raise SettingsError(
+                    f"{name} is no secret that is handed out: {HUB_TOKEN}, or a setting's name in small letters that "
+                    "begins with ratchet_ and a service, such as ratchet_scorer_judge_api_key"
+                )
+        for account in accounts:
+            folder = out / account
+            _own_folder(folder, group)
+            for path in folder.iterdir():
+                if path.name not in (SECRET, *secrets_given):
+                    path.unlink()
+            for name, content in secrets_given.items():
+                if _is_for(name, account):
+                    replace_file(folder / name, content)
+                    _close(folder / name, group)
+    except OSError as error:
+        raise SettingsError(f"the secrets can't be handed out: {error}") from None
+    return list(secrets_given)
+
+
+def _is_for(secret: str, account: str) -> bool:
+    service = account.partition("-")[0]
+    if secret == HUB_TOKEN:
+        return service in ("agent", "scorer", "trainer", MODEL_SERVER)
+    return secret.startswith(f"ratchet_{service}_")
 
 
 def definitions(passwords: dict[Account, str]) -> dict[str, Any]:

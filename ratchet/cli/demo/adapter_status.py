@@ -16,12 +16,13 @@ E_VALUES = ("gain", "success_kept", "harm")
 
 @dataclass(frozen=True, slots=True)
 class ExperimentStatus:
-    """Of the running experiment. `units`: finished tasks by arm; `e_values` by test, 20 decides."""
+    """Of the running experiment. `units`: finished tasks by arm; `e_values` by test; `threshold` decides."""
 
     experiment_id: str
     share: float
     units: Mapping[str, int]
     e_values: Mapping[str, float]
+    threshold: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,10 @@ def adapter_status(adapters: AgentAdapters, series: Series, agent_id: str) -> Ad
 
 
 def _experiment(adapters: AgentAdapters, series: Series, agent_id: str) -> ExperimentStatus | None:
-    share = series.get(("ratchet_experiment_share", (("agent", agent_id),)))
-    if adapters.experiment is None or share is None:
+    of_agent = (("agent", agent_id),)
+    share = series.get(("ratchet_experiment_share", of_agent))
+    threshold = series.get(("ratchet_experiment_threshold", of_agent))
+    if adapters.experiment is None or share is None or threshold is None:
         return None
     units = _by(series, "ratchet_experiment_units", agent_id, "arm")
     return ExperimentStatus(
@@ -78,6 +81,7 @@ def _experiment(adapters: AgentAdapters, series: Series, agent_id: str) -> Exper
         share=share,
         units={arm: int(count) for arm, count in units.items()},
         e_values=_by(series, "ratchet_experiment_e_value", agent_id, "test"),
+        threshold=threshold,
     )
 
 

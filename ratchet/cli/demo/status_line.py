@@ -20,7 +20,8 @@ def experiment_line(adapter_status: AdapterStatus) -> tuple[str, object]:
 def _figures(experiment: ExperimentStatus) -> str:
     treatment, control = experiment.units.get("treatment", 0), experiment.units.get("control", 0)
     shown = ", ".join(f"{NAMES[test]} {e_text(experiment.e_values.get(test, 1.0))}" for test in NAMES)
-    return f"share {experiment.share:.0%}, {treatment} + {control} tasks, evidence (20 decides): {shown}"
+    evidence = f"evidence ({experiment.threshold:g} decides): {shown}"
+    return f"share {experiment.share:.0%}, {treatment} + {control} tasks, {evidence}"
 
 
 def e_text(value: float) -> str:

@@ -31,6 +31,7 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = Fals
 def _examine() -> list[Check]:
     from ratchet.cli.doctor.broker_checks import broker_checks
     from ratchet.cli.doctor.machine_checks import machine_checks
+    from ratchet.cli.doctor.settings_checks import settings_checks
     from ratchet.cli.fleet.access import FleetAccess
     from ratchet.cli.fleet.folder import FleetFolder
     from ratchet.cli.fleet.options import FleetOptions
@@ -42,6 +43,7 @@ def _examine() -> list[Check]:
     is_up = access.record is not None and supervisor_process(access.record) is not None
     plan = plan_fleet(FleetOptions(), FleetFolder.here().broker, named, drain_grace_s=0)
     return [
+        *settings_checks(os.environ),
         *machine_checks(access.logs_dir, None if is_up else plan.ports),
         *broker_checks(access.amqp_url, access.namespace, access.topology, expected=bool(named) or is_up),
     ]

@@ -96,17 +96,17 @@ def _charts(look: ExperimentView, plan: ExperimentPlan, width: int, rows: int, p
     """Where the terminal is short the effect alone."""
     running = look.record.running
     mark, shade, better, harm = ("*", ".", "g", "h") if plain else ("●", "░", "▲", "▼")
-    legend = f"{mark} estimate, {shade} band (each end holds at all times with 95 %)"
+    legend = f"{mark} estimate, {shade} band (each end holds at all times with {1 - plan.alpha:.0%})"
     tall, low = chart_heights(rows)
     drawn: list[RenderableType] = [
         Text(f"\nscore, {running.treatment} minus {running.control}: {legend}", "dim"),
         Text(effect_chart(look.history, width=width, height=tall, plain=plain), no_wrap=True),
     ]
     if low:
-        threshold = plan.promote_at if plan.kind == "canary" else plan.roll_back_at
+        evidence = evidence_chart(look.history, threshold=plan.threshold, width=width, height=low, plain=plain)
         drawn += [
-            Text(f"\ne-values: {better} better in score, {harm} harm, verdict at {threshold:g}", "dim"),
-            Text(evidence_chart(look.history, threshold=threshold, width=width, height=low, plain=plain), no_wrap=True),
+            Text(f"\ne-values: {better} better in score, {harm} harm, verdict at {plan.threshold:g}", "dim"),
+            Text(evidence, no_wrap=True),
         ]
     return drawn
 
@@ -145,6 +145,11 @@ def _e_values(plan: ExperimentPlan, evidence: Evidence) -> Table:
         rows = [
             ("better in score", evidence.gain_score, plan.promote_at),
             ("success kept", evidence.gain_success, plan.promote_at),
+            *(
+                [("missing at worst", evidence.gain_bounds, plan.promote_at)]
+                if evidence.gain_bounds is not None
+                else []
+            ),
             *rows,
         ]
     for name, value, threshold in rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from ratchet.cli.terminal.console import err, say
 from ratchet.cli.terminal.exit_codes import CommandError
 from ratchet.files.folder_lock import FolderLock
 from ratchet.service.settings import FleetSettings
+from ratchet.service.settings_check import require_usable, unknown_names
 
 MODELS_FOLDER = Path("models")
 
@@ -35,6 +37,9 @@ def start_fleet(options: FleetOptions, amqp_url: str | None, timeout_s: float, *
 def _launch(
     folder: FleetFolder, options: FleetOptions, amqp_url: str | None, timeout_s: float, *, insist: bool
 ) -> FleetRecord:
+    for sentence in unknown_names(os.environ):
+        say(f"warning: {sentence}")
+    require_usable()
     settings = FleetSettings.read()
     view = ReadinessView(err)
     start = FleetStart(folder, say, view.show)

@@ -42,7 +42,9 @@ def prune(
     keep_gb: Annotated[
         float | None, typer.Option(min=0, help="Room for both; RATCHET_LOG_KEEP_GB if not named.")
     ] = None,
-    keep_days: Annotated[float | None, typer.Option(min=0, help="RATCHET_LOG_KEEP_DAYS if not named.")] = None,
+    keep_days: Annotated[
+        float | None, typer.Option(min=0, help="Before the newest line; RATCHET_LOG_KEEP_DAYS if not named.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Remove the oldest sealed segments of the logs that are over their bound, with the fleet down.

@@ -10,15 +10,21 @@ from typing import Any
 
 from ratchet.cli.terminal.exit_codes import CommandError
 from ratchet.files.folder_lock import FolderLock
+from ratchet.logs.retention.contents import newest_time
 from ratchet.logs.retention.needs import needs
 from ratchet.logs.retention.plan import Bound
 from ratchet.logs.retention.pruner import Pruned, Pruner
 
 
 def prune(logs_dir: Path, adapters_dir: Path, bound: Bound, *, dry: bool) -> Pruned:
-    """Raises CommandError where an orchestrator works, unless `dry`; JournalError, RegistryError, DiskFull."""
+    """Ages are counted from the newest line, should the clock be ahead of it.
+
+    Raises CommandError where an orchestrator works, unless `dry`; JournalError, RegistryError, DiskFull.
+    """
     with _lock(logs_dir, dry=dry):
-        return Pruner(logs_dir, bound).prune(needs(logs_dir, adapters_dir), datetime.now(UTC), dry=dry)
+        now = datetime.now(UTC)
+        present = min(now, newest_time(logs_dir) or now)
+        return Pruner(logs_dir, bound).prune(needs(logs_dir, adapters_dir), present, dry=dry)
 
 
 def as_dict(pruned: Pruned, *, dry: bool) -> dict[str, Any]:

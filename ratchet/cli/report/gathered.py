@@ -8,16 +8,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
+
+from ratchet.adapters.agent_view import agent_view
 from ratchet.adapters.manifest import version_key
 from ratchet.adapters.registry import RegistryStore
-from ratchet.adapters.training_report import TrainingRun, training_runs
 from ratchet.cli.report.score_stats import AgentScores, LogScores, read_scores
 from ratchet.experiments.records import ExperimentRecord, experiments
 from ratchet.experiments.view import ExperimentView, views_of
 from ratchet.service.errors import JournalError, RegistryError
+from ratchet.training_runs.report import TrainingReport, training_reports
+from schemas.api.adapters import AgentView
+from schemas.messages.base import AgentId
 from schemas.records.decision import Decision
-from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
+from schemas.records.registry import Registry
 
+AGENT_ID = TypeAdapter(AgentId)
 OfAgent = TypeVar("OfAgent", Decision, ExperimentRecord)
 
 MOST_EXPERIMENTS = 40
@@ -30,32 +36,38 @@ MOST_DECISIONS = 1000
 class AgentReport:
     """One agent. `decisions_before` and the like say how many older ones are not on the page."""
 
-    agent_id: str
-    adapters: AgentAdapters
-    entries: tuple[AdapterEntry, ...]
+    view: AgentView
     scores: AgentScores
-    looks: tuple[ExperimentView, ...]
-    training: tuple[TrainingRun, ...]
+    experiments: tuple[ExperimentView, ...]
+    training: tuple[TrainingReport, ...]
     decisions: tuple[Decision, ...]
     decisions_before: int = 0
     experiments_before: int = 0
     versions_before: int = 0
 
-    def as_dict(self) -> dict[str, Any]:
-        means = {"live": self.scores.live, "held_out": self.scores.held_out}
+    def data(self) -> dict[str, Any]:
+        """All that the page draws."""
         return {
-            "agent_id": self.agent_id,
-            "primary": self.adapters.primary,
-            "tasks": self.scores.tasks,
-            "versions": {entry.version: entry.state.value for entry in self.entries},
-            "scores": {
-                kind: {
-                    version: {"tasks": mean.count, "mean": mean.mean, "half_width": mean.half_width}
-                    for version, mean in of_kind.items()
-                }
-                for kind, of_kind in means.items()
+            "agent": self.view,
+            "scores": self.scores.data(),
+            "experiments": [one.detail() for one in self.experiments],
+            "training": self.training,
+            "decisions": self.decisions,
+            "older": {
+                "versions": self.versions_before,
+                "experiments": self.experiments_before,
+                "decisions": self.decisions_before,
             },
-            "experiments": [look.record.as_dict() for look in self.looks],
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "agent_id": self.view.agent_id,
+            "primary": self.view.primary,
+            "tasks": self.scores.tasks,
+            "versions": {one.version: one.state.value for one in self.view.versions},
+            "scores": self.scores.means(),
+            "experiments": [one.record.as_dict() for one in self.experiments],
             "decisions": len(self.decisions) + self.decisions_before,
         }
 
@@ -68,6 +80,15 @@ class Report:
     lines: int
     troubles: tuple[str, ...]
     made_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def data(self) -> dict[str, Any]:
+        """All that the page draws."""
+        return {
+            "made_at": self.made_at,
+            "lines": self.lines,
+            "troubles": self.troubles,
+            "agents": [agent.data() for agent in self.agents],
+        }
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -84,21 +105,30 @@ def gather(logs_dir: Path, adapters_dir: Path, agents: Iterable[str] = ()) -> Re
     registry, decisions = _decided(adapters_dir, troubles)
     scores = _scored(logs_dir, troubles)
     records = _experiments(decisions, troubles)
-    names = list(dict.fromkeys([*agents, *registry.agents, *scores.agents]))
-    looks = views_of([one for name in names for one in _of(name, records)[-MOST_EXPERIMENTS:]], logs_dir)
+    names = [name for name in dict.fromkeys([*agents, *registry.agents, *scores.agents]) if _is_named(name, troubles)]
+    tried = views_of([one for name in names for one in _of(name, records)[-MOST_EXPERIMENTS:]], logs_dir)
     shown = tuple(
         _agent(
             name,
-            registry.agent(name),
+            registry,
             _of(name, decisions),
             scores.agents.get(name, AgentScores()),
-            tuple(look for look in looks if look.record.agent_id == name),
+            tuple(one for one in tried if one.record.agent_id == name),
             adapters_dir,
             experiments_before=max(0, len(_of(name, records)) - MOST_EXPERIMENTS),
         )
         for name in names
     )
     return Report(shown, scores.lines, tuple(troubles))
+
+
+def _is_named(name: str, troubles: list[str]) -> bool:
+    try:
+        AGENT_ID.validate_python(name)
+    except ValidationError:
+        troubles.append(f"scores: {name!r} is in the log and can't be an agent's name")
+        return False
+    return True
 
 
 def _decided(adapters_dir: Path, troubles: list[str]) -> tuple[Registry, list[Decision]]:
@@ -123,27 +153,27 @@ def _scored(logs_dir: Path, troubles: list[str]) -> LogScores:
 
 def _agent(
     name: str,
-    adapters: AgentAdapters,
+    registry: Registry,
     decisions: list[Decision],
     scores: AgentScores,
-    looks: tuple[ExperimentView, ...],
+    tried: tuple[ExperimentView, ...],
     adapters_dir: Path,
     *,
     experiments_before: int,
 ) -> AgentReport:
-    entries = sorted(adapters.versions.values(), key=lambda entry: version_key(entry.version))
-    newest = entries[-MOST_VERSIONS:]
+    view, entries = agent_view(registry, name), registry.agent(name).versions
+    versions = sorted(view.versions, key=lambda one: version_key(one.version))
+    newest = versions[-MOST_VERSIONS:]
+    runs = training_reports(adapters_dir, [entries[one.version] for one in newest])
     return AgentReport(
-        agent_id=name,
-        adapters=adapters,
-        entries=tuple(newest),
+        view=view.model_copy(update={"versions": newest}),
         scores=scores,
-        looks=looks,
-        training=tuple(training_runs(adapters_dir, newest)),
+        experiments=tried,
+        training=tuple(run for run in runs if run.curves or run.card),
         decisions=tuple(decisions[-MOST_DECISIONS:]),
         decisions_before=max(0, len(decisions) - MOST_DECISIONS),
         experiments_before=experiments_before,
-        versions_before=max(0, len(entries) - MOST_VERSIONS),
+        versions_before=len(versions) - len(newest),
     )
 
 

@@ -1,39 +1,59 @@
-"""The page: one HTML document that opens offline. Pure: a gathered report in, text out.
+"""The report as one HTML document that opens offline: its data as JSON, drawn by the web page's own parts. Pure.
 
-Its policy forbids scripts and whatever is loaded from elsewhere, so that not even a mistake in here lets a text act.
+Texts come from users and models. They are data here, never markup; the policy runs our script alone, known by its
+digest, and loads nothing from elsewhere, so that not even a mistake lets a text act.
 """
 
 from __future__ import annotations
 
-from ratchet.cli.report.agent_section import agent_section
-from ratchet.cli.report.gathered import Report
-from ratchet.cli.report.markup import Markup, joined, tag
-from ratchet.cli.report.style import COLOURED, STYLE
+import json
+import re
+from base64 import b64encode
+from hashlib import sha256
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+from pydantic_core import to_jsonable_python
+
+from ratchet.cli.report.gathered import Report
+from ratchet.page.bundle import bundle, styles
+
+STYLES = ("vendor/uplot.css", "style/tokens.css", "style/parts.css", "style/figures.css", "style/report.css")
+UNPRINTABLE = re.compile(r"\\u(?:202[a-e]|206[6-9])")
+"""Characters that turn the direction of the text around them, as JSON writes them."""
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width,initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Ratchet report</title>
+<style>{style}</style>
+</head>
+<body>
+<noscript>This report is drawn by a script of its own. The same figures: ratchet report --json.</noscript>
+<main class="report" id="page"></main>
+<script type="application/json" id="data">{data}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
 
 
 def page(report: Report) -> str:
-    title = "Ratchet report"
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", title),
-        tag("style", Markup(STYLE + COLOURED)),
-    )
-    body = tag("body", tag("main", _header(report, title), *(agent_section(agent) for agent in report.agents)))
-    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+    script, style = bundle("report.js"), styles(*STYLES)
+    return PAGE.format(policy=_policy(script, style), style=style, data=_data(report), script=script)
 
 
-def _header(report: Report, title: str) -> Markup:
-    said = f"{report.made_at:%Y-%m-%d %H:%M} UTC · {report.lines:,} scored samples in the log"
-    links = [tag("a", agent.agent_id, href=f"#agent-{agent.agent_id}") for agent in report.agents]
-    return tag(
-        "header",
-        tag("h1", title),
-        tag("p", said),
-        *(tag("p", trouble, class_="trouble bad") for trouble in report.troubles),
-        tag("nav", *links) if len(links) > 1 else joined(),
-    )
+def _policy(script: str, style: str) -> str:
+    allowed = f"script-src {_source(script)}; style-src {_source(style)}"
+    return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
+
+
+def _source(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def _data(report: Report) -> str:
+    """ASCII without `<`, so that no text ends the element it is in; what is no number is null."""
+    plain = to_jsonable_python(report.data(), inf_nan_mode="null")
+    return UNPRINTABLE.sub(r"\\ufffd", json.dumps(plain, allow_nan=False)).replace("<", r"\u003c")

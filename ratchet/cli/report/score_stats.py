@@ -10,6 +10,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ratchet.logs.groups import grouped
 from ratchet.logs.names import INTERACTIONS, is_own
@@ -46,6 +47,9 @@ class Mean:
     def half_width(self) -> float | None:
         """Of the 95 % confidence interval around the mean (normal approximation)."""
         return None if self.error is None else Z95 * self.error
+
+    def data(self) -> dict[str, float | None]:
+        return {"tasks": self.count, "mean": self.mean, "half_width": self.half_width}
 
 
 @dataclass(slots=True)
@@ -103,6 +107,22 @@ class AgentScores:
     anchors: deque[tuple[str, Mean]] = field(default_factory=lambda: deque(maxlen=MOST_ANCHOR_RUNS))
     tasks: int = 0
     failed: int = 0
+
+    def means(self) -> dict[str, dict[str, dict[str, float | None]]]:
+        of_kind = {"live": self.live, "held_out": self.held_out}
+        return {kind: {version: mean.data() for version, mean in means.items()} for kind, means in of_kind.items()}
+
+    def data(self) -> dict[str, Any]:
+        """What the report draws of them."""
+        return self.means() | {
+            "tasks": self.tasks,
+            "failed": self.failed,
+            "timeline": [
+                {"began": one.began, "tasks": one.tasks, "mean": one.mean, "shares": one.shares}
+                for one in self.timeline.periods
+            ],
+            "anchors": [mean.mean for _, mean in self.anchors],
+        }
 
 
 @dataclass(slots=True)

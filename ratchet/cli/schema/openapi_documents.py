@@ -19,7 +19,11 @@ from ratchet.service.settings import FleetSettings
 ROUTERS = {
     "agent": ("services.agent.api:agent_router",),
     "scorer": ("services.scorer.api:scorer_router",),
-    "trainer": ("services.trainer.api:trainer_router",),
+    "trainer": (
+        "services.trainer.api:trainer_router",
+        "ratchet.training_runs.api:trainings_router",
+        "ratchet.training_runs.api:runs_router",
+    ),
     "orchestrator": (
         "services.orchestrator.api.tasks:tasks_router",
         "services.orchestrator.api.chat:chat_router",
@@ -27,7 +31,7 @@ ROUTERS = {
         "services.orchestrator.api.page:page_router",
         "services.orchestrator.api.adapters:adapters_router",
         "services.orchestrator.api.experiments:experiments_router",
-        "services.orchestrator.api.trainings:trainings_router",
+        "ratchet.training_runs.api:trainings_router",
         "services.orchestrator.api.queues:queues_router",
         "services.orchestrator.api.dead_letters:dead_letters_router",
         "services.orchestrator.api.status:status_router",

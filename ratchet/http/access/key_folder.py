@@ -45,7 +45,7 @@ class KeyFolder:
         public = public_jwk(key.public_key())
         replace_file(self.jwks, jwks([public, *self._public()]))
         _write_secret(self.folder / SIGNING_KEY, json.dumps(private_jwk(key)).encode() + b"\n")
-        return public["kid"]
+        return str(public["kid"])
 
     def retire(self) -> list[str]:
         """Drop all public keys but that of the signing key: tokens signed with them are refused. Returns their ids."""

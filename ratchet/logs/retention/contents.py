@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from ratchet.logs.reader import read_json
+import msgspec
+
+from ratchet.logs.names import TASK_LOGS
+from ratchet.logs.reader import active_tail, read_json
 from ratchet.logs.retention.removed_ids import sum_of
 from ratchet.logs.rows import ArmedRow, DatedRow, SampleRow
-from ratchet.logs.segments import Position, Segment
+from ratchet.logs.segments import Position, Segment, sealed_segments
 
 T = TypeVar("T")
 
@@ -30,6 +34,20 @@ def time_at(folder: Path, log: str, position: Position) -> datetime | None:
     for record in read_json(folder, log, DatedRow, position, on_bad=lambda bad: None):
         return record.value.admitted_at or record.value.timestamp
     return None
+
+
+def newest_time(folder: Path) -> datetime | None:
+    """When the newest line of the two logs was written, or, right after a rotation, one that is not much older."""
+    return max(filter(None, (_newest_of(folder, log) for log in TASK_LOGS)), default=None)
+
+
+def _newest_of(folder: Path, log: str) -> datetime | None:
+    for line in reversed(active_tail(folder, log, 1)):
+        with suppress(msgspec.DecodeError):
+            row = msgspec.json.decode(line, type=DatedRow)
+            return row.admitted_at or row.timestamp
+    sealed = sealed_segments(folder, log)
+    return time_at(folder, log, sealed[-1].start) if sealed else None
 
 
 def _values(segment: Segment, type_: type[T]) -> Iterator[T]:

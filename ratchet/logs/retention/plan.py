@@ -7,13 +7,17 @@ of interactions goes after the assignments of all its tasks: those would look li
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import NamedTuple, Self
 
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.retention.needs import Needs
 from ratchet.logs.segments import Segment
 
+STEP = timedelta(seconds=5)
+"""A wall clock that gains or loses more than this between two readings was set."""
+SETTLING_S = 600.0
 PRESSED = 2
 """At so many times the bound, a training that was not asked for yet no longer keeps its window."""
 
@@ -31,6 +35,46 @@ class Bound:
 
     def __bool__(self) -> bool:
         return bool(self.keep_bytes or self.keep_for)
+
+
+class Instant(NamedTuple):
+    """The two clocks at the same moment: the one that can be set, and the one that only goes on, in seconds."""
+
+    wall: datetime
+    monotonic: float
+
+
+@dataclass(frozen=True, slots=True)
+class AgeClock:
+    """What the age of lines is counted from. The wall clock alone must never have logs removed: it may be set wrong.
+
+    From the newest line there was at the start, time goes on as monotonic time does; it is never later than the wall
+    clock says. In the first minutes after a start, and after the wall clock was set, there is no present. So a time in
+    which no fleet was up counts only from the next start after new lines came.
+    """
+
+    newest: datetime
+    started: float
+    read: Instant
+    steady_since: float
+
+    @classmethod
+    def start(cls, newest: datetime | None, at: Instant) -> Self:
+        """`newest`: when the newest line in the logs was written; None where there is none."""
+        return cls(newest or at.wall, at.monotonic, at, at.monotonic)
+
+    def at(self, now: Instant) -> AgeClock:
+        """The same, later."""
+        passed = timedelta(seconds=now.monotonic - self.read.monotonic)
+        was_set = abs(now.wall - self.read.wall - passed) > STEP
+        return replace(self, read=now, steady_since=now.monotonic if was_set else self.steady_since)
+
+    @property
+    def present(self) -> datetime | None:
+        """None: nothing is too old now."""
+        if self.read.monotonic - self.steady_since < SETTLING_S:
+            return None
+        return min(self.read.wall, self.newest + timedelta(seconds=self.read.monotonic - self.started))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +112,14 @@ class Planner:
     last: Callable[[Segment], int]
 
     def next(
-        self, parts: Mapping[str, Sequence[Part]], disk_bytes: int, sequence: int, now: datetime
+        self, parts: Mapping[str, Sequence[Part]], disk_bytes: int, sequence: int, present: datetime | None
     ) -> Removal | Held | None:
-        """`parts`: what may go at all, by log, the oldest first. `sequence`: tasks below it are removed already."""
+        """`parts`: what may go at all, by log, the oldest first. `sequence`: tasks below it are removed already.
+
+        `present`: what ages are counted from (AgeClock); None where nothing is too old.
+        """
         oldest = sorted((of_log[0] for of_log in parts.values() if of_log), key=lambda part: part.first_at)
-        if not oldest or not self._is_due(oldest[0], disk_bytes, now):
+        if not oldest or not self._is_due(oldest[0], disk_bytes, present):
             return None
         part = oldest[0]
         pressed = bool(self.bound.keep_bytes) and disk_bytes > PRESSED * self.bound.keep_bytes
@@ -83,9 +130,11 @@ class Planner:
             part = assignments[0]
         return self._judge(part, sequence, pressed=pressed)
 
-    def _is_due(self, part: Part, disk_bytes: int, now: datetime) -> bool:
+    def _is_due(self, part: Part, disk_bytes: int, present: datetime | None) -> bool:
         too_much = bool(self.bound.keep_bytes) and disk_bytes > self.bound.keep_bytes
-        return too_much or (bool(self.bound.keep_for) and now - part.last_at > self.bound.keep_for)
+        if too_much or not self.bound.keep_for or present is None:
+            return too_much
+        return present - part.last_at > self.bound.keep_for
 
     def _judge(self, part: Part, sequence: int, *, pressed: bool) -> Removal | Held:
         if not part.segment.compressed:

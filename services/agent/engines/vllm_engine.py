@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,18 +19,22 @@ import httpx
 
 from ratchet.adapters.check import AdapterLimits, check_lora
 from ratchet.models.tokenization import chat_messages, completion_text, load_tokenizer, model_folder, prompt_ids
-from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
+from ratchet.openai.client import http_client
+from ratchet.openai.completions import TextChoice
+from ratchet.openai.errors import ContextTooLong, ModelMissing, ModelServerError, RequestRefused, ServerUnavailable
+from ratchet.openai.vllm import VllmClient
+from ratchet.service.errors import AdapterError, EngineError, PromptRefused, PromptTooLong
 from ratchet.service.telemetry import Log
 from schemas.messages.response import Sample
 from schemas.messages.task import Prompt
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
-from services.agent.engines.vllm_api import Choice, ModelMissing, ServerAway, VllmApi
 from services.agent.settings import AgentSettings
 
 log = Log("agent.vllm")
 
 HEALTH_PERIOD_S = 2.0
+URL_SETTING = "RATCHET_AGENT_VLLM_URL"
 TOKENIZER_FILES = ("*.json", "*.jinja", "*.model", "*.txt")
 
 
@@ -43,15 +47,14 @@ class VllmEngine:
 
     def __init__(
         self,
-        client: httpx.AsyncClient,
+        http: httpx.AsyncClient,
         *,
         model: str,
         tokenizer: Any = None,
         generation_timeout_s: float = 600.0,
         health_period_s: float = HEALTH_PERIOD_S,
     ) -> None:
-        self._client = client
-        self._api = VllmApi(client, generation_timeout_s=generation_timeout_s)
+        self._client = VllmClient(http, setting=URL_SETTING, timeout_s=generation_timeout_s, api_path="/v1")
         self._model = model
         self._tokenizer = tokenizer
         self._health_period_s = health_period_s
@@ -102,9 +105,9 @@ class VllmEngine:
     async def _reconcile(self) -> bool:
         """What the server serves now. False, and `trouble` set, while it is away."""
         try:
-            await self._api.check_health()
-            cards = {card.id: card for card in await self._api.models()}
-        except ServerAway as error:
+            await self._client.check_health()
+            cards = {card.id: card for card in await self._client.models()}
+        except ModelServerError as error:
             self._trouble = str(error)
             return False
         if self._model not in cards:
@@ -122,27 +125,27 @@ class VllmEngine:
 
     async def _answer(self, request: GenerationRequest) -> Generation | EngineError:
         try:
-            ids = await self._prompt_ids(request.prompt)
-            return await self._complete(ids, request)
-        except ServerAway as error:
-            if await self._is_up():
-                return EngineError(f"the server fails with {request.adapter or self._model}: {error}")
-            self._trouble = str(error)
-            return error
+            with engine_errors():
+                ids = await self._prompt_ids(request.prompt)
+                return await self._complete(ids, request)
         except EngineError as error:
+            if isinstance(error.__cause__, ServerUnavailable) and not isinstance(error.__cause__, ModelMissing):
+                if await self._is_up():
+                    return EngineError(f"the server fails with {request.adapter or self._model}: {error}")
+                self._trouble = str(error)
             return error
 
     async def _is_up(self) -> bool:
         """A request that the server fails at, as one whose logits are not finite, is no reason to call it away."""
         try:
-            await self._api.check_health()
-        except ServerAway:
+            await self._client.check_health()
+        except ModelServerError:
             return False
         return True
 
     async def _prompt_ids(self, prompt: Prompt) -> tuple[int, ...]:
         if self._tokenizer is None:
-            return await self._api.tokenize(self._model, chat_messages(prompt))
+            return await self._client.tokenize(self._model, chat_messages(prompt))
         return tuple(prompt_ids(self._tokenizer, prompt))
 
     async def _complete(self, ids: tuple[int, ...], request: GenerationRequest) -> Generation:
@@ -150,7 +153,7 @@ class VllmEngine:
             raise AdapterError(f"the server has no adapter {request.adapter!r}: load it first")
         body = completion_request(request.adapter or self._model, ids, request.sampling, self._room(ids))
         try:
-            completion = await self._api.complete(body)
+            completion = await self._client.complete(body)
         except ModelMissing as error:
             if request.adapter is not None:
                 self._adapters -= {request.adapter}
@@ -166,7 +169,7 @@ class VllmEngine:
         samples = tuple(self._sample(choice) for choice in choices)
         return Generation(samples * (request.sampling.n // len(samples)), ids)
 
-    def _sample(self, choice: Choice) -> Sample:
+    def _sample(self, choice: TextChoice) -> Sample:
         """The server's text lacks what its detokenizer still held back, so ours is taken where there is a tokenizer."""
         sample = sample_of(choice)
         if self._tokenizer is None or sample.completion_ids is None:
@@ -186,13 +189,15 @@ class VllmEngine:
         if name in self._adapters:
             return
         await asyncio.to_thread(check_lora, path, AdapterLimits())
-        await self._api.load_adapter(name, str(path.resolve()))
+        with engine_errors():
+            await self._client.load_adapter(name, str(path.resolve()))
         self._adapters |= {name}
 
     async def unload_adapter(self, name: str) -> None:
         if name in self._adapters:
             self._adapters -= {name}
-            await self._api.unload_adapter(name)
+            with engine_errors():
+                await self._client.unload_adapter(name)
 
     def adapters(self) -> frozenset[str]:
         return self._adapters
@@ -203,16 +208,25 @@ class VllmEngine:
     async def stop(self) -> None:
         if self._watching:
             self._watching.cancel()
-        await self._client.aclose()
+        await self._client.stop()
+
+
+@contextmanager
+def engine_errors() -> Iterator[None]:
+    """What the server's client raises becomes an EngineError, caused by it."""
+    try:
+        yield
+    except ContextTooLong as error:
+        raise PromptTooLong(str(error)) from error
+    except RequestRefused as error:
+        raise PromptRefused(str(error)) from error
+    except ModelServerError as error:
+        raise EngineError(str(error)) from error
 
 
 def vllm_client(settings: AgentSettings) -> httpx.AsyncClient:
     key = settings.agent_vllm_api_key
-    return httpx.AsyncClient(
-        base_url=settings.agent_vllm_url,
-        headers={"Authorization": f"Bearer {key.get_secret_value()}"} if key else {},
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=256),
-    )
+    return http_client(settings.agent_vllm_url, key.get_secret_value() if key else None)
 
 
 def completion_request(model: str, ids: tuple[int, ...], sampling: Sampling, room: int | None) -> dict[str, Any]:
@@ -232,12 +246,12 @@ def completion_request(model: str, ids: tuple[int, ...], sampling: Sampling, roo
     }
 
 
-def _is_finite(choice: Choice) -> bool:
+def _is_finite(choice: TextChoice) -> bool:
     logprobs = choice.logprobs.token_logprobs if choice.logprobs else ()
     return all(value is None or math.isfinite(value) for value in logprobs)
 
 
-def sample_of(choice: Choice) -> Sample:
+def sample_of(choice: TextChoice) -> Sample:
     """`token_ids` include the end token. Without ids there are no log-probabilities either."""
     logprobs = choice.logprobs.token_logprobs if choice.logprobs and choice.token_ids is not None else ()
     known = tuple(value for value in logprobs if value is not None)

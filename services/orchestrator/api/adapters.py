@@ -10,14 +10,15 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from ratchet.adapters.adapter_service import AdapterService, chosen_agents
+from ratchet.adapters.agent_view import agent_view, version_fields
 from ratchet.adapters.registry import RegistryStore
-from ratchet.adapters.training_report import training_run
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.access.roles import Caller
 from ratchet.http.paging import Cursor, Limit, cursor_of
 from ratchet.http.problem import problems
 from ratchet.http.threads import Threads
 from ratchet.service.errors import NotFound
+from ratchet.training_runs.report import training_report
 from schemas.api.adapters import (
     AgentView,
     FreezeRequest,
@@ -25,12 +26,11 @@ from schemas.api.adapters import (
     RollBackRequest,
     TrainingView,
     VersionDetail,
-    VersionView,
 )
 from schemas.api.page import Page
 from schemas.messages.base import AdapterVersion, AgentId
 from schemas.records.decision import Decision
-from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
+from schemas.records.registry import Registry
 from services.orchestrator.api.places import sequence_of
 from services.orchestrator.observation.decision_book import DecisionBook
 
@@ -103,21 +103,6 @@ def adapters_router(
     return router
 
 
-def agent_view(registry: Registry, agent_id: str) -> AgentView:
-    agent = registry.agent(agent_id)
-    return AgentView(
-        agent_id=agent_id,
-        revision=registry.revision,
-        primary=agent.primary,
-        candidate=agent.candidate,
-        previous=agent.previous,
-        frozen=agent.frozen,
-        cool_down_until=agent.cool_down_until,
-        experiment=agent.experiment,
-        versions=[VersionView.model_validate(_version(agent, entry)) for entry in agent.versions.values()],
-    )
-
-
 def version_detail(
     store: RegistryStore, book: DecisionBook, agents: tuple[str, ...], agent_id: str, version: str
 ) -> VersionDetail:
@@ -126,30 +111,13 @@ def version_detail(
     agent = registry.agent(*chosen_agents(agents, registry, agent_id))
     if (entry := agent.versions.get(version)) is None:
         raise NotFound(f"agent {agent_id} has no version {version}; it has {', '.join(agent.versions)}")
-    run = training_run(store.folder / entry.folder, version) if entry.folder else None
+    report = training_report(store.folder / entry.folder, version) if entry.folder else None
     return VersionDetail.model_validate(
-        _version(agent, entry)
+        version_fields(agent, entry)
         | {
             "agent_id": agent_id,
-            "card": run and run.card,
-            "training": run and TrainingView(counts=run.counts, curves=run.curves),
+            "card": report and report.card,
+            "training": report and TrainingView(counts=report.counts, curves=report.curves),
             "decisions": book.about(agent_id, version),
         }
     )
-
-
-def _version(agent: AgentAdapters, entry: AdapterEntry) -> dict[str, object]:
-    aliases = {"primary": agent.primary, "candidate": agent.candidate, "previous": agent.previous}
-    return {
-        "version": entry.version,
-        "state": entry.state,
-        "sentence": entry.state.sentence,
-        "aliases": [name for name, held in aliases.items() if held == entry.version],
-        "since": entry.since,
-        "decision": entry.decision,
-        "parent": entry.parent,
-        "replaced": entry.replaced,
-        "sha256": entry.sha256,
-        "can_serve": entry.can_serve,
-        "outcomes": list(entry.outcomes),
-    }

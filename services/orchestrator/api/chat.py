@@ -18,8 +18,9 @@ from ratchet.http.access.guard import CallerOf
 from ratchet.http.disconnect import while_connected
 from ratchet.http.problem import problem_of, problems
 from ratchet.http.server.idempotency import IdempotencyKey, id_from_key
+from ratchet.openai.chat import ChatCompletion, ChatRequest
+from ratchet.openai.completions import Model, ModelList
 from ratchet.service.errors import RatchetError
-from schemas.api.chat import ChatCompletion, ChatRequest, Model, ModelList
 from services.orchestrator.api.chat_answer import chunks, completion
 from services.orchestrator.api.chat_service import ChatService, Question, task_headers
 from services.orchestrator.api.chat_task import unknown_model

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ratchet.logs.answers import ranked
-from schemas.api.chat import (
+from ratchet.openai.chat import (
     ChatAnswer,
     ChatChoice,
     ChatChunk,

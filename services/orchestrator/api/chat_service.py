@@ -12,8 +12,9 @@ from urllib.parse import quote
 from ratchet.http.problem import Problem
 from ratchet.http.server.idempotency import key_reused
 from ratchet.http.threads import Threads
+from ratchet.openai.chat import ChatRequest
+from ratchet.openai.completions import Model
 from ratchet.service.errors import Reject
-from schemas.api.chat import ChatRequest, Model
 from schemas.messages.result import Result
 from schemas.records.interaction import Interaction
 from services.orchestrator.api.chat_task import ANY, AT, model_of, task_of

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
 from ratchet.http.problem import Fault, Problem
-from schemas.api.chat import ChatRequest, ChatTurn
+from ratchet.openai.chat import ChatRequest, ChatTurn
 from schemas.messages.base import Metadata
 from schemas.messages.task import ChatMessage, Prompt, Task
 
@@ -64,7 +64,7 @@ def prompt_of(turns: tuple[ChatTurn, ...]) -> Prompt:
 
 
 def _text(turn: ChatTurn) -> str:
-    return turn.content if isinstance(turn.content, str) else "".join(part.text for part in turn.content)
+    return turn.content if isinstance(turn.content, str) else "".join(part.text for part in turn.content or ())
 
 
 def _samples(request: ChatRequest, group_size: int) -> int | None:

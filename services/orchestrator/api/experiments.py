@@ -6,11 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from ratchet.experiments.records import ExperimentRecord
 from ratchet.http.paging import Cursor, Limit, cursor_of
 from ratchet.http.problem import Problem, problems
 from ratchet.http.threads import Threads
-from schemas.api.experiments import Ending, ExperimentDetail, ExperimentSummary
+from schemas.api.experiments import ExperimentDetail, ExperimentSummary
 from schemas.api.page import Page
 from schemas.messages.base import AgentId
 from services.orchestrator.api.places import sequence_of
@@ -37,7 +36,7 @@ def experiments_router(book: DecisionBook, looks: ExperimentViews, threads: Thre
             if agent_id in (None, record.agent_id) and (before is None or record.began.sequence < before)
         ]
         following = cursor_of([records[limit - 1].began.sequence]) if len(records) > limit else None
-        return Page(items=[ExperimentSummary.model_validate(summary(one)) for one in records[:limit]], next=following)
+        return Page(items=[one.summary() for one in records[:limit]], next=following)
 
     @router.get("/v1/experiments/{experiment_id:path}", responses=problems(404, 503))
     async def experiment(experiment_id: ExperimentId) -> ExperimentDetail:
@@ -45,31 +44,6 @@ def experiments_router(book: DecisionBook, looks: ExperimentViews, threads: Thre
         record = await threads.run(book.experiment, experiment_id)
         if record is None:
             raise Problem(404, "No such experiment", "there was no experiment of this id", "unknown-experiment")
-        look = await looks.look(record)
-        return ExperimentDetail.model_validate(
-            summary(record)
-            | {
-                "running": record.running,
-                "plan": look.plan,
-                "decision": look.decision,
-                "history": list(look.history),
-                "trouble": look.trouble,
-            }
-        )
+        return (await looks.look(record)).detail()
 
     return router
-
-
-def summary(record: ExperimentRecord) -> dict[str, object]:
-    running, ended = record.running, record.ended
-    return {
-        "experiment_id": record.experiment_id,
-        "agent_id": record.agent_id,
-        "kind": running.kind,
-        "treatment": running.treatment,
-        "control": running.control,
-        "outcome": record.outcome,
-        "began_at": record.began.at,
-        "began_by_decision": record.began.sequence,
-        "ended": ended and Ending(decision=ended.sequence, at=ended.at, by=ended.who, reason=ended.reason),
-    }

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from ratchet.http.problem import problems
 from ratchet.http.threads import Threads
-from ratchet.logs.active_tail import active_tail
 from ratchet.logs.names import INTERACTIONS
+from ratchet.logs.reader import active_tail
 from schemas.api.log import LogLine, LogTail
 
 

@@ -13,6 +13,8 @@ from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import topology_of
 from ratchet.http.threads import Threads
+from ratchet.training_runs.api import trainings_router
+from ratchet.training_runs.reader import TrainingRuns
 from services.orchestrator.api.adapters import adapters_router
 from services.orchestrator.api.dead_letters import dead_letters_router
 from services.orchestrator.api.events import events_router
@@ -20,14 +22,12 @@ from services.orchestrator.api.experiments import experiments_router
 from services.orchestrator.api.log import log_router
 from services.orchestrator.api.queues import queues_router
 from services.orchestrator.api.status import status_router
-from services.orchestrator.api.trainings import trainings_router
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.event_hub import EventHub
 from services.orchestrator.observation.experiment_views import ExperimentViews
 from services.orchestrator.observation.overview import Overview
 from services.orchestrator.observation.queue_snapshots import QueueSnapshots
-from services.orchestrator.observation.training_runs import TrainingRuns
 from services.orchestrator.observation.watcher import Watcher
 from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas
@@ -56,9 +56,15 @@ class OrchestratorApi:
         arms = {agent: promoter.arms for agent, promoter in promoters.items()}
         self._looks = ExperimentViews(arms, settings.logs_dir, threads, monotonic)
         self._queues = QueueSnapshots(bus, topology_of(settings), clock=clock, seconds=monotonic)
-        self._office = DeadLetterService(settings.amqp_url.get_secret_value(), settings.namespace)
+        self._office = DeadLetterService(
+            settings.amqp_url.get_secret_value(), settings.namespace, logs_dir=settings.logs_dir
+        )
         self._hub = EventHub(f"{int(clock().timestamp() * 1000):x}")
-        self._runs = TrainingRuns(settings.adapters_dir, promoters, threads)
+        self._runs = TrainingRuns(
+            settings.adapters_dir,
+            threads,
+            lambda: [run for promoter in promoters.values() for run in promoter.training.runs],
+        )
         self.watcher = Watcher(self._hub, self._book, promoters, self._queues, self._runs, threads, monotonic)
         self.overview = Overview(ledger, promoters, replicas, self._queues, trouble, clock=clock, seconds=monotonic)
 

@@ -18,8 +18,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ratchet.http.problem import Problem
+from ratchet.page import STATIC
 
-FOLDER = Path(__file__).parent.parent / "page"
 TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -82,7 +82,7 @@ class Page:
     files: dict[str, PageFile]
 
     @classmethod
-    def read(cls, folder: Path = FOLDER) -> Self:
+    def read(cls, folder: Path = STATIC) -> Self:
         contents = {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.*"))}
         whole = sha256()
         for name, content in contents.items():

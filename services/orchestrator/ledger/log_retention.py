@@ -9,11 +9,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
+from time import monotonic
 
 from prometheus_client import Counter, Gauge
 
+from ratchet.logs.retention.contents import newest_time
 from ratchet.logs.retention.needs import needs
-from ratchet.logs.retention.plan import Bound, Held
+from ratchet.logs.retention.plan import AgeClock, Bound, Held, Instant
 from ratchet.logs.retention.pruner import Pruned, Pruner, sizes
 from ratchet.logs.retention.trim import trim_feedback
 from ratchet.service.telemetry import Log
@@ -37,6 +39,7 @@ class LogRetention:
         logs_dir: Path,
         adapters_dir: Path,
         clock: Callable[[], datetime],
+        seconds: Callable[[], float] = monotonic,
     ) -> None:
         self._ledger = ledger
         self._forget_feedback = forget_feedback
@@ -44,15 +47,17 @@ class LogRetention:
         self._logs_dir = logs_dir
         self._adapters_dir = adapters_dir
         self._clock = clock
+        self._seconds = seconds
+        self._age_clock: AgeClock | None = None
         self._pruner = Pruner(logs_dir, bound)
-        self._said: str | None = None
+        self._reported: str | None = None
         bound_bytes.set(bound.keep_bytes)
 
     async def turn(self) -> None:
         """Raises DiskFull, JournalError, RegistryError; the next turn tries again."""
         if self._bound:
             await self._ledger.seal_in_step()
-            self._tell(await asyncio.to_thread(self._prune))
+            self._report(await asyncio.to_thread(self._prune))
         await self._ledger.forget_removed()
         await self._forget_feedback(await asyncio.to_thread(trim_feedback, self._logs_dir))
         for name, size in (await asyncio.to_thread(sizes, self._logs_dir)).items():
@@ -60,17 +65,19 @@ class LogRetention:
             segments_removed.labels(name)
 
     def _prune(self) -> Pruned:
-        return self._pruner.prune(needs(self._logs_dir, self._adapters_dir), self._clock())
+        now = Instant(self._clock(), self._seconds())
+        self._age_clock = (self._age_clock or AgeClock.start(newest_time(self._logs_dir), now)).at(now)
+        return self._pruner.prune(needs(self._logs_dir, self._adapters_dir), self._age_clock.present)
 
-    def _tell(self, pruned: Pruned) -> None:
+    def _report(self, pruned: Pruned) -> None:
         for part in pruned.removed:
             segments_removed.labels(part.segment.name).inc()
         is_held.set(pruned.held is not None)
-        self._say(pruned.held)
+        self._warn_once(pruned.held)
 
-    def _say(self, held: Held | None) -> None:
+    def _warn_once(self, held: Held | None) -> None:
         """Each reason once."""
         why = f"{held.part.segment.path.name} stays: {held.why}" if held else None
-        if why is not None and why != self._said:
+        if why is not None and why != self._reported:
             log.warning("held", f"the logs are over their bound, but {why}")
-        self._said = why
+        self._reported = why

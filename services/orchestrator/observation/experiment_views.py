@@ -73,7 +73,7 @@ class ExperimentViews:
         arms = self._arms.get(record.agent_id)
         experiment = arms.experiment if arms else None
         same = experiment is not None and experiment.plan.experiment_id == record.experiment_id
-        return experiment.still if same and experiment is not None else None
+        return experiment.snapshot if same and experiment is not None else None
 
     def _keep(self, experiment_id: str, kept: _Kept) -> None:
         self._kept[experiment_id] = kept

@@ -113,6 +113,7 @@ class Overview:
             units=evidence.units if evidence else None,
             gain=evidence.gain_score if evidence else None,
             harm=evidence.harm if evidence else None,
+            threshold=experiment.plan.threshold if experiment else None,
             replicas=[_replica(report) for report in reports],
             learning=LearningFigures(groups=training.groups, wanted=training.wanted, pending=training.pending),
         )

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ratchet.adapters.decisions import version_of
 from ratchet.http.threads import Threads
-from ratchet.logs.answers import result_of
+from ratchet.training_runs.reader import TrainingRuns
 from schemas.api.events import AdapterMoved, DecisionMade, ExperimentMoved, QueueDepth, QueuesLooked
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Record
+from schemas.messages.result import Result
 from schemas.messages.work import Work
 from schemas.records.decision import Conclude, Decision
 from schemas.records.interaction import Interaction
@@ -23,9 +24,8 @@ from schemas.records.registry import AgentAdapters
 from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.event_hub import EventHub
 from services.orchestrator.observation.queue_snapshots import QueueSnapshots
-from services.orchestrator.observation.run_watch import RunWatch
-from services.orchestrator.observation.training_runs import TrainingRuns
 from services.orchestrator.promotion.promoter import Promoter
+from services.orchestrator.training.run_watch import RunWatch
 
 QUEUES_EVERY_S = 2.0
 RUNS_EVERY_S = 1.0
@@ -80,12 +80,11 @@ class Watcher:
         if self._hub.clients and self._seconds() - self._looked_at > QUEUES_EVERY_S:
             await self._look_at_queues()
 
-    def settled(self, work: Work, lines: Sequence[Interaction]) -> None:
+    def settled(self, work: Work, lines: Sequence[Interaction], result: Result) -> None:
         """A task was closed. Costs next to nothing while nobody listens."""
         if not self._hub.clients:
             self._hub.pass_over()
             return
-        result = result_of(lines)
         line = lines[0]
         self._hub.publish(
             "task.settled",
@@ -105,7 +104,7 @@ class Watcher:
 
     def trained(self, message: AdapterTrained) -> None:
         """A training has ended."""
-        if (moved := self._run_watch.heard(message)) is not None:
+        if (moved := self._run_watch.ended(message)) is not None:
             self._tell("training", moved)
 
     async def _look_at_adapters(self) -> None:
@@ -146,7 +145,7 @@ class Watcher:
         views = await self._runs.views()
         self._look_at_runs_after = self._seconds() + max(RUNS_EVERY_S, 9 * (self._seconds() - began))
         if self._run_watch.messages == heard:
-            for moved in self._run_watch.news(views):
+            for moved in self._run_watch.changes(views):
                 self._tell("training", moved)
 
     async def _look_at_queues(self) -> None:

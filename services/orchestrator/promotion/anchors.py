@@ -1,8 +1,8 @@
 """Anchors: fixed answers that are scored again from time to time. Their scores move only if the scorer does.
 
-So a fall of the fleet's scores while the anchors stand still is the model's; a move of the anchors is the judge's, and
-an experiment that was judged by it is aborted. The anchors of an agent are `adapters/<agent>/anchors.jsonl`: taken from
-its first scored answers where there is no such file.
+So a fall of the fleet's scores while those of the anchors stay is the model's; a move of the anchors is the judge's,
+and an experiment that was judged by it is aborted. The anchors of an agent are `adapters/<agent>/anchors.jsonl`: taken
+from its first scored answers where there is no such file.
 """
 
 from __future__ import annotations

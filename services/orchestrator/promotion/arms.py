@@ -19,7 +19,7 @@ from schemas.records.registry import AgentAdapters
 
 
 class Arms:
-    """One agent's. `follow` it the registry, tell it of every Work logged and every task closed."""
+    """One agent's. Give it the registry to follow, every Work logged, and every task closed."""
 
     def __init__(self, agent_id: str) -> None:
         self.agent_id = agent_id

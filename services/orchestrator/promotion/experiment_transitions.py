@@ -71,7 +71,7 @@ def watch(agent_id: str, adapters: AgentAdapters, policy: ExperimentPolicy, wher
 def carried_out(
     running: RunningExperiment, verdict: Verdict, policy: ExperimentPolicy, where: Where
 ) -> tuple[Move, AdapterMove]:
-    """What a final verdict does, and the event that tells it."""
+    """What a final verdict does, and the event it is announced by."""
     cool_down_until = where.at + policy.cool_down if policy.cool_down else None
     match verdict:
         case Verdict.PROMOTE:

@@ -55,7 +55,7 @@ from services.orchestrator.promotion.experiment_transitions import (
 from services.orchestrator.promotion.gate import Gate
 from services.orchestrator.promotion.replicas import Replicas
 from services.orchestrator.promotion.swap_clock import SwapClock
-from services.orchestrator.promotion.training import TrainingScheduler
+from services.orchestrator.training.scheduler import TrainingScheduler
 
 log = Log("promoter")
 
@@ -101,7 +101,7 @@ class Promoter:
         self._swap = SwapClock(arms.agent_id)
         self._held_back: str | None = None
 
-    # --- what the orchestrator tells it ----------------------------------------------------------------------------
+    # --- what the orchestrator gives it ----------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Once the ledger is open: take up what was running, finish what a crash cut short. Raises RegistryError."""
@@ -156,7 +156,7 @@ class Promoter:
     # --- its loop --------------------------------------------------------------------------------------------------
 
     async def turn(self) -> None:
-        """One look at all there is to do. Raises RegistryError, BusError, JournalError; the next turn tries again."""
+        """Do what there is to do. Raises RegistryError, BusError, JournalError; the next turn tries again."""
         await self._read_registry()
         await self._carry_out_verdict()
         self._validate_next()
@@ -175,8 +175,7 @@ class Promoter:
             await asyncio.gather(self._validation, return_exceptions=True)
 
     def _show(self) -> None:
-        experiment = self.arms.experiment
-        metrics.show_experiment(self._agent_id, experiment.evidence if experiment else None)
+        metrics.show_experiment(self._agent_id, self.arms.experiment)
 
     async def _read_registry(self) -> None:
         registry = await asyncio.to_thread(self._store.read)

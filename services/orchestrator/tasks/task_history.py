@@ -16,7 +16,7 @@ from schemas.messages.result import Result
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.index import Entry
-from services.orchestrator.tasks.task_service import logged_work
+from services.orchestrator.ledger.logged_work import logged_work
 
 SERVICE = "orchestrator"
 
@@ -32,8 +32,9 @@ def read_history(logs_dir: Path, known: Entry) -> TaskHistory:
 
 
 def logged_lines(logs_dir: Path, known: Entry) -> list[Interaction]:
-    """All of a closed task's. They lie together, save where a kill cut a group in two."""
-    return next(grouped(_of_task(logs_dir, known), incomplete=True), [])
+    """All of a closed task's, which lie together, save where a kill cut them; where samples came late, these."""
+    groups = grouped(_of_task(logs_dir, known), incomplete=True)
+    return next((group for group in groups if known.logged == 0 or group[0].sample is not None), [])
 
 
 def history(known: Entry, work: Work, lines: Sequence[Interaction]) -> TaskHistory:

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any, Self
 
+from ratchet.openai.client import OpenAiClient, http_client
+from ratchet.openai.errors import CallTimeout, RequestRefused, ServerUnavailable
 from ratchet.service.errors import ScorerError
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.case import Case, Shown, answer_ids, derive_nonce, in_request_order, shown_order
-from services.scorer.chat_client import CallTimeout, ChatClient, RequestRefused, ServerUnavailable
 from services.scorer.rubric import load_rubric, render, rubric_sha256
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import Answer, ScoringRequest, failure, no_score, ran_out_of_time
@@ -32,7 +33,7 @@ class Judge:
         self._settings = settings
         self._rubric = load_rubric(settings.scorer_judge_rubric)
         self._key = _secret(settings)
-        self._client: ChatClient | None = None
+        self._client: OpenAiClient | None = None
         self._identity = ScorerIdentity(
             id=f"judge:{mode}",
             revision=f"{settings.scorer_judge_model};votes={settings.scorer_judge_votes}",
@@ -55,13 +56,13 @@ class Judge:
 
     async def start(self) -> None:
         settings = self._settings
-        key = settings.scorer_judge_api_key
-        self._client = ChatClient(
-            settings.scorer_judge_url,
-            api_key=key.get_secret_value() if key else None,
+        key, calls = settings.scorer_judge_api_key, settings.scorer_judge_concurrency
+        self._client = OpenAiClient(
+            http_client(settings.scorer_judge_url, key.get_secret_value() if key else None, connections=calls + 1),
+            setting="RATCHET_SCORER_JUDGE_URL",
             timeout_s=settings.scorer_judge_timeout_s,
             retries=settings.scorer_judge_retries,
-            concurrency=settings.scorer_judge_concurrency,
+            concurrency=calls,
         )
         await self._client.start()
 
@@ -100,7 +101,7 @@ class Judge:
     async def _grades(self, case: Case) -> list[Grade]:
         if self._client is None:
             raise ScorerError("the judge is not started")
-        return parse_verdict(await self._client.complete(self._call(case)), case)
+        return parse_verdict(await self._client.chat(self._call(case)), case)
 
     def _call(self, case: Case) -> dict[str, Any]:
         schema = {"name": "verdict", "strict": True, "schema": verdict_schema(case)}

@@ -22,7 +22,10 @@ def _rules() -> list[dict[str, Any]]:
     return [rule for group in groups for rule in group["rules"]]
 
 
-RULES = {rule["alert"]: rule for rule in _rules()}
+RULES = {rule["alert"]: rule for rule in _rules() if "alert" in rule}
+RECORDED = {rule["record"]: frozenset({"namespace", "fleet"}) for rule in _rules() if "record" in rule}
+FLEET = 'fleet="ratchet"'
+BLUE, GREEN = 'namespace="blue", fleet="ratchet"', 'namespace="green", fleet="ratchet"'
 
 
 @pytest.mark.parametrize(
@@ -58,12 +61,13 @@ def test_every_alert_is_seen_to_fire_and_to_be_silent() -> None:
 @pytest.mark.parametrize("alert", RULES)
 def test_every_metric_and_label_of_a_rule_is_exported(alert: str) -> None:
     asked = named(RULES[alert]["expr"])
+    there = exported() | RECORDED
 
     known: set[str] = set(TARGET_LABELS)
     for metric, labels in asked.metrics:
-        assert metric in exported(), f"{alert}: nobody exports {metric}"
-        assert labels <= exported()[metric] | TARGET_LABELS, f"{alert}: {metric} has no label {sorted(labels)}"
-        known |= exported()[metric]
+        assert metric in there, f"{alert}: nobody exports {metric}"
+        assert labels <= there[metric] | TARGET_LABELS, f"{alert}: {metric} has no label {sorted(labels)}"
+        known |= there[metric]
     assert asked.metrics
     assert asked.grouping <= known
 
@@ -82,6 +86,124 @@ def test_every_section_of_an_alert_belongs_to_a_rule() -> None:
     headings = re.findall(r"^#+ (Ratchet[A-Z]\w+)$", (ROOT / "docs" / "operations.md").read_text(), re.MULTILINE)
 
     assert sorted(headings) == sorted(RULES)
+
+
+def healthy() -> list[dict[str, str]]:
+    """The series of the healthy fleet of rules_test.yml: eight hours, a value a minute."""
+    tests = yaml.safe_load((FOLDER / "rules_test.yml").read_text())["tests"]
+    series: list[dict[str, str]] = next(test["input_series"] for test in tests if test["name"] == "a healthy fleet")
+    return series
+
+
+def of(fleet: str, series: list[dict[str, str]], **values: str) -> list[dict[str, str]]:
+    """These series as another fleet's; `values` replaces those of a metric by its name."""
+    return [
+        {
+            "series": one["series"].replace(FLEET, fleet),
+            "values": values.get(one["series"].partition("{")[0], one["values"]),
+        }
+        for one in series
+    ]
+
+
+def alerts(folder: Path, series: list[dict[str, str]], at: str, severities: str = "critical|warning|info") -> list[str]:
+    """Which alerts fire then, each with its fleet: as promtool finds them, which is told that none does."""
+    query = f'sort(group by (alertname, namespace, fleet) (ALERTS{{alertstate="firing", severity=~"{severities}"}}))'
+    case = {"expr": query, "eval_time": at, "exp_samples": []}
+    test = {"interval": "1m", "input_series": series, "promql_expr_test": [case]}
+    document = {"rule_files": [str(FOLDER / "rules.yml")], "evaluation_interval": "1m", "tests": [test]}
+    (folder / "test.yml").write_text(yaml.safe_dump(document))
+
+    run = run_promtool("test", "rules", "test.yml", folder=folder)
+
+    said = run.stdout + run.stderr
+    found = [
+        label for line in said.splitlines() if "got:" in line or "Labels:" in line for label in LABELS.findall(line)
+    ]
+    assert run.returncode == 0 or found, said
+    return sorted(found)
+
+
+LABELS = re.compile(r'\{alertname="\w+"[^}]*\}')
+
+
+def test_two_healthy_fleets_in_one_prometheus_raise_nothing(tmp_path: Path) -> None:
+    both = of(BLUE, healthy()) + of(GREEN, healthy())
+
+    assert alerts(tmp_path, both, "8h") == []
+
+
+def test_two_fleets_of_two_names_in_one_namespace_raise_nothing(tmp_path: Path) -> None:
+    both = of('namespace="apps", fleet="one"', healthy()) + of('namespace="apps", fleet="two"', healthy())
+
+    assert alerts(tmp_path, both, "8h") == []
+
+
+def test_of_two_fleets_the_one_without_a_leader_is_named(tmp_path: Path) -> None:
+    both = of(BLUE, healthy(), ratchet_orchestrator_active="0x500") + of(GREEN, healthy())
+
+    assert alerts(tmp_path, both, "8h") == ['{alertname="RatchetNoLeader", fleet="ratchet", namespace="blue"}']
+
+
+def test_of_two_fleets_the_one_whose_orchestrators_are_gone_is_named(tmp_path: Path) -> None:
+    gone = [one for one in healthy() if not one["series"].startswith("ratchet_orchestrator_active")]
+
+    found = alerts(tmp_path, of(BLUE, gone) + of(GREEN, healthy()), "8h")
+
+    assert found == ['{alertname="RatchetNoLeader", fleet="ratchet", namespace="blue"}']
+
+
+def test_of_two_fleets_the_one_with_two_leaders_is_named(tmp_path: Path) -> None:
+    both = of(BLUE, healthy()) + of(GREEN, healthy(), ratchet_orchestrator_active="1x500")
+
+    assert alerts(tmp_path, both, "8h") == ['{alertname="RatchetTwoLeaders", fleet="ratchet", namespace="green"}']
+
+
+def test_of_two_fleets_the_one_that_answers_nothing_is_named(tmp_path: Path) -> None:
+    both = of(BLUE, healthy()) + of(GREEN, healthy(), ratchet_tasks_closed_total="7x500")
+
+    assert '{alertname="RatchetNothingAnswered", fleet="ratchet", namespace="green"}' in alerts(tmp_path, both, "8h")
+    assert not [alert for alert in alerts(tmp_path, both, "8h") if "blue" in alert]
+
+
+@pytest.mark.parametrize("at", ["4m", "6m", "12m", "16m", "19m", "21m", "30m"])
+@pytest.mark.parametrize(
+    "loading",
+    [
+        {'up{fleet="ratchet", job="vllm", instance="v:8000"}': "0x20 1x40"},  # Compose: agents are started after it
+        {
+            'up{fleet="ratchet", job="agent-small", instance="a:8710", namespace="blue"}': "0x20 1x40"
+        },  # a sidecar, before its agent
+        {
+            'up{fleet="ratchet", job="agent", instance="a:8710"}': "1x60",  # a model in the agent itself
+            'ratchet_ready{fleet="ratchet", job="agent", instance="a:8710"}': "0x20 1x40",
+        },
+        {  # an update: a replica that was ready has gone, its successor loads
+            'up{fleet="ratchet", job="agent-small", instance="old:8710"}': "1x2 stale",
+            'ratchet_ready{fleet="ratchet", job="agent-small", instance="old:8710"}': "1x2 stale",
+            'ratchet_queue_consumers{fleet="ratchet", queue="work.small", instance="o"}': "1x2 0x18 1x40",
+            'up{fleet="ratchet", job="agent-small", instance="new:8710"}': "0x20 1x40",
+        },
+    ],
+    ids=["compose", "sidecar", "in the agent", "update"],
+)
+def test_a_model_that_loads_for_20_minutes_raises_nothing_critical(
+    tmp_path: Path, loading: dict[str, str], at: str
+) -> None:
+    labels = 'fleet="ratchet", namespace="blue"' if "namespace" in next(iter(loading)) else 'fleet="ratchet"'
+    waiting = {
+        f'ratchet_orchestrator_active{{{labels}, instance="o"}}': "1x60",
+        f'ratchet_broker_connected{{{labels}, job="orchestrator", instance="o"}}': "1x60",
+        f'ratchet_queue_messages{{{labels}, queue="work.small", instance="o"}}': "0+60x20 1200-60x20 0x20",
+        f'ratchet_queue_consumers{{{labels}, queue="work.small", instance="o"}}': "0x20 1x40",
+        f'ratchet_tasks_admitted_total{{{labels}, agent="small"}}': "0+60x60",
+        f'ratchet_tasks_closed_total{{{labels}, agent="small", status="ok"}}': "0x20 0+90x40",
+        f'ratchet_oldest_open_task_seconds{{{labels}, instance="o"}}': "0+60x20 0x40",
+    }
+
+    series = [{"series": name, "values": values} for name, values in (waiting | loading).items()]
+
+    assert alerts(tmp_path, series, at, "critical") == []
 
 
 def test_only_three_severities_are_known() -> None:

@@ -11,7 +11,7 @@ import pytest
 from ratchet.bus.protocol import Bus, Delivery
 from ratchet.bus.retry_policy import AT, ATTEMPTS, BY, MAX_ATTEMPTS, QUEUE, REASON
 from ratchet.bus.topology import DEAD_LETTERS, KEPT_RESPONSES, RESPONSES, REWARDS, TASKS, UNROUTABLE
-from ratchet.service.errors import BusError, DiskFull, Reject, Retry
+from ratchet.service.errors import BusError, DiskFull, Reject, Retry, StorageUnavailable
 from ratchet.service.telemetry import TRACE_HEADER, trace_parent
 from tests.ratchet.bus.bus_kit import QUICK_LADDER, MemoryFleet, RabbitFleet, Recorder, put, until
 
@@ -220,7 +220,7 @@ async def test_after_eight_attempts_a_message_is_given_up(bus: Bus) -> None:
     assert letter.headers[REASON] == f"still failing after {MAX_ATTEMPTS} attempts; the last: ValueError: never works"
 
 
-@pytest.mark.parametrize("fault", [BusError("broker away"), DiskFull("no space")])
+@pytest.mark.parametrize("fault", [BusError("broker away"), DiskFull("no space"), StorageUnavailable("read-only")])
 async def test_a_fault_that_is_not_the_messages_runs_the_handler_again_in_place(bus: Bus, fault: Exception) -> None:
     faults = [fault, fault]
 
@@ -473,3 +473,31 @@ async def test_a_listener_that_fails_goes_on_hearing(bus: Bus) -> None:
         await bus.broadcast("events.small", word, type="", message_id="m")
 
     await until(lambda: heard == [b"one", b"two"], "both")
+
+
+async def test_work_in_hand_of_which_none_is_settled_is_a_trouble_until_one_is(bus: Bus) -> None:
+    gate = asyncio.Event()
+
+    async def hold(_delivery: Delivery) -> None:
+        await gate.wait()
+
+    await bus.consume(TASKS, Recorder(hold), prefetch=1, stalled_after_s=0.2)
+    await put(bus, TASKS, b"t")
+
+    await until(lambda: bus.trouble() is not None, "the trouble")
+    assert bus.trouble() is not None and "no progress: 1 in hand" in (bus.trouble() or "")
+    gate.set()
+    await until(lambda: bus.trouble() is None, "the end of it")
+
+
+async def test_a_stray_cancellation_of_what_a_handler_awaits_ends_no_consumer(bus: Bus) -> None:
+    async def cancelled_elsewhere(delivery: Delivery) -> None:
+        if delivery.body == b"bad" and not delivery.attempt:
+            raise asyncio.CancelledError
+
+    handler = Recorder(cancelled_elsewhere)
+    await bus.consume(TASKS, handler, prefetch=4)
+    for body in (b"bad", b"good"):
+        await put(bus, TASKS, body)
+    await handler.until(3)
+    assert bus.trouble() is None

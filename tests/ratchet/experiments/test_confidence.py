@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
+
 from ratchet.experiments.confidence import EffectBand
 from ratchet.experiments.experiment import Experiment
 from schemas.records.evidence import Verdict
@@ -11,7 +13,7 @@ from tests.ratchet.experiments.making_experiments import HALF, Traffic, plan, ru
 
 
 def test_no_unit_no_knowledge() -> None:
-    (band,) = EffectBand().course([0])
+    (band,) = EffectBand(0.05).after([0])
 
     assert (band.low, band.effect, band.high) == (-1.0, 0.0, 1.0)
 
@@ -24,6 +26,19 @@ def test_the_band_leaves_zero_when_the_e_value_passes_its_threshold() -> None:
             assert point.band.low >= 0.0
     assert experiment.decision.verdict is Verdict.PROMOTE
     assert experiment.decision.band.low >= 0.0
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.05, 0.005])
+def test_a_stricter_alpha_takes_more_evidence_and_draws_a_wider_band(alpha: float) -> None:
+    experiment = run(Experiment(plan(ramp=HALF, alpha=alpha)), Traffic(effect=0.08), 900)
+
+    evidence, band = experiment.decision.evidence, experiment.decision.band
+    assert experiment.decision.verdict is Verdict.PROMOTE
+    assert evidence.gain_score >= 1 / alpha
+    assert min(point.units for point in experiment.history if point.band.low >= 0) == min(
+        point.units for point in experiment.history if point.gain >= 1 / alpha
+    )
+    assert band.low >= 0.0
 
 
 def test_its_ends_only_close_in() -> None:

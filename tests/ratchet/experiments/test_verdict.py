@@ -6,6 +6,7 @@ import pytest
 
 from ratchet.experiments.verdict import judge
 from schemas.records.evidence import CANARY_RAMP, ArmSummary, Evidence, ExperimentPlan, Verdict, probation_plan
+from services.orchestrator.settings import OrchestratorSettings
 from tests.ratchet.experiments.making_experiments import plan
 
 PROVED: dict[str, object] = {"gain_score": 20.0, "gain_success": 20.0, "step": len(CANARY_RAMP) - 1, "age_s": 60.0}
@@ -100,3 +101,35 @@ def test_a_probation_holds_back_the_old_primary() -> None:
     assert PROBATION.ramp[0].share == 0.9
     assert PROBATION.max_units == 500
     assert PROBATION.score_tolerance == CANARY.score_tolerance
+
+
+def test_the_thresholds_follow_from_alpha_and_travel_with_the_plan() -> None:
+    strict = plan(alpha=0.01)
+
+    assert (strict.promote_at, strict.roll_back_at, strict.threshold) == (100.0, 100.0, 100.0)
+    assert ExperimentPlan.model_validate_json(strict.model_dump_json()) == strict
+    assert probation_plan("p", strict, holdback=0.1, units=500).threshold == 100.0
+
+
+def test_a_plan_from_before_alpha_was_a_setting_means_one_in_twenty() -> None:
+    recorded = plan().model_dump(mode="json")
+    del recorded["alpha"]
+
+    assert ExperimentPlan.model_validate(recorded) == plan(alpha=0.05)
+    assert (plan().promote_at, plan().roll_back_at) == (20.0, 20.0)
+
+
+@pytest.mark.parametrize("alpha", [0, 1, -0.05])
+def test_a_rate_that_is_none_is_refused_by_name(alpha: float) -> None:
+    with pytest.raises(ValueError, match="alpha"):
+        plan(alpha=alpha)
+
+
+def test_the_fleet_decides_at_the_rate_it_is_set_to() -> None:
+    canary = OrchestratorSettings.read(experiment_alpha=0.01).experiments.canary
+
+    assert (canary.alpha, canary.threshold) == (0.01, 100.0)
+    assert judge(canary, evidence(**PROVED | {"gain_score": 99.0, "gain_success": 200.0}))[0] is Verdict.CONTINUE
+    assert judge(canary, evidence(**PROVED | {"gain_score": 100.0, "gain_success": 200.0}))[0] is Verdict.PROMOTE
+    assert judge(canary, evidence(harm=99.0))[0] is Verdict.CONTINUE
+    assert judge(canary, evidence(harm=100.0))[0] is Verdict.ROLL_BACK

@@ -48,6 +48,7 @@ ERRORS = [
     (errors.NotAllowed("no"), 409, False),
     (errors.RegistryConflict("moved"), 409, False),
     (errors.DiskFull("full"), 503, True),
+    (errors.StorageUnavailable("gone"), 503, True),
     (errors.BusError("away"), 503, True),
     (errors.PublishTimeout("late"), 503, True),
     (errors.PromptTooLong("long"), 422, False),

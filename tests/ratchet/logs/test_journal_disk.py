@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from ratchet.files.append_file import AppendFile
+from ratchet.files.append_file import AppendFile, check_writable, explain
 from ratchet.logs.journal import Journal
 from ratchet.logs.reader import read
-from ratchet.service.errors import DiskFull, JournalError
+from ratchet.service.errors import DiskFull, JournalError, StorageUnavailable
+from tests.disks import files_no_larger_than, remount
 
 LINE = b'{"x":"%s"}' % (b"x" * 991)
-
-
-@contextmanager
-def files_no_larger_than(size: int) -> Iterator[None]:
-    """The kernel then refuses the bytes beyond with a short write and EFBIG, as a full disk does with ENOSPC."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.fixture
@@ -192,3 +180,100 @@ async def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None
     (tmp_path / "logs").write_text("a file, not a folder")
     with pytest.raises(JournalError, match=r"logs.*log\.jsonl can't be written"):
         Journal.open(tmp_path / "logs", "log")
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.ENOSPC, DiskFull),
+        (errno.EDQUOT, DiskFull),
+        (errno.EFBIG, DiskFull),
+        (errno.EIO, StorageUnavailable),
+        (errno.EROFS, StorageUnavailable),
+        (errno.ESTALE, StorageUnavailable),
+        (errno.ENODEV, StorageUnavailable),
+        (errno.ETIMEDOUT, StorageUnavailable),
+        (errno.EUCLEAN, StorageUnavailable),
+        (errno.EMFILE, StorageUnavailable),
+        (errno.EACCES, StorageUnavailable),
+        (errno.ENOENT, JournalError),
+        (errno.ENAMETOOLONG, JournalError),
+    ],
+)
+def test_what_an_error_of_the_disk_means(tmp_path: Path, number: int, kind: type[JournalError]) -> None:
+    explained = explain(OSError(number, os.strerror(number)), tmp_path / "log.jsonl")
+
+    assert type(explained) is kind
+    assert str(tmp_path / "log.jsonl") in str(explained)
+
+
+def test_a_folder_that_is_gone_can_be_full_too(tmp_path: Path) -> None:
+    assert type(explain(OSError(errno.ENOSPC, "No space"), tmp_path / "gone" / "log.jsonl")) is DiskFull
+
+
+@pytest.mark.parametrize(("device", "kind"), [("/dev/full", DiskFull), ("/proc/self/mem", StorageUnavailable)])
+def test_what_the_kernel_says_of_a_device_that_takes_nothing(device: str, kind: type[JournalError]) -> None:
+    file = AppendFile(Path(device), create=False)
+
+    with pytest.raises(OSError, match=r"No space|Input/output error") as refused:
+        file.append(b"{}")
+
+    file.close()
+    assert type(explain(refused.value, Path(device))) is kind
+
+
+async def test_a_disk_that_became_read_only_is_named_and_used_again_when_it_is_not(small_disk: Path) -> None:
+    # given a log, and then its disk as the kernel leaves it after an error
+    journal = Journal.open(small_disk, "log")
+    await journal.append([LINE])
+    await journal.close()
+    remount(small_disk, "ro")
+
+    # then it can't be opened, and says why
+    with pytest.raises(StorageUnavailable, match=r"log\.jsonl can't be written: Read-only file system.*mount it for"):
+        Journal.open(small_disk, "log")
+    with pytest.raises(StorageUnavailable, match="Read-only"):
+        check_writable(small_disk)
+
+    # and goes on when the disk does
+    remount(small_disk, "rw")
+    check_writable(small_disk)
+    journal = Journal.open(small_disk, "log")
+    await journal.append([LINE])
+    await journal.close()
+    assert count(small_disk) == 2
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EROFS, errno.ESTALE, errno.ENODEV])
+async def test_a_disk_that_fails_is_in_trouble_until_it_takes_as_much_again(tmp_path: Path, number: int) -> None:
+    BrokenDisk.plan = [0, 0, *[number] * 4]
+    journal = Journal.open(tmp_path, "log", file_type=BrokenDisk)
+    await journal.append([b'{"n":1}'])
+    await journal.check()
+
+    # when an append fails, the check does too, until the disk is well
+    with pytest.raises(StorageUnavailable):
+        await journal.append([b'{"n":2}'])
+    while BrokenDisk.plan:
+        with pytest.raises(StorageUnavailable):
+            await journal.check()
+    await journal.check()
+
+    # and nothing of the trying is left
+    assert (tmp_path / "log.jsonl").read_bytes() == b'{"n":1}\n'
+    assert await journal.append([b'{"n":3}']) == 8
+    await journal.close()
+
+
+async def test_a_log_whose_folder_is_gone_is_no_fault_of_a_message(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "logs", "log")
+    await journal.append([LINE])
+    (tmp_path / "logs").rename(tmp_path / "elsewhere")
+
+    with pytest.raises(StorageUnavailable, match=r"log\.jsonl was moved"):
+        await journal.append([LINE])
+
+    (tmp_path / "elsewhere").rename(tmp_path / "logs")
+    await journal.append([LINE])
+    await journal.close()
+    assert count(tmp_path / "logs") == 2

@@ -37,7 +37,7 @@ def test_one_seed_gives_one_sequence_of_tasks() -> None:
 
 
 def test_what_the_docs_and_the_page_ask_the_small_model_is_what_it_was_trained_for() -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "services/orchestrator/page").rglob("*.js")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "ratchet/page/static").rglob("*.js")]
     asked = [letters for page in pages for letters in re.findall(r"sort: (\w+)", page.read_text("utf-8"))]
 
     assert len(asked) > 10

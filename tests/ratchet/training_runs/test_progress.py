@@ -18,7 +18,7 @@ def after(*said: dict[str, Any], before: RunProgressRecord | None = None) -> Run
     """Ten seconds between what is told."""
     standing = ProgressTracker(before)
     for number, one in enumerate(said):
-        standing.hear(one, 10.0 * number)
+        standing.record(one, 10.0 * number)
     return standing.at(NOON)
 
 
@@ -62,7 +62,7 @@ def test_the_file_is_written_at_each_stage_and_every_few_seconds(tmp_path: Path)
 
     def seen_after(seconds: float, said: dict[str, Any]) -> tuple[str, int | None]:
         now[0] += seconds
-        file.hear(said)
+        file.record(said)
         standing = read_progress(path)
         assert standing is not None
         return standing.progress.stage, standing.progress.step
@@ -83,7 +83,7 @@ def test_a_file_that_is_damaged_or_missing_tells_nothing_and_one_that_can_t_be_w
     assert read_progress(path) is None
 
     nowhere = ProgressFile(tmp_path / "removed" / "progress.json", lambda: NOON)
-    nowhere.hear({"stage": "reading"})
-    nowhere.hear(step(1))
+    nowhere.record({"stage": "reading"})
+    nowhere.record(step(1))
 
     assert not (tmp_path / "removed").exists()

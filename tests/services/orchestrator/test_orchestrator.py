@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from prometheus_client import REGISTRY
 
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import events_topic, topology_of
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, active_path
+from ratchet.service.errors import StorageUnavailable
 from schemas import Task
 from schemas.messages.agent_rewards import AgentRewards
 from services.orchestrator.observation.queue_gauges import QueueGauges
+from tests.disks import files_no_larger_than
 from tests.services.orchestrator.house import House, answered, house, scored, settled, until
 
 
@@ -92,3 +96,41 @@ async def test_an_agent_is_told_what_its_answers_were_worth_once_they_are_logged
     tasks = [task for news in told for task in news.tasks]
     assert {task.task_id for task in tasks} == {"one", "two"}
     assert {(task.adapter_version, task.scores) for task in tasks} == {("v1.0.0", (0.25, None))}
+
+
+async def test_while_the_log_takes_nothing_it_is_not_ready_and_no_message_is_to_blame(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        # given a log of answers that is the largest file, and may not grow
+        await fleet.submit(Task(task_id="t1", input="x" * 200_000))
+        (work,) = await fleet.work()
+        await fleet.reward(scored(answered(work, "a", "b"), 0.5, 0.5))
+        await fleet.results()
+        await fleet.submit(Task(task_id="t2", input="x"))
+        second = (await fleet.work(2))[1]
+        with files_no_larger_than(active_path(tmp_path, INTERACTIONS).stat().st_size):
+            # when an answer comes, readiness says so
+            await fleet.reward(scored(answered(second, "c"), 1.0))
+            await until(lambda: "can't grow" in (fleet.orchestrator.trouble() or ""))
+            assert "largest file size" in (fleet.orchestrator.trouble() or "")
+
+        # then it goes on by itself, with no attempt counted and nothing lost
+        results = await fleet.results(2)
+        await until(lambda: fleet.orchestrator.trouble() is None)
+        assert [result.response for result in results] == ["a", "c"]
+        assert list(fleet.bus.waiting("dead-letters")) == []
+        assert [line.task_id for line in fleet.logged()] == ["t1", "t1", "t2"]
+
+
+async def test_a_log_that_took_nothing_is_ready_again_without_another_message(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        ledger = fleet.orchestrator.ledger
+        await fleet.submit(Task(task_id="t1", input="x" * 200_000))
+        await fleet.work()
+        await until(lambda: ledger.find("t1") is not None)
+
+        with files_no_larger_than(active_path(tmp_path, ASSIGNMENTS).stat().st_size):
+            with pytest.raises(StorageUnavailable):
+                await fleet.orchestrator._intake.submit(Task(task_id="t2", input="y"))
+            await until(lambda: fleet.orchestrator.trouble() is not None)
+
+        await until(lambda: fleet.orchestrator.trouble() is None)

@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from tests.services.scorer.judge_server import verdict
+from tests.ratchet.openai.model_server import verdict
 
 CONTROL_TOKEN = re.compile(
     r"<\s*[|｜][^|｜<>]{1,40}[|｜]\s*>|</?s>|<(?:start|end)_of_turn>|\[/?[A-Z][A-Z_]+\]|<</?SYS>>|</?(?:system|user)>"

@@ -16,8 +16,8 @@ from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.judge import Judge, make_case
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from services.scorer.verdict import VerdictError, parse_verdict, verdict_schema
+from tests.ratchet.openai.model_server import MODEL, running
 from tests.services.scorer.attacks import ATTACKS, BREAKOUTS, JSON_BREAKS, TOKENS
-from tests.services.scorer.judge_server import MODEL, running
 from tests.services.scorer.naive_judge import obedient, parrot
 
 RIGHT = "the right answer"

@@ -12,17 +12,17 @@ import signal
 import sys
 from pathlib import Path
 
-import services.trainer.run
+import services.trainer.run.execution
 from ratchet.service import failpoint
-from ratchet.training_runs.store import Job
+from ratchet.training_runs.store import RunFolder
 from services.trainer.settings import TrainerSettings
-from services.trainer.train import run_job
+from services.trainer.train import do_run
 
-assert services.trainer.run  # imported for the time it takes
+assert services.trainer.run.execution  # imported for the time it takes
 
 
 def main() -> None:
-    job = Job(Path(sys.argv[1]))
+    job = RunFolder(Path(sys.argv[1]))
     for step in (*sys.argv[2:], ""):
         child = os.fork()
         if child == 0:
@@ -34,11 +34,11 @@ def main() -> None:
         sys.stdout.flush()
 
 
-def run(job: Job, step: str) -> None:
+def run(job: RunFolder, step: str) -> None:
     """In the child, which does not return."""
     os.environ["RATCHET_FAILPOINT"] = step
     importlib.reload(failpoint)
-    run_job(TrainerSettings.read(), job, lambda said: None)
+    do_run(TrainerSettings.read(), job, lambda said: None)
     os._exit(0)
 
 

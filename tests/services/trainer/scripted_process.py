@@ -1,6 +1,6 @@
 """A training process without a model: speaks the protocol of `services.trainer.train --serve`, by a script.
 
-`python scripted_process.py SCRIPT LEDGER`: each job it is given takes the next word of the script (the last one again
+`python scripted_process.py SCRIPT LEDGER`: each run it is given takes the next word of the script (the last one again
 and again): `train` (succeed), `die` (kill -9 itself), `further` (leave a checkpoint, then die), `hang`, `busy`. What it
 does goes to the ledger, a line each.
 """
@@ -14,31 +14,31 @@ import sys
 import time
 from pathlib import Path
 
-from ratchet.training_runs.store import Job
+from ratchet.training_runs.store import RunFolder
 from schemas.messages.adapter_trained import AdapterTrained
 
 
 def main() -> None:
     script, ledger = Path(sys.argv[1]).read_text().split(), Path(sys.argv[2])
     for line in sys.stdin:
-        job = Job(Path(line.strip()))
+        folder = RunFolder(Path(line.strip()))
         done = ledger.read_text().splitlines() if ledger.exists() else []
         word = script[min(len(done), len(script) - 1)]
         with ledger.open("a") as file:
-            file.write(f"{word} {job.request.request_id}\n")
-        play(word, job)
+            file.write(f"{word} {folder.request.request_id}\n")
+        play(word, folder)
         stage = "busy" if word == "busy" else "done"
-        sys.stdout.write(json.dumps({"stage": stage, "job": line.strip()}) + "\n")
+        sys.stdout.write(json.dumps({"stage": stage, "run": line.strip()}) + "\n")
         sys.stdout.flush()
 
 
-def play(word: str, job: Job) -> None:
+def play(word: str, folder: RunFolder) -> None:
     if word == "busy":
         return
-    found = sorted(path.name for path in job.checkpoints.glob("checkpoint-*"))
-    job.begin(found[-1] if found else "")
+    found = sorted(path.name for path in folder.checkpoints.glob("checkpoint-*"))
+    folder.begin(found[-1] if found else "")
     if word == "further":
-        (job.checkpoints / f"checkpoint-{len(found) + 1}").mkdir(parents=True)
+        (folder.checkpoints / f"checkpoint-{len(found) + 1}").mkdir(parents=True)
     if word in ("die", "further"):
         sys.stderr.write("it is going dark\n")
         sys.stderr.flush()
@@ -48,8 +48,8 @@ def play(word: str, job: Job) -> None:
     sys.stdout.write(
         json.dumps({"stage": "training", "step": 1, "steps": 2, "loss": 0.5, "counts": {"groups": 3}}) + "\n"
     )
-    request = job.request
-    job.outcome = AdapterTrained(
+    request = folder.request
+    folder.outcome = AdapterTrained(
         request_id=request.request_id,
         agent_id=request.agent_id,
         status="trained",

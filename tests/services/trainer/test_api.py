@@ -17,7 +17,7 @@ from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import fleet_topology
 from ratchet.http.server.application import application
 from ratchet.training_runs.progress import ProgressFile
-from ratchet.training_runs.store import Jobs
+from ratchet.training_runs.store import RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata
 from services.trainer.settings import TrainerSettings
@@ -32,7 +32,7 @@ class House:
 
     def __init__(self, folder: Path, **given: Any) -> None:
         self.settings = TrainerSettings(adapters_dir=folder / "adapters", logs_dir=folder / "logs", **given)
-        self.jobs = Jobs(self.settings.adapters_dir)
+        self.jobs = RunStore(self.settings.adapters_dir)
         self.worker = TrainerWorker(self.settings, MemoryBus(fleet_topology(self.settings.agents)))
 
     @asynccontextmanager
@@ -46,7 +46,7 @@ class House:
 
     def end(self, request_id: str, **given: Any) -> None:
         fields = {"request_id": request_id, "agent_id": "small", "metadata": Metadata(source="trainer")}
-        self.jobs.job("small", request_id).outcome = AdapterTrained(**(fields | given))
+        self.jobs.folder("small", request_id).outcome = AdapterTrained(**(fields | given))
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ async def test_a_request_is_on_disk_when_it_is_answered(house: House) -> None:
 
     assert (answer.status_code, answer.headers["location"]) == (202, "/v1/runs/r-1")
     assert answer.json()["state"] == "queued"
-    request = house.jobs.job("small", "r-1").request
+    request = house.jobs.folder("small", "r-1").request
     assert (request.seed, request.metadata.source) == (3, "api:local")
 
 
@@ -106,12 +106,12 @@ async def test_an_unknown_agent_is_refused_and_leaves_nothing(house: House) -> N
 async def test_a_run_tells_how_it_stands_and_how_it_ended(house: House) -> None:
     async with house.client() as client:
         await client.post("/v1/train", json=ASKED)
-        job = house.jobs.job("small", "r-1")
+        job = house.jobs.folder("small", "r-1")
         job.begin("")
         standing = ProgressFile(job.progress, lambda: NOON)
-        standing.hear({"stage": "selected", "counts": {"used": 12}})
-        standing.hear({"stage": "training", "step": 1, "steps": 4, "loss": 0.5, "reward": 0.2})
-        standing.hear({"stage": "training", "step": 2, "steps": 4, "loss": 0.25, "reward": 0.4})
+        standing.record({"stage": "selected", "counts": {"used": 12}})
+        standing.record({"stage": "training", "step": 1, "steps": 4, "loss": 0.5, "reward": 0.2})
+        standing.record({"stage": "training", "step": 2, "steps": 4, "loss": 0.25, "reward": 0.4})
         standing.write()
         running = (await client.get("/v1/runs/r-1")).json()
         house.end("r-1", status="refused", reason="too few groups: 3 of 8", counts={"used": 3})
@@ -175,7 +175,7 @@ async def test_a_damaged_record_hides_no_other(house: House) -> None:
     async with house.client() as client:
         for name in ("r-1", "r-2"):
             await client.post("/v1/train", json={"agent_id": "small", "request_id": name})
-        (house.jobs.job("small", "r-1").folder / "request.json").write_text("half a rec")
+        (house.jobs.folder("small", "r-1").path / "request.json").write_text("half a rec")
         listed = (await client.get("/v1/runs")).json()
         unknown = await client.get("/v1/runs/r-9")
 

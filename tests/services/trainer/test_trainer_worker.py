@@ -16,10 +16,10 @@ from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import ADAPTERS, TRAINING, fleet_topology
 from ratchet.service.errors import BusError, Reject
-from ratchet.training_runs.store import Job, Jobs
+from ratchet.training_runs.store import RunFolder, RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
-from services.trainer.progress import FIGURES as TOLD
+from services.trainer.run.progress import FIGURES as TOLD
 from services.trainer.settings import TrainerSettings
 from services.trainer.worker import FIGURES, TrainerWorker
 
@@ -33,7 +33,7 @@ class House:
     settings: TrainerSettings
     bus: MemoryBus
     folder: Path
-    jobs: Jobs
+    jobs: RunStore
 
     def script(self, words: str) -> None:
         (self.folder / "script").write_text(words)
@@ -49,13 +49,13 @@ class House:
         return [AdapterTrained.decode(delivery.body) for delivery in self.bus.published(ADAPTERS)]
 
     @property
-    def job(self) -> Job:
-        return self.jobs.job("small", REQUEST.request_id)
+    def job(self) -> RunFolder:
+        return self.jobs.folder("small", REQUEST.request_id)
 
     def worker(self, leave: Callable[[], None] = lambda: None) -> TrainerWorker:
         double = str(Path(__file__).with_name("scripted_process.py"))
         command = (sys.executable, double, str(self.folder / "script"), str(self.folder / "ledger"))
-        return TrainerWorker(self.settings, self.bus, command=command, look_every_s=0.05, leave=leave)
+        return TrainerWorker(self.settings, self.bus, command=command, poll_every_s=0.05, leave=leave)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[TrainerWorker]:
@@ -72,7 +72,7 @@ async def house(tmp_path: Path) -> House:
     bus = MemoryBus(fleet_topology(("small",)))
     await bus.start()
     settings = TrainerSettings.read(adapters_dir=tmp_path / "adapters", trainer_keep_jobs=2)
-    house = House(settings, bus, tmp_path, Jobs(settings.adapters_dir))
+    house = House(settings, bus, tmp_path, RunStore(settings.adapters_dir))
     house.script("train")
     return house
 

@@ -15,7 +15,7 @@ from transformers import LlamaForCausalLM
 from ratchet.adapters.folder import adapter_sha256
 from ratchet.models.loading import content_sha256
 from schemas.messages.work import Sampling
-from services.trainer.samples import TrainingSample
+from services.trainer.data.samples import TrainingSample
 from tests.services.trainer.making_logs import line
 
 END = 257

@@ -42,10 +42,10 @@ export function timeRange({ from, to }: Source): TimeRange {
 }
 
 /** The value that "All" stands for: any of the label's values. */
-export async function everything(source: Source, variable: Variable): Promise<string> {
-  const asked = /^label_values\((?<metric>\w+),\s*(?<label>\w+)\)$/.exec(variable.query)?.groups;
+export async function everything(source: Source, variable: Variable, before: Record<string, string>): Promise<string> {
+  const asked = /^label_values\((?<series>\w+(?:\{.*\})?),\s*(?<label>\w+)\)$/.exec(variable.query)?.groups;
   if (!asked) throw new Error(`variable ${variable.name}: can't ask for ${variable.query}`);
-  const found = await ask<string[]>(source, `label/${asked.label}/values`, { 'match[]': asked.metric });
+  const found = await ask<string[]>(source, `label/${asked.label}/values`, { 'match[]': interpolated(asked.series, before, 0) });
   return `(${found.join('|')})`;
 }
 

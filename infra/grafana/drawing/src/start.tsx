@@ -35,7 +35,7 @@ interface Report {
 
 async function draw(dashboard: Dashboard, source: Source): Promise<Report[]> {
   const variables: Record<string, string> = {};
-  for (const variable of dashboard.templating?.list ?? []) variables[variable.name] = await everything(source, variable);
+  for (const variable of dashboard.templating?.list ?? []) variables[variable.name] = await everything(source, variable, variables);
   const asked = dashboard.panels.filter((panel) => panel.datasource?.type === 'prometheus');
   const bottom = Math.max(...asked.map(({ gridPos }) => gridPos.y));
   const panels = dashboard.panels.filter((panel) => asked.includes(panel) || (panel.type === 'row' && panel.gridPos.y < bottom));

@@ -13,7 +13,7 @@ import pytest
 
 from ratchet.bus.topology import fleet_topology
 from ratchet.cli.broker.accounts import Account, accounts
-from ratchet.cli.broker.credentials import DEFINITIONS, SECRET, password_hash, write_credentials
+from ratchet.cli.broker.credentials import DEFINITIONS, SECRET, hand_out, password_hash, write_credentials
 from ratchet.service.errors import SettingsError
 from ratchet.service.settings import FleetSettings
 
@@ -94,3 +94,52 @@ def test_a_service_reads_its_secret_from_the_folder_of_secrets(tmp_path: Path, m
 
     monkeypatch.setenv("RATCHET_AMQP_URL", "amqp://elsewhere/")
     assert FleetSettings.read().amqp_url.get_secret_value() == "amqp://elsewhere/"
+
+
+def handed_out(given: Path, out: Path) -> dict[str, set[str]]:
+    """Secret → who has it."""
+    hand_out(given, out, FLEET)
+    owners: dict[str, set[str]] = {}
+    for path in out.glob("*/*"):
+        if path.name not in (SECRET, Path(DEFINITIONS).name):
+            owners.setdefault(path.name, set()).add(path.parent.name)
+    return owners
+
+
+def test_each_given_secret_reaches_those_it_is_for_and_nobody_else(tmp_path: Path) -> None:
+    given, out = tmp_path / "given", tmp_path / "out"
+    given.mkdir()
+    for name in ("hf_token", "ratchet_scorer_judge_api_key", "ratchet_agent_vllm_api_key", "README.md"):
+        (given / name).write_text(f"the content of {name}\n")
+
+    assert handed_out(given, out) == {
+        "hf_token": {"agent-small", "scorer", "trainer", "vllm"},
+        "ratchet_scorer_judge_api_key": {"scorer"},
+        "ratchet_agent_vllm_api_key": {"agent-small"},
+    }
+    secret = out / "scorer" / "ratchet_scorer_judge_api_key"
+    assert secret.read_text() == "the content of ratchet_scorer_judge_api_key"
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+
+
+def test_what_is_given_no_more_is_taken_back_and_passwords_stay(tmp_path: Path) -> None:
+    given, out = tmp_path / "given", tmp_path / "out"
+    given.mkdir()
+    (given / "hf_token").write_text("secret")
+    passwords = write(out)
+    handed_out(given, out)
+    (given / "hf_token").write_text("")
+
+    assert handed_out(given, out) == {}
+    assert write(out) == passwords
+
+
+@pytest.mark.parametrize(
+    "name", ["ratchet_judge_api_key", "hf_tokn", "ratchet_amqp_url", "RATCHET_SCORER_JUDGE_API_KEY"]
+)
+def test_a_secret_of_nobody_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given" / name).write_text("secret")
+
+    with pytest.raises(SettingsError, match=name):
+        handed_out(tmp_path / "given", tmp_path / "out")

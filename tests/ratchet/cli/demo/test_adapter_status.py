@@ -17,6 +17,7 @@ from tests.ratchet.adapters.making_adapters import NOON
 METRICS = """
 ratchet_experiment_share{agent="small"} 0.25
 ratchet_experiment_share{agent="other"} 0.5
+ratchet_experiment_threshold{agent="small"} 50.0
 ratchet_experiment_units{agent="small",arm="treatment"} 12.0
 ratchet_experiment_units{agent="small",arm="control"} 80.0
 ratchet_experiment_e_value{agent="small",test="gain"} 3.25
@@ -59,7 +60,7 @@ def test_the_line_of_an_experiment_and_of_none() -> None:
 
     assert line == (
         "canary: v1.0.1 against v1.0.0, share 25%, 12 + 80 tasks, "
-        "evidence (20 decides): a gain 3.2, success kept 1.5, harm 0.3"
+        "evidence (50 decides): a gain 3.2, success kept 1.5, harm 0.3"
     )
     assert about == ("small-v1.0.1-9", 0.25)
     assert experiment_line(adapter_status(AgentAdapters(), {}, "small")) == ("the primary is v1.0.0", "v1.0.0")

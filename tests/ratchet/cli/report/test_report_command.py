@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.adapters.training_report import TRAINING_REPORT, training_run
-from ratchet.cli.report.gathered import gather
+from ratchet.cli.report.gathered import Report, gather
 from ratchet.cli.report.page import page
+from ratchet.training_runs.report import TRAINING_REPORT, training_report
 from tests.acceptance.ratchet_command import Ratchet
-from tests.ratchet.cli.report.reading_html import ReadPage
+from tests.ratchet.cli.report.reading_page import ReadPage
 from tests.ratchet.cli.whole_loop import WholeLoop
 
 HOSTILE = "</script><img src=http://evil.example/x onerror=alert(1)>"
-ACTING = {"script", "img", "iframe", "object", "embed", "link", "form", "base", "audio", "video", "image", "use"}
 
 
 @pytest.fixture
@@ -36,41 +35,45 @@ def read(folder: Path) -> ReadPage:
 
 
 def safe(text: str) -> ReadPage:
-    """A page that is balanced, needs nothing from outside, and in which nothing acts."""
     shown = ReadPage(text)
-    assert shown.tags.isdisjoint(ACTING)
-    assert not any(name.startswith("on") for _, attributes in shown.elements for name in attributes)
-    assert not any(shown.all(name) for name in ("src", "srcset", "action", "xlink:href"))
-    ids = shown.all("id")
-    assert len(ids) == len(set(ids))
-    assert all(target.startswith("#") and target[1:] in ids for target in shown.all("href"))
-    style = next(data for data in shown.texts if ":root" in data)
-    assert "url(" not in style and "@import" not in style
+    shown.check_that_nothing_else_acts()
     return shown
 
 
-def test_a_whole_loop_on_one_page(copy: Path) -> None:
+def test_a_whole_loop_is_in_the_data_of_one_page(copy: Path) -> None:
     shown = read(copy)
 
-    assert {"v1.0.0", "v1.0.1", "v1.0.2", "v1.0.3"} <= set(shown.texts)
-    assert {"superseded", "stable", "rolled back", "canary"} <= set(shown.texts)
-    assert "The candidate is proved better: it becomes the primary." in shown.texts
-    assert "Neither proved nor refuted yet: the experiment goes on." in shown.texts
-    assert '"gain_score"' in shown.text
-    assert any("groups used 214" in words for words in shown.texts)
-    assert len([tag for tag, _ in shown.elements if tag == "svg"]) == 3 + 2 * 4 + 3
+    (small,) = shown.data["agents"]
+    states = {one["version"]: one["state"] for one in small["agent"]["versions"]}
+    assert states == {"v1.0.0": "superseded", "v1.0.1": "stable", "v1.0.2": "rolled_back", "v1.0.3": "canary"}
+    verdicts = [one["decision"]["verdict"] for one in small["experiments"]]
+    assert verdicts == ["promote", "stable", "roll_back", "continue"]
+    assert all(one["history"] for one in small["experiments"])
+    assert next(run["counts"]["groups_used"] for run in small["training"] if run["version"] == "v1.0.1") == 214
+    assert any("gain_score" in one["evidence"].get("evidence", {}) for one in small["decisions"])
+    assert sum(one["tasks"] for one in small["scores"]["timeline"]) == small["scores"]["tasks"]
 
 
-def test_the_page_forbids_scripts_and_anything_from_elsewhere(copy: Path) -> None:
-    policies = [attributes for tag, attributes in read(copy).elements if "http-equiv" in attributes]
+def test_a_line_of_what_is_no_agent_is_said_and_left_out(copy: Path) -> None:
+    log = copy / "agent_interactions.jsonl"
+    log.write_text(log.read_text().replace('"agent_id":"small"', '"agent_id":"Not an agent"', 1))
 
-    assert policies[0]["content"].startswith("default-src 'none'")
-
-
-def test_hostile_text_is_text(copy: Path) -> None:
     shown = read(copy)
 
-    assert any(HOSTILE in words for words in shown.texts)
+    assert [one["agent"]["agent_id"] for one in shown.data["agents"]] == ["small"]
+    assert any("Not an agent" in words for words in shown.data["troubles"])
+
+
+def test_hostile_text_is_data(copy: Path) -> None:
+    assert HOSTILE in read(copy).texts
+
+
+def test_what_is_no_number_or_turns_the_text_around_is_left_out() -> None:
+    turned = Report((), 0, ("\u202eevil", "\ud800", str(float("nan"))))
+
+    shown = safe(page(turned))
+
+    assert shown.data["troubles"] == ["\ufffdevil", "\ud800", "nan"]
 
 
 def test_the_figures_are_those_of_the_log(copy: Path) -> None:
@@ -95,13 +98,12 @@ def test_the_command_writes_the_page_and_says_where(loop: WholeLoop, tmp_path: P
     assert ratchet("report", "--json").json["path"] == str(tmp_path / "report.html")
 
 
-def test_with_nothing_at_all_the_page_says_what_to_type(tmp_path: Path) -> None:
+def test_with_nothing_at_all_there_is_a_page_too(tmp_path: Path) -> None:
     assert Ratchet(tmp_path)("report").code == 0
 
     shown = safe((tmp_path / "report.html").read_text())
 
-    assert 'ratchet submit "your task"' in shown.texts
-    assert "ratchet train" in shown.texts
+    assert (shown.data["agents"][0]["scores"]["live"], shown.data["agents"][0]["experiments"]) == ({}, [])
 
 
 def test_a_place_that_can_t_be_written_is_a_sentence(tmp_path: Path) -> None:
@@ -140,7 +142,7 @@ def test_a_damaged_ledger_and_a_missing_part_of_the_log_are_said_and_the_rest_is
 def test_a_training_report_of_another_shape_leaves_out_what_it_does_not_tell(tmp_path: Path, written: str) -> None:
     (tmp_path / TRAINING_REPORT).write_text(written)
 
-    run = training_run(tmp_path, "v1.0.1")
+    run = training_report(tmp_path, "v1.0.1")
 
     assert (run.card, run.curves, run.counts) == (None, {}, {})
 
@@ -148,4 +150,4 @@ def test_a_training_report_of_another_shape_leaves_out_what_it_does_not_tell(tmp
 def test_a_step_without_a_number_is_numbered_by_its_place(tmp_path: Path) -> None:
     (tmp_path / TRAINING_REPORT).write_text('{"steps": [{"loss": 2}, {"loss": 1, "reward": 0.5}]}')
 
-    assert training_run(tmp_path, "v1.0.1").curves == {"loss": [(1.0, 2.0), (2.0, 1.0)], "reward": [(2.0, 0.5)]}
+    assert training_report(tmp_path, "v1.0.1").curves == {"loss": [(1.0, 2.0), (2.0, 1.0)], "reward": [(2.0, 0.5)]}

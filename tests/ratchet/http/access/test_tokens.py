@@ -169,7 +169,18 @@ def test_a_private_key_among_the_public_ones_is_refused(mint: Mint, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[]", b"{}", b'{"keys": []}', b'{"keys": [1]}', b'{"keys": [{"kty": "RSA"}]}']
+    "content",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"keys": []}',
+        b'{"keys": [1]}',
+        b'{"keys": [{"kty": "RSA"}]}',
+        b'{"keys": [{"kty": "OKP", "crv": "Ed25519"}]}',
+        b'{"keys": [{"kty": "OKP", "crv": "Ed25519", "x": 7}]}',
+        b'{"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "AAAA"}]}',
+    ],
 )
 def test_what_is_no_set_of_keys_is_refused(content: bytes) -> None:
     with pytest.raises(SettingsError):

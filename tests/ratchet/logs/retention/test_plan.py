@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.retention.needs import Need, Needs
-from ratchet.logs.retention.plan import Bound, Held, Part, Planner, Removal
+from ratchet.logs.retention.plan import SETTLING_S, AgeClock, Bound, Held, Instant, Part, Planner, Removal
 from ratchet.logs.segments import Segment
 
 NOW = datetime(2031, 1, 1, tzinfo=UTC)
@@ -123,3 +123,51 @@ def test_in_the_end_nothing_needed_is_gone_and_no_answer_without_its_assignment(
     assert first_open is None or sequence <= first_open
     assert all(tasks_up_to(one.segment) < sequence for one in gone)
     assert step is not None or disk <= keep or not any(parts.values())
+
+
+DAY, YEAR = timedelta(days=1), timedelta(days=365)
+
+
+def present_after(*steps: tuple[float, timedelta], newest: datetime | None = NOW) -> datetime | None:
+    """Of a clock that started at NOW: `steps` are seconds that pass, and what the wall clock is set forward then."""
+    wall, monotonic = NOW, 100.0
+    clock = AgeClock.start(newest, Instant(wall, monotonic))
+    for seconds, set_by in steps:
+        wall, monotonic = wall + timedelta(seconds=seconds) + set_by, monotonic + seconds
+        clock = clock.at(Instant(wall, monotonic))
+    return clock.present
+
+
+SETTLED = SETTLING_S + 1
+NO_STEP = timedelta()
+
+
+@pytest.mark.parametrize(
+    ("steps", "newest", "present"),
+    [
+        ([(0, NO_STEP)], NOW, None),
+        ([(SETTLING_S - 1, NO_STEP)], NOW, None),
+        ([(SETTLED, NO_STEP)], NOW, timedelta(seconds=SETTLED)),
+        ([(SETTLED, NO_STEP)], None, timedelta(seconds=SETTLED)),
+        ([(SETTLED, NO_STEP)], NOW - YEAR, timedelta(seconds=SETTLED) - YEAR),
+        ([(SETTLED, NO_STEP)], NOW + YEAR, timedelta(seconds=SETTLED)),
+        ([(SETTLED, DAY)], NOW, None),
+        ([(SETTLED, DAY), (3, -DAY)], NOW, None),
+        ([(SETTLED, DAY), (3, -DAY), (SETTLED, NO_STEP)], NOW, timedelta(seconds=2 * SETTLED + 3)),
+        ([(SETTLED, YEAR), (SETTLED, NO_STEP)], NOW, timedelta(seconds=2 * SETTLED)),
+        ([(SETTLED, -DAY), (SETTLED, NO_STEP)], NOW, timedelta(seconds=2 * SETTLED) - DAY),
+        ([(30, timedelta(seconds=1))] * 30, NOW, timedelta(seconds=900)),
+    ],
+)
+def test_what_ages_are_counted_from(
+    steps: list[tuple[float, timedelta]], newest: datetime | None, present: timedelta | None
+) -> None:
+    """As the time since NOW."""
+    assert present_after(*steps, newest=newest) == (None if present is None else NOW + present)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e5), st.sampled_from([NO_STEP, DAY, -DAY, YEAR, -YEAR])), max_size=20))
+def test_no_setting_of_the_wall_clock_makes_a_line_older_than_it_is(steps: list[tuple[float, timedelta]]) -> None:
+    passed = timedelta(seconds=sum(seconds for seconds, _ in steps) + 1e-3)
+
+    assert (present_after(*steps) or NOW) <= NOW + passed

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from ratchet.models.tokenization import load_tokenizer, prompt_ids
+from ratchet.openai.vllm import VllmClient
 from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
-from services.agent.engines.vllm_api import VllmApi
-from services.agent.engines.vllm_engine import VllmEngine
+from services.agent.engines.vllm_engine import VllmEngine, engine_errors
 from tests.services.agent.engines.conftest import BLUE, RED
 from tests.services.agent.engines.recorded_vllm import RecordedVllm
 
@@ -130,6 +130,7 @@ async def test_a_server_that_serves_another_model_stops_the_start(server: Record
 
 
 async def test_a_prompt_only_the_server_finds_too_long_is_told_apart(server: RecordedVllm) -> None:
-    api = VllmApi(server.client(), generation_timeout_s=60)
-    with pytest.raises(PromptTooLong):
-        await api.complete({"model": "base", "prompt": [65] * 200, "max_tokens": 8})
+    client = VllmClient(server.client(), setting="THE_URL", timeout_s=60, api_path="/v1")
+    with pytest.raises(PromptTooLong), engine_errors():
+        await client.complete({"model": "base", "prompt": [65] * 200, "max_tokens": 8})
+    await client.stop()

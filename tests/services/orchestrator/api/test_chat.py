@@ -186,9 +186,57 @@ async def test_harmless_parameters_are_taken(tmp_path: Path) -> None:
             logprobs=False,
             response_format={"type": "text"},
             max_completion_tokens=5,
+            n=1,
+            stop=[],
+            tools=[],
+            tool_choice="none",
         )
 
         assert answer.choices[0].message.content == "the best one"
+
+
+async def test_a_turn_may_have_a_name_and_an_answer_of_the_assistant_no_content(tmp_path: Path) -> None:
+    async with chatting(tmp_path) as chat:
+        turns = [
+            {"role": "user", "content": "x", "name": "ada"},
+            {"role": "assistant", "content": None, "tool_calls": []},
+            {"role": "user", "content": "y"},
+        ]
+
+        await chat.openai.chat.completions.create(model="small", messages=turns)  # type: ignore[call-overload]
+
+        assert [turn.content for turn in chat.works[0].input if not isinstance(turn, str)] == ["x", "", "y"]
+
+
+@pytest.mark.parametrize(
+    ("turn", "param"),
+    [
+        ({"role": "user", "content": 5}, "messages[0].content"),
+        ({"role": "user", "content": [{"type": "text", "text": 5}]}, "messages[0].content[0].text"),
+        ({"role": "user"}, "messages[0]"),
+        ({"role": "tool", "content": "5"}, "messages[0].role"),
+        ({"content": "5"}, "messages[0].role"),
+        ({"role": "user", "content": "x", "tool/s": 1}, "messages[0].tool/s"),
+    ],
+)
+async def test_a_fault_is_named_by_its_place_in_what_the_client_sent(
+    tmp_path: Path, turn: dict[str, Any], param: str
+) -> None:
+    async with chatting(tmp_path) as chat:
+        with pytest.raises(openai.BadRequestError) as refused:
+            await chat.openai.chat.completions.create(model="small", messages=[turn])  # type: ignore[list-item]
+
+        assert refused.value.param == param
+        assert "TextPart" not in refused.value.message
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/chat/completions/abc", "/v1/models/nobody", "/v1/responses"])
+async def test_what_is_not_there_is_an_error_to_openais_clients(tmp_path: Path, path: str) -> None:
+    async with chatting(tmp_path) as chat:
+        answer = await chat.http.get(path)
+
+        assert answer.status_code == 404
+        assert answer.json()["error"]["type"] == "not_found_error"
 
 
 async def test_models_are_the_agents_and_the_versions_that_can_be_asked_for(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import pytest
 from fastapi import FastAPI
 
 from ratchet.http.server.application import application
+from ratchet.page import STATIC as FOLDER
 from ratchet.service.settings import FleetSettings
-from services.orchestrator.api.page import FOLDER, INDEX, Page, page_router
+from services.orchestrator.api.page import INDEX, Page, page_router
 
 VENDOR = FOLDER / "vendor"
 OURS = [path for path in FOLDER.rglob("*.js") if VENDOR not in path.parents]

@@ -10,7 +10,7 @@ import httpx
 
 from ratchet.bus.topology import ADAPTERS, TRAINING
 from ratchet.training_runs.progress import ProgressFile
-from ratchet.training_runs.store import Job, Jobs
+from ratchet.training_runs.store import RunFolder, RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
@@ -35,20 +35,20 @@ async def asked_for(fleet: LearningHouse) -> str:
     return TrainRequest.decode(fleet.bus.published(TRAINING)[0].body).request_id
 
 
-def recorded(fleet: House, request_id: str, agent_id: str = AGENT) -> Job:
+def recorded(fleet: House, request_id: str, agent_id: str = AGENT) -> RunFolder:
     """As the trainer does it, when a person has asked."""
     asked = Metadata(timestamp=datetime.now(UTC), source="api:ann")
     request = TrainRequest(request_id=request_id, agent_id=agent_id, metadata=asked)
-    return Jobs(fleet.settings.adapters_dir).record(request)
+    return RunStore(fleet.settings.adapters_dir).record(request)
 
 
-def begun(job: Job, steps: int) -> ProgressFile:
+def begun(job: RunFolder, steps: int) -> ProgressFile:
     """A process is at it, and has made so many of eight steps."""
     job.begin("")
     standing = ProgressFile(job.progress, lambda: datetime.now(UTC))
-    standing.hear({"stage": "selected", "counts": {"groups": 64, "groups.zero_spread": 3}})
+    standing.record({"stage": "selected", "counts": {"groups": 64, "groups.zero_spread": 3}})
     for step in range(steps + 1):
-        standing.hear({"stage": "training", "step": step, "steps": 8} | ({"reward": step / 10} if step else {}))
+        standing.record({"stage": "training", "step": step, "steps": 8} | ({"reward": step / 10} if step else {}))
     standing.write()
     return standing
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
-from ratchet.logs.names import ASSIGNMENTS, FEEDBACK, INTERACTIONS
+from ratchet.logs.names import ASSIGNMENTS, FEEDBACK, INTERACTIONS, TASK_LOGS
 from ratchet.logs.reader import read
-from ratchet.logs.retention.plan import Bound
+from ratchet.logs.retention.plan import SETTLING_S, Bound
 from ratchet.logs.retention.pruner import sizes
 from ratchet.logs.segments import sealed_segments
 from ratchet.logs.start_offset import read_start_offsets
@@ -85,6 +85,66 @@ async def check_nothing_is_new(folder: Path) -> None:
     await ledger.close()
     left = [Interaction.decode(line.data) for line in read(folder, INTERACTIONS)]
     assert {f"t{number}" for number in range(floor.sequence, TASKS)} <= {line.task_id for line in left}
+
+
+@pytest.mark.parametrize("ahead", [timedelta(days=1), timedelta(days=365)], ids=["a day", "a year"])
+@pytest.mark.parametrize("lasts_s", [3, 3600], ids=["seconds", "an hour"])
+async def test_a_clock_that_jumps_ahead_and_back_has_nothing_removed(
+    tmp_path: Path, ahead: timedelta, lasts_s: float
+) -> None:
+    # given logs of some hours that are kept for half a day, and a clock
+    ledger = await filled(tmp_path)
+    newest, time = NOW + timedelta(minutes=TASKS), Clocks()
+    time.wall = newest
+    retention = LogRetention(
+        ledger,
+        forget_nothing,
+        Bound(0, timedelta(hours=12)),
+        logs_dir=tmp_path,
+        adapters_dir=tmp_path / "adapters",
+        clock=lambda: time.wall,
+        seconds=lambda: time.monotonic,
+    )
+    before = sealed(tmp_path)
+
+    async def turns(seconds: float) -> None:
+        """Twice a minute, as in the fleet."""
+        for _ in range(max(1, int(seconds / 30))):
+            time.pass_by(min(30.0, seconds))
+            await retention.turn()
+
+    # when it jumps, and goes back
+    await turns(SETTLING_S * 2)
+    time.wall += ahead
+    await turns(lasts_s)
+    assert sealed(tmp_path) >= before
+    time.wall -= ahead
+    await turns(SETTLING_S * 2)
+
+    # then all is there; and what is old in truth goes
+    assert sealed(tmp_path) >= before
+    time.pass_by(timedelta(days=2).total_seconds())
+    await retention.turn()
+    assert not sealed(tmp_path) >= before
+    await ledger.close()
+
+
+class Clocks:
+    wall = NOW
+    monotonic = 50.0
+
+    def pass_by(self, seconds: float) -> None:
+        self.wall += timedelta(seconds=seconds)
+        self.monotonic += seconds
+
+
+async def forget_nothing(_begin: int) -> None:
+    """There is no feedback."""
+
+
+def sealed(folder: Path) -> set[str]:
+    """Names of the segments of both logs, compressed or not."""
+    return {segment.path.name.split(".")[0] for log in TASK_LOGS for segment in sealed_segments(folder, log)}
 
 
 async def test_the_oldest_go_until_the_rest_fits_and_are_known_as_removed(tmp_path: Path) -> None:

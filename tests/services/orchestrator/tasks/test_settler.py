@@ -5,8 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from ratchet.bus.protocol import Delivery
+from ratchet.logs.names import INTERACTIONS, TASK_INDEX, active_path
 from schemas import Response, Reward, Task
-from tests.services.orchestrator.house import REPLIES, answered, house, scored, settled, until
+from schemas.messages.work import Arm
+from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.tasks.settlement import settle
+from services.orchestrator.tasks.task_history import logged_lines
+from tests.services.orchestrator.house import REPLIES, House, answered, house, scored, settled, until
 
 
 async def test_each_sample_is_logged_with_the_drafted_fields_first(tmp_path: Path) -> None:
@@ -197,3 +203,101 @@ async def test_an_expiry_that_the_broker_did_not_take_is_told_when_it_does(tmp_p
         assert result.status == "expired"
         await until(lambda: fleet.orchestrator.trouble() is None)
         assert len(fleet.logged()) == 1
+
+
+async def test_a_forged_reward_with_another_input_is_dead_lettered_with_a_reason(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        stranger = fleet.bus.open_reply_queue("stranger")
+        await fleet.submit(Task(task_id="t1", input="what is asked"))
+        (work,) = await fleet.work()
+        forged = work.model_copy(update={"input": "what is forged", "reply_to": "stranger"})
+
+        await fleet.reward(scored(answered(forged, "a"), 1.0))
+
+        (why,) = await fleet.dead_letters()
+        assert "its input is another" in why
+        assert (fleet.logged(), len(stranger), len(fleet.replies)) == ([], 0, 0)
+
+
+async def test_a_reward_is_settled_with_the_arm_and_the_origin_that_were_admitted(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        stranger = fleet.bus.open_reply_queue("stranger")
+        await fleet.submit(Task(task_id="t1", input="x"))
+        (work,) = await fleet.work()
+        arm = work.arm.model_copy(update={"experiment_id": "theirs", "is_candidate": True, "sequence": 99})
+        forged = work.model_copy(update={"arm": arm, "reply_to": "stranger", "correlation_id": "theirs"})
+
+        await fleet.reward(scored(answered(forged, "a"), 1.0))
+
+        await fleet.results()
+        assert [line.arm for line in fleet.logged()] == [work.arm]
+        assert [reply.correlation_id for reply in fleet.replies] == ["c"]
+        (settling,) = [one.handler for one in fleet.orchestrator.subscriptions() if one.queue == "rewards"]
+        await settling(Delivery("rewards", scored(answered(forged, "a"), 1.0).encode(), redelivered=True))
+        assert len(fleet.replies) == 2
+        assert len(stranger) == 0
+
+
+async def test_a_late_forged_reward_is_compared_with_the_line_in_the_log(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x", deadline=datetime.now(UTC) + timedelta(seconds=0.05)))
+        (work,) = await fleet.work()
+        await fleet.results()
+
+        await fleet.reward(scored(answered(work.model_copy(update={"agent_id": "other"}), "a"), 1.0))
+
+        (why,) = await fleet.dead_letters()
+        assert "its agent_id is another" in why
+        assert [line.sample for line in fleet.logged()] == [None]
+
+
+async def test_a_late_group_that_a_kill_tore_is_completed_however_often_it_starts_in_between(tmp_path: Path) -> None:
+    # given a task that expired, and of its late answers one line and a piece of the next
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x", deadline=datetime.now(UTC) + timedelta(seconds=0.05)))
+        (work,) = await fleet.work()
+        await fleet.results()
+    response = answered(work, "a", "b", "c")
+    reward = scored(response, 0.1, 0.2, 0.3)
+    lines = [line.encode() for line in settle(reward, response, work, datetime.now(UTC))]
+    with active_path(tmp_path, INTERACTIONS).open("ab") as log:
+        log.write(lines[0] + b"\n" + lines[1][:40])
+
+    # when the fleet has started twice, once without its index, and the Reward comes again, twice
+    (tmp_path / TASK_INDEX).unlink()
+    async with house(tmp_path) as fleet:
+        await fleet.results()
+    async with house(tmp_path) as fleet:
+        await fleet.reward(reward)
+        await until(lambda: len(fleet.logged()) == 4)
+        await fleet.reward(reward)
+        await settled()
+
+        # then each sample is in the log once, and seen with its task
+        assert [line.sample for line in fleet.logged()] == [None, 0, 1, 2]
+        known = fleet.orchestrator.ledger.find("t1")
+        assert known is not None
+        assert [line.sample for line in logged_lines(tmp_path, known)] == [0, 1, 2]
+    async with house(tmp_path) as fleet:
+        await settled()
+        assert list(fleet.replies) == [], "it is told no more"
+
+
+def known_result(fleet: House, task_id: str) -> bytes | None:
+    known = fleet.orchestrator.ledger.find(task_id)
+    return known.result if known else None
+
+
+async def test_a_task_of_the_fleets_own_that_expired_is_told_to_nobody_and_holds_nothing(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        soon = datetime.now(UTC) + timedelta(seconds=0.05)
+        await fleet.orchestrator._intake.ask(
+            Task(task_id="own", input="x", deadline=soon),
+            lambda sequence: Arm(experiment_id="validation:small", sequence=sequence),
+        )
+        await until(lambda: known_result(fleet, "own") is not None)
+
+    ledger = Ledger(tmp_path, segment_bytes=1 << 20)
+
+    assert await ledger.open() == []
+    await ledger.close()

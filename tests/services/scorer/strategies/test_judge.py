@@ -11,7 +11,7 @@ from schemas.messages.reward import SampleScore
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.judge import Judge, majority
 from services.scorer.strategies.strategy import Answer, ScoringRequest
-from tests.services.scorer.judge_server import MODEL, Fault, JudgeServer, running, verdict
+from tests.ratchet.openai.model_server import MODEL, Fault, ModelServer, running, verdict
 from tests.services.scorer.naive_judge import asked, material_of
 
 REQUEST = ScoringRequest("t-1", "What?", (Answer("bad"), Answer("fair"), Answer("good")), reference="good")
@@ -31,7 +31,7 @@ def favours_the_first_place(body: dict[str, Any]) -> str:
 @asynccontextmanager
 async def judging(
     mode: str, brain: Callable[[dict[str, Any]], str | None], **given: Any
-) -> AsyncIterator[tuple[Judge, JudgeServer]]:
+) -> AsyncIterator[tuple[Judge, ModelServer]]:
     async with running(brain) as server:
         options: dict[str, Any] = {"scorer_judge_url": server.url, "scorer_judge_model": MODEL}
         judge = Judge.build(mode, ScorerSettings(**(options | given)))

@@ -1,0 +1,224 @@
+"""What is measured in one experiment, unit by unit: four metrics, the share check, the band, and plain means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ratchet.experiments.confidence import EffectBand
+from ratchet.experiments.e_process import LARGEST, SampleRatioCheck
+from ratchet.experiments.effect import EffectTest, HarmTest, Relative
+from ratchet.experiments.unit import Unit
+from schemas.records.evidence import ArmSummary, Band, Evidence, ExperimentPlan, HistoryPoint
+
+HARM_WEIGHTS = (0.5, 0.3, 0.1, 0.1)
+"""Of score, success, length and latency. Four tests at alpha each would raise a false alarm in up to four times as many
+experiments; a weighted mean of e-processes is an e-process itself, so one threshold keeps the whole at alpha."""
+
+MAX_POINTS = 400
+TYPICAL_TOKENS = 50.0
+TYPICAL_SECONDS = 1.0
+
+
+class MeanOf:
+    """A running mean of what was measured."""
+
+    __slots__ = ("_count", "_total")
+
+    def __init__(self) -> None:
+        self._total = 0.0
+        self._count = 0
+
+    def add(self, value: float | None) -> None:
+        if value is not None:
+            self._total += value
+            self._count += 1
+
+    @property
+    def value(self) -> float | None:
+        return self._total / self._count if self._count else None
+
+
+class ArmMeans:
+    """Plain means of one arm, for people to read."""
+
+    def __init__(self) -> None:
+        self.units = 0
+        self._score = MeanOf()
+        self._success = MeanOf()
+        self._length = MeanOf()
+        self._latency = MeanOf()
+
+    def observe(self, unit: Unit) -> None:
+        self.units += 1
+        self._score.add(unit.score)
+        self._success.add(unit.success)
+        self._length.add(unit.length)
+        self._latency.add(unit.latency_s)
+
+    @property
+    def summary(self) -> ArmSummary:
+        return ArmSummary.model_construct(
+            units=self.units,
+            score=self._score.value,
+            success=self._success.value,
+            length=self._length.value,
+            latency_s=self._latency.value,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EValues:
+    """The e-values for gain and harm after `units` finished units; drawn, and deciding nothing."""
+
+    units: int
+    share: float
+    gain: float
+    harm: float
+
+
+class History:
+    """A bounded list, evenly thinned as it grows: every `stride`-th unit; the stride doubles whenever it is full."""
+
+    def __init__(self) -> None:
+        self._points: list[EValues] = []
+        self._stride = 1
+
+    def wants(self, units: int) -> bool:
+        return units % self._stride == 0
+
+    def add(self, values: EValues) -> None:
+        self._points.append(values)
+        if len(self._points) >= MAX_POINTS:
+            self._stride *= 2
+            self._points = [kept for kept in self._points if self.wants(kept.units)]
+
+    @property
+    def points(self) -> tuple[EValues, ...]:
+        return tuple(self._points)
+
+
+@dataclass(frozen=True, slots=True)
+class EffectEstimate:
+    """The effect on the score with its band, and their history; worked out when asked for."""
+
+    units: int
+    effect: EffectBand
+    points: tuple[EValues, ...]
+
+    @property
+    def band(self) -> Band:
+        """Of the score."""
+        return self.effect.after([self.units])[0]
+
+    @property
+    def history(self) -> tuple[HistoryPoint, ...]:
+        bands = self.effect.after([point.units for point in self.points])
+        return tuple(
+            HistoryPoint(units=point.units, share=point.share, band=band, gain=point.gain, harm=point.harm)
+            for point, band in zip(self.points, bands, strict=True)
+        )
+
+
+class ExperimentMetrics:
+    """Feed it finished units in the order of their assignment."""
+
+    def __init__(self, plan: ExperimentPlan) -> None:
+        self._score = EffectTest(margin=plan.min_gain, tolerance=plan.score_tolerance)
+        self._success = EffectTest(margin=-plan.success_margin, tolerance=plan.success_tolerance)
+        self._bounds = EffectTest(margin=-plan.success_margin, tolerance=0.0) if plan.by_intention else None
+        self._length = HarmTest(plan.length_tolerance)
+        self._latency = HarmTest(plan.latency_tolerance)
+        self._relative_length = Relative(TYPICAL_TOKENS)
+        self._relative_latency = Relative(TYPICAL_SECONDS)
+        self._ratio = SampleRatioCheck()
+        self._band = EffectBand(plan.alpha)
+        self._history = History()
+        self._candidate = ArmMeans()
+        self._primary = ArmMeans()
+        self._scorer = plan.scorer
+        self._foreign_scorer: str | None = None
+        self._began: float | None = None
+        self._age_s = 0.0
+
+    @property
+    def units(self) -> int:
+        return self._candidate.units + self._primary.units
+
+    @property
+    def harm(self) -> float:
+        tests: tuple[HarmTest, ...] = (self._score, self._success, self._length, self._latency)
+        return min(sum(weight * test.harm.e for weight, test in zip(HARM_WEIGHTS, tests, strict=True)), LARGEST)
+
+    def observe(self, unit: Unit) -> None:
+        if self._bounds is not None:
+            unit = replace(unit, score=unit.known / unit.scored if unit.scored else None, success=unit.scored)
+        self._grow_older(unit.at)
+        for scorer in unit.scorers:
+            self._identify(scorer)
+        self._test(unit)
+        (self._candidate if unit.is_candidate else self._primary).observe(unit)
+        if self._history.wants(self.units):
+            self._history.add(EValues(units=self.units, share=unit.share, gain=self._score.gain.e, harm=self.harm))
+
+    def evidence(self, *, step: int, share: float) -> Evidence:
+        return Evidence.model_construct(
+            units=self.units,
+            step=step,
+            share=share,
+            age_s=self._age_s,
+            candidate=self._candidate.summary,
+            primary=self._primary.summary,
+            gain_score=self._score.gain.e,
+            gain_success=self._success.gain.e,
+            gain_bounds=self._bounds.gain.e if self._bounds is not None else None,
+            harm=self.harm,
+            harm_score=self._score.harm.e,
+            harm_success=self._success.harm.e,
+            harm_length=self._length.harm.e,
+            harm_latency=self._latency.harm.e,
+            sample_ratio=self._ratio.e,
+            scorer=self._scorer,
+            foreign_scorer=self._foreign_scorer,
+        )
+
+    @property
+    def band(self) -> Band:
+        """Of the score."""
+        return self._estimate.band
+
+    @property
+    def history(self) -> tuple[HistoryPoint, ...]:
+        return self._estimate.history
+
+    @property
+    def estimate(self) -> EffectEstimate:
+        """As of now: what is observed later does not change it. Costs a copy of 40 bytes a unit."""
+        return EffectEstimate(self.units, self._band.copy(), self._history.points)
+
+    @property
+    def _estimate(self) -> EffectEstimate:
+        return EffectEstimate(self.units, self._band, self._history.points)
+
+    def _grow_older(self, at: float) -> None:
+        self._began = at if self._began is None else self._began
+        self._age_s = max(self._age_s, at - self._began)
+
+    def _identify(self, scorer: str) -> None:
+        self._scorer = self._scorer or scorer
+        if scorer != self._scorer:
+            self._foreign_scorer = self._foreign_scorer or scorer
+
+    def _test(self, unit: Unit) -> None:
+        arm, share, stratum = unit.is_candidate, unit.share, unit.stratum
+        length = self._relative_length.scale(unit.length, is_candidate=arm, stratum=stratum)
+        latency = self._relative_latency.scale(unit.latency_s, is_candidate=arm, stratum=stratum)
+        weight = unit.scored if self._bounds is not None else 1.0
+        contrast = self._score.observe(unit.score, is_candidate=arm, share=share, stratum=stratum, weight=weight)
+        if self._bounds is not None:
+            worst = unit.known + (1.0 - unit.scored) * (0.0 if arm else 1.0)
+            self._bounds.observe(worst, is_candidate=arm, share=share, stratum=stratum)
+        self._band.observe(contrast, share=share)
+        self._success.observe(unit.success, is_candidate=arm, share=share, stratum=stratum)
+        self._length.observe(length, is_candidate=arm, share=share, stratum=stratum)
+        self._latency.observe(latency, is_candidate=arm, share=share, stratum=stratum)
+        self._ratio.observe(is_candidate=arm, share=share)

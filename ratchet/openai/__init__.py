@@ -1,0 +1,1 @@
+"""OpenAI's dialect, spoken and understood: shapes, errors, and a client of servers that speak it."""

@@ -1,0 +1,208 @@
+// The fleet at a glance: figures, live charts, each agent with what it runs, the latest decisions.
+import { compact, count, eValue, moment, NONE, rate, score, seconds, words } from "../core/format.js";
+import { html, useMemo } from "../core/html.js";
+import { settledRates, useRecent } from "../core/recent.js";
+import { useResource } from "../core/resource.js";
+import { link } from "../core/router.js";
+import { Chart } from "../parts/chart.js";
+import { Decisions } from "../parts/decisions.js";
+import { Card, Heading, Tiles } from "../parts/frame.js";
+import { Meter } from "../parts/meter.js";
+import { Pill } from "../parts/pill.js";
+import { Empty, Loaded } from "../parts/states.js";
+import { Table } from "../parts/table.js";
+
+const STAGES = {
+  queue: "waits for an agent",
+  generate: "is answered",
+  score_queue: "waits for a score",
+  score: "is scored",
+  total: "from admission to result",
+};
+const MEAN_OVER = 20;
+const LEAST_POINTS = 5;
+const RATE_OVER_S = 5;
+const NOT_SCORED = "Too few tasks have a score yet.";
+const SCORE_AXIS = {
+  format: (value) => value.toFixed(2),
+  range: (low, high) => [Math.max(0, Math.floor(20 * low - 0.6) / 20), Math.min(1, Math.ceil(20 * high + 0.6) / 20)],
+};
+const RATE_AXIS = {
+  format: (value) => Number(value.toPrecision(3)).toLocaleString("en"),
+  range: (low, high) => [0, Math.max(1, high * 1.15)],
+};
+
+export function Overview({ status }) {
+  const decisions = useResource("v1/decisions?limit=8", { kinds: ["decision"] });
+  return html`
+    <${Heading} title="Overview" about=${status.data && `as of ${moment(status.data.at)}`} />
+    <${Loaded} resource=${status}>${(data) => html`<div class="stack">
+      <${Tiles} figures=${figuresOf(data)} />
+      ${data.tasks.known === 0 ? html`<${NoTasks} />`
+        : html`<div class="columns"><${LiveScores} agents=${data.agents} /><${LiveRate} at=${data.at} /></div>`}
+      <div class="sides">
+        <div class="stack">
+          ${data.agents.map((agent) => html`<${Agent} key=${agent.agent_id} agent=${agent} scores=${data.scores} />`)}
+          <${Stages} stages=${data.stages} />
+        </div>
+        <${Card} title="Latest decisions"><${Loaded} resource=${decisions}>${({ items }) =>
+          html`<${Decisions} items=${items} />`}<//><//>
+      </div>
+    </div>`}<//>`;
+}
+
+function figuresOf({ tasks, stages, dead_letters: dead, unroutable }) {
+  const total = stages.find((one) => one.stage === "total");
+  const lost = tasks.failed + tasks.expired;
+  return [
+    ["tasks a second, last minute", rate(tasks.per_s)],
+    ["open", count(tasks.open), tasks.open ? `oldest ${seconds(tasks.oldest_open_s)}` : null],
+    [
+      "answered since the start",
+      compact(tasks.answered),
+      tasks.known > tasks.answered ? `of ${compact(tasks.known)} ever` : null,
+    ],
+    ["failed or expired", compact(lost), null, lost ? "warn" : null],
+    ["time to a result, median", seconds(total?.p50 ?? null), total?.p95 ? `p95 ${seconds(total.p95)}` : null],
+    ["dead letters", count(dead), unroutable ? `${count(unroutable)} unroutable` : null, dead ? "bad" : null],
+  ];
+}
+
+function NoTasks() {
+  return html`<div class="card"><${Empty} title="No task has come yet"
+    commands=${['ratchet submit "sort: dbcae" --samples 8 --reference abcde', "ratchet demo"]}>
+    Send one, and watch it here. The demo shows the whole loop: answers, scores, training, and an adapter that proves
+    itself.
+  <//></div>`;
+}
+
+function LiveScores({ agents }) {
+  const recent = useRecent();
+  const tried = agents.map((one) => one.candidate).filter(Boolean).join(" ");
+  const drawn = useMemo(() => movingMeans(recent.filter((one) => one.score !== null), tried), [recent, tried]);
+  if (!drawn) return html`<${Card} title="Scores"><${Empty} small>${NOT_SCORED}<//><//>`;
+  return html`<${Card} title="Scores" caption="Of the answers users got: the moving mean of ${MEAN_OVER} tasks">
+    <${Chart} sentence="Moving mean of the scores of the latest tasks; now ${score(drawn.last)}" x=${drawn.x}
+      lines=${drawn.lines} y=${SCORE_AXIS} xLabel="task" yLabel="score" xFormat=${count} />
+  <//>`;
+}
+
+/** Of all, and of the versions on trial, named in `names`. */
+function movingMeans(scored, names) {
+  if (scored.length < LEAST_POINTS) return null;
+  const mean = (list) => list.reduce((sum, one) => sum + one.score, 0) / list.length;
+  const upTo = (list) => (list.length < LEAST_POINTS ? null : mean(list.slice(-MEAN_OVER)));
+  const all = scored.map((_, i) => upTo(scored.slice(Math.max(0, i - MEAN_OVER), i + 1)));
+  const onTrial = new Set(names.split(" "));
+  const tried = [];
+  const candidate = scored.map((one) => {
+    if (!onTrial.has(one.version)) return null;
+    tried.push(one);
+    return upTo(tried);
+  });
+  const lines = [{ label: "all", values: all, shade: "effect" }];
+  if (tried.length >= LEAST_POINTS) lines.push({ label: "candidate's", values: candidate, shade: "fourth" });
+  return { x: scored.map((one) => one.sequence), lines, last: all.at(-1) };
+}
+
+function LiveRate({ at }) {
+  const recent = useRecent();
+  const points = useMemo(() => settledRates(Math.floor(Date.parse(at) / 1000) - 1, RATE_OVER_S), [at, recent.length]);
+  return html`<${Card} title="Throughput" caption="Tasks settled a second: the mean of ${RATE_OVER_S} s">
+    ${points.length < 2 ? html`<${Empty} small>Measuring …<//>` : html`<${RateChart} points=${points} />`}
+  <//>`;
+}
+
+function RateChart({ points }) {
+  const drawn = useMemo(
+    () => ({
+      x: points.map((one) => one[0]),
+      lines: [{ label: "tasks/s", values: points.map((one) => one[1]), shade: "effect" }],
+    }),
+    [points],
+  );
+  return html`<${Chart} sentence="Tasks settled a second; now ${rate(points.at(-1)[1])}" xTime x=${drawn.x}
+    lines=${drawn.lines} y=${RATE_AXIS} xLabel="time" yLabel="tasks/s" xFormat=${clock} />`;
+}
+
+const clock = (second) => new Date(second * 1000).toTimeString().slice(0, 8);
+
+function Agent({ agent, scores }) {
+  const own = scores.filter((one) => one.agent_id === agent.agent_id);
+  return html`<${Card} title=${`Agent ${agent.agent_id}`} actions=${agent.frozen && html`<${Pill} state="frozen" />`}>
+    <div class="stack">
+      <p>Primary <a href=${link("adapters", [agent.agent_id, agent.primary])}><b>${agent.primary}</b></a>${
+        agent.candidate &&
+        html`, candidate <a href=${link("adapters", [agent.agent_id, agent.candidate])}><b>${agent.candidate}</b></a>`
+      } · <${Replicas} replicas=${agent.replicas} /></p>
+      ${agent.experiment_id && html`<${Running} agent=${agent} />`}
+      <${Learning} learning=${agent.learning} />
+      ${own.length > 0 && html`<${VersionScores} scores=${own} primary=${agent.primary} />`}
+    </div>
+  <//>`;
+}
+
+function Replicas({ replicas }) {
+  const refused = replicas.flatMap((one) => Object.entries(one.refused));
+  if (!replicas.length) return html`<span class="muted">no replica has reported lately</span>`;
+  return html`<span class="muted">${count(replicas.length)} ${replicas.length === 1 ? "replica" : "replicas"}</span>${
+    refused.length > 0 &&
+    html`<span class="bad" title=${refused.map((one) => one.join(": ")).join("; ")}>, ${refused[0][0]} refused</span>`
+  }`;
+}
+
+/** Without a candidate it is a probation, in which only harm decides. */
+function Running({ agent }) {
+  const { candidate, experiment_id: id, units, gain, harm, threshold } = agent;
+  return html`<div>
+    <a href=${link("experiments", [id])}>Experiment ${id}</a> <span class="muted">· ${count(units)} units</span>
+    ${candidate && html`<${Evidence} label="better in score" value=${gain} of=${threshold} shade="good" />`}
+    <${Evidence} label="harm" value=${harm} of=${threshold} shade="bad" />
+  </div>`;
+}
+
+function Evidence({ label, value, of, shade }) {
+  const words = `e ${eValue(value)} of ${count(of)}`;
+  return html`<${Meter} label=${label} value=${evidence(value, of)} words=${words} shade=${shade} />`;
+}
+
+/** How far on a logarithmic way from 1 to the e-value that decides. */
+const evidence = (value, of) => (value ? Math.log(Math.max(1, value)) / Math.log(of) : 0);
+
+function Learning({ learning }) {
+  if (learning.pending)
+    return html`<p><${Pill} state="running" /> training <a
+      href=${link("training", [learning.pending])}>${learning.pending}</a></p>`;
+  if (!learning.wanted) return null;
+  return html`<${Meter} label="groups for the next training" value=${learning.groups / learning.wanted}
+    words=${`${count(learning.groups)} of ${count(learning.wanted)}`} />`;
+}
+
+function VersionScores({ scores, primary }) {
+  return html`<${Table} still label="Mean scores by version since the orchestrator's start" rows=${scores}
+    keyOf=${(one) => one.adapter_version} columns=${[
+    {
+      title: "version",
+      cell: (one) =>
+        html`${one.adapter_version}${one.adapter_version === primary && html` <span class="muted">primary</span>`}`,
+    },
+    { title: "samples", class: "n", cell: (one) => count(one.samples) },
+    { title: "mean score", class: "n", cell: (one) => score(one.mean) },
+  ]} />`;
+}
+
+function Stages({ stages }) {
+  const known = stages.filter((one) => one.count > 0);
+  return html`<${Card} title="Where the time goes" caption="Over the last minute">
+    ${
+      known.length === 0
+        ? html`<${Empty} small>No task in the last minute.<//>`
+        : html`<${Table} still label="Seconds by stage" rows=${known} keyOf=${(one) => one.stage} columns=${[
+            { title: "a task", cell: (one) => STAGES[one.stage] ?? words(one.stage) },
+            { title: "tasks", class: "n wide", cell: (one) => count(one.count) },
+            { title: "median", class: "n", cell: (one) => seconds(one.p50) },
+            { title: "p95", class: "n", cell: (one) => (one.p95 === null ? NONE : seconds(one.p95)) },
+          ]} />`
+    }
+  <//>`;
+}

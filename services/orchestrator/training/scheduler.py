@@ -1,0 +1,179 @@
+"""Asks the trainer for a new adapter when there is enough to learn from. One request at a time for each agent.
+
+What is counted is noted in the index at each turn: it survives a restart; losing the index only delays a training.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import msgspec
+
+from ratchet.bus.message_id import derived_id
+from ratchet.bus.protocol import Bus
+from ratchet.bus.topology import TRAINING
+from ratchet.logs.names import INTERACTIONS, is_own
+from ratchet.service.errors import StorageUnavailable
+from ratchet.service.telemetry import Log
+from ratchet.training_runs.run import TrainingRun
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import Metadata
+from schemas.messages.train_request import TrainRequest
+from schemas.records.interaction import Interaction
+from services.orchestrator import metrics
+from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.training.ended_runs import EndedRuns
+from services.orchestrator.training.trigger import TrainingPolicy, TrainingState, due, teaches, uses_up
+
+log = Log("training")
+
+GIVE_UP_AFTER_S = 24 * 3600.0
+"""After so long without an answer a request is taken for lost."""
+
+
+class TrainingScheduler:
+    """One agent's."""
+
+    def __init__(
+        self, agent_id: str, bus: Bus, ledger: Ledger, policy: TrainingPolicy, clock: Callable[[], datetime]
+    ) -> None:
+        self._agent_id = agent_id
+        self._bus = bus
+        self._ledger = ledger
+        self._policy = policy
+        self._clock = clock
+        self._note = f"training/{agent_id}"
+        self._ended = EndedRuns(agent_id, ledger)
+        self._state = TrainingState()
+        self._noted = 0
+        self._sent = False
+
+    def start(self) -> None:
+        """Once the ledger is open. A request that was pending is sent again: the trainer knows it by its id."""
+        note = self._ledger.index.note(self._note)
+        self._state = msgspec.json.decode(note, type=TrainingState) if note else TrainingState()
+        self._noted = self._state.groups
+        self._ended.start()
+
+    @property
+    def groups(self) -> int:
+        """Groups with something to learn from, since the last request."""
+        return self._state.groups
+
+    @property
+    def wanted(self) -> int:
+        """So many bring a training; 0: it is not asked for by count."""
+        return self._policy.after_groups
+
+    @property
+    def pending(self) -> str | None:
+        """The request that is not answered yet."""
+        return self._state.pending
+
+    @property
+    def open_run(self) -> TrainingRun | None:
+        """The same as a run that waits for a trainer; once one has it, it has a record of it."""
+        if self._state.pending is None:
+            return None
+        return TrainingRun(request=self._request(self._state.pending, parent=None), asked_at=self._asked_at)
+
+    @property
+    def ended_runs(self) -> list[TrainingRun]:
+        """The newest that were heard of, by whomever they were asked for; the newest last."""
+        return self._ended.runs
+
+    @property
+    def runs(self) -> list[TrainingRun]:
+        """All that is known of here."""
+        return [*self._ended.runs, *filter(None, [self.open_run])]
+
+    def closed(self, lines: Sequence[Interaction]) -> None:
+        if teaches(lines) and not is_own(lines[0].arm.experiment_id):
+            self._state.groups += 1
+
+    def stop(self) -> None:
+        """Before the ledger is closed. A count that can't be written only delays a training."""
+        with suppress(StorageUnavailable, sqlite3.Error):
+            self._write_down()
+
+    async def ask_if_due(self, *, allowed: bool, primary: str) -> None:
+        """Raises BusError. `allowed`: no experiment runs and nothing waits for one."""
+        now = self._clock().timestamp()
+        if self._state.pending and now - self._state.requested_at > GIVE_UP_AFTER_S:
+            self._lose(self._state.pending)
+        if self._state.pending is None and allowed and (why := due(self._state, self._policy, now)):
+            self._begin(now, why)
+            log.info("training-requested", why, agent_id=self._agent_id, request_id=self._state.pending)
+        if self._state.groups != self._noted:
+            self._write_down()
+        if self._state.pending and not self._sent:
+            await self._send(self._state.pending, primary)
+
+    def ended(self, outcome: AdapterTrained) -> None:
+        """The trainer answered."""
+        if outcome.metadata.timestamp is None:
+            dated = outcome.metadata.model_copy(update={"timestamp": self._clock()})
+            outcome = outcome.model_copy(update={"metadata": dated})
+        if outcome.request_id != self._state.pending:
+            self._ended.record(outcome, None, None)
+            return
+        self._ended.record(outcome, self._request(outcome.request_id, outcome.parent_version), self._asked_at)
+        self._over(used=uses_up(outcome))
+
+    def _lose(self, request_id: str) -> None:
+        reason = "no trainer answered within a day: is one there (ratchet status)? see ratchet dead-letters list"
+        log.error("training-lost", f"{request_id}: {reason}", agent_id=self._agent_id)
+        self.ended(AdapterTrained(request_id=request_id, agent_id=self._agent_id, status="failed", reason=reason))
+
+    def _over(self, *, used: bool) -> None:
+        """Where nothing of the window was used, the next one begins where it began."""
+        self._state.pending = None
+        if not used:
+            self._state.since = self._state.asked_since
+        self._save()
+
+    def _begin(self, now: float, why: str) -> None:
+        state = self._state
+        state.runs += 1
+        state.pending = f"{self._agent_id}-{self._ledger.sequence}"
+        state.requested_at = now
+        state.why = why
+        state.groups = 0
+        state.asked_since, state.since = state.since, self._ledger.positions()[INTERACTIONS]
+        self._sent = False
+        self._save()
+
+    async def _send(self, request_id: str, primary: str) -> None:
+        request = self._request(request_id, primary)
+        await self._bus.publish(
+            TRAINING, request.encode(), type=TrainRequest.TYPE, message_id=derived_id(request_id, "train")
+        )
+        self._sent = True
+
+    def _request(self, request_id: str, parent: str | None) -> TrainRequest:
+        asked = {"timestamp": self._asked_at, "source": "orchestrator", "reason": self._state.why}
+        return TrainRequest(
+            request_id=request_id,
+            agent_id=self._agent_id,
+            metadata=Metadata.model_validate(asked),
+            parent_version=parent,
+            since=self._state.asked_since,
+        )
+
+    @property
+    def _asked_at(self) -> datetime:
+        return datetime.fromtimestamp(self._state.requested_at, UTC)
+
+    def _save(self) -> None:
+        """On disk at once: what is asked for, or answered, is not to be asked for again."""
+        self._write_down()
+        self._ledger.commit()
+
+    def _write_down(self) -> None:
+        """On disk with the index's next commit."""
+        self._ledger.index.write_note(self._note, msgspec.json.encode(self._state))
+        self._noted = self._state.groups
+        metrics.useful_groups.labels(self._agent_id).set(self._noted)

@@ -1,0 +1,42 @@
+"""From our hyperparameters to Transformers' arguments. Everything random is seeded; nothing is shuffled unasked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from services.trainer.algorithms.hyperparameters import Hyperparameters
+from services.trainer.algorithms.protocol import TrainerInputs
+
+KEPT_CHECKPOINTS = 2
+
+
+def training_arguments(inputs: TrainerInputs, hyperparameters: Hyperparameters) -> dict[str, Any]:
+    """What every configuration of Transformers and TRL takes; batches and losses are the algorithm's.
+
+    float32 on a CPU, where bfloat16 is slower and its log-probabilities are off; bfloat16 on a GPU.
+    """
+    checkpointing = hyperparameters.gradient_checkpointing
+    return {
+        "output_dir": str(inputs.folder),
+        "learning_rate": inputs.learning_rate,
+        "lr_scheduler_type": "linear",
+        "warmup_steps": hyperparameters.warm_up_steps,
+        "weight_decay": hyperparameters.weight_decay,
+        "max_grad_norm": hyperparameters.max_grad_norm,
+        "optim": "adamw_torch_fused",
+        "seed": inputs.seed,
+        "data_seed": inputs.seed,
+        "remove_unused_columns": False,
+        "use_cpu": not inputs.on_gpu,
+        "bf16": inputs.on_gpu,
+        "activation_checkpointing": inputs.on_gpu if checkpointing is None else checkpointing,
+        "logging_steps": 1,
+        "logging_nan_inf_filter": False,
+        "save_strategy": "steps",
+        "save_steps": 10**9,  # run/checkpoints.py says when
+        "save_total_limit": KEPT_CHECKPOINTS,
+        "report_to": [],
+        "disable_tqdm": True,
+        "dataloader_num_workers": 0,
+        "dataloader_pin_memory": inputs.on_gpu,
+    }

@@ -1,0 +1,137 @@
+"""The knobs of a training run, each with a sentence and a unit; a run's request overrides the service's defaults.
+
+Defaults suit a small model on a CPU and are sane for a big one on a GPU. How they are used is in the algorithms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from ratchet.service.errors import TrainingRefused
+from schemas.messages.base import explain
+from services.trainer.algorithms.advantages import Scale
+
+SMALL_MODEL = 200_000
+SMALL_MODEL_RATE = 1e-3
+LOWEST_RATE = 1e-5
+FEWEST_PASSES, MOST_PASSES = 2, 8
+GPU_TOKENS, CPU_TOKENS = 16_384, 2_048
+
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+def default_learning_rate(parameters: int) -> float:
+    """1e-3 for a model of 200 thousand parameters, falling with the square root of the size down to 1e-5.
+
+    Of the order that works for LoRA: 2e-5 at half a billion parameters, 1e-5 from two billion on.
+    """
+    return min(SMALL_MODEL_RATE, max(LOWEST_RATE, SMALL_MODEL_RATE * math.sqrt(SMALL_MODEL / parameters)))
+
+
+class Hyperparameters(BaseModel):
+    """What all algorithms share: which data, which steps, which LoRA, and when to refuse."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    epochs: int | None = Field(
+        None,
+        ge=1,
+        le=100,
+        description="Passes over the samples; if not set, from 2 to 8, as many as make so many steps as `steps` says.",
+    )
+    steps: int = Field(128, ge=1, description="Steps a run should take at least; it counts where `epochs` is not set.")
+    learning_rate: float | None = Field(
+        None,
+        gt=0,
+        description="AdamW's, at the start: it falls to 0 in a straight line; if not set, by the model's size.",
+    )
+    batch: int = Field(32, ge=1, description="Samples per step, about.")
+    micro_batch_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="Tokens through the model at once, padding included: what memory allows; if not set, 16,384 on a "
+        "GPU and 2,048 on a CPU, whose caches hold no more.",
+    )
+    max_grad_norm: float = Field(1.0, gt=0, description="Gradients are scaled down to this norm.")
+    weight_decay: float = Field(0.0, ge=0, description="AdamW's.")
+    warm_up_steps: int = Field(0, ge=0, description="Steps of a linear start.")
+    lora_rank: int = Field(16, ge=1, le=512, description="Of a first adapter; later ones have their parent's.")
+    lora_alpha: float = Field(32.0, gt=0, description="Of a first adapter: its output is scaled by alpha / rank.")
+    gradient_checkpointing: bool | None = Field(
+        None, description="Recompute activations to save memory; on a GPU only, if not set."
+    )
+
+    min_groups: int = Field(8, ge=1, description="Fewer useful groups are refused.")
+    max_groups: int = Field(4096, ge=1, description="The newest so many groups are used.")
+    min_samples: int = Field(2, ge=2, description="Usable samples a group must have.")
+    max_versions_behind: int = Field(
+        0, ge=0, description="How many promotions behind the parent the version that answered may be."
+    )
+    max_age_s: float | None = Field(None, gt=0, description="Groups that much older than the newest are not used.")
+    truncated: Literal["drop", "keep"] = Field("drop", description="Answers that were cut at their length limit.")
+    score_noise: float = Field(
+        0.0, ge=0, description="Known standard deviation of the scorer; groups that spread no wider are not used."
+    )
+
+    max_bad_share: Share = Field(0.01, description="More bad lines in the window than this share are refused.")
+    max_gap: float = Field(
+        0.05, gt=0, description="Mean difference, in nats a token, between logged and the parent's log-probabilities."
+    )
+    min_effective_share: Share = Field(0.3, description="Least effective sample size, as a share of the samples.")
+    min_mean_weight: float = Field(0.5, gt=0, description="Least mean importance weight.")
+    max_mean_weight: float = Field(2.0, gt=0, description="Largest mean importance weight.")
+
+    def passes(self, samples: int) -> int:
+        """A small window needs more of them to come as far."""
+        if self.epochs is not None:
+            return self.epochs
+        steps_per_pass = max(1, round(samples / self.batch))
+        return min(MOST_PASSES, max(FEWEST_PASSES, math.ceil(self.steps / steps_per_pass)))
+
+    def tokens_at_once(self, *, on_gpu: bool) -> int:
+        """The largest micro-batch."""
+        return self.micro_batch_tokens or (GPU_TOKENS if on_gpu else CPU_TOKENS)
+
+    @classmethod
+    def read(cls, defaults: Mapping[str, JsonValue], given: Mapping[str, JsonValue]) -> Self:
+        """Of the service's defaults those that this algorithm knows, then what the request gives.
+
+        Raises TrainingRefused naming the field.
+        """
+        known: dict[str, Any] = {name: value for name, value in defaults.items() if name in cls.model_fields}
+        try:
+            return cls.model_validate(known | dict(given))
+        except ValidationError as error:
+            raise TrainingRefused(
+                f"the hyperparameters can't be used: {explain('set of hyperparameters', error)}; there are "
+                f"{', '.join(cls.model_fields)}"
+            ) from None
+
+
+Loss = Literal["dapo", "dr_grpo", "gspo", "cispo"]
+
+
+class GrpoHyperparameters(Hyperparameters):
+    """On top of them, the knobs of the policy gradient."""
+
+    loss: Loss = Field("dapo", description="dapo, dr_grpo, gspo or cispo.")
+    clip_low: float = Field(0.2, gt=0, lt=1, description="The ratio is clipped at 1 minus this.")
+    clip_high: float = Field(3.0, gt=0, description="And at 1 plus this.")
+    negative_weight: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="Weight of the answers that are worse than their group's mean; 1: that of the others.",
+    )
+    importance_cap: float = Field(
+        4.0, gt=1, description="No token weighs more than this, whatever its ratio (truncated importance sampling)."
+    )
+    beta: float = Field(0.0, ge=0, description="Weight of the KL divergence from the reference policy.")
+    kl_to: Literal["parent", "base"] = Field("parent", description="The reference policy: the parent, or no adapter.")
+    scale: Scale = Field(
+        "none", description="Advantages as they are (none), or over the deviation of their group (group), as in DAPO."
+    )

@@ -1,0 +1,141 @@
+"""The policy that is trained: the base model with the parent's LoRA, or a fresh one. Saved as files anyone can load.
+
+Plain LoRA on every linear layer but the head, which is what all engines serve.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors import SafetensorError
+from torch.nn.utils.rnn import pad_sequence
+
+from ratchet.adapters.check import AdapterLimits, check_lora
+from ratchet.adapters.folder import CONFIG_NAME, CONTENT_FILES
+from ratchet.adapters.manifest import read_card
+from ratchet.models.loading import LanguageModel
+from ratchet.models.lora import peft_config
+from ratchet.service.errors import AdapterError, TrainingRefused, one_line
+from schemas.messages.base import BaseModelIdentity
+from schemas.messages.work import BASE_VERSION
+from services.trainer.algorithms.hyperparameters import Hyperparameters
+from services.trainer.data.samples import TrainingSample
+from services.trainer.data.support import SampleRatio
+
+ADAPTER = "default"
+"""PEFT's name for the adapter that is trained."""
+
+TOKENS_AT_ONCE = 2_048
+"""Through the model when samples are held against it: bounds the memory of the logits."""
+
+
+def make_policy(
+    language_model: LanguageModel, parent: Path | None, hyperparameters: Hyperparameters, *, seed: int, max_rank: int
+) -> Any:
+    """A PeftModel whose only trainable weights are the adapter's, in float32.
+
+    Raises TrainingRefused for a parent of another base model, AdapterError for one that can't be loaded.
+    """
+    torch.manual_seed(seed)
+    if parent is not None:
+        return _continued(language_model, parent, max_rank)
+    if hyperparameters.lora_rank > max_rank:
+        raise TrainingRefused(
+            f"lora_rank is {hyperparameters.lora_rank}, and the engines take {max_rank} at most "
+            f"(RATCHET_ADAPTER_MAX_RANK)"
+        )
+    config = LoraConfig(
+        r=hyperparameters.lora_rank,
+        lora_alpha=int(hyperparameters.lora_alpha),
+        lora_dropout=0.0,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )
+    return get_peft_model(language_model.model, config)
+
+
+def _continued(language_model: LanguageModel, parent: Path, max_rank: int) -> Any:
+    trained_on = read_card(parent).base
+    if trained_on.revision is not None and trained_on.revision != language_model.identity.revision:
+        raise TrainingRefused(
+            f"the parent in {parent} was trained on {trained_on.name}@{trained_on.revision[:12]}, and the trainer has "
+            f"{language_model.identity}: give the trainer that model (RATCHET_TRAINER_MODEL)"
+        )
+    config = peft_config(check_lora(parent, AdapterLimits(max_rank)), trainable=True)
+    try:
+        return PeftModel.from_pretrained(language_model.model, str(parent), is_trainable=True, config=config)
+    except (ValueError, RuntimeError, KeyError, TypeError, OSError, SafetensorError) as error:
+        raise AdapterError(one_line(f"the parent in {parent} can't be loaded: {error}")) from error
+
+
+@torch.no_grad()
+def sample_ratios(
+    policy: Any, samples: Sequence[TrainingSample], *, temperature: float, own: Callable[[TrainingSample], bool]
+) -> list[SampleRatio]:
+    """How the policy's probabilities of some samples relate to the logged ones. bfloat16 on a GPU, as in training."""
+    was_training = policy.training
+    policy.eval()
+    rows = max(1, TOKENS_AT_ONCE // max(sample.length for sample in samples))
+    parts = (samples[start : start + rows] for start in range(0, len(samples), rows))
+    found = [ratio for part in parts for ratio in _ratios(policy, part, temperature, own)]
+    policy.train(was_training)
+    return found
+
+
+def _ratios(
+    policy: Any, samples: Sequence[TrainingSample], temperature: float, own: Callable[[TrainingSample], bool]
+) -> Iterator[SampleRatio]:
+    rows = [torch.tensor([*sample.prompt, *sample.completion], device=policy.device) for sample in samples]
+    mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+    with torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.device.type != "cpu"):
+        logits = policy(input_ids=pad_sequence(rows, batch_first=True), attention_mask=mask).logits
+    for sample, ids, row in zip(samples, rows, logits, strict=True):
+        begin = len(sample.prompt)
+        predicted = torch.log_softmax(row[begin - 1 : len(ids) - 1].float() / temperature, -1)
+        logps = predicted.gather(1, ids[begin:, None])[:, 0].cpu()
+        difference = logps - torch.tensor(sample.logprobs)
+        yield SampleRatio(difference.sum().item(), difference.abs().sum().item(), len(sample.completion), own(sample))
+
+
+def save_policy(policy: Any, base: BaseModelIdentity, folder: Path) -> dict[str, Path | bytes]:
+    """Write the adapter into the folder; the files of an adapter, by name. Equal weights give equal bytes.
+
+    Raises TrainingRefused for one that the gate would refuse, as after a training that diverged.
+    """
+    save_adapter(policy, folder)
+    files = {name: folder / name for name in CONTENT_FILES}
+    config = json.loads(files[CONFIG_NAME].read_text())
+    files[CONFIG_NAME].write_bytes(settled_config(config, base))
+    try:
+        check_lora(folder, AdapterLimits())
+    except AdapterError as error:
+        raise TrainingRefused(f"nothing was published: {error}") from error
+    return dict(files)
+
+
+def save_adapter(policy: Any, folder: Path) -> None:
+    """The trained adapter alone: no frozen reference, no embeddings (PEFT would look for the base model on the hub)."""
+    policy.save_pretrained(str(folder), selected_adapters=[ADAPTER], save_embedding_layers=False)
+
+
+def settled_config(config: dict[str, Any], base: BaseModelIdentity) -> bytes:
+    """PEFT's configuration without what differs from machine to machine: the order of a set, a path.
+
+    Layers are named by the last part of their names, as engines know them; all of a name are adapted.
+    """
+    settled = config | {
+        "target_modules": sorted({target.rpartition(".")[2] for target in config["target_modules"]}),
+        "base_model_name_or_path": base.name,
+        "revision": base.revision,
+    }
+    return json.dumps(settled, indent=2, sort_keys=True).encode() + b"\n"
+
+
+def parent_folder(adapters_dir: Path, agent_id: str, version: str) -> Path | None:
+    """None for the base model."""
+    return None if version == BASE_VERSION else adapters_dir / agent_id / version

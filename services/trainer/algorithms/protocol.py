@@ -1,0 +1,86 @@
+"""What an algorithm is to the loop that runs it: hyperparameters, and a trainer made from samples. Found by name.
+
+Reading the log, refusing, checkpoints, the report and publishing are the same for all (services/trainer/run/).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol
+
+from ratchet.service.errors import TrainingRefused
+from services.trainer.algorithms.hyperparameters import Hyperparameters
+from services.trainer.data.samples import TrainingSample
+
+GROUP = "ratchet.algorithms"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerInputs:
+    """All that a trainer is made from.
+
+    `policy`: a PeftModel, whose adapter is to be trained in place. `samples` in the order of their groups, with the
+    tokens and log-probabilities that were logged. `folder`: where checkpoints go. `callbacks`, which report the steps
+    and ask for the checkpoints, must be handed to the trainer.
+    """
+
+    policy: Any
+    tokenizer: Any
+    samples: Sequence[TrainingSample]
+    folder: Path
+    seed: int
+    temperature: float
+    learning_rate: float
+    on_gpu: bool
+    processes: int = 1
+    callbacks: Sequence[Any] = ()
+
+    @property
+    def groups(self) -> list[list[TrainingSample]]:
+        """The samples of each task."""
+        return [list(group) for _, group in itertools.groupby(self.samples, key=lambda sample: sample.group)]
+
+    @property
+    def scores(self) -> list[list[float]]:
+        """The scores of each group."""
+        return [[sample.score for sample in group] for group in self.groups]
+
+
+class PolicyTrainer(Protocol):
+    """What the loop asks of a trainer. `transformers.Trainer` has it, so all of TRL's have."""
+
+    @property
+    def args(self) -> Any: ...
+
+    @property
+    def state(self) -> Any: ...
+
+    def train(self, resume_from_checkpoint: str | None = None) -> Any:
+        """From the checkpoint on, if one is given."""
+
+
+class Algorithm(Protocol):
+    """`hyperparameters` is the class that checks them; an instance of it is given to `trainer`."""
+
+    hyperparameters: type[Hyperparameters]
+
+    def trainer(self, inputs: TrainerInputs, hyperparameters: Any) -> PolicyTrainer:
+        """Ready to train. Nothing is learned from a sample but what this trainer takes from it."""
+
+
+def find_algorithm(name: str) -> Algorithm:
+    """Raises TrainingRefused if there is none of that name, or it can't be loaded."""
+    found = entry_points(group=GROUP)
+    if name not in found.names:
+        raise TrainingRefused(f"there is no algorithm {name!r}; installed are {', '.join(sorted(found.names))}")
+    try:
+        algorithm: Algorithm = found[name].load()()
+    except (ImportError, AttributeError) as error:
+        raise TrainingRefused(
+            f"algorithm {name!r} can't be loaded ({error}): pip install 'ratchet[trainer]'"
+        ) from error
+    return algorithm

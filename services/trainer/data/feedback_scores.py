@@ -1,0 +1,55 @@
+"""What applications thought of their answers: the scores in logs/feedback.jsonl, the last one of each sample.
+
+In memory: a score for each sample of the agent that got feedback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from ratchet.logs.names import FEEDBACK
+from ratchet.logs.reader import LogReader, decode
+from ratchet.logs.rows import FeedbackRow
+from ratchet.logs.segments import oldest_position
+from schemas.records.adapter_card import DataRange
+from services.trainer.data.range_sums import RangeSums
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackScores:
+    """As it stood at byte `end` of the log; `ranges` are the bytes that were read, bad lines left out."""
+
+    scores: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    ranges: tuple[DataRange, ...] = ()
+    end: int = 0
+
+    def score_of(self, task_id: str, sample: int) -> float | None:
+        return self.scores.get((task_id, sample))
+
+
+NO_FEEDBACK = FeedbackScores()
+
+
+def read_feedback(logs_dir: Path, agent_id: str, until: int | None) -> FeedbackScores:
+    """All feedback on an agent's samples, of before byte `until` of the log, or of all there is now.
+
+    Raises JournalError if a segment is missing or damaged.
+    """
+    decoder, scores, ranges = msgspec.json.Decoder(FeedbackRow), dict[tuple[str, int], float](), RangeSums(FEEDBACK)
+    end = start = oldest_position(logs_dir, FEEDBACK)
+    for line in LogReader(logs_dir, FEEDBACK, start, on_bad=lambda bad: None).whole_lines():
+        if until is not None and line.position >= until:
+            break
+        ranges.add(line)
+        end = line.end
+        try:
+            given = decode(line.data, decoder)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            continue
+        if given.agent_id == agent_id:
+            scores[given.task_id, given.sample] = given.score
+    return FeedbackScores(scores, ranges.closed(), end)

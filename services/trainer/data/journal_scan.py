@@ -1,0 +1,201 @@
+"""Reads a window of the log of interactions once and sorts its samples into groups, counting all it leaves out.
+
+A sample an application gave feedback on has its score instead of the scorer's (feedback_scores.py).
+
+Memory: the groups that are still open, those kept so far as positions and scores, and eight bytes for every group seen
+(so that nothing is used twice). Token ids are not read here.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from ratchet.logs.groups import Groups
+from ratchet.logs.names import INTERACTIONS, is_own
+from ratchet.logs.reader import BadLine, Line, LogReader, decode
+from ratchet.logs.rows import ScorerRow, SelectionRow
+from ratchet.logs.start_offset import read_start_offsets
+from schemas.records.adapter_card import DataRange
+from services.trainer.data.feedback_scores import NO_FEEDBACK, FeedbackScores
+from services.trainer.data.filters import (
+    DataPolicy,
+    LoggedGroup,
+    LoggedSampleFacts,
+    Reason,
+    group_reason,
+    sample_reason,
+)
+from services.trainer.data.range_sums import RangeSums
+from services.trainer.data.score_noise import ScoreNoise
+
+NOTHING = (b"", b"null", b"[]")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptGroup:
+    """A group that may teach: where its usable samples are, and their scores, in the order of the samples.
+
+    `feedback`: how many of the scores are an application's.
+    """
+
+    version: str
+    scorer: int
+    temperature: float
+    at: datetime
+    positions: array[int]
+    scores: array[float]
+    feedback: int = 0
+
+
+@dataclass(slots=True)
+class Scan:
+    """What one reading found. Scorers are numbered; `newest_scorer` gave the last score in the window."""
+
+    lines: int = 0
+    groups: list[KeptGroup] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+    scorers: list[ScorerRow | None] = field(default_factory=list)
+    newest_scorer: int = 0
+    noise: ScoreNoise = field(default_factory=ScoreNoise)
+    ranges: tuple[DataRange, ...] = ()
+
+    @property
+    def bad_lines(self) -> int:
+        return self.dropped[f"lines.{Reason.BAD_LINE}"]
+
+    def drop(self, kind: str, reason: Reason, count: int = 1) -> None:
+        self.dropped[f"{kind}.{reason}"] += count
+
+
+class JournalScan:
+    """One pass over the bytes `since` to before `until` of the log in a folder."""
+
+    def __init__(self, logs_dir: Path, policy: DataPolicy, feedback: FeedbackScores = NO_FEEDBACK) -> None:
+        self._logs_dir = logs_dir
+        self._policy = policy
+        self._feedback = feedback
+        self._decoder = msgspec.json.Decoder(SelectionRow)
+        self._groups = Groups[int, LoggedSampleFacts]()
+        self._begun: dict[int, LoggedGroup] = {}
+        self._closed: set[int] = set()
+        self._scorers: dict[ScorerRow | None, int] = {}
+        self._found = Scan()
+
+    def read(self, since: int, until: int | None) -> Scan:
+        """Raises JournalError if a segment is missing or damaged, or no line starts at `since`.
+
+        What retention has removed since is left out; the ranges say what was read.
+        """
+        ranges = RangeSums(INTERACTIONS)
+        since = max(since, read_start_offsets(self._logs_dir).begin(INTERACTIONS))
+        for line in self._lines(since, until):
+            ranges.add(line)
+            self._take(line)
+        for key, samples in self._groups.rest():
+            self._close(self._begun[key], samples)
+        self._found.ranges = (*ranges.closed(), *self._feedback.ranges)
+        self._found.scorers = list(self._scorers)
+        return self._found
+
+    def _lines(self, since: int, until: int | None) -> Iterator[Line]:
+        for line in LogReader(self._logs_dir, INTERACTIONS, since, on_bad=self._bad).whole_lines():
+            if until is not None and line.position >= until:
+                return
+            yield line
+
+    def _bad(self, _: BadLine) -> None:
+        self._found.lines += 1
+        self._found.drop("lines", Reason.BAD_LINE)
+
+    def _take(self, line: Line) -> None:
+        self._found.lines += 1
+        try:
+            logged = decode(line.data, self._decoder)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            self._found.drop("lines", Reason.BAD_LINE)
+            return
+        if (reason := self._line_reason(logged)) is not None:
+            self._found.drop("lines", reason)
+        else:
+            self._add(line.position, logged)
+
+    def _line_reason(self, logged: SelectionRow) -> Reason | None:
+        if logged.agent_id != self._policy.agent_id:
+            return Reason.OTHER_AGENT
+        if is_own(logged.arm.experiment_id):
+            return Reason.VALIDATION
+        return Reason.NO_SAMPLE if logged.sample is None else None
+
+    def _add(self, position: int, logged: SelectionRow) -> None:
+        key = hash((logged.task_id, logged.adapter_version))
+        sample = logged.sample
+        assert sample is not None
+        if key in self._closed or sample in self._groups.begun(key):
+            self._found.drop("samples", Reason.DUPLICATE)
+            return
+        group = self._begun.get(key)
+        if group is None:
+            group = self._begun[key] = self._begin(logged)
+        facts = _facts(position, logged, self._feedback.score_of(logged.task_id, sample))
+        if (samples := self._groups.add(key, sample, group.size, facts)) is not None:
+            del self._begun[key]
+            self._closed.add(key)
+            group.whole = True
+            self._close(group, samples)
+
+    def _begin(self, logged: SelectionRow) -> LoggedGroup:
+        scorer = self._scorers.setdefault(logged.scorer, len(self._scorers))
+        return LoggedGroup(
+            version=logged.adapter_version,
+            sha256=logged.adapter_sha256,
+            engine=logged.engine,
+            scorer=scorer,
+            temperature=logged.sampling.temperature,
+            filtered=logged.sampling.filtered,
+            size=logged.group_size,
+            at=logged.timestamp,
+        )
+
+    def _close(self, group: LoggedGroup, samples: list[LoggedSampleFacts]) -> None:
+        found, policy = self._found, self._policy
+        self._note_scorer(group, samples)
+        reasons = [sample_reason(sample, policy) for sample in samples]
+        usable = [sample for sample, reason in zip(samples, reasons, strict=True) if reason is None]
+        scores = [sample.taught for sample in usable if sample.taught is not None]
+        if (why := group_reason(group, scores, policy)) is not None:
+            found.drop("groups", why)
+            found.drop("samples", why, len(samples))
+            return
+        for reason in filter(None, reasons):
+            found.drop("samples", reason)
+        positions = array("q", (sample.position for sample in usable))
+        feedback = sum(sample.feedback is not None for sample in usable)
+        found.groups.append(
+            KeptGroup(group.version, group.scorer, group.temperature, group.at, positions, array("d", scores), feedback)
+        )
+
+    def _note_scorer(self, group: LoggedGroup, samples: list[LoggedSampleFacts]) -> None:
+        """By what the scorer said itself: that an application disagrees is no noise of the scorer's."""
+        scored = [(sample.text, sample.score) for sample in samples if sample.score is not None]
+        if scored:
+            self._found.newest_scorer = group.scorer
+            self._found.noise.add(group.scorer, scored)
+
+
+def _facts(position: int, logged: SelectionRow, feedback: float | None) -> LoggedSampleFacts:
+    tokens = (logged.prompt_ids, logged.completion_ids, logged.logprobs)
+    return LoggedSampleFacts(
+        position=position,
+        score=logged.score,
+        feedback=feedback,
+        truncated=logged.finish_reason == "length",
+        has_tokens=not any(bytes(raw) in NOTHING for raw in tokens),
+        text=hash(bytes(logged.response)),
+    )

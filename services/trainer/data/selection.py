@@ -1,0 +1,101 @@
+"""The filters that need to have seen the whole window: the newest scorer, its noise, the main temperature, the age.
+
+Pure. What comes out is what is trained on.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from ratchet.logs.rows import ScorerRow
+from schemas.records.adapter_card import DataRange, DataWindow
+from services.trainer.data.filters import DataPolicy, Reason
+from services.trainer.data.journal_scan import KeptGroup, Scan
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The groups to train on, in the order of the log, and the account of all that was left out."""
+
+    groups: tuple[KeptGroup, ...]
+    counts: dict[str, int]
+    lines: int
+    bad_lines: int
+    temperature: float
+    noise: float
+    scorer: ScorerRow | None
+    ranges: tuple[DataRange, ...]
+
+    @property
+    def samples(self) -> int:
+        return sum(len(group.scores) for group in self.groups)
+
+    @property
+    def window(self) -> DataWindow:
+        times: list[datetime] = [group.at for group in self.groups]
+        return DataWindow(
+            ranges=self.ranges,
+            first=min(times, default=None),
+            last=max(times, default=None),
+            groups=len(self.groups),
+            samples=self.samples,
+        )
+
+
+def select(scan: Scan, policy: DataPolicy) -> Selection:
+    """Apply what is left to apply; `scan` is used up."""
+    temperature = _main_temperature(scan.groups)
+    noise = max(policy.score_noise, scan.noise.deviation(scan.newest_scorer))
+    newest = max((group.at for group in scan.groups), default=None)
+    kept: list[KeptGroup] = []
+    for group in scan.groups:
+        if (reason := _reason(group, scan, policy, temperature, noise, newest)) is None:
+            kept.append(group)
+        else:
+            _drop(scan, [group], reason)
+    over = max(0, len(kept) - policy.max_groups)
+    _drop(scan, kept[:over], Reason.OVER_LIMIT)
+    return Selection(
+        groups=tuple(kept[over:]),
+        counts=_counts(scan, kept[over:]),
+        lines=scan.lines,
+        bad_lines=scan.bad_lines,
+        temperature=temperature,
+        noise=noise,
+        scorer=scan.scorers[scan.newest_scorer] if scan.scorers else None,
+        ranges=scan.ranges,
+    )
+
+
+def _main_temperature(groups: Iterable[KeptGroup]) -> float:
+    most = Counter(group.temperature for group in groups).most_common(1)
+    return most[0][0] if most else 1.0
+
+
+def _reason(
+    group: KeptGroup, scan: Scan, policy: DataPolicy, temperature: float, noise: float, newest: datetime | None
+) -> Reason | None:
+    if group.scorer != scan.newest_scorer:
+        return Reason.OTHER_SCORER
+    if group.temperature != temperature:
+        return Reason.OTHER_TEMPERATURE
+    if policy.max_age_s is not None and newest and newest - group.at > timedelta(seconds=policy.max_age_s):
+        return Reason.TOO_OLD
+    return Reason.BELOW_NOISE if statistics.pstdev(group.scores) <= noise else None
+
+
+def _drop(scan: Scan, groups: Iterable[KeptGroup], reason: Reason) -> None:
+    for group in groups:
+        scan.drop("groups", reason)
+        scan.drop("samples", reason, len(group.scores))
+
+
+def _counts(scan: Scan, kept: list[KeptGroup]) -> dict[str, int]:
+    used = {"lines": scan.lines, "groups": len(kept), "samples": sum(len(group.scores) for group in kept)}
+    if feedback := sum(group.feedback for group in kept):
+        used["feedback"] = feedback
+    return used | {name: count for name, count in sorted(scan.dropped.items()) if count}

@@ -1,0 +1,1 @@
+"""One training run from its request to its published adapter: choices, checkpoints, progress, report."""

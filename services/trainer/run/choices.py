@@ -1,0 +1,83 @@
+"""A training request with every choice made and every default filled in, so that a run can be taken up unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from ratchet.service.errors import TrainingRefused
+from schemas.messages.base import BaseModelIdentity
+from schemas.messages.train_request import TrainRequest
+from schemas.messages.work import BASE_VERSION
+from schemas.records.registry import AgentAdapters
+from services.trainer.algorithms.hyperparameters import Hyperparameters
+from services.trainer.algorithms.protocol import Algorithm, find_algorithm
+from services.trainer.data.filters import DataPolicy
+from services.trainer.data.support import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """`parent` is the version training starts from."""
+
+    request: TrainRequest
+    parent: str
+    base: BaseModelIdentity
+    algorithm: Algorithm
+    hyperparameters: Hyperparameters
+    data: DataPolicy
+    limits: Limits
+
+
+def resolved(request: TrainRequest, agent: AgentAdapters, defaults: Mapping[str, JsonValue]) -> TrainRequest:
+    """With its parent and all its hyperparameters. Raises TrainingRefused."""
+    hyperparameters = find_algorithm(request.algorithm).hyperparameters.read(defaults, request.hyperparameters)
+    return request.model_copy(
+        update={
+            "parent_version": request.parent_version or agent.primary,
+            "hyperparameters": hyperparameters.model_dump(mode="json"),
+        }
+    )
+
+
+def choices_of(request: TrainRequest, agent: AgentAdapters, base: BaseModelIdentity) -> Choices:
+    """Of a resolved request. Raises TrainingRefused."""
+    algorithm = find_algorithm(request.algorithm)
+    knobs = algorithm.hyperparameters.read({}, request.hyperparameters)
+    parent = request.parent_version or agent.primary
+    data = DataPolicy(
+        agent_id=request.agent_id,
+        versions=eligible_versions(agent, parent, knobs.max_versions_behind),
+        base_revision=base.revision,
+        min_samples=knobs.min_samples,
+        truncated=knobs.truncated,
+        score_noise=knobs.score_noise,
+        max_age_s=knobs.max_age_s,
+        max_groups=knobs.max_groups,
+    )
+    limits = Limits(
+        min_groups=knobs.min_groups,
+        max_bad_share=knobs.max_bad_share,
+        max_gap=knobs.max_gap,
+        min_effective_share=knobs.min_effective_share,
+        weight_range=(knobs.min_mean_weight, knobs.max_mean_weight),
+    )
+    return Choices(request, parent, base, algorithm, knobs, data, limits)
+
+
+def eligible_versions(agent: AgentAdapters, parent: str, versions_behind: int) -> dict[str, str | None]:
+    """The adapter versions a run may learn from: the parent, and as many promotions behind it as asked.
+
+    Each with the sha256 of its weights, None for the base model. Raises TrainingRefused for an unknown parent.
+    """
+    found: dict[str, str | None] = {}
+    version: str | None = parent
+    while version is not None and version not in found and len(found) <= versions_behind:
+        entry = agent.versions.get(version)
+        if entry is None:
+            raise TrainingRefused(f"there is no version {version} in the registry: train from one that is there")
+        found[version] = entry.sha256
+        version = None if version == BASE_VERSION else entry.parent or BASE_VERSION
+    return found

@@ -1,0 +1,201 @@
+"""One training run, from the request to the published adapter: read, select, refuse or train, report, publish.
+
+May be killed at any moment and done again in the same folder: all choices are fixed there first, training goes on from
+the newest checkpoint, and publishing is idempotent. It knows no queue and registers nothing.
+
+Under `accelerate launch` every process runs this; the first one writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import torch
+from accelerate import PartialState
+
+from ratchet.adapters.registry import RegistryStore
+from ratchet.logs.names import INTERACTIONS
+from ratchet.models.loading import identify, load_language_model
+from ratchet.models.tokenization import model_folder
+from ratchet.service import failpoint
+from ratchet.service.errors import RatchetError, TrainingRefused
+from ratchet.training_runs.store import RunFolder
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import BaseModelIdentity, Metadata
+from schemas.messages.train_request import TrainRequest
+from services.trainer.algorithms.hyperparameters import default_learning_rate
+from services.trainer.algorithms.policy import make_policy, parent_folder, sample_ratios
+from services.trainer.algorithms.protocol import PolicyTrainer, TrainerInputs
+from services.trainer.data.feedback_scores import read_feedback
+from services.trainer.data.journal_scan import JournalScan, Scan
+from services.trainer.data.samples import load_samples
+from services.trainer.data.selection import Selection, select
+from services.trainer.data.support import NOTHING_AGAINST_IT, PolicyMatch, data_faults, match_of, policy_faults
+from services.trainer.run.checkpoints import Checkpoints, newest_checkpoint, remove_broken
+from services.trainer.run.choices import Choices, choices_of, resolved
+from services.trainer.run.progress import Emit, StepReports, curve
+from services.trainer.run.publishing import Finished, publish
+from services.trainer.run.report import metrics_of, report
+from services.trainer.settings import TrainerSettings
+
+MATCH_SAMPLES = 512
+"""So many samples, spread over all, are held against the parent before training."""
+
+
+class Refused(TrainingRefused):
+    """Carries the account of the data, and how they match the parent where that was measured."""
+
+    def __init__(self, reason: str, selection: Selection, match: PolicyMatch | None = None) -> None:
+        super().__init__(reason)
+        self.counts = selection.counts
+        self.figures = asdict(match) if match else {}
+
+
+class RunExecution:
+    def __init__(
+        self, settings: TrainerSettings, folder: RunFolder, emit: Emit, now: Callable[[], datetime] | None = None
+    ):
+        self._settings = settings
+        self._folder = folder
+        self._now = now or (lambda: datetime.now(UTC))
+        self._on_gpu = settings.trainer_device != "cpu" and torch.cuda.is_available()
+        self._process = PartialState(cpu=not self._on_gpu)
+        self._emit: Emit = emit if self.writes else lambda _: None
+        self._adapters = RegistryStore(settings.adapters_dir)
+
+    @property
+    def writes(self) -> bool:
+        """True in the one process that writes."""
+        return bool(self._process.is_main_process)
+
+    def outcome(self, *, dry: bool = False) -> AdapterTrained | None:
+        """How it ended; `refused` is a verdict on the data or the request, `failed` may pass.
+
+        None in a process that does not write.
+
+        `dry`: stops before the first step; what could be trained is then `refused` with that as its reason.
+        """
+        request = self._folder.request
+        try:
+            return self._trained(dry)
+        except Refused as refused:
+            return self._ended(request, "refused", str(refused), counts=refused.counts, metrics=refused.figures)
+        except TrainingRefused as refused:
+            return self._ended(request, "refused", str(refused))
+        except RatchetError as error:
+            return self._ended(request, "failed", str(error))
+
+    def _trained(self, dry: bool) -> AdapterTrained | None:
+        began = time.monotonic()
+        choices = self._choices()
+        self._emit({"stage": "reading"})
+        selection = self._selection(choices)
+        self._emit({"stage": "selected", "counts": selection.counts})
+        if faults := list(data_faults(selection, choices.limits)):
+            raise Refused("; ".join(faults), selection)
+        inputs = self._inputs(choices, selection)
+        match = self._match(inputs, choices, selection)
+        if dry:
+            raise Refused(NOTHING_AGAINST_IT, selection, match)
+        callbacks = (StepReports(self._emit, match.gap), Checkpoints(self._settings.trainer_checkpoint_every_s))
+        trainer = choices.algorithm.trainer(replace(inputs, callbacks=callbacks), choices.hyperparameters)
+        self._train(trainer)
+        if not self.writes:
+            return None
+        steps = curve(trainer.state.log_history)
+        described = report(choices, selection, match, trainer, inputs.processes, inputs.learning_rate, steps)
+        finished = Finished(choices, selection, described, metrics_of(described, time.monotonic() - began), self._now())
+        return publish(finished, inputs.policy, self._folder.path / "adapter", self._settings.adapters_dir)
+
+    def _train(self, trainer: PolicyTrainer) -> None:
+        """From the newest checkpoint on, if there is one."""
+        if self.writes:
+            remove_broken(self._folder.checkpoints)
+        self._process.wait_for_everyone()
+        checkpoint = newest_checkpoint(self._folder.checkpoints)
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        failpoint.reach("trained")
+
+    def _choices(self) -> Choices:
+        settings, request = self._settings, self._folder.request
+        agent = self._adapters.read().agent(request.agent_id)
+        name = settings.model_of(request.agent_id)
+        base = identify(model_folder(name, settings.trainer_model_revision), name)
+        request = self._folder.resolved or resolved(request, agent, settings.trainer_hyperparameters)
+        return choices_of(request, agent, BaseModelIdentity(name=base.name, revision=base.revision))
+
+    def _selection(self, choices: Choices) -> Selection:
+        """Reads the logs, and fixes how far: the other processes, and whoever takes the run up, read the same."""
+        if not self.writes:
+            self._process.wait_for_everyone()
+            return select(self._scan(choices, self._folder.resolved or choices.request)[0], choices.data)
+        try:
+            scan, feedback_end = self._scan(choices, choices.request)
+            end = max((part.end for part in scan.ranges if part.log == INTERACTIONS), default=choices.request.since)
+            self._folder.resolved = choices.request.model_copy(update={"until": end, "feedback_until": feedback_end})
+            failpoint.reach("window-fixed")
+        finally:
+            self._process.wait_for_everyone()
+        return select(scan, choices.data)
+
+    def _scan(self, choices: Choices, request: TrainRequest) -> tuple[Scan, int]:
+        """What the logs hold, and to which byte the feedback was read."""
+        feedback = read_feedback(self._settings.logs_dir, request.agent_id, request.feedback_until)
+        scan = JournalScan(self._settings.logs_dir, choices.data, feedback)
+        return scan.read(request.since, request.until), feedback.end
+
+    def _inputs(self, choices: Choices, selection: Selection) -> TrainerInputs:
+        settings, request, knobs = self._settings, choices.request, choices.hyperparameters
+        samples = load_samples(settings.logs_dir, selection.groups)
+        language_model = load_language_model(
+            settings.model_of(request.agent_id),
+            settings.trainer_model_revision,
+            dtype=settings.trainer_dtype,
+            device=str(self._process.device),
+            threads=settings.trainer_threads,
+        )
+        rate = knobs.learning_rate or default_learning_rate(language_model.model.num_parameters())
+        parent = parent_folder(settings.adapters_dir, request.agent_id, choices.parent)
+        return TrainerInputs(
+            policy=make_policy(language_model, parent, knobs, seed=request.seed, max_rank=settings.adapter_max_rank),
+            tokenizer=language_model.tokenizer,
+            samples=samples,
+            folder=self._folder.checkpoints,
+            seed=request.seed,
+            temperature=selection.temperature,
+            learning_rate=rate,
+            on_gpu=self._on_gpu,
+            processes=self._process.num_processes,
+        )
+
+    def _match(self, inputs: TrainerInputs, choices: Choices, selection: Selection) -> PolicyMatch:
+        """Raises Refused where the parent and the log do not belong together."""
+        count = len(inputs.samples)
+        chosen = sorted({index * count // MATCH_SAMPLES for index in range(MATCH_SAMPLES)})
+        ratios = sample_ratios(
+            inputs.policy,
+            [inputs.samples[number] for number in chosen],
+            temperature=inputs.temperature,
+            own=lambda sample: sample.version == choices.parent,
+        )
+        match = match_of(ratios)
+        if faults := list(policy_faults(match, choices.limits)):
+            raise Refused("; ".join(faults), selection, match)
+        return match
+
+    def _ended(
+        self, request: TrainRequest, status: Literal["refused", "failed"], reason: str, **account: Any
+    ) -> AdapterTrained:
+        return AdapterTrained(
+            request_id=request.request_id,
+            agent_id=request.agent_id,
+            status=status,
+            metadata=Metadata(timestamp=self._now(), source="trainer"),
+            parent_version=(self._folder.resolved or request).parent_version,
+            reason=reason,
+            **account,
+        )

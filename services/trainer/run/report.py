@@ -1,0 +1,75 @@
+"""training_report.json, beside the adapter's files: what was learned from, and how each step went. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from services.trainer.algorithms.protocol import PolicyTrainer
+from services.trainer.data.selection import Selection
+from services.trainer.data.support import PolicyMatch
+from services.trainer.run.choices import Choices
+
+SCHEMA = "training_report.v1"
+AT_THE_END = ("loss", "clip_fraction", "gap", "effective_share", "mean_weight", "entropy", "kl")
+
+
+def report(
+    choices: Choices,
+    selection: Selection,
+    match: PolicyMatch,
+    trainer: PolicyTrainer,
+    processes: int,
+    learning_rate: float,
+    steps: Sequence[Mapping[str, float]],
+) -> dict[str, Any]:
+    """`steps`: the figures of each. It says nothing of time or machine: the same run gives the same report."""
+    request = choices.request
+    return {
+        "schema_version": SCHEMA,
+        "run_id": request.request_id,
+        "agent_id": request.agent_id,
+        "algorithm": request.algorithm,
+        "parent": choices.parent,
+        "seed": request.seed,
+        "hyperparameters": choices.hyperparameters.model_dump(mode="json") | {"learning_rate": learning_rate},
+        "data": {
+            "window": selection.window.model_dump(mode="json"),
+            "counts": selection.counts,
+            "temperature": selection.temperature,
+            "scorer": _scorer(selection),
+            "scorer_noise": selection.noise,
+            "mean_score": _mean_score(selection),
+        },
+        "parent_match": asdict(match),
+        "plan": {
+            "steps": trainer.state.max_steps,
+            "micro_batches": trainer.state.max_steps * trainer.args.gradient_accumulation_steps * processes,
+            "processes": processes,
+        },
+        "steps": [dict(step) for step in steps],
+    }
+
+
+def metrics_of(report: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """The few figures that travel with the adapter: of the data, of the parent, of the last step."""
+    last = report["steps"][-1] if report["steps"] else {}
+    return {
+        "steps": report["plan"]["steps"],
+        "mean_score": report["data"]["mean_score"],
+        "scorer_noise": report["data"]["scorer_noise"],
+        "parent_gap": report["parent_match"]["gap"],
+        "parent_effective_share": report["parent_match"]["effective_share"],
+        "seconds": round(seconds, 3),
+    } | {f"last_{name}": last[name] for name in AT_THE_END if name in last}
+
+
+def _mean_score(selection: Selection) -> float:
+    scores = [score for group in selection.groups for score in group.scores]
+    return sum(scores) / len(scores)
+
+
+def _scorer(selection: Selection) -> dict[str, str | None] | None:
+    scorer = selection.scorer
+    return {"id": scorer.id, "revision": scorer.revision, "rubric_sha256": scorer.rubric_sha256} if scorer else None

@@ -1,0 +1,93 @@
+"""How trainings ended, as it is kept in the index: bounded, over a restart, and a request that nobody answered."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from ratchet.bus.memory import MemoryBus
+from ratchet.bus.topology import fleet_topology
+from schemas.messages.adapter_trained import AdapterTrained
+from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.training.ended_runs import KEPT, EndedRuns
+from services.orchestrator.training.scheduler import GIVE_UP_AFTER_S, TrainingScheduler
+from services.orchestrator.training.trigger import TrainingPolicy
+
+
+def refused(number: int, reason: str = "too few groups") -> AdapterTrained:
+    return AdapterTrained(request_id=f"r-{number}", agent_id="small", status="refused", reason=reason)
+
+
+async def test_the_newest_are_kept_over_a_restart(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, segment_bytes=1 << 20)
+    await ledger.open()
+    ended = EndedRuns("small", ledger)
+    ended.start()
+    for number in range(KEPT + 5):
+        ended.record(refused(number), None, None)
+    ended.record(refused(50, "heard again"), None, None)
+
+    again = EndedRuns("small", ledger)
+    again.start()
+    await ledger.close()
+
+    assert [run.run_id for run in again.runs][:2] == ["r-5", "r-6"]
+    assert [run.run_id for run in again.runs][-2:] == [f"r-{KEPT + 4}", "r-50"]
+    assert len(again.runs) == KEPT
+    assert again.runs[-1].view.reason == "heard again"
+
+
+async def test_a_note_of_before_is_read(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, segment_bytes=1 << 20)
+    await ledger.open()
+    outcome = refused(1).model_dump_json(exclude_none=True)
+    request = '{"request_id": "r-1", "agent_id": "small", "metadata": {"reason": "64 new useful groups"}}'
+    note = f'{{"runs": [{{"outcome": {outcome}, "request": {request}, "asked_at": "2026-03-01T00:00:00Z"}}]}}'
+    ledger.index.write_note("ended-trainings/small", note.encode())
+    ended = EndedRuns("small", ledger)
+
+    ended.start()
+    await ledger.close()
+
+    (run,) = ended.runs
+    assert (run.run_id, run.state, run.view.why) == ("r-1", "refused", "64 new useful groups")
+    assert run.asked_at == datetime(2026, 3, 1, tzinfo=UTC)
+
+
+async def test_a_note_that_can_t_be_read_stops_nothing(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, segment_bytes=1 << 20)
+    await ledger.open()
+    ledger.index.write_note("ended-trainings/small", b'{"runs": [{"outcome": 3}]}')
+    ended = EndedRuns("small", ledger)
+
+    ended.start()
+    ended.record(refused(1), None, None)
+    await ledger.close()
+
+    assert [run.run_id for run in ended.runs] == ["r-1"]
+
+
+async def test_a_request_nobody_answered_within_a_day_has_failed_until_somebody_does(tmp_path: Path) -> None:
+    now = [datetime(2026, 3, 1, tzinfo=UTC)]
+    ledger = Ledger(tmp_path, segment_bytes=1 << 20)
+    await ledger.open()
+    bus = MemoryBus(fleet_topology(("small",)))
+    await bus.start()
+    training = TrainingScheduler("small", bus, ledger, TrainingPolicy(after_groups=1, every_s=0), lambda: now[0])
+    training.start()
+    training._state.groups = 1
+    await training.ask_if_due(allowed=True, primary="v1.0.0")
+    waiting = training.open_run
+    now[0] += timedelta(seconds=GIVE_UP_AFTER_S + 1)
+    await training.ask_if_due(allowed=False, primary="v1.0.0")
+    (lost,) = training.ended_runs
+    assert waiting is not None and training.open_run is None
+    training.ended(AdapterTrained(request_id=waiting.run_id, agent_id="small", status="refused", reason="late"))
+    (late,) = training.ended_runs
+    await bus.stop(1.0)
+    await ledger.close()
+
+    assert (lost.run_id, lost.state, lost.view.why) == (waiting.run_id, "failed", "1 new useful groups")
+    assert "within a day" in str(lost.view.reason)
+    assert lost.view.seconds == GIVE_UP_AFTER_S + 1
+    assert (late.state, late.view.reason, late.asked_at) == ("refused", "late", waiting.asked_at)

@@ -1,0 +1,57 @@
+"""When a training is asked for, and whether what it read is done with."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import JsonValue
+
+from schemas.messages.adapter_trained import AdapterTrained
+from services.orchestrator.training.trigger import TrainingPolicy, TrainingState, due, uses_up
+
+BY_COUNT = TrainingPolicy(after_groups=30, every_s=0)
+BY_TIME = TrainingPolicy(after_groups=0, every_s=3600)
+BOTH = TrainingPolicy(after_groups=30, every_s=3600)
+NEVER = TrainingPolicy(after_groups=0, every_s=0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "groups", "seconds_since", "why"),
+    [
+        (BY_COUNT, 29, 1e6, None),
+        (BY_COUNT, 30, 0, "30 new useful groups"),
+        (BY_TIME, 1, 3599, None),
+        (BY_TIME, 1, 3600, "3600 s since the last run, 1 new useful groups"),
+        (BY_TIME, 0, 1e6, None),
+        (BOTH, 30, 0, "30 new useful groups"),
+        (BOTH, 2, 3600, "3600 s since the last run, 2 new useful groups"),
+        (NEVER, 1000, 1e6, None),
+    ],
+)
+def test_a_training_is_due_by_count_or_by_time_if_there_is_anything_new(
+    policy: TrainingPolicy, groups: int, seconds_since: float, why: str | None
+) -> None:
+    state = TrainingState(groups=groups, requested_at=1_000_000.0)
+
+    assert due(state, policy, 1_000_000.0 + seconds_since) == why
+
+
+def test_nothing_is_due_while_a_request_is_open() -> None:
+    assert due(TrainingState(groups=1000, pending="run"), BOTH, 1e9) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "metrics", "used"),
+    [
+        ("trained", {"steps": 128}, True),
+        ("refused", {"gap": 0.4, "effective_share": 0.1}, True),
+        ("refused", {}, False),
+        ("failed", {}, False),
+    ],
+)
+def test_a_window_is_used_up_once_it_was_held_against_the_parent(
+    status: str, metrics: dict[str, JsonValue], used: bool
+) -> None:
+    outcome = {"request_id": "run", "agent_id": "small", "status": status, "reason": "why", "metrics": metrics}
+    version = {"adapter_version": "v1.0.1", "adapter_sha256": "a" * 64} if status == "trained" else {}
+
+    assert uses_up(AdapterTrained.model_validate(outcome | version)) is used

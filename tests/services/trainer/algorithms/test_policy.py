@@ -1,0 +1,46 @@
+"""Samples held against a policy: it finds its own log-probabilities in the log, and those of others are weighed."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from services.trainer.algorithms.policy import sample_ratios
+from services.trainer.data.samples import TrainingSample
+from services.trainer.data.support import PolicyMatch, match_of
+from tests.services.trainer.tiny_policy import tiny_lora, training_samples
+
+SIZES = (2, 5, 3, 4)
+
+
+def match(model: Path, samples: list[TrainingSample]) -> PolicyMatch:
+    return match_of(sample_ratios(tiny_lora(model), samples, temperature=1.0, own=lambda sample: True))
+
+
+def test_a_policy_finds_its_own_log_probabilities_and_not_those_of_another(base_model: Path) -> None:
+    own = match(base_model, training_samples(tiny_lora(base_model), SIZES, seed=5))
+    off = match(base_model, training_samples(tiny_lora(base_model), SIZES, seed=5, off=0.6))
+
+    assert own.gap == pytest.approx(0, abs=1e-5)
+    assert (own.effective_share, own.mean_weight) == pytest.approx((1, 1), abs=1e-4)
+    assert off.gap == pytest.approx(0.3, abs=0.06)  # the mean of |uniform(-0.6, 0.6)|
+    assert off.effective_share < 0.9
+
+
+def test_importance_weights_are_those_of_whole_sequences(base_model: Path) -> None:
+    rng = random.Random(2)
+    samples = training_samples(tiny_lora(base_model), SIZES, seed=5)
+    shifts = [rng.uniform(-0.3, 0.3) for _ in samples]
+    for sample, shift in zip(samples, shifts, strict=True):
+        for place in range(len(sample.logprobs)):
+            sample.logprobs[place] -= shift
+
+    policy = tiny_lora(base_model)
+    ratios = sample_ratios(policy, samples, temperature=1.0, own=lambda sample: sample.group == 0)
+
+    assert policy.training
+    for ratio, sample, shift in zip(ratios, samples, shifts, strict=True):
+        assert ratio.log_weight == pytest.approx(shift * len(sample.completion), abs=1e-4)
+        assert ratio.own is (sample.group == 0)

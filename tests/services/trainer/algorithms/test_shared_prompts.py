@@ -1,0 +1,130 @@
+"""Answers behind one prompt get the very log-probabilities, and gradients, they get one by one."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import MistralConfig, MistralForCausalLM
+
+from ratchet.models.tokenization import load_tokenizer
+from services.trainer.algorithms.grpo import Grpo
+from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
+from services.trainer.algorithms.logged_trainer import LoggedTrainer
+from services.trainer.algorithms.protocol import TrainerInputs
+from services.trainer.algorithms.shared_prompts import IGNORED, is_cheaper, share_prompts
+from services.trainer.data.samples import TrainingSample
+from tests.services.trainer.tiny_policy import tiny_lora
+
+PAD = 0
+
+
+def test_the_layout_of_two_answers_to_one_prompt_and_one_to_another() -> None:
+    ids = torch.tensor([[7, 8, 9, 1, 2], [PAD, 5, 6, 3, PAD], [7, 8, 9, 4, PAD]])
+    mask = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 1, 0], [1, 1, 1, 1, 0]])
+
+    shared = share_prompts(ids, mask, completion=2, padding=PAD)
+
+    assert shared.ids.tolist() == [[7, 8, 9, 1, 9], [5, 6, PAD, PAD, PAD]]
+    assert shared.positions.tolist() == [[0, 1, 2, 3, 2], [0, 1, 0, 0, 0]]
+    assert shared.labels.tolist() == [[IGNORED, IGNORED, 1, 2, 4], [IGNORED, 3, IGNORED, IGNORED, IGNORED]]
+    assert shared.segments.tolist() == [[0, 0, 1, 1, 2], [0, 1, -1, -1, -1]]
+    assert shared.gather(shared.labels.float()).tolist() == [[1, 2], [3, 0], [4, 0]]
+    seen = shared.mask(torch.float32)[0, 0] == 0
+    assert seen.tolist() == [
+        [True, False, False, False, False],
+        [True, True, False, False, False],
+        [True, True, True, False, False],
+        [True, True, True, True, False],
+        [True, True, False, False, True],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("plain", "shared", "cheaper"),
+    [
+        ((8, 200), (1, 420), True),  # a long prompt, short answers
+        ((8, 18), (1, 58), True),
+        ((8, 4000), (1, 31_000), False),  # a short prompt, long answers: too many masked pairs
+        ((8, 20), (8, 20), False),  # no two answers to a prompt
+    ],
+)
+def test_it_is_done_where_it_saves_operations(plain: tuple[int, int], shared: tuple[int, int], cheaper: bool) -> None:
+    assert is_cheaper(torch.Size(plain), torch.Size(shared), 8_000_000, 256 * 6) is cheaper
+
+
+def samples() -> list[TrainingSample]:
+    """Three groups of long prompts and short answers."""
+    rng = random.Random(3)
+
+    def tokens(low: int, high: int) -> array[int]:
+        return array("l", (rng.randrange(256) for _ in range(rng.randint(low, high))))
+
+    found = []
+    for group, size in enumerate((4, 3, 5)):
+        prompt = tokens(20, 40)
+        for _ in range(size):
+            completion = tokens(1, 6)
+            logprobs = array("f", [-5.0] * len(completion))
+            found.append(TrainingSample(group, "v", rng.random(), prompt, completion, logprobs))
+    return found
+
+
+def trainer_of(policy: Any, model: Path, folder: Path) -> LoggedTrainer:
+    inputs = TrainerInputs(policy, load_tokenizer(model), samples(), folder, 0, 1.0, 1e-4, False)
+    return Grpo().trainer(inputs, GrpoHyperparameters(epochs=1, batch=12))
+
+
+def test_log_probabilities_and_gradients_are_the_same(base_model: Path, tmp_path: Path) -> None:
+    trainer = trainer_of(tiny_lora(base_model), base_model, tmp_path)
+    tensors = trainer.layout(range(12), 12)
+    ids = torch.cat([tensors["prompt_ids"], tensors["completion_ids"]], dim=1)
+    mask = torch.cat([tensors["prompt_mask"], tensors["completion_mask"]], dim=1)
+    completion = tensors["completion_ids"].size(1)
+    weights = torch.randn(12, completion) * tensors["completion_mask"]
+
+    def gradients(logps: torch.Tensor) -> dict[str, torch.Tensor]:
+        trainer.model.zero_grad()
+        (logps * weights).sum().backward()  # type: ignore[no-untyped-call]
+        return {name: p.grad.clone() for name, p in trainer.model.named_parameters() if p.grad is not None}
+
+    together = trainer._with_shared_prompts(trainer.model, ids, mask, completion)
+    trainer._shares_prompts = False
+    one_by_one = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, completion, compute_entropy=True)
+
+    seen = tensors["completion_mask"].bool()
+    assert together is not None
+    assert torch.allclose(together[0][seen], one_by_one[0][seen], atol=1e-4)
+    assert torch.allclose(together[1][seen], one_by_one[1][seen], atol=1e-4)
+    found, expected = gradients(together[0]), gradients(one_by_one[0])
+    assert found.keys() == expected.keys()
+    assert all(torch.allclose(found[name], expected[name], rtol=1e-3, atol=1e-4) for name in found)
+
+
+def test_it_is_not_done_with_a_model_that_gives_other_values(base_model: Path, tmp_path: Path) -> None:
+    """Attention to the last four tokens only: in the shared sequence these are other tokens."""
+    torch.manual_seed(0)
+    config = MistralConfig(
+        vocab_size=261,
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        sliding_window=4,
+        initializer_range=0.5,
+        eos_token_id=257,
+        bos_token_id=None,
+    )
+    MistralForCausalLM(config).save_pretrained(tmp_path / "model")
+    from peft import LoraConfig, get_peft_model
+
+    model = MistralForCausalLM.from_pretrained(tmp_path / "model")
+    policy = get_peft_model(model, LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM"))
+
+    assert not trainer_of(policy, base_model, tmp_path)._shares_prompts
+    assert trainer_of(tiny_lora(base_model), base_model, tmp_path)._shares_prompts

@@ -1,0 +1,87 @@
+"""One sample, one group: what teaches and what does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from services.trainer.data.filters import (
+    DataPolicy,
+    LoggedGroup,
+    LoggedSampleFacts,
+    Reason,
+    group_reason,
+    is_other_base,
+    sample_reason,
+)
+
+POLICY = DataPolicy(agent_id="small", versions={"v1.0.2": "aa", "v1.0.0": None}, base_revision="0123456789abcdef")
+SAMPLE = LoggedSampleFacts(position=0, score=0.5, truncated=False, has_tokens=True, text=1)
+GROUP = LoggedGroup(
+    version="v1.0.2",
+    sha256="aa",
+    engine="transformers small@0123456789ab",
+    scorer=0,
+    temperature=1.0,
+    filtered=False,
+    size=2,
+    at=datetime(2031, 5, 1, tzinfo=UTC),
+    whole=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("sample", "policy", "reason"),
+    [
+        (SAMPLE, POLICY, None),
+        (replace(SAMPLE, score=None), POLICY, Reason.NULL_SCORE),
+        (replace(SAMPLE, score=0.0), POLICY, None),
+        (replace(SAMPLE, truncated=True), POLICY, Reason.TRUNCATED),
+        (replace(SAMPLE, truncated=True), replace(POLICY, truncated="keep"), None),
+        (replace(SAMPLE, has_tokens=False), POLICY, Reason.NO_TOKENS),
+    ],
+)
+def test_a_sample(sample: LoggedSampleFacts, policy: DataPolicy, reason: Reason | None) -> None:
+    assert sample_reason(sample, policy) is reason
+
+
+@pytest.mark.parametrize(
+    ("group", "scores", "reason"),
+    [
+        (GROUP, (0.1, 0.9), None),
+        (replace(GROUP, version="v1.0.1"), (0.1, 0.9), Reason.OTHER_VERSION),
+        (replace(GROUP, sha256="bb"), (0.1, 0.9), Reason.OTHER_WEIGHTS),
+        (replace(GROUP, sha256=None), (0.1, 0.9), None),
+        (replace(GROUP, version="v1.0.0", sha256=None), (0.1, 0.9), None),
+        (replace(GROUP, engine="transformers small@ffff"), (0.1, 0.9), Reason.OTHER_BASE),
+        (replace(GROUP, filtered=True), (0.1, 0.9), Reason.FILTERED_SAMPLING),
+        (replace(GROUP, whole=False), (0.1, 0.9), Reason.INCOMPLETE),
+        (GROUP, (0.9,), Reason.TOO_FEW_SAMPLES),
+        (GROUP, (), Reason.TOO_FEW_SAMPLES),
+        (GROUP, (0.4, 0.4), Reason.ZERO_SPREAD),
+    ],
+)
+def test_a_group(group: LoggedGroup, scores: tuple[float, ...], reason: Reason | None) -> None:
+    assert group_reason(group, scores, POLICY) is reason
+
+
+@pytest.mark.parametrize(
+    ("engine", "revision", "other"),
+    [
+        ("transformers small@0123", "0123456789", False),
+        ("transformers small@9999", "0123456789", True),
+        ("vllm org/model", "0123456789", False),
+        (None, "0123456789", False),
+        ("transformers small@9999", None, False),
+    ],
+)
+def test_only_an_engine_that_names_its_model_can_be_another(
+    engine: str | None, revision: str | None, other: bool
+) -> None:
+    assert is_other_base(engine, revision) is other
+
+
+def test_every_reason_has_a_sentence() -> None:
+    assert all(reason.sentence.endswith(".") for reason in Reason)

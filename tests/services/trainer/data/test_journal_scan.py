@@ -1,0 +1,193 @@
+"""A window of the log becomes groups, and every line of it is accounted for."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ratchet.service.errors import JournalError
+from schemas.messages.reward import ScorerIdentity
+from schemas.messages.work import Arm, Sampling
+from services.trainer.data.filters import DataPolicy
+from services.trainer.data.journal_scan import JournalScan
+from services.trainer.data.samples import load_samples
+from services.trainer.data.selection import Selection, select
+from tests.services.trainer.making_logs import AT, group, line, write_log
+
+POLICY = DataPolicy(agent_id="small", versions={"v1.0.0": None})
+GOOD = group("good", (0.0, 1.0))
+
+
+def selected(logs: Path, policy: DataPolicy = POLICY, since: int = 0, until: int | None = None) -> Selection:
+    return select(JournalScan(logs, policy).read(since, until), policy)
+
+
+def scored_by(revision: str) -> dict[str, Any]:
+    return {"scorer": ScorerIdentity(id="judge", revision=revision)}
+
+
+@pytest.mark.parametrize(
+    ("lines", "left_out"),
+    [
+        ([], {}),
+        ([b"{not json}\n"], {"lines.bad_line": 1}),
+        ([b"\n", b"[1]\n", b'{"task_id": 3}\n'], {"lines.bad_line": 3}),
+        (group("x", (0.0, 1.0), agent_id="coder"), {"lines.other_agent": 2}),
+        (
+            group("x", (0.0, 1.0), arm=Arm(sequence=1, experiment_id="validation:small-3")),
+            {"lines.validation": 2},
+        ),
+        (
+            [line("x", None, score=None, response=None, status="expired", reason="late", group_size=0)],
+            {"lines.no_sample": 1},
+        ),
+        (GOOD, {"samples.duplicate": 2}),
+        (group("x", (0.0, None, 1.0)), {"samples.null_score": 1}),
+        (group("x", (None, None)), {"groups.too_few_samples": 1, "samples.too_few_samples": 2}),
+        (group("x", (0.0, 1.0), finish_reason="length"), {"groups.too_few_samples": 1, "samples.too_few_samples": 2}),
+        (group("x", (0.0, 1.0), logprobs=None), {"groups.too_few_samples": 1, "samples.too_few_samples": 2}),
+        (
+            group("x", (0.0, 1.0), completion_ids=(), logprobs=()),
+            {"groups.too_few_samples": 1, "samples.too_few_samples": 2},
+        ),
+        (group("x", (0.0, 1.0), group_size=3), {"groups.incomplete": 1, "samples.incomplete": 2}),
+        (group("x", (0.0, 1.0), adapter_version="v1.0.9"), {"groups.other_version": 1, "samples.other_version": 2}),
+        (
+            group("x", (0.0, 1.0), sampling=Sampling(top_p=0.9)),
+            {"groups.filtered_sampling": 1, "samples.filtered_sampling": 2},
+        ),
+        (group("x", (0.5, 0.5)), {"groups.zero_spread": 1, "samples.zero_spread": 2}),
+        (
+            group("x", (0.0, 1.0), sampling=Sampling(temperature=0.7)),
+            {"groups.other_temperature": 1, "samples.other_temperature": 2},
+        ),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
+)
+def test_what_is_left_out_is_counted(tmp_path: Path, lines: list[bytes], left_out: dict[str, int]) -> None:
+    logs = write_log(tmp_path, GOOD + lines)
+
+    found = selected(logs)
+
+    assert {name: count for name, count in found.counts.items() if "." in name} == left_out
+    assert found.counts["lines"] == 2 + len(lines)
+
+
+def test_only_the_newest_scorer_counts(tmp_path: Path) -> None:
+    logs = write_log(tmp_path, group("a", (0.0, 1.0), **scored_by("1")) + group("b", (0.0, 1.0), **scored_by("2")))
+
+    found = selected(logs)
+
+    assert found.scorer is not None and found.scorer.revision == "2"
+    assert found.counts["groups.other_scorer"] == 1
+    assert found.counts["groups"] == 1
+
+
+def test_groups_that_spread_less_than_the_scorers_noise_teach_nothing(tmp_path: Path) -> None:
+    same_answer = group("noisy", (0.2, 0.6), response="the same")
+    logs = write_log(tmp_path, same_answer + group("narrow", (0.4, 0.5)) + group("wide", (0.0, 1.0)))
+
+    found = selected(logs)
+
+    assert found.noise == pytest.approx(0.4 / 2**0.5)
+    assert found.counts["groups.below_noise"] == 2
+    assert found.counts["groups"] == 1
+
+
+def test_old_groups_and_too_many_are_left_out_the_oldest_first(tmp_path: Path) -> None:
+    hours = [group(f"t{hour}", (0.0, 1.0), timestamp=AT + timedelta(hours=hour)) for hour in range(6)]
+    logs = write_log(tmp_path, [one for lines in hours for one in lines])
+
+    found = selected(logs, DataPolicy(agent_id="small", versions={"v1.0.0": None}, max_age_s=4 * 3600, max_groups=3))
+
+    assert (found.counts["groups.too_old"], found.counts["groups.over_limit"]) == (1, 2)
+    assert [kept.at - AT for kept in found.groups] == [timedelta(hours=hour) for hour in (3, 4, 5)]
+
+
+def test_the_window_is_the_one_asked_for_and_its_sum_that_of_the_bytes(tmp_path: Path) -> None:
+    first, second, third = (b"".join(group(name, (0.0, 1.0))) for name in ("a", "b", "c"))
+    logs = write_log(tmp_path, [first, second, third])
+    start, end = len(first), len(first) + len(second)
+
+    found = selected(logs, since=start, until=end)
+
+    (read,) = found.ranges
+    assert (read.start, read.end) == (start, end)
+    assert read.sha256 == hashlib.sha256(second).hexdigest()
+    assert found.counts == {"lines": 2, "groups": 1, "samples": 2}
+
+
+def test_a_group_whose_lines_lie_apart_and_out_of_order_is_whole(tmp_path: Path) -> None:
+    (a0, a1), (b0, b1) = group("a", (0.1, 0.9)), group("b", (0.3, 0.7))
+    logs = write_log(tmp_path, [a1, b0, a0, b1])
+
+    found = selected(logs)
+
+    assert [list(kept.scores) for kept in found.groups] == [[0.1, 0.9], [0.3, 0.7]]
+
+
+def test_a_window_that_starts_inside_a_line_is_an_error(tmp_path: Path) -> None:
+    logs = write_log(tmp_path, GOOD)
+
+    with pytest.raises(JournalError, match="no line starts at byte 5"):
+        selected(logs, since=5)
+
+
+def test_samples_come_back_with_the_tokens_that_were_logged(tmp_path: Path) -> None:
+    lines = [
+        line("a", index, group_size=2, score=score, response=str(index), completion_ids=ids, logprobs=logprobs)
+        for index, (score, ids, logprobs) in enumerate([(0.0, (7,), (-0.5,)), (1.0, (8, 9), (-1.0, -2.0))])
+    ]
+    logs = write_log(tmp_path, GOOD + lines)
+
+    samples = load_samples(logs, selected(logs).groups)[2:]
+
+    assert [(s.group, s.score, list(s.completion), list(s.logprobs)) for s in samples] == [
+        (1, 0.0, [7], [-0.5]),
+        (1, 1.0, [8, 9], [-1.0, -2.0]),
+    ]
+    assert samples[0].prompt is samples[1].prompt
+
+
+SHAPE = st.tuples(
+    st.lists(st.one_of(st.none(), st.sampled_from((0.0, 0.5, 1.0))), min_size=1, max_size=5),
+    st.sampled_from(("small", "coder")),
+    st.sampled_from(("v1.0.0", "v1.0.1")),
+    st.integers(0, 2),
+    st.sampled_from(("stop", "length")),
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(st.lists(SHAPE, max_size=12), st.randoms(use_true_random=False))
+def test_every_line_is_used_or_left_out_for_exactly_one_reason(
+    tmp_path_factory: pytest.TempPathFactory, shapes: list[Any], rng: Any
+) -> None:
+    lines = [
+        one
+        for number, (scores, agent, version, missing, finish) in enumerate(shapes)
+        for one in group(
+            f"t{number % 9}",
+            scores,
+            agent_id=agent,
+            adapter_version=version,
+            group_size=len(scores) + missing,
+            finish_reason=finish,
+        )
+    ]
+    lines += [b"torn\n"] * rng.randrange(3)
+    rng.shuffle(lines)
+    logs = write_log(tmp_path_factory.mktemp("logs"), lines)
+
+    found = selected(logs)
+
+    left_out = sum(n for name, n in found.counts.items() if name.startswith(("lines.", "samples.")))
+    assert found.samples + left_out == found.lines == len(lines)
+    positions = [position for kept in found.groups for position in kept.positions]
+    assert len(set(positions)) == len(positions)
