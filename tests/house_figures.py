@@ -19,7 +19,10 @@ RECORD = ROOT / "docs" / "decisions" / "0023-processes-and-what-they-share.md"
 BEFORE = "ad8bfd4"
 CODE = ("schemas", "ratchet", "services")
 
-_LOG_NAME = re.compile(r"""["'](?:assignments|agent_interactions)(?:\.jsonl)?["']""")
+LOG_NAMES = {"assignments", "agent_interactions", "assignments.jsonl", "agent_interactions.jsonl", "feedback.jsonl"}
+"""`feedback` is a queue and a command as well."""
+FILES_BESIDE_THE_LOGS = {"quarantine.jsonl", "retention.json", "index.sqlite", "feedback.sqlite"}
+
 _CHOICE = re.compile(r"\b(?:max|min|sorted)\([^\n]*key=(?:lambda \w+: \(?(?:-?1\.0 if|_rank)|_score|scores\.)")
 
 
@@ -39,8 +42,14 @@ def python_files(commit: str | None) -> dict[str, str]:
 
 
 def log_names(files: dict[str, str]) -> list[str]:
-    """Files that name a log of tasks."""
-    return [path for path, text in files.items() if _LOG_NAME.search(text)]
+    """Files that name a log, or one of the files beside them."""
+    names = LOG_NAMES | FILES_BESIDE_THE_LOGS
+    return [path for path, text in files.items() if any(name in names for name in _strings(text))]
+
+
+def _strings(text: str) -> Iterator[str]:
+    constants = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant))
+    return (node.value for node in constants if isinstance(node.value, str))
 
 
 def choices(files: dict[str, str]) -> list[str]:
@@ -80,7 +89,7 @@ def figures(commit: str | None) -> dict[str, str]:
         "lines of the longest file": f"{lines[-1]} (`{PurePosixPath(lengths[-1][1]).name}`)",
         "files under 40 lines": f"{sum(length < 40 for length in lines)}",
         "pairs of folders that import each other": f"{len(mutual_imports(files))}",
-        "files that name a log of tasks": f"{len(log_names(files))}",
+        "files that name a log": f"{len(log_names(files))}",
         "files that choose the best answer": f"{len(choices(files))}",
         "bytes of the README": f"{len(readme.encode()):,}",
     }

@@ -1,7 +1,7 @@
 """`pytest --quick`: the tests that need no broker, no model and no browser. What a test needs is read off, not marked:
 
 a file needs a model or a browser if it imports one, at whatever remove, and is then not even imported; a test needs
-what one of its fixtures starts; and `tests/acceptance` runs whole fleets.
+what one of its fixtures starts; and `tests/acceptance` runs whole fleets. Properties are tried on fewer examples.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).parent.parent
 FLEETS = ROOT / "tests" / "acceptance"
@@ -19,11 +20,19 @@ HEAVY_LIBRARIES = {"peft", "playwright", "schemathesis", "torch", "transformers"
 """schemathesis asks running services, and takes seconds to collect."""
 HEAVY_FIXTURES = {"amqp_url", "base_model", "tiny_model"}
 
+EXAMPLES = 20
+
 _IMPORT = re.compile(r"^(?:from ([\w.]+) import (\([^)]*\)|.*)|import (.*))", re.MULTILINE)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="only tests that need no broker, model or browser")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--quick"):
+        settings.register_profile("quick", deadline=None, max_examples=EXAMPLES)
+        settings.load_profile("quick")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
