@@ -15,14 +15,13 @@ from datetime import datetime
 from pathlib import Path
 from time import monotonic
 
-from ratchet.logs.active_tail import active_tail
 
 from ratchet.files.append_file import AppendFile, check_writable
 from ratchet.logs.answers import result_of
 from ratchet.logs.index_check import disagreement
 from ratchet.logs.journal import Journal
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, TASK_INDEX, file_name
-from ratchet.logs.reader import read, tail_position
+from ratchet.logs.reader import active_tail, read, tail_position
 from ratchet.logs.segments import oldest_position
 from ratchet.logs.start_offset import read_start_offsets
 from ratchet.service.errors import JournalError, StorageUnavailable
