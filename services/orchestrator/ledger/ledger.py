@@ -15,7 +15,6 @@ from datetime import datetime
 from pathlib import Path
 from time import monotonic
 
-
 from ratchet.files.append_file import AppendFile, check_writable
 from ratchet.logs.answers import result_of
 from ratchet.logs.index_check import disagreement
