@@ -1,4 +1,4 @@
-# Two commands do everything: `make demo` and `make test`. Both install what they need first.
+# Two commands do everything: `make demo` and `make test`. Both install what they need first. `make check` is for whoever changes the code.
 # PYTHON: which Python (3.11 or newer) makes the environment. TORCH_INDEX: a package index with CPU builds of torch, which
 # saves gigabytes where there is no GPU. WORKERS: how many processes run the tests, each with a broker and fleets of its own.
 PYTHON ?= python3
@@ -9,13 +9,21 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # A file's tests stay together, for they share a fleet; what takes long begins, so that no worker is left with it at the end.
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test setup bench vllm-test dashboard-images clean
+.PHONY: demo test check setup bench vllm-test dashboard-images clean
 
 demo: setup  ## The whole loop on this machine: answer, score, learn, prove it on live traffic, promote, roll back.
 	$(BIN)/ratchet demo
 
 test: setup .venv/browser  ## Everything that is promised, checked.
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/test_house.py tests
+
+check: setup  ## The inner loop, a minute: format, lint, types, imports, and every test that needs no broker, model or browser.
+	$(BIN)/ruff format --check --quiet
+	$(BIN)/ruff check --quiet
+	$(BIN)/lint-imports > /dev/null || $(BIN)/lint-imports
+	$(BIN)/mypy
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --quick -p no:schemathesis $(SIDE_BY_SIDE) \
+		--deselect tests/test_house.py::test_the_tree_is_clean tests
 
 setup: .venv/ready  ## Debian packages and the Python environment, once.
 
@@ -32,7 +40,7 @@ setup: .venv/ready  ## Debian packages and the Python environment, once.
 	sh infra/setup-browser.sh
 	touch $@
 
-bench: setup  ## The benchmarks the README quotes; each prints ratios.
+bench: setup  ## The benchmarks of docs/benchmarks.md; each prints ratios.
 	$(PIP) --editable '.[all,test,bench]'
 	$(BIN)/python -m bench.pipeline
 	$(BIN)/python -m bench.pipeline --flat

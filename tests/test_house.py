@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
+
+from tests.house_figures import choices, folder_imports, log_names, mutual_imports, python_files
 
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
@@ -32,6 +33,15 @@ def test_the_tree_is_clean(command: list[str]) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
+def test_the_hooks_run_the_commands_of_make_check() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    recipe = (ROOT / "Makefile").read_text().split("\ncheck: ")[1].split("\n\n")[0]
+
+    entries = [hook["entry"] for hook in hooks]
+    assert len(entries) == 4
+    assert [entry for entry in entries if entry.replace(".venv/bin", "$(BIN)") not in recipe] == []
+
+
 def test_every_folder_of_services_starts_and_no_file_lies_beside_them() -> None:
     services = ROOT / "services"
     folders = [path for path in services.iterdir() if path.is_dir() and path.name != "__pycache__"]
@@ -45,25 +55,17 @@ def test_no_file_lies_beside_the_subjects_that_processes_share() -> None:
 
 
 def test_no_two_folders_import_each_other() -> None:
-    """Save a folder and one within it."""
-    imports = {pair for top in ("schemas", "ratchet", "services") for pair in folder_imports(ROOT / top)}
-    mutual = [(one, other) for one, other in imports if (other, one) in imports and one < other]
+    files = python_files(None)
 
-    assert len(imports) > 100
-    assert [pair for pair in mutual if pair[0] not in pair[1].parents] == []
+    assert len(set(folder_imports(files))) > 100
+    assert mutual_imports(files) == []
 
 
-def folder_imports(top: Path) -> Iterator[tuple[Path, Path]]:
-    """Which folder imports from which, at the top of a module or within a function."""
-    for file in top.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
-            names += [f"{node.module}.{name.name}" for name in node.names] if isinstance(node, ast.ImportFrom) else []
-            names += [name.name for name in node.names] if isinstance(node, ast.Import) else []
-            for name in names:
-                module = ROOT.joinpath(*name.split("."))
-                if module.with_suffix(".py").exists() and module.parent != file.parent:
-                    yield file.parent, module.parent
+def test_the_logs_are_named_and_the_best_answer_is_chosen_in_one_place() -> None:
+    files = python_files(None)
+
+    assert log_names(files) == ["ratchet/logs/names.py"]
+    assert choices(files) == ["ratchet/logs/answers.py"]
 
 
 def test_the_orchestrator_and_the_command_line_start_without_torch() -> None:

@@ -36,6 +36,12 @@ EDGES = (
     Scenario("score +0.10 but success −0.05", effect=0.1, success=0.97, success_effect=-0.05),
     Scenario("score −0.01, the tolerance", effect=-0.01),
 )
+MISSING = tuple(
+    Scenario(f"{effect:+.2f}, {share:.0%} of its bad samples unscored".replace("-", "−"), effect=effect, unscored=share)
+    for effect in (0.0, -0.05)
+    for share in (0.1, 0.2, 0.4)
+)
+"""What the candidate's judge can't score is what it does badly: it may not gain by that."""
 TRUTHS = (
     Scenario("+0.05", effect=0.05, units=1500),
     Scenario("+0.05, half and half", effect=0.05, ramp=HALF, units=1500),
@@ -60,7 +66,7 @@ def main() -> None:
     print(f"{machine()}\n{options.runs} runs each, peeked at each unit; four task types; score noise {NOISE}\n")
     print(f"twin equals product on {assert_twin_equals_product()} units\n")
     results: Results = {}
-    for scenario in (*NULLS, *EDGES, *TRUTHS):
+    for scenario in (*NULLS, *EDGES, *MISSING, *TRUTHS):
         results[scenario.name] = simulate(scenario, options.runs, options.seed)
         if scenario.slow:
             wrong = simulate(scenario, options.runs, options.seed, as_they_arrive=True)
@@ -68,10 +74,12 @@ def main() -> None:
     nulls = [name for name in results if name.startswith("A/A")]
     errors("Nothing is better or worse: wrong promotions / wrong rollbacks", results, nulls)
     errors("On the edge of a null hypothesis", results, [scenario.name for scenario in EDGES])
+    missing = [scenario.name for scenario in MISSING]
+    errors("Bad samples of the candidate have no score", results, missing)
     speed(results, [scenario.name for scenario in TRUTHS])
     write(results, options.runs, options.seed)
     print(f"\n{time.monotonic() - started:.0f} s, {time.process_time():.0f} CPU-seconds; figures in {OUT}")
-    sys.exit(not bars_met(results, nulls))
+    sys.exit(not bars_met(results, nulls, missing))
 
 
 def errors(title: str, results: Results, names: list[str]) -> None:
@@ -95,14 +103,16 @@ def cell(one: Outcome) -> str:
     return f"{one.promoted:.1%} / {one.rolled_back:.1%}; {when}"
 
 
-def bars_met(results: Results, nulls: list[str]) -> bool:
+def bars_met(results: Results, nulls: list[str], missing: list[str]) -> bool:
     fed_right = [results[name]["ratchet"] for name in nulls if not name.endswith("as they arrive")]
     promoted, stopped = results["+0.05"]["ratchet"], results["−0.20"]["ratchet"]
     wrong_up = max(one.promoted for one in fed_right)
     wrong_down = max(one.rolled_back for one in fed_right)
     units = (promoted.units_to_promote or (math.inf,))[0]
     responses = (stopped.candidates_to_roll_back or (math.inf,))[0]
+    unscored = max(results[name]["ratchet"].promoted for name in missing)
     bars = {
+        f"promotions of what is no better, its bad samples unscored {unscored:.1%}, at most 5 %": unscored <= 0.05,
         f"wrong promotions {wrong_up:.1%}, at most 5 %": wrong_up <= 0.05,
         f"wrong rollbacks {wrong_down:.1%}, at most 5 %": wrong_down <= 0.05,
         f"+0.05 promoted after {units:.0f} units, at most 300": units <= 300,

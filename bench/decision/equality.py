@@ -19,8 +19,8 @@ TOLERANCE = 1e-9
 def assert_twin_equals_product(runs: int = 4) -> int:
     """Returns how many units were compared. Raises AssertionError naming the first difference."""
     compared = 0
-    for effect in (0.0, 0.05, -0.1):
-        scenario = Scenario("equality", effect=effect, success=0.99, units=600)
+    for effect, unscored in ((0.0, 0.0), (0.05, 0.1), (-0.1, 0.3)):
+        scenario = Scenario("equality", effect=effect, success=0.99, unscored=unscored, units=600)
         stream = streams(scenario, runs, np.random.default_rng(7))
         compared += compare(scenario, stream, runs)
     return compared
@@ -50,9 +50,11 @@ def feed(product: Experiment, index: int, candidate: bool, stream: Streams, run:
     assignment = Assignment(is_candidate=candidate, propensity=share if candidate else 1 - share)
     stratum = str(stream.stratum[run, index])
     product.enrol(Enrolment(index, f"unit-{index}", False, assignment, stratum, float(index)))
+    scored = float(stream.success[candidate][run, index] * stream.scored[candidate][run, index])
     outcome = Outcome(
-        succeeded=bool(stream.success[candidate][run, index]),
-        score=float(stream.score[candidate][run, index]),
+        succeeded=scored > 0,
+        score=float(stream.score[candidate][run, index]) if scored else None,
+        scored=scored,
         length=float(stream.length[candidate][run, index]),
         latency_s=float(stream.latency[candidate][run, index]),
     )
@@ -64,6 +66,7 @@ def same(product: Experiment, twin: Twin, index: int, run: int) -> None:
     pairs = {
         "gain in score": (evidence.gain_score, twin.score.gain.e[run]),
         "gain in success": (evidence.gain_success, twin.success.gain.e[run]),
+        "bounds": (evidence.gain_bounds or 0.0, twin.bounds.gain.e[run]),
         "harm": (evidence.harm, twin.harm[run]),
     }
     for name, (ours, theirs) in pairs.items():

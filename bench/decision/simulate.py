@@ -31,7 +31,7 @@ def plan_for(scenario: Scenario) -> ExperimentPlan:
     ramp = tuple(
         by_share.get(share, RampStep(share=share, candidate_units=0, open_candidates=1)) for share in scenario.ramp
     )
-    return ExperimentPlan(experiment_id=scenario.name, ramp=ramp, max_units=scenario.units)
+    return ExperimentPlan(experiment_id=scenario.name, ramp=ramp, max_units=scenario.units, by_intention=True)
 
 
 def simulate(scenario: Scenario, runs: int, seed: int, *, as_they_arrive: bool = False) -> dict[str, Outcome]:
@@ -66,7 +66,7 @@ def units_at(stream: Streams, index: int, candidate: NDArray[np.bool_], share: F
         share=share,
         stratum=stream.stratum[:, index],
         score=chosen(stream.score, index, candidate),
-        success=chosen(stream.success, index, candidate),
+        scored=chosen(stream.success, index, candidate) * chosen(stream.scored, index, candidate),
         length=chosen(stream.length, index, candidate),
         latency=chosen(stream.latency, index, candidate),
     )

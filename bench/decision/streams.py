@@ -27,6 +27,8 @@ class Scenario:
     success_effect: float = 0.0
     drift: float = 0.0
     """Every score rises by so much over the run, and the mix moves from the hardest to the easiest type."""
+    unscored: float = 0.0
+    """Share of the candidate's bad samples, those below the mean of their type, that get no score; groups of 8."""
     slow: int = 0
     """The candidate's scores below its median arrive so many units late."""
     sessions: bool = False
@@ -42,6 +44,8 @@ class Streams:
     score: tuple[Floats, Floats]
     """Under the primary, under the candidate; so are the next three."""
     success: tuple[Floats, Floats]
+    scored: tuple[Floats, Floats]
+    """Share of the unit's samples with a score; `score` is the mean over these."""
     length: tuple[Floats, Floats]
     latency: tuple[Floats, Floats]
     tasks: Floats
@@ -61,6 +65,10 @@ def streams(scenario: Scenario, runs: int, rng: np.random.Generator) -> Streams:
     primary, primary_squares = scores(base, scenario.noise, tasks, rng)
     candidate, candidate_squares = scores(base + scenario.effect, scenario.noise, tasks, rng)
     low = candidate < np.median(candidate, axis=1, keepdims=True)
+    scored = np.ones(shape)
+    if scenario.unscored:
+        candidate, scored = partly_scored(base + scenario.effect, scenario.unscored, rng)
+        candidate_squares = candidate**2
     return Streams(
         draws=rng.random(shape),
         stratum=stratum,
@@ -69,6 +77,7 @@ def streams(scenario: Scenario, runs: int, rng: np.random.Generator) -> Streams:
             (rng.random(shape) < scenario.success).astype(float),
             (rng.random(shape) < scenario.success + scenario.success_effect).astype(float),
         ),
+        scored=(np.ones(shape), scored),
         length=(rng.gamma(4, 15, shape), rng.gamma(4, 15, shape)),
         latency=(rng.gamma(2, 0.5, shape), rng.gamma(2, 0.5, shape)),
         tasks=tasks,
@@ -96,6 +105,21 @@ def scores(mean: Floats, noise: float, tasks: Floats, rng: np.random.Generator) 
     return total / tasks, squares
 
 
+def partly_scored(mean: Floats, unscored: float, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Groups of 8 samples of which the bad ones may have no score: the mean of those that have one, and their share.
+
+    A unit without any score has the mean 0 and the share 0.
+    """
+    level = np.clip(mean, 0.02, 0.98)
+    strength = 1 / 0.25 - 1  # samples spread half as wide as they can: 0.24 at a level of 0.5
+    total, count = np.zeros_like(level), np.zeros_like(level)
+    for _ in range(8):
+        sample = rng.beta(level * strength, (1 - level) * strength)
+        has_score = (sample >= level) | (rng.random(level.shape) >= unscored)
+        total, count = total + np.where(has_score, sample, 0.0), count + has_score
+    return total / np.maximum(count, 1), count / 8
+
+
 def in_arrival_order(source: Streams) -> Streams:
     """The same units in the order their outcomes arrive, for a candidate drawn at a fixed share of one half."""
     arrival = np.arange(source.late.shape[1]) + np.where(source.draws < 0.5, source.late, 0)
@@ -113,6 +137,7 @@ def in_arrival_order(source: Streams) -> Streams:
         stratum=np.take_along_axis(source.stratum, order, axis=1),
         score=both(source.score),
         success=both(source.success),
+        scored=both(source.scored),
         length=both(source.length),
         latency=both(source.latency),
         tasks=sort(source.tasks),

@@ -1,6 +1,6 @@
 """The product's decision for many runs at once, in numpy: the same formulas, asserted equal to the product on a sample.
 
-Scores are never missing here, the scorer never changes, and the budget is the length of the stream.
+The scorer never changes here, and the budget is the length of the stream.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Means:
     def count(self, stratum: NDArray[np.int64]) -> Floats:
         return np.asarray(self._count[self._runs, stratum])
 
-    def add(self, stratum: NDArray[np.int64], value: Floats, where: NDArray[np.bool_] | bool = True) -> None:
-        self._sum[self._runs, stratum] += np.where(where, value, 0.0)
-        self._count[self._runs, stratum] += where
+    def add(self, stratum: NDArray[np.int64], value: Floats, weight: Floats) -> None:
+        self._sum[self._runs, stratum] += weight * value
+        self._count[self._runs, stratum] += weight
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Units:
     share: Floats
     stratum: NDArray[np.int64]
     score: Floats
-    success: Floats
+    scored: Floats
     length: Floats
     latency: Floats
 
@@ -76,14 +76,16 @@ class Metric:
         self.gain = Wealth(runs)
         self.harm = Wealth(runs)
 
-    def observe(self, y: Floats, units: Units) -> None:
+    def observe(self, y: Floats, units: Units, weight: Floats | None = None) -> None:
+        weight = np.ones_like(y) if weight is None else weight
         p, m = units.share, self._means.mean(units.stratum)
         caution = 1 + CAUTION / self._means.count(units.stratum)
-        x = np.where(units.candidate, (y - m) / p, -(y - m) / (1 - p))
+        surprise = weight * (y - m)
+        x = np.where(units.candidate, surprise / p, -surprise / (1 - p))
         if self._margin is not None:
             self.gain.bet(x - self._margin, (np.maximum(m / p, (1 - m) / (1 - p)) + self._margin) * caution)
         self.harm.bet(-x - self._tolerance, (np.maximum((1 - m) / p, m / (1 - p)) + self._tolerance) * caution)
-        self._means.add(units.stratum, y)
+        self._means.add(units.stratum, y, weight)
 
 
 class Twin:
@@ -99,6 +101,7 @@ class Twin:
         self.units = 0
         self.score = Metric(runs, plan.min_gain, plan.score_tolerance)
         self.success = Metric(runs, -plan.success_margin, plan.success_tolerance)
+        self.bounds = Metric(runs, -plan.success_margin, 0.0)
         self._length = Metric(runs, None, plan.length_tolerance)
         self._latency = Metric(runs, None, plan.latency_tolerance)
         self._usual_length = Means(runs, TYPICAL_TOKENS)
@@ -118,8 +121,9 @@ class Twin:
         return np.asarray(sum(weight * metric.harm.e for weight, metric in zip(HARM_WEIGHTS, metrics, strict=True)))
 
     def observe(self, units: Units) -> None:
-        self.score.observe(units.score, units)
-        self.success.observe(units.success, units)
+        self.score.observe(units.score, units, units.scored)
+        self.success.observe(units.scored, units)
+        self.bounds.observe(units.scored * units.score + (1 - units.scored) * ~units.candidate, units)
         self._length.observe(relative(self._usual_length, units.length, units), units)
         self._latency.observe(relative(self._usual_latency, units.latency, units), units)
         p = units.share[:, None]
@@ -138,7 +142,8 @@ class Twin:
 
     def _judge(self) -> None:
         fewest = np.minimum(self.candidates, self.units - self.candidates)
-        gain = np.minimum(self.score.gain.e, self.success.gain.e) >= self.plan.promote_at
+        proofs = np.minimum(self.score.gain.e, self.success.gain.e)
+        gain = np.minimum(proofs, self.bounds.gain.e) >= self.plan.promote_at
         promoted = gain & (self.step == len(self._shares) - 1) & (fewest >= self.plan.min_units_per_arm)
         verdict = np.where(self.harm >= self.plan.roll_back_at, ROLL_BACK, np.where(promoted, PROMOTE, CONTINUE))
         verdict = np.where(self._ratio.sum(axis=1) >= self.plan.abort_at, ABORT, verdict)
@@ -151,5 +156,5 @@ class Twin:
 def relative(usual: Means, size: Floats, units: Units) -> Floats:
     """ratchet.experiments.effect.Relative of every run."""
     c = usual.mean(units.stratum)
-    usual.add(units.stratum, size, where=~units.candidate)
+    usual.add(units.stratum, size, (~units.candidate).astype(float))
     return np.asarray(c / (c + size))

@@ -1,20 +1,24 @@
-"""Is an adapter fit for traffic? Files as published, right base model, plain LoRA an engine can load, finite weights.
+"""Is an adapter fit for traffic? Files as published, right base model, plain LoRA an engine can load, sound weights.
 
-Reads the folder only: no torch, no model. How well the adapter answers is the validation gate's question.
+The one validator: the gate, the agent before it loads, the command line and the trainer ask here. Every read is bounded
+and every reason short, whatever lies in the folder. Reads only: no torch, no model. How well the adapter answers is the
+validation gate's question.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from ratchet.adapters.lora_config import LoraConfig, read_lora_config
-from ratchet.adapters.manifest import content_faults, read_card, read_manifest
-from ratchet.adapters.safetensors_file import SafetensorsFile
-from ratchet.service.errors import AdapterError
+from ratchet.adapters.folder import WEIGHTS_NAME
+from ratchet.adapters.lora_config import MODULE_PATH, LoraConfig, read_lora_config
+from ratchet.adapters.manifest import changed_files, file_faults, read_card, read_manifest
+from ratchet.adapters.safetensors_file import LARGEST_NUMBER, SafetensorsFile
+from ratchet.service.errors import AdapterError, one_line
 from schemas.messages.base import BaseModelIdentity
 from schemas.records.adapter_card import AdapterCard
 
@@ -33,9 +37,11 @@ UNSERVABLE_OPTIONS = {
     "modules_to_save": "whole modules saved beside the LoRA",
     "lora_bias": "a bias in the LoRA",
     "layer_replication": "replicated layers",
+    "layers_pattern": "a pattern for layers",
     "trainable_token_indices": "trained token embeddings",
     "target_parameters": "LoRA on bare parameters",
     "alora_invocation_tokens": "activated LoRA",
+    "megatron_config": "Megatron's layers",
     "use_qalora": "QA-LoRA",
     "use_bdlora": "block-diagonal LoRA",
     "velora_config": "VeLoRA",
@@ -43,7 +49,16 @@ UNSERVABLE_OPTIONS = {
     "kasa_config": "KaSA",
     "arrow_config": "Arrow routing",
 }
-"""Options of PEFT's LoraConfig that change what is computed, in ways not every engine knows."""
+"""Options of PEFT's LoraConfig that change what is computed, in ways not every engine knows, or import other code."""
+
+IDLE_OPTIONS = frozenset(
+    {
+        *("auto_mapping", "base_model_name_or_path", "peft_version", "revision", "task_type", "inference_mode"),
+        *("megatron_core", "qalora_group_size", "eva_config", "corda_config", "lora_ga_config", "loftq_config"),
+        *("runtime_config", "ensure_weight_tying"),
+    }
+)
+"""Options that change nothing of what a trained adapter computes. Any other that is unknown here must be empty."""
 
 PLAIN_STARTS = (True, False, "gaussian", "eva", "orthogonal", "lora_ga")
 """Values of init_lora_weights that leave the base model's weights as they are."""
@@ -51,35 +66,68 @@ PLAIN_STARTS = (True, False, "gaussian", "eva", "orthogonal", "lora_ga")
 LORA_WEIGHT = re.compile(r"base_model\.model\.(?P<path>(?:[^.]+\.)*(?P<module>[^.]+))\.lora_(?P<side>[AB])\.weight")
 
 
+MOST_PATTERNS = 256
+LARGEST_SCALING = 4096.0
+LARGEST_RANK = 512
+"""Of vLLM."""
+MOST_FAULTS = 5
+LONGEST_LIST = 900
+"""Characters, which leaves room for whose faults they are."""
+
+
 @dataclass(frozen=True, slots=True)
 class AdapterLimits:
     """What the engines take. `base` None: any; a revision is compared where both sides know theirs, else the name."""
 
-    max_rank: int
+    max_rank: int = LARGEST_RANK
     base: BaseModelIdentity | None = None
     target_modules: frozenset[str] = LINEAR_LAYERS
 
 
 def check_adapter(folder: Path, limits: AdapterLimits) -> AdapterCard:
-    """Its card, if it is fit for traffic. Raises AdapterError with every fault, each a sentence with what to do."""
+    """Its card, if it is fit for traffic. Raises AdapterError with its faults, each a sentence with what to do."""
     if faults := adapter_faults(folder, limits):
-        raise AdapterError(f"adapter {folder.name} of agent {folder.parent.name} is refused: {'; '.join(faults)}")
+        refused = f"adapter {folder.name} of agent {folder.parent.name} is refused: {'; '.join(faults)}"
+        raise AdapterError(one_line(refused))
     return read_card(folder)
 
 
-def adapter_faults(folder: Path, limits: AdapterLimits) -> list[str]:
-    """Every reason not to use it; empty if there is none. Reads every byte of the folder."""
+def check_lora(folder: Path, limits: AdapterLimits) -> LoraConfig:
+    """The configuration, if it and the weights are fit for traffic; for a folder that is not published, or not yet.
+
+    Raises AdapterError with its faults.
+    """
     try:
-        if faults := content_faults(folder, read_manifest(folder)):
-            return faults
         config = read_lora_config(folder)
-        return [
-            *_base_faults(read_card(folder).base, limits.base),
-            *_config_faults(config, limits),
-            *_weight_faults(SafetensorsFile(folder / "adapter_model.safetensors"), config),
-        ]
+        faults = listed([*_config_faults(config, limits), *_weight_faults(folder, config)])
+    except OSError as error:
+        raise AdapterError(one_line(f"the adapter in {folder} can't be read ({error}): restore it")) from None
+    if faults:
+        raise AdapterError(one_line(f"the adapter in {folder} is refused: {'; '.join(faults)}"))
+    return config
+
+
+def adapter_faults(folder: Path, limits: AdapterLimits) -> list[str]:
+    """Why not to use it, the first few reasons; empty if there is none. Reads every byte of the folder."""
+    try:
+        manifest = read_manifest(folder)
+        if faults := file_faults(folder, manifest) or list(islice(changed_files(folder, manifest), MOST_FAULTS)):
+            return listed(faults)
+        config = read_lora_config(folder)
+        faults = [*_base_faults(read_card(folder).base, limits.base), *_config_faults(config, limits)]
+        return listed([*faults, *_weight_faults(folder, config)])
     except AdapterError as error:
-        return [str(error)]
+        return [one_line(str(error))]
+    except OSError as error:
+        return [one_line(f"{folder} can't be read ({error}): restore it, or roll back")]
+
+
+def listed(faults: Iterable[str]) -> list[str]:
+    """The first few faults, together a reason of at most LONGEST_REASON characters, and how many more there are."""
+    every = list(faults)
+    longest = LONGEST_LIST // max(1, min(len(every), MOST_FAULTS))
+    shown = [one_line(fault, longest) for fault in every[:MOST_FAULTS]]
+    return [*shown, f"and {len(every) - MOST_FAULTS:,} more"] if len(every) > MOST_FAULTS else shown
 
 
 def _base_faults(trained_on: BaseModelIdentity, runs: BaseModelIdentity | None) -> Iterator[str]:
@@ -102,9 +150,11 @@ def _config_faults(config: LoraConfig, limits: AdapterLimits) -> Iterator[str]:
         yield f"it is {config.peft_type}, and only LoRA can be served: train a LoRA"
     if not 1 <= min(config.ranks) <= max(config.ranks) <= limits.max_rank:
         yield f"its rank is {max(config.ranks)}, and the engines take 1 to {limits.max_rank}: train with a smaller r"
-    for option, meaning in UNSERVABLE_OPTIONS.items():
-        if config.option(option):
-            yield f"it uses {meaning} ({option}), which engines can't serve: train without"
+    for option, value in config.further.items():
+        if option in UNSERVABLE_OPTIONS and value:
+            yield f"it uses {UNSERVABLE_OPTIONS[option]} ({option}), which engines can't serve: train without"
+        elif option not in UNSERVABLE_OPTIONS and option not in IDLE_OPTIONS and value:
+            yield f"it has the option {one_line(option, 60)}, which is unknown here: train without"
     if config.bias != "none":
         yield f"it trains biases (bias={config.bias}), which engines can't serve: train with bias none"
     if config.init_lora_weights not in PLAIN_STARTS:
@@ -113,23 +163,46 @@ def _config_faults(config: LoraConfig, limits: AdapterLimits) -> Iterator[str]:
         yield f"its target_modules are {config.target_modules!r}: name the layers one by one and save it again"
     if unknown := sorted(config.targets - limits.target_modules):
         yield f"it adapts {', '.join(unknown)}, which the engines don't know: train only the usual linear layers"
+    yield from _pattern_faults(config)
 
 
-def _weight_faults(weights: SafetensorsFile, config: LoraConfig) -> Iterator[str]:
-    """Every tensor is one half of a LoRA pair of the right rank on a target module, and finite."""
+def _pattern_faults(config: LoraConfig) -> Iterator[str]:
+    """PEFT runs all of these as regular expressions, or compares them with each module of the model."""
+    for key in config.bad_patterns:
+        yield f"its pattern {one_line(key, 60)!r} is not the end of a module's path (letters, digits, _ and dots)"
+    excluded = config.exclude_modules or []
+    for path in [excluded] if isinstance(excluded, str) else excluded:
+        if not isinstance(excluded, list) or not MODULE_PATH.fullmatch(path):
+            yield f"its exclude_modules have {one_line(path, 60)!r}: list them by name, as the ends of their paths"
+    targets = config.target_modules if isinstance(config.target_modules, list) else []
+    if bad := [target for target in targets if not MODULE_PATH.fullmatch(target)]:
+        yield f"its target_modules have {one_line(bad[0], 60)!r}: list them by name, as the ends of their paths"
+    layers = config.layers_to_transform if isinstance(config.layers_to_transform, list) else []
+    if max(map(len, (config.patterns, excluded, targets, layers))) > MOST_PATTERNS:
+        yield f"it has more than {MOST_PATTERNS} patterns, target_modules, exclude_modules or layers: name fewer"
+
+
+def _weight_faults(folder: Path, config: LoraConfig) -> Iterator[str]:
+    """Every tensor is one half of a LoRA pair of the right rank on a target module, and its numbers are sound."""
+    weights = SafetensorsFile(folder / WEIGHTS_NAME)
     if not weights.tensors:
         yield f"{weights.path} holds no weights: save the adapter again"
     pairs: dict[str, dict[str, tuple[int, ...]]] = defaultdict(dict)
     for name, tensor in weights.tensors.items():
         match = LORA_WEIGHT.fullmatch(name)
         if match is None or match["module"] not in config.targets:
-            yield f"it holds {name}, which is no LoRA weight of its target modules: save only the adapter"
+            yield f"it holds {one_line(name, 80)}, which is no LoRA weight of its target modules: save only the adapter"
             continue
         pairs[match["path"]][match["side"]] = tensor.shape
-        if not weights.is_finite(name):
-            yield f"{name} holds infinite numbers or NaN: the training diverged; train again with a lower learning rate"
+        if not weights.is_sound(name):
+            yield (
+                f"{name} holds numbers that are infinite, NaN or of {LARGEST_NUMBER:,} and more: the training "
+                f"diverged; train again with a lower learning rate"
+            )
     for path, sides in pairs.items():
         yield from _pair_faults(path, sides, config.rank(path))
+        if config.ranks and min(config.ranks) > 0 and not abs(config.scaling(path)) <= LARGEST_SCALING:
+            yield f"{path} is scaled by {config.scaling(path):g}, and may be by {LARGEST_SCALING:g}: lower lora_alpha"
 
 
 def _pair_faults(path: str, sides: dict[str, tuple[int, ...]], rank: int) -> Iterator[str]:

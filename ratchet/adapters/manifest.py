@@ -6,9 +6,11 @@ A folder is an adapter only if its manifest is whole, names this agent and versi
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
-from ratchet.adapters.folder import VERSION
+from ratchet.adapters.folder import LARGEST_FILE, MOST_FILES, VERSION, file_names, open_file, read_file
 from ratchet.service.errors import AdapterError
 from schemas.messages.base import DecodeError
 from schemas.records.adapter_card import AdapterCard, AdapterManifest
@@ -22,7 +24,7 @@ READABLE_SUFFIXES = frozenset({".csv", ".html", ".jinja", ".json", ".jsonl", ".m
 def read_manifest(folder: Path) -> AdapterManifest:
     """Raises AdapterError if there is none, or it is torn, or that of another folder."""
     try:
-        manifest = AdapterManifest.decode((folder / MANIFEST_NAME).read_bytes())
+        manifest = AdapterManifest.decode(read_file(folder, MANIFEST_NAME))
     except FileNotFoundError:
         raise AdapterError(
             f"{folder} has no {MANIFEST_NAME}, so it is no published adapter: publish it, or restore it"
@@ -40,38 +42,48 @@ def read_manifest(folder: Path) -> AdapterManifest:
 def read_card(folder: Path) -> AdapterCard:
     """Raises AdapterError."""
     try:
-        return AdapterCard.decode((folder / CARD_NAME).read_bytes())
+        return AdapterCard.decode(read_file(folder, CARD_NAME))
     except (OSError, DecodeError) as error:
         raise AdapterError(f"{folder / CARD_NAME} can't be read ({error}): restore the folder") from None
 
 
-def content_faults(folder: Path, manifest: AdapterManifest) -> list[str]:
-    """One sentence for each file that is missing, too many, changed or of a forbidden kind. Reads every byte."""
-    present = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
-    present.discard(MANIFEST_NAME)
-    faults = [
-        f"{folder / name} is not in the manifest: an adapter never changes; move the file away"
-        for name in sorted(present - manifest.files.keys())
-    ]
-    found = ((folder / name, _file_fault(folder, name, manifest)) for name in sorted(manifest.files))
-    return [*faults, *(f"{path} {fault}" for path, fault in found if fault)]
+def file_faults(folder: Path, manifest: AdapterManifest) -> list[str]:
+    """One sentence for each file that is missing, too many, of another size or of a forbidden kind. Reads no content.
+
+    Raises OSError and AdapterError.
+    """
+    if len(manifest.files) > MOST_FILES or sum(file.size for file in manifest.files.values()) > LARGEST_FILE:
+        return [f"{folder / MANIFEST_NAME} lists more than {MOST_FILES} files or {LARGEST_FILE:,} bytes: publish less"]
+    extra = file_names(folder) - manifest.files.keys() - {MANIFEST_NAME}
+    faults = [f"{folder / name} is not in the manifest: an adapter never changes; move it away" for name in extra]
+    found = ((folder / name, _file_fault(folder, name, file.size)) for name, file in manifest.files.items())
+    return sorted([*faults, *(f"{path} {fault}" for path, fault in found if fault)])
 
 
-def _file_fault(folder: Path, name: str, manifest: AdapterManifest) -> str | None:
-    path, expected = folder / name, manifest.files[name]
-    if path.suffix not in READABLE_SUFFIXES:
+def _file_fault(folder: Path, name: str, size: int) -> str | None:
+    if Path(name).suffix not in READABLE_SUFFIXES:
         return (
             f"is of a kind that may run code when loaded; an adapter holds only {', '.join(sorted(READABLE_SUFFIXES))}"
         )
-    if path.is_symlink() or not path.is_file():
+    try:
+        with open_file(folder, name) as file:
+            found = os.fstat(file.fileno()).st_size
+    except (OSError, AdapterError):
         return "is missing or no plain file: restore it, or roll back"
-    if path.stat().st_size != expected.size:
-        return f"has {path.stat().st_size:,} bytes, not {expected.size:,}: restore it, or roll back"
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != expected.sha256:
-        return f"was changed (sha256 {found[:8]}…, not {expected.sha256[:8]}…): restore it, or roll back"
-    return None
+    return None if found == size else f"has {found:,} bytes, not {size:,}: restore it, or roll back"
+
+
+def changed_files(folder: Path, manifest: AdapterManifest) -> Iterator[str]:
+    """One sentence for each file whose content is another than the manifest's. Reads every byte.
+
+    Raises OSError and AdapterError.
+    """
+    for name, expected in sorted(manifest.files.items()):
+        with open_file(folder, name) as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != expected.sha256:
+            sums = f"sha256 {found[:8]}…, not {expected.sha256[:8]}…"
+            yield f"{folder / name} was changed ({sums}): restore it, or roll back"
 
 
 def published_versions(adapters_dir: Path, agent_id: str) -> list[str]:
@@ -89,6 +101,6 @@ def version_key(version: str) -> tuple[int, ...]:
 def _looks_whole(folder: Path) -> bool:
     try:
         files = read_manifest(folder).files
-        return all((folder / name).stat().st_size == file.size for name, file in files.items())
+        return not any(_file_fault(folder, name, file.size) for name, file in files.items())
     except (AdapterError, OSError):
         return False

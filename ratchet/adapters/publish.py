@@ -29,7 +29,7 @@ from ratchet.adapters.manifest import (
 from ratchet.adapters.registry import RegistryStore
 from ratchet.files.append_file import explain
 from ratchet.files.atomic_file import sync_folder
-from ratchet.files.folder_turns import turn
+from ratchet.files.folder_lock import locked
 from ratchet.service import failpoint
 from ratchet.service.errors import AdapterError
 from schemas.records.adapter_card import AdapterCard, AdapterManifest, ManifestFile
@@ -54,7 +54,7 @@ def publish_adapter(
             files = {name: _write(temporary / name, source) for name, source in source_files.items()}
             files[CARD_NAME] = _write(temporary / CARD_NAME, card.encode())
             failpoint.reach("adapter-copied")
-            with turn(home):
+            with locked(home):
                 if earlier := _published_by(card, adapters_dir, agent_id):
                     return earlier
                 manifest = AdapterManifest(
@@ -66,7 +66,7 @@ def publish_adapter(
 
 
 def registration(folder: Path, adapters_dir: Path) -> Register:
-    """The move that makes a published folder known to the registry. Raises AdapterError."""
+    """The move that makes a published folder known to the registry. Raises AdapterError and OSError."""
     card = read_card(folder)
     return Register(
         version=folder.name,
@@ -78,7 +78,10 @@ def registration(folder: Path, adapters_dir: Path) -> Register:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder of read-only files and folders. What is gone already is no error."""
+    """Remove a folder of read-only files and folders; a link itself, never what it leads to. Gone is no error."""
+    if folder.is_symlink():
+        folder.unlink()
+        return
     for path, _, _ in os.walk(folder):
         Path(path).chmod(0o755)
     if folder.exists():
@@ -97,7 +100,7 @@ def _check_names(source_files: Mapping[str, Path | bytes]) -> None:
 @contextmanager
 def _temporary_folder(home: Path) -> Iterator[Path]:
     """A folder that a lock on it keeps from being swept away; gone after the block, unless it was renamed."""
-    with turn(home):
+    with locked(home):
         _sweep(home)
         temporary = home / f"{TEMPORARY}{uuid4().hex[:12]}"
         temporary.mkdir()

@@ -15,7 +15,7 @@ from pathlib import Path
 from ratchet.adapters.decisions import DecisionLedger, Mark, chained
 from ratchet.adapters.registry_moves import apply
 from ratchet.files.atomic_file import replace_file
-from ratchet.files.folder_turns import TURN_TIMEOUT_S, turn
+from ratchet.files.folder_lock import LOCK_TIMEOUT_S, locked
 from ratchet.service.errors import NotAllowed, RegistryConflict, RegistryError
 from ratchet.service.telemetry import Log
 from schemas.messages.base import DecodeError
@@ -28,7 +28,7 @@ log = Log(__name__)
 
 
 class RegistryStore:
-    def __init__(self, adapters_dir: Path, *, lock_timeout_s: float = TURN_TIMEOUT_S) -> None:
+    def __init__(self, adapters_dir: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
         self.folder = adapters_dir
         self.path = adapters_dir / FILE_NAME
         self.ledger = DecisionLedger(adapters_dir)
@@ -54,7 +54,7 @@ class RegistryStore:
 
         Raises RegistryError if the ledger is broken, or if the registry is not what the ledger adds up to.
         """
-        with turn(self.folder, self._lock_timeout_s):
+        with locked(self.folder, self._lock_timeout_s):
             registry = self._caught_up()
             if registry != self.replay():
                 raise RegistryError(
@@ -69,7 +69,7 @@ class RegistryStore:
         Raises NotAllowed, RegistryConflict (nothing was written), RegistryError, DiskFull and JournalError: should then
         the decision be in the ledger already, it takes effect with the next change that finds room.
         """
-        with turn(self.folder, self._lock_timeout_s):
+        with locked(self.folder, self._lock_timeout_s):
             registry = self._caught_up()
             if registry.revision != expected_revision:
                 raise RegistryConflict(
@@ -85,14 +85,14 @@ class RegistryStore:
         """
         if decide(seen := self.read()) is None:
             return seen
-        with turn(self.folder, self._lock_timeout_s):
+        with locked(self.folder, self._lock_timeout_s):
             registry = self._caught_up()
             draft = decide(registry)
             return registry if draft is None else self._decide(registry, draft)
 
     def rebuild(self) -> Registry:
         """Make the registry anew from the ledger alone, whatever is in the file. Raises RegistryError if it can't."""
-        with turn(self.folder, self._lock_timeout_s):
+        with locked(self.folder, self._lock_timeout_s):
             registry = self.replay()
             self.ledger.repair(_mark(registry))
             self._write(registry)

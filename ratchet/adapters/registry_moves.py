@@ -70,7 +70,7 @@ def _moved(agent: AgentAdapters, decision: Decision) -> AgentAdapters:
         case Validate() as move:
             return with_state(agent, move.version, AdapterState.VALIDATED, decision)
         case RejectVersion() as move:
-            return with_state(agent, move.version, AdapterState.REJECTED, decision)
+            return reject(agent, move, decision)
         case StartExperiment() as move:
             return start_experiment(agent, move, decision)
         case Promote() as move:
@@ -108,6 +108,15 @@ def register(agent: AgentAdapters, move: Register, decision: Decision) -> AgentA
         parent=move.parent,
         base=move.base,
     )
+    return changed(agent, versions={**agent.versions, move.version: entry})
+
+
+def reject(agent: AgentAdapters, move: RejectVersion, decision: Decision) -> AgentAdapters:
+    """One that was never registered, since its folder is missing or another, is on record without a folder."""
+    if move.version in agent.versions:
+        return with_state(agent, move.version, AdapterState.REJECTED, decision)
+    state = AdapterState.REJECTED
+    entry = AdapterEntry(version=move.version, state=state, decision=decision.sequence, since=decision.at)
     return changed(agent, versions={**agent.versions, move.version: entry})
 
 

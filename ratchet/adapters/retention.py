@@ -6,6 +6,7 @@ The record of a version stays in the registry, and its number is never given to 
 
 from __future__ import annotations
 
+import os
 from datetime import datetime
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from ratchet.adapters.manifest import version_key
 from ratchet.adapters.publish import remove_tree
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.states import ALLOWED_MOVES
-from schemas.messages.work import BASE_VERSION
 from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import DecisionDraft, RemoveFolder
 from schemas.records.registry import AgentAdapters, Registry
@@ -49,7 +49,9 @@ def remove_leftovers(store: RegistryStore) -> list[Path]:
         store.folder / agent_id / version
         for agent_id, agent in store.read().agents.items()
         for version, entry in agent.versions.items()
-        if version != BASE_VERSION and entry.folder is None and (store.folder / agent_id / version).exists()
+        if entry.state is AdapterState.ARCHIVED
+        and entry.folder is None
+        and os.path.lexists(store.folder / agent_id / version)
     ]
     for folder in leftovers:
         remove_tree(folder)

@@ -1,31 +1,38 @@
 """Read a safetensors file: its header, checked against the file, and the bytes of its tensors.
 
 Format: 8 bytes little-endian header length, a JSON header (name -> dtype, shape, data_offsets), then the data without
-gaps (https://github.com/huggingface/safetensors, README). Written for files nobody vouches for: no torch, no pickle;
-and for images that stay small: no numpy.
+gaps (https://github.com/huggingface/safetensors, README). Written for files nobody vouches for: no torch, no pickle,
+every size bounded; and for images that stay small: no numpy.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import sys
-from array import array
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ratchet.adapters.folder import open_file, parsed_json
 from ratchet.service.errors import AdapterError
 
-MAX_HEADER_BYTES = 100_000_000
+LARGEST_HEADER = 1024 * 1024
+"""Bytes. 80 layers with seven LoRA pairs each have 130 thousand."""
+MOST_TENSORS = 8192
+LONGEST_NAME = 512
+MOST_DIMENSIONS = 8
+MOST_NUMBERS = 2**25
+"""In one tensor: rank 512 on a layer 65,536 wide."""
 CHUNK_BYTES = 256 * 1024
-"""Looked at in one go: memory stays bounded, and other threads of the process have their turns."""
+"""Read in one go: memory stays bounded, and other threads of the process have their turns."""
 
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
-HIGH = b"\x7f\xff"
-SUSPECT = {"F64": HIGH, "F32": HIGH, "BF16": HIGH, "F16": bytes((*range(0x7C, 0x80), *range(0xFC, 0x100)))}
-"""The highest byte of an infinite number, or of one that is none, is one of these; sensible weights never have it."""
+LARGEST_NUMBER = 2**17
+_TOO_LARGE_FROM = {"F64": 0x41, "F32": 0x48, "BF16": 0x48, "F16": 0x7C}
+"""The highest byte, without its sign, of numbers of that size and more, of infinite ones, and of NaN."""
+_SMALL = {dtype: bytes(byte for byte in range(256) if byte & 0x7F < limit) for dtype, limit in _TOO_LARGE_FROM.items()}
+"""The highest bytes of all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +55,11 @@ class SafetensorsFile:
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise AdapterError(f"{path} is no whole safetensors file ({error}): save the adapter again") from None
 
-    def is_finite(self, name: str) -> bool:
-        """False if any number of the tensor is infinite or not a number."""
+    def is_sound(self, name: str) -> bool:
+        """False if any number of the tensor is infinite, not a number, or LARGEST_NUMBER or more, whatever its sign."""
         dtype = self.tensors[name].dtype
-        return all(_all_finite(dtype, chunk) for chunk in self._chunks(name))
+        size = BYTES[dtype]
+        return not any(chunk[size - 1 :: size].translate(None, _SMALL[dtype]) for chunk in self._chunks(name))
 
     def read(self, name: str) -> bytes:
         """The numbers of the tensor, little-endian, row by row."""
@@ -60,7 +68,7 @@ class SafetensorsFile:
     def _chunks(self, name: str) -> Iterator[bytes]:
         tensor = self.tensors[name]
         remaining = tensor.end - tensor.start
-        with self.path.open("rb") as file:
+        with open_file(self.path.parent, self.path.name) as file:
             file.seek(tensor.start)
             while remaining > 0:
                 chunk = file.read(min(CHUNK_BYTES, remaining))
@@ -70,38 +78,18 @@ class SafetensorsFile:
                 yield chunk
 
 
-def _all_finite(dtype: str, numbers: bytes) -> bool:
-    size = BYTES[dtype]
-    highest = numbers[size - 1 :: size]
-    if not any(byte in highest for byte in SUSPECT[dtype]):
-        return True
-    if dtype == "F64":
-        return all(map(math.isfinite, _native("d", numbers)))
-    return dtype != "F16" and all(map(math.isfinite, _native("f", numbers if size == 4 else _widened(numbers))))
-
-
-def _widened(numbers: bytes) -> bytes:
-    """bfloat16 is the upper half of a float32."""
-    wide = bytearray(2 * len(numbers))
-    wide[2::4], wide[3::4] = numbers[0::2], numbers[1::2]
-    return bytes(wide)
-
-
-def _native(code: str, numbers: bytes) -> array[Any]:
-    values = array(code, numbers)
-    if sys.byteorder == "big":
-        values.byteswap()
-    return values
-
-
 def _tensors(path: Path) -> dict[str, Tensor]:
-    size = path.stat().st_size
-    with path.open("rb") as file:
+    with open_file(path.parent, path.name) as file:
+        size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
-        if not 2 <= length <= min(MAX_HEADER_BYTES, size - 8):
-            raise ValueError(f"a header of {length:,} bytes in a file of {size:,}")
-        header = json.loads(file.read(length))
+        if not 2 <= length <= min(LARGEST_HEADER, size - 8):
+            raise ValueError(
+                f"a header of {length:,} bytes in a file of {size:,}; a header may have {LARGEST_HEADER:,}"
+            )
+        header = parsed_json(file.read(length))
     header.pop("__metadata__", None)
+    if len(header) > MOST_TENSORS:
+        raise ValueError(f"it names {len(header):,} tensors; it may have {MOST_TENSORS:,}")
     tensors = {name: _tensor(name, fields, 8 + length) for name, fields in header.items()}
     end = 8 + length
     for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].end)):
@@ -114,11 +102,15 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _tensor(name: str, fields: dict[str, Any], data: int) -> Tensor:
+    if len(name) > LONGEST_NAME:
+        raise ValueError(f"a tensor's name has {len(name):,} characters; it may have {LONGEST_NAME}")
     dtype, shape, (start, end) = fields["dtype"], tuple(fields["shape"]), fields["data_offsets"]
     if dtype not in BYTES:
         raise ValueError(f"{name} is {dtype}; it must be one of {', '.join(BYTES)}")
-    if not all(isinstance(n, int) and n >= 0 for n in (*shape, start, end)):
-        raise ValueError(f"{name} has the shape {shape} and the offsets {start}, {end}")
+    if len(shape) > MOST_DIMENSIONS or not all(type(n) is int and n >= 0 for n in (*shape, start, end)):
+        raise ValueError(f"{name} has the shape {shape[:MOST_DIMENSIONS]} and the offsets {start}, {end}")
+    if max(shape, default=0) > MOST_NUMBERS or math.prod(shape) > MOST_NUMBERS:
+        raise ValueError(f"{name} of shape {shape} is larger than {MOST_NUMBERS:,} numbers")
     if math.prod(shape) * BYTES[dtype] != end - start:
         raise ValueError(f"{name} of shape {shape} takes {end - start:,} bytes")
     return Tensor(dtype, shape, data + start, data + end)

@@ -13,6 +13,7 @@ from ratchet.adapters.folder import VERSION, adapter_sha256
 from ratchet.adapters.manifest import published_versions
 from ratchet.adapters.registry import RegistryStore
 from ratchet.service.errors import RegistryError
+from schemas.records.adapter_state import AdapterState
 from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
 
 
@@ -60,6 +61,8 @@ def _folder_faults(adapters_dir: Path, agent_id: str, agent: AgentAdapters, limi
         folder = adapters_dir / agent_id / version
         if entry.folder is not None:
             yield from (f"{agent_id} {version}: {fault}" for fault in entry_faults(folder, entry, limits))
+        elif folder.exists() and entry.state is AdapterState.REJECTED:
+            yield f"{folder} was refused before it was registered, so it is not used: delete it"
         elif folder.exists():
             yield f"{folder} should be gone: delete it, or start the orchestrator, which does"
     published = set(published_versions(adapters_dir, agent_id))

@@ -13,9 +13,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from ratchet.bus.in_hand import STALLED_AFTER_S, Progress
 from ratchet.bus.protocol import Delivery, Handler, Hear, QueueState
-from ratchet.bus.retry_policy import Climb, GiveUp, after_failure, dead_letter_headers, pause_s, retry_headers
+from ratchet.bus.retry_policy import (
+    Climb,
+    GiveUp,
+    after_failure,
+    dead_letter_headers,
+    own_headers,
+    pause_s,
+    retry_headers,
+)
 from ratchet.bus.topology import DEAD_LETTERS, KEPT_RESPONSES, RESPONSES, REWARDS, UNROUTABLE, Topology
+from ratchet.concurrency.cancellation import cancelled_by_us
 from ratchet.service.errors import BusError, Retry, StorageUnavailable
 from ratchet.service.telemetry import TRACE_HEADER, Log, trace_parent, trace_parent_of
 
@@ -30,6 +40,7 @@ class _Consumer:
     queue: str
     handler: Handler
     prefetch: int
+    progress: Progress
     running: set[asyncio.Task[None]] = field(default_factory=set)
 
 
@@ -84,11 +95,13 @@ class MemoryBus:
         self._replies[reply_to].append(delivery)
         return True
 
-    async def consume(self, queue: str, handler: Handler, *, prefetch: int) -> None:
+    async def consume(
+        self, queue: str, handler: Handler, *, prefetch: int, stalled_after_s: float | None = STALLED_AFTER_S
+    ) -> None:
         self.topology.queue(queue)
         if not self._running:
             raise BusError(f"can't consume {queue!r}: the bus is not started")
-        self._consumers.append(_Consumer(queue, handler, prefetch))
+        self._consumers.append(_Consumer(queue, handler, prefetch, Progress(stalled_after_s)))
         self._deliver(queue)
 
     async def broadcast(self, topic: str, body: bytes, *, type: str, message_id: str) -> None:
@@ -122,7 +135,11 @@ class MemoryBus:
     def trouble(self) -> str | None:
         if not self._running:
             return "the bus is not started"
-        return "the broker takes no messages now" if self._failing else None
+        if self._failing:
+            return "the broker takes no messages now"
+        now = asyncio.get_running_loop().time() if self._consumers else 0.0
+        troubles = ((consumer.queue, consumer.progress.trouble(now)) for consumer in self._consumers)
+        return next((f"{queue!r}: {trouble}" for queue, trouble in troubles if trouble), None)
 
     def published(self, queue: str) -> list[Delivery]:
         """All that was published to the queue with `publish`, in order, consumed or not."""
@@ -173,6 +190,7 @@ class MemoryBus:
             consumer = min(free, key=lambda one: len(one.running))
             task = asyncio.create_task(self._handle(consumer, ready.popleft()))
             consumer.running.add(task)
+            consumer.progress.begin(asyncio.get_running_loop().time())
             task.add_done_callback(consumer.running.discard)
             task.add_done_callback(lambda _task: self._deliver(queue))
 
@@ -182,6 +200,8 @@ class MemoryBus:
         try:
             outcome = await self._settled(consumer, delivery)
         finally:
+            consumer.progress.resume(id(delivery))
+            consumer.progress.end(asyncio.get_running_loop().time(), settled=outcome is not None)
             if outcome is None:
                 self._unfinished += 1
                 self._ready[delivery.queue].appendleft(delivery._replace(redelivered=True))
@@ -192,12 +212,12 @@ class MemoryBus:
         while not failures or not self._draining.is_set():
             try:
                 await consumer.handler(delivery)
-            except (BusError, StorageUnavailable):
+            except (BusError, StorageUnavailable) as error:
                 failures += 1
+                consumer.progress.pause(id(delivery), asyncio.get_running_loop().time(), str(error))
                 await self._pause(failures)
             except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if task is None or task.cancelling():
+                if cancelled_by_us():
                     raise
                 return self._pass_on(delivery, Retry("what the handler waited for was cancelled"))
             except Exception as error:
@@ -218,14 +238,15 @@ class MemoryBus:
         verdict = after_failure(error, delivery.attempt, self.topology.rungs)
         if isinstance(verdict, GiveUp):
             at = datetime.now(UTC).isoformat(timespec="milliseconds")
-            headers = dead_letter_headers(delivery.headers, verdict, queue=delivery.queue, at=at, by=self._name)
+            added = dead_letter_headers(verdict, queue=delivery.queue, at=at, by=self._name)
+            headers = own_headers(delivery.headers) | added
             self._route(delivery._replace(queue=DEAD_LETTERS, headers=headers, redelivered=False))
             return "dead_lettered"
         self._climb(delivery, verdict)
         return "retried"
 
     def _climb(self, delivery: Delivery, verdict: Climb) -> None:
-        headers = retry_headers(delivery.headers, verdict.attempt)
+        headers = own_headers(delivery.headers) | retry_headers(verdict.attempt)
         again = delivery._replace(headers=headers, attempt=verdict.attempt, redelivered=True)
         delay_s = verdict.rung.delay_ms / 1000 * self._time_scale
         asyncio.get_running_loop().call_later(delay_s, self._route, again)

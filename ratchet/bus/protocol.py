@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from ratchet.bus.in_hand import STALLED_AFTER_S
 from ratchet.service.errors import Reject
 from schemas.messages.base import DecodeError, Message
 
@@ -98,8 +99,13 @@ class Bus(Protocol):
         Raises PublishTimeout.
         """
 
-    async def consume(self, queue: str, handler: Handler, *, prefetch: int) -> None:
-        """Hand every delivery of the queue to the handler, up to `prefetch` at once, until `stop`."""
+    async def consume(
+        self, queue: str, handler: Handler, *, prefetch: int, stalled_after_s: float | None = STALLED_AFTER_S
+    ) -> None:
+        """Hand every delivery of the queue to the handler, up to `prefetch` at once, until `stop`.
+
+        Deliveries in hand of which none is settled for `stalled_after_s` are a trouble; None: never.
+        """
 
     async def broadcast(self, topic: str, body: bytes, *, type: str, message_id: str) -> None:
         """Publish to whoever listens to the topic now; returns when confirmed, also if nobody does. Raises BusError."""

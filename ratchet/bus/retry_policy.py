@@ -21,6 +21,11 @@ QUEUE = "x-ratchet-queue"
 ATTEMPTS = "x-ratchet-attempts"
 AT = "x-ratchet-at"
 BY = "x-ratchet-by"
+NOTE = "x-ratchet-note"
+"""What of the message was left out when it was sent on."""
+
+LONGEST_REASON = 1000
+"""Characters of a reason or a note: it stands in a header, and what it quotes may be an outsider's."""
 
 _ROUTES = ("CC", "BCC")
 """The broker sends a copy wherever these say, each time the message is published."""
@@ -56,7 +61,11 @@ def after_failure(error: Exception, attempt: int, ladder: tuple[Rung, ...] = RET
 def sentence(error: BaseException) -> str:
     """What the error says; with the name of its class where that is not one of ours to raise."""
     text = str(error) or "no reason given"
-    return text if isinstance(error, (Reject, Retry)) else f"{type(error).__name__}: {text}"
+    return bounded(text if isinstance(error, (Reject, Retry)) else f"{type(error).__name__}: {text}")
+
+
+def bounded(text: str) -> str:
+    return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 1]}…"
 
 
 def attempt_of(headers: Mapping[str, Any]) -> int:
@@ -65,24 +74,28 @@ def attempt_of(headers: Mapping[str, Any]) -> int:
     return attempt if isinstance(attempt, int) and 0 <= attempt <= MAX_ATTEMPTS else 0
 
 
+def travels(name: str) -> bool:
+    """False for a header the broker keeps by itself or routes by, which must not be published again."""
+    return name not in _ROUTES and not name.startswith(_BROKER_OWN)
+
+
+def is_routing(name: str) -> bool:
+    return name in _ROUTES
+
+
 def own_headers(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """Without those the broker keeps by itself or routes by, which must not be published again."""
-    return {name: value for name, value in headers.items() if name not in _ROUTES and not name.startswith(_BROKER_OWN)}
+    """Those that travel."""
+    return {name: value for name, value in headers.items() if travels(name)}
 
 
-def retry_headers(headers: Mapping[str, Any], attempt: int) -> dict[str, Any]:
-    return own_headers(headers) | {ATTEMPT: attempt}
+def retry_headers(attempt: int) -> dict[str, Any]:
+    """What is added to a message on its way up the ladder."""
+    return {ATTEMPT: attempt}
 
 
-def dead_letter_headers(headers: Mapping[str, Any], verdict: GiveUp, *, queue: str, at: str, by: str) -> dict[str, Any]:
-    """`at` is an ISO 8601 time in UTC, `by` the service, `queue` the name in the topology."""
-    return own_headers(headers) | {
-        REASON: verdict.reason,
-        QUEUE: queue,
-        ATTEMPTS: verdict.attempts,
-        AT: at,
-        BY: by,
-    }
+def dead_letter_headers(verdict: GiveUp, *, queue: str, at: str, by: str) -> dict[str, Any]:
+    """What is added to a dead letter. `at` is an ISO 8601 time in UTC, `by` the service, `queue` as in the topology."""
+    return {REASON: verdict.reason, QUEUE: queue, ATTEMPTS: verdict.attempts, AT: at, BY: by}
 
 
 def pause_s(failures: int, *, first_s: float, cap_s: float, random: float) -> float:

@@ -5,7 +5,8 @@ Pure data. The bus declares it, the AsyncAPI document is generated from it, `rat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ratchet.service.settings import FleetSettings
@@ -19,11 +20,17 @@ LISTENER = "ratchet.listener."
 """The names of listeners' own queues begin so: each lives as long as its listener's connection."""
 
 DELIVERY_LIMIT = 20
-LOOKS_LIMIT = 1_000_000
-"""Deliveries of a message only people look at: each look counts as one, and RabbitMQ 4 would drop it at the 20th."""
+READ_LIMIT = 1_000_000
+"""Deliveries of a message only people look at: each time counts as one, and RabbitMQ 4 would drop it at the 20th."""
 CONSUMER_TIMEOUT_MS = 6 * 3600 * 1000
 HIGH_PRIORITY = 5
 """From this priority on, a task's Work waits in the agent's queue for high priority."""
+
+MAX_BYTES = "x-max-length-bytes"
+BROKER_DISK = 20 * 10**9
+"""Bytes of the broker's disk, where no setting says (RATCHET_BROKER_DISK_GB)."""
+WORK_SHARE = 0.12
+"""Of the broker's disk, for all queues of Work together; the shares of all queues add up to 0.6 of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,10 @@ class Queue:
     producers: tuple[str, ...]
     consumers: tuple[str, ...]
     about: str
+    share: float
+    """Of the broker's disk that its messages may take."""
+    disk: int
+    """Bytes of it."""
     max_length: int = 1_000_000
     single_active_consumer: bool = False
     ttl_ms: int | None = None
@@ -43,11 +54,19 @@ class Queue:
     delivery_limit: int = DELIVERY_LIMIT
 
     @property
+    def max_bytes(self) -> int:
+        return int(self.share * self.disk)
+
+    @property
     def arguments(self) -> dict[str, Any]:
-        """The `x-` arguments it is declared with. Changing one of an existing queue needs a migration."""
+        """The `x-` arguments it is declared with. Changing one of an existing queue needs a migration.
+
+        But for the bound in bytes: a queue that has another one is taken as it is.
+        """
         arguments: dict[str, Any] = {
             "x-queue-type": "quorum",
             "x-max-length": self.max_length,
+            MAX_BYTES: self.max_bytes,
             "x-overflow": "drop-head" if self.drop_oldest else "reject-publish",
             "x-consumer-timeout": CONSUMER_TIMEOUT_MS,
             "x-delivery-limit": self.delivery_limit,
@@ -74,11 +93,13 @@ class Rung:
 
     name: str
     delay_ms: int
+    max_bytes: int = BROKER_DISK // 100
 
     @property
     def arguments(self) -> dict[str, Any]:
         return {
             "x-queue-type": "quorum",
+            MAX_BYTES: self.max_bytes,
             "x-overflow": "reject-publish",
             "x-message-ttl": self.delay_ms,
             "x-dead-letter-exchange": "",
@@ -131,14 +152,17 @@ def events_topic(agent_id: str) -> str:
     return f"events.{agent_id}"
 
 
-def fleet_topology(agents: tuple[str, ...], *, external_scorer: bool = False) -> Topology:
-    """The queues of a fleet with these agents.
+def fleet_topology(
+    agents: tuple[str, ...], *, external_scorer: bool = False, broker_disk: int = BROKER_DISK
+) -> Topology:
+    """The queues of a fleet with these agents, on a broker with so many bytes of disk.
 
     With an `external_scorer`, one of another make that may answer with draft-shaped Rewards, the orchestrator gets its
     own copy of each Response, to complete those Rewards with.
     """
+    queue = partial(Queue, disk=broker_disk)
     work = tuple(
-        Queue(name, "work.v1", ("orchestrator",), (f"agent {agent}",), about)
+        queue(name, "work.v1", ("orchestrator",), (f"agent {agent}",), about, WORK_SHARE / (2 * len(agents)))
         for agent in agents
         for name, about in (
             (work_queue(agent), f"Admitted tasks for {agent}."),
@@ -146,86 +170,102 @@ def fleet_topology(agents: tuple[str, ...], *, external_scorer: bool = False) ->
         )
     )
     kept = (
-        Queue(
+        queue(
             KEPT_RESPONSES,
             "response.v1",
             ("agents",),
             ("orchestrator",),
             "Copies, until their Rewards come.",
+            0.04,
             single_active_consumer=True,
         ),
     )
     queues = (
-        Queue(TASKS, "task.v1", ("users",), ("orchestrator",), "What users ask.", single_active_consumer=True),
+        queue(TASKS, "task.v1", ("users",), ("orchestrator",), "What users ask.", 0.08, single_active_consumer=True),
         *work,
-        Queue(RESPONSES, "response.v1", ("agents", "orchestrator"), ("scorer",), "Answers that wait for a score."),
-        Queue(
+        queue(
+            RESPONSES, "response.v1", ("agents", "orchestrator"), ("scorer",), "Answers that wait for a score.", 0.08
+        ),
+        queue(
             DRAFT_RESPONSES,
             "response.v1",
             ("scorer",),
             ("orchestrator",),
             "Answers without their Work.",
+            0.02,
             single_active_consumer=True,
         ),
         *(kept if external_scorer else ()),
-        Queue(REWARDS, "reward.v1", ("scorer",), ("orchestrator",), "Scores.", single_active_consumer=True),
-        Queue(
+        queue(REWARDS, "reward.v1", ("scorer",), ("orchestrator",), "Scores.", 0.08, single_active_consumer=True),
+        queue(
             RESULTS,
             "result.v1",
             ("orchestrator",),
             ("users",),
             "Answers: the newest million, for 7 days.",
+            0.075,
             ttl_ms=7 * DAY_MS,
             drop_oldest=True,
             dead_letters=False,
-            delivery_limit=LOOKS_LIMIT,
+            delivery_limit=READ_LIMIT,
         ),
-        Queue(
+        queue(
             FEEDBACK,
             "feedback.v1",
             ("users",),
             ("orchestrator",),
             "What applications think of their answers.",
+            0.01,
             single_active_consumer=True,
         ),
-        Queue(TRAINING, "train_request.v1", ("orchestrator", "operator"), ("trainer",), "What is to be trained."),
-        Queue(
+        queue(
+            TRAINING, "train_request.v1", ("orchestrator", "operator"), ("trainer",), "What is to be trained.", 0.005
+        ),
+        queue(
             ADAPTERS,
             "adapter_trained.v1",
             ("trainer",),
             ("orchestrator",),
             "How training runs ended.",
+            0.005,
             single_active_consumer=True,
         ),
-        Queue(
+        queue(
             ADAPTER_REPORTS,
             "adapter_report.v1",
             ("agents",),
             ("orchestrator",),
             "What each replica of an agent has loaded.",
+            0.005,
             single_active_consumer=True,
         ),
-        Queue(
+        queue(
             DEAD_LETTERS,
             "any",
             ("all services", "broker"),
             ("operator",),
             "What could not be handled, whole, with the reason in a header.",
+            0.04,
             dead_letters=False,
-            delivery_limit=LOOKS_LIMIT,
+            delivery_limit=READ_LIMIT,
         ),
-        Queue(
+        queue(
             UNROUTABLE,
             "any",
             ("broker",),
             ("operator",),
             "What was published under a name no queue has.",
+            0.01,
             dead_letters=False,
-            delivery_limit=LOOKS_LIMIT,
+            delivery_limit=READ_LIMIT,
         ),
     )
-    return Topology(queues, RETRY_LADDER)
+    return Topology(queues, tuple(replace(rung, max_bytes=broker_disk // 100) for rung in RETRY_LADDER))
 
 
 def topology_of(settings: FleetSettings) -> Topology:
-    return fleet_topology(settings.agents, external_scorer=settings.external_scorer)
+    return fleet_topology(
+        settings.agents,
+        external_scorer=settings.external_scorer,
+        broker_disk=int(settings.broker_disk_gb * 10**9),
+    )

@@ -37,20 +37,20 @@ class StratumMeans:
 
     def __init__(self, prior: float) -> None:
         self._prior = prior
-        self._sums: dict[str, tuple[float, int]] = {}
+        self._sums: dict[str, tuple[float, float]] = {}
 
     def mean(self, stratum: str) -> float:
         total, count = self._sums.get(self._key(stratum), (0.0, 0))
         return (self._prior + total) / (1 + count)
 
-    def count(self, stratum: str) -> int:
+    def count(self, stratum: str) -> float:
         """Outcomes the mean rests on, the prior one included."""
         return 1 + self._sums.get(self._key(stratum), (0.0, 0))[1]
 
-    def add(self, stratum: str, value: float) -> None:
+    def add(self, stratum: str, value: float, weight: float = 1.0) -> None:
         key = self._key(stratum)
-        total, count = self._sums.get(key, (0.0, 0))
-        self._sums[key] = (total + value, count + 1)
+        total, count = self._sums.get(key, (0.0, 0.0))
+        self._sums[key] = (total + weight * value, count + weight)
 
     def _key(self, stratum: str) -> str:
         return stratum if stratum in self._sums or len(self._sums) < MAX_STRATA else OTHER
@@ -67,11 +67,13 @@ class Contrast:
     """At least 1: by how much to bet less, because m rests on few outcomes."""
 
 
-def contrast(y: float | None, m: float, share: float, *, is_candidate: bool, caution: float = 1.0) -> Contrast:
-    """`y` in [0, 1]. Nothing measured (None) counts as the expected value m: that is no evidence, while leaving the
-    unit out would select units by their outcome."""
+def contrast(
+    y: float | None, m: float, share: float, *, is_candidate: bool, caution: float = 1.0, weight: float = 1.0
+) -> Contrast:
+    """`y` in [0, 1], of which `weight` was measured. What was not (all of it, where `y` is None) counts as the expected
+    value m: that is no evidence, while leaving the unit out would select units by their outcome."""
     rest = 1.0 - share
-    surprise = 0.0 if y is None else y - m
+    surprise = 0.0 if y is None else weight * (y - m)
     return Contrast(
         x=surprise / share if is_candidate else -surprise / rest,
         loss=max(m / share, (1.0 - m) / rest),
@@ -88,13 +90,15 @@ class HarmTest:
         self._means = StratumMeans(prior=0.5)
         self.harm = BettingProcess()
 
-    def observe(self, y: float | None, *, is_candidate: bool, share: float, stratum: str) -> Contrast:
+    def observe(
+        self, y: float | None, *, is_candidate: bool, share: float, stratum: str, weight: float = 1.0
+    ) -> Contrast:
         """The next unit in the order of assignment. Returns what it was worth."""
         m, count = self._means.mean(stratum), self._means.count(stratum)
-        unit = contrast(y, m, share, is_candidate=is_candidate, caution=1.0 + CAUTION / count)
+        unit = contrast(y, m, share, is_candidate=is_candidate, caution=1.0 + CAUTION / count, weight=weight)
         self._bet(unit)
         if y is not None:
-            self._means.add(stratum, y)
+            self._means.add(stratum, y, weight)
         return unit
 
     def _bet(self, unit: Contrast) -> None:

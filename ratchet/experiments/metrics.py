@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ratchet.experiments.confidence import EffectBand
 from ratchet.experiments.e_process import LARGEST, SampleRatioCheck
@@ -125,6 +125,7 @@ class ExperimentMetrics:
     def __init__(self, plan: ExperimentPlan) -> None:
         self._score = EffectTest(margin=plan.min_gain, tolerance=plan.score_tolerance)
         self._success = EffectTest(margin=-plan.success_margin, tolerance=plan.success_tolerance)
+        self._bounds = EffectTest(margin=-plan.success_margin, tolerance=0.0) if plan.by_intention else None
         self._length = HarmTest(plan.length_tolerance)
         self._latency = HarmTest(plan.latency_tolerance)
         self._relative_length = Relative(TYPICAL_TOKENS)
@@ -149,6 +150,8 @@ class ExperimentMetrics:
         return min(sum(weight * test.harm.e for weight, test in zip(HARM_WEIGHTS, tests, strict=True)), LARGEST)
 
     def observe(self, unit: Unit) -> None:
+        if self._bounds is not None:
+            unit = replace(unit, score=unit.known / unit.scored if unit.scored else None, success=unit.scored)
         self._grow_older(unit.at)
         for scorer in unit.scorers:
             self._identify(scorer)
@@ -167,6 +170,7 @@ class ExperimentMetrics:
             primary=self._primary.summary,
             gain_score=self._score.gain.e,
             gain_success=self._success.gain.e,
+            gain_bounds=self._bounds.gain.e if self._bounds is not None else None,
             harm=self.harm,
             harm_score=self._score.harm.e,
             harm_success=self._success.harm.e,
@@ -208,7 +212,11 @@ class ExperimentMetrics:
         arm, share, stratum = unit.is_candidate, unit.share, unit.stratum
         length = self._relative_length.scale(unit.length, is_candidate=arm, stratum=stratum)
         latency = self._relative_latency.scale(unit.latency_s, is_candidate=arm, stratum=stratum)
-        contrast = self._score.observe(unit.score, is_candidate=arm, share=share, stratum=stratum)
+        weight = unit.scored if self._bounds is not None else 1.0
+        contrast = self._score.observe(unit.score, is_candidate=arm, share=share, stratum=stratum, weight=weight)
+        if self._bounds is not None:
+            worst = unit.known + (1.0 - unit.scored) * (0.0 if arm else 1.0)
+            self._bounds.observe(worst, is_candidate=arm, share=share, stratum=stratum)
         self._band.observe(contrast, share=share)
         self._success.observe(unit.success, is_candidate=arm, share=share, stratum=stratum)
         self._length.observe(length, is_candidate=arm, share=share, stratum=stratum)

@@ -39,15 +39,25 @@ class Outcome:
     succeeded: bool
     score: float | None = None
     """Mean over the group's scored samples, in [0, 1]."""
+    scored: float = 1.0
+    """Share of the group's samples that have a score; without any score it counts as 0."""
     length: float | None = None
     """Mean tokens of the group's samples."""
     latency_s: float | None = None
     scorer: str | None = None
 
+    @property
+    def usable(self) -> float:
+        return self.scored if self.score is not None else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A finished unit: means over its tasks, null where none of them has the figure."""
+    """A finished unit: means over its tasks, null where none of them has the figure.
+
+    `scored`: the share of its samples that have a score; `known`: what these contribute to its mean score, the missing
+    ones at 0, so that it is `known + (1 − scored) · c` were they all c.
+    """
 
     sequence: int
     is_candidate: bool
@@ -57,6 +67,8 @@ class Unit:
     at: float
     score: float | None
     success: float
+    scored: float
+    known: float
     length: float | None
     latency_s: float | None
     scorers: tuple[str, ...]
@@ -83,6 +95,8 @@ class OpenUnit:
             at=self.first.at,
             score=mean([outcome.score for outcome in outcomes if outcome.score is not None]),
             success=sum(outcome.succeeded for outcome in outcomes) / len(outcomes),
+            scored=sum(outcome.usable for outcome in outcomes) / len(outcomes),
+            known=sum(outcome.usable * (outcome.score or 0.0) for outcome in outcomes) / len(outcomes),
             length=mean([outcome.length for outcome in outcomes if outcome.length is not None]),
             latency_s=mean([outcome.latency_s for outcome in outcomes if outcome.latency_s is not None]),
             scorers=tuple(dict.fromkeys(outcome.scorer for outcome in outcomes if outcome.scorer is not None)),

@@ -14,8 +14,9 @@ def judge(plan: ExperimentPlan, evidence: Evidence) -> tuple[Verdict, str]:
     missing = _missing(plan, evidence)
     if plan.kind == "canary" and not missing:
         return Verdict.PROMOTE, (
-            f"better in score: e-value {evidence.gain_score:.4g}; success kept: {evidence.gain_success:.4g}; both at "
-            f"least {plan.promote_at:g} after {evidence.units} units, {evidence.candidate.units} of the candidate"
+            f"better in score: e-value {evidence.gain_score:.4g}; success kept: {evidence.gain_success:.4g}; "
+            f"{_bounds(evidence)} at least {plan.promote_at:g} "
+            f"after {evidence.units} units, {evidence.candidate.units} of the candidate"
         )
     if evidence.units >= plan.max_units:
         return _spent(plan, evidence, missing)
@@ -63,11 +64,21 @@ def _missing(plan: ExperimentPlan, evidence: Evidence) -> list[str]:
             evidence.gain_success >= plan.promote_at,
             f"success e-value {evidence.gain_success:.3g} of {plan.promote_at:g}",
         ),
+        (
+            evidence.gain_bounds is None or evidence.gain_bounds >= plan.promote_at,
+            f"e-value with missing scores at their worst {evidence.gain_bounds or 0.0:.3g} of {plan.promote_at:g}",
+        ),
         (evidence.step >= last, f"ramp at step {evidence.step + 1} of {last + 1}, {evidence.share:.0%}"),
         (fewest >= plan.min_units_per_arm, f"{fewest} of {plan.min_units_per_arm} units in the smaller arm"),
         (evidence.age_s >= plan.min_age_s, f"{evidence.age_s:.0f} of {plan.min_age_s:.0f} seconds old"),
     ]
     return [sentence for met, sentence in checks if not met]
+
+
+def _bounds(evidence: Evidence) -> str:
+    if evidence.gain_bounds is None:
+        return "both"
+    return f"with missing scores at their worst: {evidence.gain_bounds:.4g}; all"
 
 
 def _spent(plan: ExperimentPlan, evidence: Evidence, missing: list[str]) -> tuple[Verdict, str]:

@@ -72,7 +72,7 @@ class AppendFile:
         """The next read comes from the disk, as far as the kernel complies; sync first."""
         os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
-    def stands(self, size: int) -> bool:
+    def is_untouched(self, size: int) -> bool:
         """False if somebody else moved, replaced, removed, cut or wrote the file since."""
         try:
             seen = self.path.stat()

@@ -1,4 +1,6 @@
-"""An exclusive lock on a folder: the orchestrator's leader lock. It dies with its process, kill -9 included.
+"""An exclusive lock on a folder: held for long by a leader, for a moment by whoever changes something in it.
+
+It dies with its process, kill -9 included.
 
 It is a flock on `<folder>/.lock`, a file that is never removed: who removes it lets a second holder in. It holds
 between processes that see the same file system; not every network file system keeps that promise. A child forked (not
@@ -9,8 +11,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import random
 import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from ratchet.service.errors import RegistryError
+
+POLL_S = 0.002
+LOCK_TIMEOUT_S = 30.0
 
 
 class FolderLock:
@@ -59,3 +70,21 @@ class FolderLock:
     def _sign(fd: int) -> None:
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"pid {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+
+
+@contextmanager
+def locked(folder: Path, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
+    """Holds the folder's lock. Blocks; raises RegistryError, naming the other holder, after `timeout_s` seconds."""
+    lock = FolderLock(folder)
+    deadline = time.monotonic() + timeout_s
+    while not lock.try_acquire():
+        if time.monotonic() > deadline:
+            raise RegistryError(
+                f"{lock.path} has been held by {lock.holder()} for {timeout_s:.0f} s, far longer than a change takes: "
+                f"see what that process does, and end it if it hangs (nothing is left half-done)"
+            )
+        time.sleep(random.uniform(POLL_S / 2, POLL_S * 2))
+    try:
+        yield
+    finally:
+        lock.release()

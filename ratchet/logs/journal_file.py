@@ -51,7 +51,7 @@ class JournalFile:
         try:
             if self.start < self.end and self.end - self.start + len(data) > self._max_bytes:
                 self._seal()
-            file = self._standing()
+            file = self._usable()
             file.append(data)
             reach("written")
             file.sync()
@@ -78,7 +78,7 @@ class JournalFile:
         Raises as `append`.
         """
         try:
-            file = self._standing()
+            file = self._usable()
             file.append(b" " * size)
             file.sync()
             file.cut(self.end - self.start)
@@ -98,17 +98,17 @@ class JournalFile:
 
     def _seal(self) -> None:
         """Begins a new file before the data that would make this one too big: no line is split over two segments."""
-        self._standing()
+        self._usable()
         self.close()
         seal(self.folder, self.name, self.start, self.end)
         self.start, self._tail, self._sealed = self.end, b"", True
 
-    def _standing(self) -> AppendFile:
+    def _usable(self) -> AppendFile:
         """The active file, certain to be the one in the folder, with nothing in it but what was acknowledged."""
         size = self.end - self.start
         if self._file is None:
             self._file = self._open(self._restore, create=size == 0)
-        if not self._file.stands(size):
+        if not self._file.is_untouched(size):
             raise StorageUnavailable(
                 f"{self.path} was moved, removed, cut or written to by another program while this one writes it. Stop "
                 f"that program, copy what this one wrote from {self._file.where()} back to {self.path}, and restart"
@@ -119,7 +119,7 @@ class JournalFile:
         """Cut back at once, so that readers do not see for long what was not acknowledged; failing that, next time."""
         try:
             self.close()
-            self._standing()
+            self._usable()
         except (OSError, JournalError) as error:
             log.error("cut-back-failed", f"{self.path} is cut back before the next append: {error}", exc_info=error)
 

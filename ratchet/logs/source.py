@@ -65,15 +65,15 @@ def open_source(folder: Path, name: str, position: Position) -> Source | None:
     A listing made during a rename may show neither name, and a listed file may be gone when it is opened: where
     something is missing the listing is made again, and only what stays missing is an error (JournalError).
     """
-    patience = LISTINGS
-    while patience:
+    listings = LISTINGS
+    while listings:
         segments = sealed_segments(folder, name)
         refuse_overlap(segments)
         end = sealed_end(segments)
         if position < end:
             if (source := _open_sealed(segments, position)) is not None:
                 return source.at(position)
-            patience -= 1
+            listings -= 1
             time.sleep(LISTING_PAUSE_S)
             continue
         source = _open_active(folder, name, end)

@@ -44,9 +44,9 @@ def read_start_offsets(folder: Path) -> LogStartOffsets:
         raise JournalError(f"{path} can't be read ({error}): restore it from a copy of the logs folder") from None
 
 
-def write_start_offsets(folder: Path, floor: LogStartOffsets) -> None:
+def write_start_offsets(folder: Path, starts: LogStartOffsets) -> None:
     """Returns once it is on disk. Raises DiskFull, JournalError."""
-    replace_file(folder / START_OFFSETS, msgspec.json.format(msgspec.json.encode(floor), indent=1) + b"\n")
+    replace_file(folder / START_OFFSETS, msgspec.json.format(msgspec.json.encode(starts), indent=1) + b"\n")
 
 
 def refuse_removed(folder: Path, name: str, position: Position) -> None:

@@ -15,8 +15,8 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
-from ratchet.service.errors import EngineError
 from ratchet.models.tokenization import load_tokenizer, model_folder
+from ratchet.service.errors import EngineError
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 

@@ -13,8 +13,8 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from jinja2 import TemplateError
 from transformers import AutoTokenizer
 
-from schemas.messages.task import ChatMessage, Prompt
 from ratchet.service.errors import EngineError, PromptRefused
+from schemas.messages.task import ChatMessage, Prompt
 
 MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
 

@@ -18,6 +18,7 @@ import uvicorn
 import uvloop
 from fastapi import APIRouter
 
+from ratchet.bus.in_hand import STALLED_AFTER_S
 from ratchet.bus.protocol import Bus, Handler
 from ratchet.http.server.application import application
 from ratchet.http.server.header_timeout import HeaderTimeoutProtocol
@@ -32,11 +33,15 @@ log = Log("service")
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A queue, what handles its messages, and how many at once."""
+    """A queue, what handles its messages, and how many at once.
+
+    With some in hand and none settled for `stalled_after_s`, the service is not ready; None: it may take its time.
+    """
 
     queue: str
     handler: Handler
     prefetch: int
+    stalled_after_s: float | None = STALLED_AFTER_S
 
 
 class Service(Protocol):
@@ -163,7 +168,12 @@ class Runner:
         self._phase = "starting"
         await self._service.start()
         for subscription in self._service.subscriptions():
-            await self._bus.consume(subscription.queue, subscription.handler, prefetch=subscription.prefetch)
+            await self._bus.consume(
+                subscription.queue,
+                subscription.handler,
+                prefetch=subscription.prefetch,
+                stalled_after_s=subscription.stalled_after_s,
+            )
         _spare_the_collector()
         self._phase = None
         log.info("ready", f"{self._service.name} is ready", port=self._port)

@@ -6,6 +6,16 @@ Any other exception that leaves a handler is a fault of ours and is retried like
 
 from __future__ import annotations
 
+LONGEST_REASON = 1000
+"""Characters of a reason that quotes what somebody else wrote: it goes into logs and ledgers that are kept."""
+
+
+def one_line(text: str, most: int = LONGEST_REASON) -> str:
+    """The text as a reason may hold it: one printable line that UTF-8 can hold, of at most so many characters."""
+    shown = text[: most + 1].encode("utf-8", "backslashreplace").decode()
+    shown = "".join(char if char.isprintable() else " " for char in shown)
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+
 
 class RatchetError(Exception):
     """Root of the tree."""

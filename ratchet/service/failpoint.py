@@ -28,8 +28,8 @@ TRAINER_STEPS = ("job-recorded", "window-fixed", "checkpointed", "trained", "ada
 """job-recorded: request on disk, not acked. window-fixed: the choices of a run are on disk. checkpointed: a checkpoint
 is whole. trained: before the adapter is saved. adapter-published: in place, the outcome is not written.
 outcome-written: on disk, nobody told."""
-RETENTION_STEPS = ("ids-kept", "floor-moved", "segment-removed")
-"""ids-kept: the ids of a segment's tasks are on disk. floor-moved: the log begins behind it, which is on disk.
+RETENTION_STEPS = ("ids-kept", "start-moved", "segment-removed")
+"""ids-kept: the ids of a segment's tasks are on disk. start-moved: the log begins behind it, which is on disk.
 segment-removed: its file is gone."""
 ALL_STEPS = (*STEPS, *REGISTRY_STEPS, *TRAINER_STEPS, *RETENTION_STEPS)
 

@@ -23,6 +23,10 @@ IN_FLIGHT = Gauge("ratchet_in_flight", "Deliveries being handled now.", ("queue"
 BROKER_CONNECTED = Gauge("ratchet_broker_connected", "1 while connected to the broker, else 0.")
 READY = Gauge("ratchet_ready", "1 while the service can do its work, or ends in good order, else 0; /readyz says why.")
 
+DEAD_LETTERS_WAITING = Gauge(
+    "ratchet_dead_letters_waiting", "Dead letters on disk, because their queue has no room for them."
+)
+
 OUTCOMES = ("acked", "retried", "dead_lettered", "requeued")
 
 

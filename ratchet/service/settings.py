@@ -37,6 +37,12 @@ class FleetSettings(BaseSettings):
         description="Declare the queues at each connection; false for a user of the broker that may not: the service "
         "then waits until `ratchet broker setup` was run.",
     )
+    broker_disk_gb: float = Field(
+        20.0,
+        gt=0,
+        description="The broker's disk, in GB: its queues together may take 60 % of it, each its share; a queue that "
+        "is there already keeps its bound.",
+    )
     agents: Annotated[tuple[AgentId, ...], NoDecode, BeforeValidator(_names)] = Field(
         ("small",), min_length=1, description="The fleet's agents, by comma; the first answers tasks that name none."
     )

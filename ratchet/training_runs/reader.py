@@ -23,12 +23,15 @@ log = Log("runs")
 
 P = ParamSpec("P")
 T = TypeVar("T")
+AnyRun = TypeVar("AnyRun", bound=RunView)
 Key = tuple[Path, datetime]
 """A folder, and when it was asked for: one that was removed and asked for again is another."""
 
 
 class TrainingRuns:
-    """`known`: runs that may have no folder; where both know of one, its folder goes first."""
+    """`known`: runs that may have no folder. Where both know of one, its folder goes first, but for what became of its
+    adapter: that is known by who registers it.
+    """
 
     def __init__(
         self, adapters_dir: Path, threads: Threads, known: Callable[[], Iterable[TrainingRun]] = tuple
@@ -46,7 +49,9 @@ class TrainingRuns:
         A run that has ended is read once. Raises RegistryError where the folder can't be read.
         """
         views = {(run.agent_id, run.run_id): run.view for run in self._known()}
-        views |= {(view.agent_id, view.run_id): view for view in await self._read(self._recorded)}
+        for recorded in await self._read(self._recorded):
+            key = recorded.agent_id, recorded.run_id
+            views[key] = _as_registered(recorded, views.get(key))
         chosen = (one for one in views.values() if agent_id in (None, one.agent_id) and state in (None, one.state))
         return sorted(chosen, key=place_of_run, reverse=True)
 
@@ -79,7 +84,8 @@ class TrainingRuns:
         for folder in self._store.named(run_id):
             with suppress(FileNotFoundError):
                 if run := self._run(folder):
-                    return run.detail(self._adapters_dir)
+                    detail = run.detail(self._adapters_dir)
+                    return _as_registered(detail, known[0].view) if known else detail
         return known[0].detail(self._adapters_dir) if known else None
 
     def _run(self, folder: RunFolder) -> TrainingRun | None:
@@ -97,3 +103,10 @@ def place_of_run(view: RunView) -> tuple[str, str]:
     """What lists of runs are ordered by: when it was asked for, or else heard of, and its id."""
     at = view.asked_at or view.ended_at
     return at.isoformat(timespec="microseconds") if at else "", view.run_id
+
+
+def _as_registered(recorded: AnyRun, known: RunView | None) -> AnyRun:
+    """What a trainer takes for trained was refused all the same if its adapter could not be registered."""
+    if known is None or (recorded.state, known.state) != ("trained", "refused"):
+        return recorded
+    return recorded.model_copy(update={"state": known.state, "reason": known.reason})

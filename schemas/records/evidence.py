@@ -85,6 +85,11 @@ class ExperimentPlan(Record):
         description="Rate of false promotions, and of false roll-backs, of an equal candidate; 0.05 in older plans.",
     )
     hold_ramp_at: float = Field(1.2, gt=0, description="The ramp waits while the e-value for harm is this or more.")
+    by_intention: bool = Field(
+        False,
+        description="Every sample of an admitted task counts, scored or not; where false, as in older plans, the "
+        "unscored are left out.",
+    )
     min_gain: Margin = Field(0.0, description="The candidate must be better in score by more than this.")
     success_margin: float = Field(0.05, gt=0, le=0.5, description="Loss of success that must be ruled out to promote.")
     score_tolerance: Margin = Field(0.01, description="Loss of score that is not yet harm.")
@@ -157,6 +162,11 @@ class Evidence(Record):
     primary: ArmSummary
     gain_score: EValue
     gain_success: EValue
+    gain_bounds: EValue | None = Field(
+        None,
+        description="For: no loss of score beyond the success margin, were the candidate's missing scores 0 and the "
+        "primary's 1. Null where the plan leaves the unscored out.",
+    )
     harm: EValue = Field(description="Weighted mean of the four below; it alone is compared with the threshold.")
     harm_score: EValue
     harm_success: EValue

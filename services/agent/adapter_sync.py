@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from ratchet.bus.protocol import Bus, Delivery
 from ratchet.bus.topology import ADAPTER_REPORTS, events_topic
-from ratchet.service.errors import BusError, EngineError
+from ratchet.service.errors import AdapterError, BusError, EngineError, one_line
 from ratchet.service.telemetry import Log
 from schemas.messages.adapter_event import AdapterEvent
 from schemas.messages.adapter_report import AdapterReport
@@ -22,7 +22,7 @@ from schemas.messages.base import BaseModelIdentity, DecodeError, Metadata
 from schemas.messages.work import BASE_VERSION
 from services.agent.adapter_cache import AdapterCache
 
-log = Log("agent.keeper")
+log = Log("agent.adapters")
 
 
 def replica_name() -> str:
@@ -33,10 +33,10 @@ def replica_name() -> str:
 class AdapterSync:
     """One replica's. Works through announcements one by one, the newest first; an older one is passed over."""
 
-    def __init__(self, agent_id: str, bus: Bus, shelf: AdapterCache, base: BaseModelIdentity | None) -> None:
+    def __init__(self, agent_id: str, bus: Bus, cache: AdapterCache, base: BaseModelIdentity | None) -> None:
         self._agent_id = agent_id
         self._bus = bus
-        self._shelf = shelf
+        self._cache = cache
         self._base = base
         self.replica = replica_name()
         self._newest: AdapterEvent | None = None
@@ -84,11 +84,13 @@ class AdapterSync:
         refused: dict[str, str] = {}
         for adapter in event.adapters:
             try:
-                await self._shelf.load(adapter.version, adapter.sha256)
-            except (EngineError, OSError) as error:
-                log.error("adapter-refused", f"{adapter.version} can't be loaded: {error}", version=adapter.version)
-                refused[adapter.version] = str(error)
-        await self._shelf.unload_all_but({adapter.version for adapter in event.adapters})
+                await self._cache.load(adapter.version, adapter.sha256)
+            except (AdapterError, OSError) as error:
+                refused[adapter.version] = why = one_line(str(error))
+                log.error("adapter-refused", f"{adapter.version} can't be loaded: {why}", version=adapter.version)
+            except EngineError as error:
+                log.warning("adapter-waits", f"{adapter.version} can't be loaded now: {one_line(str(error))}")
+        await self._cache.unload_all_but({adapter.version for adapter in event.adapters})
         try:
             await self._report(event, refused)
         except BusError as error:
@@ -102,7 +104,7 @@ class AdapterSync:
             revision=event.revision,
             announced_at=event.metadata.timestamp,
             base=self._base,
-            loaded=tuple(sorted(self._shelf.versions())),
+            loaded=tuple(sorted(self._cache.versions())),
             refused=refused,
         )
         message_id = f"{self.replica}/{event.revision}"

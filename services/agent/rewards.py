@@ -55,15 +55,15 @@ class RewardListener:
         if delivery.type != AgentRewards.TYPE:
             return
         try:
-            news = AgentRewards.decode(delivery.body)
+            rewards = AgentRewards.decode(delivery.body)
         except DecodeError as error:
             log.error("rewards-unreadable", error.reason)
             return
-        for task in news.tasks:
+        for task in rewards.tasks:
             running = self._scores.setdefault(task.adapter_version, RunningScore())
             for score in task.scores:
                 if score is not None:
                     running.add(score)
-        for version in {task.adapter_version for task in news.tasks}:
+        for version in {task.adapter_version for task in rewards.tasks}:
             rewards_heard.labels(version).set(self._scores[version].count)
             running_score.labels(version).set(self._scores[version].mean)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from fastapi import APIRouter
 
+from ratchet.bus.in_hand import STALLED_AFTER_S
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.bus.topology import HIGH_PRIORITY, RESPONSES, work_queue
@@ -43,38 +44,44 @@ class AgentWorker:
     def __init__(self, settings: AgentSettings, bus: Bus, engine: Engine) -> None:
         self._agent_id = settings.agent_id
         self._prefetch = settings.agent_prefetch
+        self._generation_timeout_s = settings.agent_generation_timeout_s
         self._bus = bus
         self._engine = engine
-        self._shelf = AdapterCache(
-            engine, settings.agent_id, settings.adapters_dir, max_loaded=settings.agent_max_adapters
+        self._cache = AdapterCache(
+            engine,
+            settings.agent_id,
+            settings.adapters_dir,
+            max_loaded=settings.agent_max_adapters,
+            max_rank=settings.adapter_max_rank,
         )
         self._recent = RecentAnswers()
         self._rewards = RewardListener(self._agent_id, bus)
-        self._keeper: AdapterSync | None = None
+        self._sync: AdapterSync | None = None
 
     def routers(self) -> Sequence[APIRouter]:
-        return [agent_router(DirectAnswers(self._agent_id, self._engine, self._shelf, self._generate, self._primary))]
+        return [agent_router(DirectAnswers(self._agent_id, self._engine, self._cache, self._generate, self._primary))]
 
     async def start(self) -> None:
         await self._engine.start()
         log.info("engine-started", f"answering with {self._engine.identity}", agent_id=self._agent_id)
-        self._keeper = AdapterSync(self._agent_id, self._bus, self._shelf, self._engine.base)
-        await self._keeper.start()
+        self._sync = AdapterSync(self._agent_id, self._bus, self._cache, self._engine.base)
+        await self._sync.start()
         await self._rewards.start()
 
     def subscriptions(self) -> Sequence[Subscription]:
         queues = (work_queue(self._agent_id), work_queue(self._agent_id, priority=HIGH_PRIORITY))
-        return [Subscription(queue, self.handle, self._prefetch) for queue in queues]
+        stalled_after_s = STALLED_AFTER_S + self._generation_timeout_s
+        return [Subscription(queue, self.handle, self._prefetch, stalled_after_s) for queue in queues]
 
     def trouble(self) -> str | None:
         return self._engine.trouble()
 
     def _primary(self) -> str:
-        return self._keeper.primary if self._keeper is not None else BASE_VERSION
+        return self._sync.primary if self._sync is not None else BASE_VERSION
 
     async def stop(self) -> None:
-        if self._keeper is not None:
-            await self._keeper.stop()
+        if self._sync is not None:
+            await self._sync.stop()
         await self._engine.stop()
 
     async def handle(self, delivery: Delivery) -> None:
@@ -109,7 +116,7 @@ class AgentWorker:
         started = time.perf_counter()
         adapter: LoadedAdapter | None = None
         try:
-            async with self._shelf.acquire(work.arm) as adapter:
+            async with self._cache.acquire(work.arm) as adapter:
                 name = adapter.name if adapter else None
                 request = GenerationRequest(work.input, work.sampling, name, work.priority)
                 answer: Generation | EngineError = await self._generate(request)

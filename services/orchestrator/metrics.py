@@ -25,6 +25,7 @@ tasks_admitted = LoopCounter("ratchet_tasks_admitted_total", "Tasks admitted.", 
 tasks_refused = Counter("ratchet_tasks_refused_total", "Tasks that were not valid.")
 tasks_repeated = Counter("ratchet_tasks_repeated_total", "Tasks whose id was known already.")
 tasks_closed = LoopCounter("ratchet_tasks_closed_total", "Tasks with a Result.", ["agent", "status"])
+results_untold = Counter("ratchet_results_untold_total", "Results whose users could not be told, after several tries.")
 samples_logged = LoopCounter("ratchet_samples_logged_total", "Lines in the log.", ["agent", "adapter_version"])
 samples_unscored = Counter("ratchet_samples_unscored_total", "Samples without a score.", ["agent", "status"])
 sample_score = LoopHistogram("ratchet_sample_score", "Scores.", ["agent", "adapter_version"], buckets=SCORE_BUCKETS)

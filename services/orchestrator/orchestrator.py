@@ -6,7 +6,7 @@ The path of a task is in intake.py and settler.py, the way of an adapter in prom
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TypeVar
@@ -26,6 +26,7 @@ from ratchet.bus.topology import (
     TASKS,
     topology_of,
 )
+from ratchet.files.append_file import AppendFile
 from ratchet.files.folder_lock import FolderLock
 from ratchet.http.work import Threads
 from ratchet.logs.retention.plan import Bound
@@ -34,6 +35,7 @@ from ratchet.service.errors import Reject, StorageUnavailable
 from ratchet.service.telemetry import Log
 from schemas.messages.adapter_report import AdapterReport
 from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.result import Result
 from schemas.messages.work import Arm, Work
 from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
@@ -62,8 +64,10 @@ from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.tasks.admission import AdmissionPolicy
 from services.orchestrator.tasks.answers import Answers
 from services.orchestrator.tasks.completion import Completion
+from services.orchestrator.tasks.deadline_clock import DeadlineClock
 from services.orchestrator.tasks.intake import Intake
 from services.orchestrator.tasks.result_waiters import ResultWaiters
+from services.orchestrator.tasks.reward_backlog import RewardBacklog
 from services.orchestrator.tasks.reward_broadcaster import RewardBroadcaster
 from services.orchestrator.tasks.settler import Settler
 from services.orchestrator.tasks.task_service import TaskService
@@ -76,6 +80,7 @@ T = TypeVar("T")
 STANDBY_POLL_S = 0.2
 COMMIT_EVERY_S = 0.5
 SWEEP_EVERY_S = 1.0
+TELL_EVERY_S = 0.25
 TURN_EVERY_S = 0.25
 WATCH_EVERY_S = 0.5
 NEWS_EVERY_S = 0.25
@@ -84,6 +89,8 @@ RETAIN_EVERY_S = 30.0
 STORAGE_EVERY_S = 2.0
 STORAGE_TIMEOUT_S = 5.0
 SWEEP_AT_ONCE = 500
+DEADLINES = "deadlines"
+"""The note in the index that carries the clock of deadlines over a restart."""
 
 
 def now() -> datetime:
@@ -95,29 +102,55 @@ class Orchestrator:
 
     name = "orchestrator"
 
-    def __init__(self, settings: OrchestratorSettings, bus: Bus) -> None:
+    def __init__(
+        self,
+        settings: OrchestratorSettings,
+        bus: Bus,
+        *,
+        clock: Callable[[], datetime] = now,
+        seconds: Callable[[], float] = monotonic,
+        file_type: type[AppendFile] = AppendFile,
+    ) -> None:
+        """`clock` may jump, `seconds` never does. `file_type`: of the logs of tasks."""
         self._settings = settings
         self._bus = bus
+        self._clock = clock
+        self._seconds = seconds
         self._lock = FolderLock(settings.logs_dir)
-        self._ledger = Ledger(settings.logs_dir, segment_bytes=settings.segment_bytes)
+        self.ledger = Ledger(
+            settings.logs_dir, segment_bytes=settings.segment_bytes, file_type=file_type, seconds=seconds
+        )
+        self._deadlines = DeadlineClock(clock, seconds, lambda: self.ledger.sequence)
+        self._backlog = RewardBacklog(bus, seconds)
         self._own_tasks = OwnTasks()
-        answers = Answers(bus, self._ledger)
-        policy = AdmissionPolicy(settings.agents, settings.sampling, timedelta(seconds=settings.task_deadline_s))
+        answers = Answers(bus, self.ledger)
+        policy = AdmissionPolicy(
+            settings.agents,
+            settings.sampling,
+            timedelta(seconds=settings.task_deadline_s),
+            timedelta(seconds=settings.longest_deadline_s),
+        )
         arms = {agent: Arms(agent) for agent in settings.agents}
         self._intake = Intake(
-            bus, self._ledger, answers, policy, arms, max_message_bytes=settings.max_message_bytes, clock=now
+            bus,
+            self.ledger,
+            answers,
+            policy,
+            arms,
+            max_message_bytes=settings.max_message_bytes,
+            clock=self._deadlines.now,
         )
         self._news = RewardBroadcaster(bus, now)
-        self._settler = Settler(self._ledger, answers, self._closed, clock=now)
+        self._settler = Settler(self.ledger, answers, self._closed, clock=clock)
         self._waits = ResultWaiters()
-        self._task_desk = TaskService(self._intake, self._ledger, self._waits, settings.logs_dir)
-        self._completion = Completion(bus, self._ledger)
+        self._task_desk = TaskService(self._intake, self.ledger, self._waits)
+        self._completion = Completion(bus, self.ledger)
         self._feedback_log = FeedbackLog(settings.logs_dir, segment_bytes=settings.segment_bytes)
-        self._feedback = FeedbackService(self._ledger, self._feedback_log, now)
+        self._feedback = FeedbackService(self.ledger, self._feedback_log, now)
         self._threads = Threads(self.name)
         self._chat_desk = ChatService(
             self._task_desk,
-            self._ledger,
+            self.ledger,
             settings.logs_dir,
             arms,
             threads=self._threads,
@@ -133,7 +166,7 @@ class Orchestrator:
             settings,
             bus,
             self._store,
-            self._ledger,
+            self.ledger,
             self._promoters,
             self._replicas,
             self.trouble,
@@ -142,7 +175,7 @@ class Orchestrator:
         )
         self._gauges = QueueGauges(bus, topology_of(settings).names)
         self._retention = LogRetention(
-            self._ledger,
+            self.ledger,
             self._feedback_log.forget,
             Bound.of(settings.log_keep_gb, settings.log_keep_days),
             logs_dir=settings.logs_dir,
@@ -167,9 +200,10 @@ class Orchestrator:
             max_rank=settings.adapter_max_rank,
             margin=settings.golden_margin,
             timeout_s=settings.validation_timeout_s,
+            first_tasks=lambda: self._anchors[arms.agent_id].tasks if settings.golden_from_traffic else [],
             seconds=monotonic,
         )
-        training = TrainingScheduler(arms.agent_id, self._bus, self._ledger, settings.training, now)
+        training = TrainingScheduler(arms.agent_id, self._bus, self.ledger, settings.training, now)
         return Promoter(
             arms,
             announcer,
@@ -177,7 +211,7 @@ class Orchestrator:
             gate,
             training,
             self._store,
-            self._ledger,
+            self.ledger,
             settings.experiments,
             logs_dir=settings.logs_dir,
             keep=settings.keep_adapters,
@@ -204,7 +238,7 @@ class Orchestrator:
     def routers(self) -> Sequence[APIRouter]:
         return [
             page_router(),
-            tasks_router(self._task_desk, self._ledger, self._settings.logs_dir, self._feedback.of_task, self._threads),
+            tasks_router(self._task_desk, self.ledger, self._settings.logs_dir, self._feedback.of_task, self._threads),
             chat_router(self._chat_desk),
             feedback_router(self._feedback),
             *self._api.routers(),
@@ -213,8 +247,9 @@ class Orchestrator:
     async def start(self) -> None:
         """Wait for the lock, then repair, catch up, and take up the experiments that were running."""
         await self._become_leader()
-        for task_id in await self._ledger.open():
+        for task_id in await self.ledger.open():
             self._settler.owe(task_id)
+        self._deadlines.start(self.ledger.index.note(DEADLINES), await self.ledger.newest_line())
         await self._feedback_log.open()
         await asyncio.to_thread(self._take_up_registry)
         for promoter in self._promoters.values():
@@ -230,6 +265,7 @@ class Orchestrator:
         start = self._clocks.start
         start("index-commit", self._commit, COMMIT_EVERY_S)
         start("deadline-sweep", self._sweep, SWEEP_EVERY_S)
+        start("telling", self._settler.tell_the_untold, TELL_EVERY_S)
         start("reward-news", self._news.tell, NEWS_EVERY_S)
         start("queue-gauges", self._gauges.refresh, GAUGES_EVERY_S)
         start("disk-gauges", self._disks.refresh, GAUGES_EVERY_S)
@@ -246,7 +282,7 @@ class Orchestrator:
         prefetch = self._settings.orchestrator_prefetch
         kept = [Subscription(KEPT_RESPONSES, self._completion.keep, prefetch)] if self._settings.external_scorer else []
         return [
-            Subscription(REWARDS, self._settler.handle, prefetch),
+            Subscription(REWARDS, self._backlog.counted(self._settler.handle), prefetch),
             Subscription(TASKS, self._intake.handle, prefetch),
             Subscription(DRAFT_RESPONSES, self._completion.complete, prefetch),
             Subscription(FEEDBACK, self._feedback.handle, prefetch),
@@ -267,17 +303,17 @@ class Orchestrator:
             for promoter in self._promoters.values():
                 await promoter.stop()
             await self._feedback_log.close()
-            await self._ledger.close()
+            await self.ledger.close()
         self._threads.close()
         self._lock.release()
 
     # --- what it hears ---------------------------------------------------------------------------------------------
 
-    def _closed(self, work: Work, lines: list[Interaction]) -> None:
+    def _closed(self, work: Work, lines: list[Interaction], result: Result) -> None:
         self._own_tasks.closed(work.task_id, lines)
         self._news.logged(work.agent_id, lines)
         self._waits.closed(work.task_id)
-        self._api.watcher.settled(work, lines)
+        self._api.watcher.settled(work, lines, result)
         if promoter := self._promoters.get(work.agent_id):
             promoter.closed(work, lines)
             self._anchors[work.agent_id].closed(lines, work)
@@ -313,7 +349,7 @@ class Orchestrator:
         remove_leftovers(self._store)
 
     def _count_open_works(self) -> None:
-        for body in self._ledger.index.open_works():
+        for body in self.ledger.index.open_works():
             work = Work.decode(body)
             if promoter := self._promoters.get(work.agent_id):
                 promoter.arms.open_work(work)
@@ -321,22 +357,31 @@ class Orchestrator:
     # --- its clocks ------------------------------------------------------------------------------------------------
 
     async def _commit(self) -> None:
-        self._ledger.commit()
+        self.ledger.index.write_note(DEADLINES, self._deadlines.note())
+        self.ledger.commit()
 
     async def _check_storage(self) -> None:
         try:
             async with asyncio.timeout(STORAGE_TIMEOUT_S):
-                await self._ledger.check_storage()
+                await self.ledger.check_storage()
                 await self._feedback_log.check_storage()
         except TimeoutError:
             folder = self._settings.logs_dir
             raise StorageUnavailable(f"{folder} has not answered for {STORAGE_TIMEOUT_S:.0f} s: see dmesg") from None
 
     async def _sweep(self) -> None:
-        await self._settler.tell_the_untold()
-        overdue = self._ledger.index.overdue(now().timestamp(), SWEEP_AT_ONCE)
-        await asyncio.gather(*(self._settler.expire(entry) for entry in overdue))
-        metrics.open_tasks.set(self._ledger.index.count()[1])
-        oldest = self._ledger.index.oldest_open_work()
-        age = (now() - Work.decode(oldest).admitted_at).total_seconds() if oldest else 0.0
-        metrics.oldest_open_task.set(age)
+        """What was answered in time is settled first, however long it waited."""
+        if await self._backlog.is_cleared():
+            await self._expire_overdue()
+        index = self.ledger.index
+        metrics.open_tasks.set(index.count()[1])
+        oldest = index.oldest_open_work()
+        age = (self._clock() - Work.decode(oldest).admitted_at).total_seconds() if oldest else 0.0
+        metrics.oldest_open_task.set(max(0.0, age))
+
+    async def _expire_overdue(self) -> None:
+        index, limit = self.ledger.index, SWEEP_AT_ONCE + self._settler.given_up
+        overdue = [entry for numbers, time in self._deadlines.times() for entry in index.overdue(time, limit, numbers)]
+        await self._settler.expire_overdue(overdue)
+        if self._deadlines.has_stepped:
+            self._deadlines.forget_before(index.first_open())

@@ -27,6 +27,9 @@ class OrchestratorSettings(FleetSettings):
     top_k: int = Field(0, ge=0, description="Top-k sampling; 0 filters nothing.")
     max_tokens: int = Field(256, ge=1, description="Tokens an answer may have.")
     task_deadline_s: float = Field(3600.0, gt=0, description="Seconds a task may take, where it names no deadline.")
+    longest_deadline_s: float = Field(
+        7 * 86_400.0, gt=0, description="Seconds ahead that a task may name its own deadline; a later one is refused."
+    )
     segment_bytes: int = Field(
         256 * 1024 * 1024, ge=4096, description="Size at which a log is sealed, compressed and begun anew, in bytes."
     )
@@ -43,6 +46,11 @@ class OrchestratorSettings(FleetSettings):
     train_every_s: float = Field(0.0, ge=0, description="Ask for a training every so many seconds; 0: never.")
     golden_margin: float = Field(
         0.05, ge=0, le=1, description="How far below its parent's mean score a candidate's may be on the golden set."
+    )
+    golden_from_traffic: bool = Field(
+        True,
+        description="Without a golden set of an agent, ask candidates the first 16 scored tasks of its users; false: "
+        "only that they answer at all.",
     )
     validation_timeout_s: float = Field(300.0, gt=0, description="Seconds every replica may take to load a candidate.")
     experiment_max_units: int = Field(
@@ -94,6 +102,7 @@ class OrchestratorSettings(FleetSettings):
         canary = ExperimentPlan(
             experiment_id="policy",
             alpha=self.experiment_alpha,
+            by_intention=True,
             max_units=self.experiment_max_units,
             min_units_per_arm=self.experiment_min_units_per_arm,
             min_age_s=self.experiment_min_age_s,

@@ -21,7 +21,8 @@ score_seconds = LoopHistogram(
 queue_seconds = LoopHistogram("ratchet_scorer_queue_seconds", "Seconds from the answer to its scorer.", buckets=SECONDS)
 tasks = LoopCounter(
     "ratchet_scorer_tasks_total",
-    "Responses handled: scored, unanswered (nothing to score), draft (sent on to be completed), retried.",
+    "Responses handled: scored, late (its deadline had passed, or would have), unanswered (nothing to score), "
+    "draft (sent on to be completed), retried.",
     ["outcome"],
 )
 

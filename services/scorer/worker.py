@@ -21,8 +21,9 @@ from schemas.messages.reward import Reward, SampleScore, ScorerIdentity, Scoring
 from schemas.messages.work import Work
 from services.scorer import metrics
 from services.scorer.api import scorer_router
+from services.scorer.lateness import TOO_LATE, Lateness
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.strategy import Answer, ScoringRequest, Strategy, failure
+from services.scorer.strategies.strategy import Answer, ScoringRequest, Strategy, failure, ran_out_of_time
 
 log = Log("scorer")
 
@@ -45,6 +46,7 @@ class ScorerWorker:
         self._bus = bus
         self._strategy = strategy
         self._now = now
+        self._lateness = Lateness()
 
     def routers(self) -> Sequence[APIRouter]:
         return [scorer_router(self)]
@@ -77,6 +79,8 @@ class ScorerWorker:
             latencies = ScoringLatencies(queue_s=self._waited(response))
             await self._publish(delivery.body, self._reward(response, response.work, (), latencies))
             metrics.tasks_of("unanswered").inc()
+        elif self._lateness.too_late((response.work.deadline - self._now()).total_seconds()):
+            await self._pass_over(delivery, response, response.work)
         else:
             await self._score(delivery, response, response.work)
 
@@ -87,10 +91,20 @@ class ScorerWorker:
         await self._bus.publish(DRAFT_RESPONSES, delivery.body, type=Response.TYPE, message_id=message_id)
         metrics.tasks_of("draft").inc()
 
+    async def _pass_over(self, delivery: Delivery, response: Response, work: Work) -> None:
+        scores = ran_out_of_time(len(response.samples), TOO_LATE)
+        latencies = ScoringLatencies(queue_s=self._waited(response), attempts=delivery.attempts)
+        await self._publish(delivery.body, self._reward(response, work, scores, latencies))
+        metrics.tasks_of("late").inc()
+
     async def _score(self, delivery: Delivery, response: Response, work: Work) -> None:
         queue_s = self._waited(response)
-        began = time.perf_counter()
-        scores = await self._scores(request_of(response, work), delivery.attempt)
+        began, began_at = time.perf_counter(), self._now()
+        in_hand = self._lateness.begin()
+        try:
+            scores = await self._scores(request_of(response, work), delivery.attempt)
+        finally:
+            self._lateness.end((self._now() - began_at).total_seconds(), in_hand)
         score_s = time.perf_counter() - began
         latencies = ScoringLatencies(queue_s=queue_s, score_s=score_s, attempts=delivery.attempts)
         await self._publish(delivery.body, self._reward(response, work, scores, latencies))

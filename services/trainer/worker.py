@@ -85,7 +85,7 @@ class TrainerWorker:
         self._loop = asyncio.create_task(self._work())
 
     def subscriptions(self) -> Sequence[Subscription]:
-        return [Subscription(TRAINING, self.handle, PREFETCH)]
+        return [Subscription(TRAINING, self.handle, PREFETCH, stalled_after_s=None)]
 
     def trouble(self) -> str | None:
         if self._loop is not None and self._loop.done():

@@ -31,12 +31,10 @@ def write_tasks(logs: Path, count: int) -> None:
             own_work, own_line, own_result = work, line, result
             for mark, value in places:
                 own_work, own_line, own_result = (one.replace(mark, value) for one in (own_work, own_line, own_result))
-            index.open(number, task_id, 2e9, b"", ends[0])
+            index.admit(number, task_id, 2e9, b"", ends[0])
             index.settle(task_id, logged=1, result=own_result, lines=ends[1])
             ends = [ends[0] + asked.write(own_work), ends[1] + answered.write(own_line)]
-    index.set_position(ASSIGNMENTS, ends[0])
-    index.set_position(INTERACTIONS, ends[1])
-    index.commit()
+    index.commit({ASSIGNMENTS: ends[0], INTERACTIONS: ends[1]})
     index.close()
 
 

@@ -17,11 +17,15 @@ from ratchet.bus.amqp.channel import open_channel
 from ratchet.bus.amqp.connection import AmqpConnection, Receiver
 from ratchet.bus.amqp.declaration import Declaration
 from ratchet.bus.amqp.failures import Failures
+from ratchet.bus.amqp.forwarding import CLAIM, WireMessage, opened
 from ratchet.bus.amqp.frames import Properties
 from ratchet.bus.amqp.link import Link, explain
 from ratchet.bus.amqp.subscription import ChannelConsumer
+from ratchet.bus.amqp.table import is_plain
+from ratchet.bus.in_hand import DELIVERED_BYTES, ByteBudget, Progress, fitting_prefetch
 from ratchet.bus.protocol import NO_HEADERS, Delivery, Handler
 from ratchet.bus.retry_policy import attempt_of, pause_s
+from ratchet.concurrency.cancellation import cancelled_by_us
 from ratchet.service import failpoint
 from ratchet.service.errors import BusError, Retry, StorageUnavailable
 from ratchet.service.metrics import queue_metrics
@@ -41,7 +45,16 @@ class Consumer:
     """Runs from `start` until `stop_deliveries`; `close` when its handlers are done."""
 
     def __init__(
-        self, queue: str, handler: Handler, prefetch: int, *, link: Link, declaration: Declaration, failures: Failures
+        self,
+        queue: str,
+        handler: Handler,
+        prefetch: int,
+        *,
+        link: Link,
+        declaration: Declaration,
+        failures: Failures,
+        budget: ByteBudget,
+        stalled_after_s: float | None,
     ) -> None:
         self.queue = queue
         self._wire_name = declaration.wire(queue)
@@ -54,9 +67,17 @@ class Consumer:
         self._metrics.in_flight.set_function(lambda: len(self._running))
         self._wide = prefetch <= 1
         self._draining = asyncio.Event()
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], int] = {}
+        """With the size of the body, in bytes."""
         self._backlog: deque[Arrival] = deque()
-        """Deliveries beyond the prefetch: one while it widens, more while handlers of a lost channel still run."""
+        """Deliveries beyond the prefetch or the budget: more while handlers of a lost channel still run."""
+        self._budget = budget
+        self._delivered_bytes = 0
+        """Of bodies, running or in the backlog."""
+        self._held_back = False
+        """No more deliveries until those in hand are fewer bytes."""
+        self._progress = Progress(stalled_after_s)
+        self._loop = asyncio.get_running_loop()
         self._subscription: ChannelConsumer | None = None
         self._task: asyncio.Task[None] | None = None
         self._first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -69,7 +90,12 @@ class Consumer:
         await self._first
 
     def trouble(self) -> str | None:
-        return f"not consuming {self.queue!r}: {self._trouble}" if self._trouble else None
+        if self._trouble:
+            return f"not consuming {self.queue!r}: {self._trouble}"
+        if self._task is not None and self._task.done() and not self._draining.is_set():
+            return f"not consuming {self.queue!r}: the loop that keeps it subscribed has ended; restart this process"
+        stalled = self._progress.trouble(self._loop.time())
+        return f"{self.queue!r}: {stalled}" if stalled else None
 
     async def stop_deliveries(self) -> None:
         """No delivery starts a handler from now on. Handlers that pause in place give up."""
@@ -107,12 +133,17 @@ class Consumer:
                 await self._hold_one_subscription(connection)
             except (BusError, AMQPError, TimeoutError) as error:
                 self._note_lost(error)
+            except asyncio.CancelledError as error:
+                if cancelled_by_us():
+                    raise
+                self._note_lost(error)
             failures = 1 if time.monotonic() - subscribed_at > LONGEST_PAUSE_S * 2 else failures + 1
             await asyncio.sleep(pause_s(failures, first_s=FIRST_PAUSE_S, cap_s=LONGEST_PAUSE_S, random=random.random()))
 
     async def _hold_one_subscription(self, connection: AmqpConnection) -> None:
         subscription = ChannelConsumer(await open_channel(connection), self._wire_name)
         self._subscription = subscription
+        self._held_back = False
         try:
             await subscription.consume(self._prefetch if self._wide else 1, self._receiver(subscription))
         except TimeoutError:
@@ -138,42 +169,69 @@ class Consumer:
             headers = properties.headers or NO_HEADERS
             attempt = attempt_of(headers)
             seen = redelivered or bool(headers.get("x-delivery-count"))
+            if CLAIM in headers:
+                properties, body = opened(WireMessage(properties, body))
+                headers = properties.headers or NO_HEADERS
             delivery = Delivery(
                 self.queue,
                 body,
                 properties.type,
                 properties.message_id,
-                properties.reply_to,
+                _queue_name(properties.reply_to),
                 properties.correlation_id,
                 headers,
                 attempt,
                 seen or attempt > 0,
             )
+            self._delivered_bytes += len(body)
             if not self._wide and not seen:
                 self._wide = True
-                subscription.widen(self._prefetch)
-            arrival = (subscription, tag, delivery, properties)
-            if len(self._running) < self._prefetch:
-                self._begin(arrival)
-            else:
-                self._backlog.append(arrival)
+                subscription.widen(fitting_prefetch(self._prefetch, len(body)))
+            elif self._delivered_bytes > DELIVERED_BYTES and not self._held_back:
+                self._held_back = True
+                subscription.pause()
+            self._backlog.append((subscription, tag, delivery, properties))
+            self._begin_waiting()
 
         return receive
 
-    def _begin(self, arrival: Arrival) -> None:
-        task = asyncio.create_task(self._handle(*arrival))
-        self._running.add(task)
-        task.add_done_callback(self._finished)
+    def _begin_waiting(self) -> None:
+        """As many as the prefetch and the budget allow."""
+        while self._backlog and len(self._running) < self._prefetch and not self._draining.is_set():
+            arrival = self._backlog[0]
+            size = len(arrival[2].body)
+            if not arrival[0].alive:
+                self._delivered_bytes -= size
+            elif self._budget.take(size, alone=not self._running):
+                task = asyncio.create_task(self._handle(*arrival))
+                self._running[task] = size
+                self._progress.begin(self._loop.time())
+                task.add_done_callback(self._finished)
+            else:
+                self._budget.wait(self, self._begin_waiting)
+                return
+            self._backlog.popleft()
+        self._budget.leave(self)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
+        size = self._running.pop(task)
+        self._delivered_bytes -= size
+        self._progress.resume(task)
+        self._progress.end(self._loop.time(), settled=not task.cancelled())
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("handler-lost", f"{self.queue}: {error!r}; its channel is closed", exc_info=error)
             self.close()
-        while self._backlog and len(self._running) < self._prefetch and not self._draining.is_set():
-            arrival = self._backlog.popleft()
-            if arrival[0].alive:
-                self._begin(arrival)
+        self._budget.give_back(size)
+        self._begin_waiting()
+        if self._held_back and self._delivered_bytes < DELIVERED_BYTES / 2:
+            self._take_more(size)
+
+    def _take_more(self, size: int) -> None:
+        """Messages were large lately: of such, no more at once than there is room for."""
+        self._held_back = False
+        if self._subscription is not None and self._subscription.alive and not self._draining.is_set():
+            self._wide = self._prefetch <= 1
+            self._subscription.resume(fitting_prefetch(self._prefetch, size))
 
     async def _handle(
         self, subscription: ChannelConsumer, tag: int, delivery: Delivery, properties: Properties
@@ -211,7 +269,7 @@ class Consumer:
         except (BusError, StorageUnavailable):
             raise
         except asyncio.CancelledError:
-            if _cancelled_by_us():
+            if cancelled_by_us():
                 raise
             await self._failures.settle(delivery, properties, Retry("what the handler waited for was cancelled"))
         except Exception as error:
@@ -223,6 +281,7 @@ class Consumer:
         """False if the handler must not run again: the bus drains, or the message is no longer ours."""
         pause = pause_s(failures, first_s=FIRST_PAUSE_S, cap_s=LONGEST_PAUSE_S, random=random.random())
         _log.info("paused", f"{self.queue}: {explain(error)}; again in {pause:.1f} s", queue=self.queue)
+        self._progress.pause(asyncio.current_task(), self._loop.time(), explain(error))
         try:
             async with asyncio.timeout(pause):
                 await self._draining.wait()
@@ -231,7 +290,10 @@ class Consumer:
         return False
 
 
-def _cancelled_by_us() -> bool:
-    """Or did something the handler awaits get cancelled, which looks the same?"""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+def _queue_name(reply_to: str | None) -> str | None:
+    """None where no queue can have that name: the answer then goes to the queue of results alone."""
+    if reply_to and is_plain(reply_to):
+        return reply_to
+    if reply_to is not None:
+        _log.info("no-reply-queue", f"reply_to is no queue's name, so it is taken for none: {reply_to!a}")
+    return None

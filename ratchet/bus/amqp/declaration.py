@@ -1,10 +1,12 @@
 """Declares a topology on a broker. Declaring what is there already, with the same arguments, changes nothing.
 
-Leaves out: migrating a queue whose arguments changed; that needs a person, and the error says what to do.
+A queue with another bound in bytes, or none, as a fleet of another version or setting declared it, is taken as it is.
+Leaves out: migrating a queue whose other arguments changed; that needs a person, and the error says what to do.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ratchet.bus.amqp.channel import AmqpChannel, ChannelLost, open_channel
@@ -15,6 +17,7 @@ from ratchet.bus.topology import (
     DEAD_LETTERS,
     EXCHANGE,
     KEPT_RESPONSES,
+    MAX_BYTES,
     RESPONSES,
     REWARDS,
     UNROUTABLE,
@@ -24,6 +27,9 @@ from ratchet.bus.topology import (
     Topology,
 )
 from ratchet.service.errors import BusError
+from ratchet.service.telemetry import Log
+
+_log = Log(__name__)
 
 PRECONDITION_FAILED = 406
 NOT_FOUND = 404
@@ -40,6 +46,8 @@ class Declaration:
         self.topology = topology
         self.namespace = namespace
         self.exchange = namespace + EXCHANGE
+        self._told = set[str]()
+        """Queues with another bound, of which a person was told."""
 
     def wire(self, name: str) -> str:
         """A queue's or exchange's name on the wire; on the exchange `ratchet` it is also the queue's routing key."""
@@ -51,10 +59,10 @@ class Declaration:
         try:
             await self._declare_exchanges(channel)
             for queue in self.topology.queues:
-                await self._declare_queue(channel, queue)
+                channel = await self._declare_queue(connection, channel, queue)
             await self._declare_broadcast(channel)
             for rung in self.topology.rungs:
-                await self._declare_rung(channel, rung)
+                channel = await self._declare_rung(connection, channel, rung)
         except ChannelLost as error:
             raise _conflict(error) if error.code == PRECONDITION_FAILED else error from None
         channel.close()
@@ -87,9 +95,9 @@ class Declaration:
         await channel.call(channel.raw.exchange_declare, exchange=exchange, exchange_type="topic", durable=True)
         await channel.call(channel.raw.exchange_bind, destination=exchange, source=self.exchange, routing_key=rewards)
 
-    async def _declare_queue(self, channel: AmqpChannel, queue: Queue) -> None:
+    async def _declare_queue(self, connection: AmqpConnection, channel: AmqpChannel, queue: Queue) -> AmqpChannel:
         name = self.wire(queue.name)
-        await channel.call(channel.raw.queue_declare, queue=name, durable=True, arguments=self._named(queue.arguments))
+        channel = await self._declare_bounded(connection, channel, name, self._named(queue.arguments))
         await channel.call(channel.raw.queue_bind, queue=name, exchange=self.exchange, routing_key=name)
         if queue.name == KEPT_RESPONSES:
             copied = self.wire(RESPONSES)
@@ -97,17 +105,47 @@ class Declaration:
         for fanout, target in ((DEAD_EXCHANGE, DEAD_LETTERS), (UNROUTABLE_EXCHANGE, UNROUTABLE)):
             if queue.name == target:
                 await channel.call(channel.raw.queue_bind, queue=name, exchange=self.wire(fanout))
+        return channel
 
-    async def _declare_rung(self, channel: AmqpChannel, rung: Rung) -> None:
+    async def _declare_rung(self, connection: AmqpConnection, channel: AmqpChannel, rung: Rung) -> AmqpChannel:
         name = self.wire(rung.name)
         await channel.call(channel.raw.exchange_declare, exchange=name, exchange_type="topic", durable=True)
-        await channel.call(channel.raw.queue_declare, queue=name, durable=True, arguments=rung.arguments)
+        channel = await self._declare_bounded(connection, channel, name, rung.arguments)
         await channel.call(channel.raw.queue_bind, queue=name, exchange=name, routing_key="#")
+        return channel
+
+    async def _declare_bounded(
+        self, connection: AmqpConnection, channel: AmqpChannel, name: str, arguments: dict[str, Any]
+    ) -> AmqpChannel:
+        """Returns the channel to go on with: the broker closes one at each refusal. Raises ChannelLost."""
+        before = {key: value for key, value in arguments.items() if key != MAX_BYTES}
+        for candidate in (arguments, before):
+            try:
+                await channel.call(channel.raw.queue_declare, queue=name, durable=True, arguments=candidate)
+                break
+            except ChannelLost as error:
+                if error.code != PRECONDITION_FAILED or MAX_BYTES not in str(error):
+                    raise
+                channel = await open_channel(connection)
+        else:  # it has a bound, and another one
+            await channel.call(channel.raw.queue_declare, queue=name, passive=True)
+        if candidate is not arguments and name not in self._told:
+            self._told.add(name)
+            _log.warning("other-bound", _other_bound(name, arguments[MAX_BYTES]), queue=name)
+        return channel
 
     def _named(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The dead-letter exchange an argument names has the namespace too; the default one (empty) has no name."""
         target = arguments.get("x-dead-letter-exchange")
         return arguments | {"x-dead-letter-exchange": self.wire(target)} if target else arguments
+
+
+def _other_bound(name: str, wanted: int) -> str:
+    policy = f"'^{re.escape(name)}$' '{{\"max-length-bytes\": {wanted}}}' --apply-to queues"
+    return (
+        f"{name} was declared before with another bound in bytes than {wanted}, or none, and is taken as it is. "
+        f"To give it this bound: rabbitmqctl set_policy '{name}' {policy}"
+    )
 
 
 def _missing(error: ChannelLost) -> BusError:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-from ratchet.bus.amqp.table import UNREADABLE, read_table, short_string, write_table
+from ratchet.bus.amqp.table import read_headers, short_string, text_of, write_table
 
 METHOD, HEADER, BODY = 1, 2, 3
 FRAME_END = 0xCE
@@ -34,7 +34,7 @@ _PUBLISH = b"\x00\x3c\x00\x28\x00\x00"
 
 @dataclass(slots=True)
 class Properties:
-    """Of a message, in the order AMQP writes them, but for the deprecated cluster id, which is dropped."""
+    """Of a message, in the order AMQP writes them. Texts are those of `ratchet.bus.amqp.table.text_of`."""
 
     content_type: str | None = None
     content_encoding: str | None = None
@@ -49,6 +49,7 @@ class Properties:
     type: str | None = None
     user_id: str | None = None
     app_id: str | None = None
+    cluster_id: str | None = None
 
 
 _BY_FLAG = [(1 << (15 - index), field.name) for index, field in enumerate(fields(Properties))]
@@ -61,9 +62,9 @@ def _announced(flags: int) -> tuple[str, ...]:
 
 
 def read_properties(raw: bytes, offset: int) -> Properties:
-    """The flags and what they announce. Headers that can't be read are left out: the rest is worth having.
+    """The flags and what they announce. Headers that can't be read are empty: the rest is worth having.
 
-    Raises one of UNREADABLE where the block itself is broken.
+    Raises one of `ratchet.bus.amqp.table.UNREADABLE` where the block itself is broken.
     """
     flags: int = _U16.unpack_from(raw, offset)[0]
     offset += 2
@@ -71,10 +72,10 @@ def read_properties(raw: bytes, offset: int) -> Properties:
     for name in _announced(flags):
         if name in _TEXTS:
             stop = offset + 1 + raw[offset]
-            setattr(properties, name, raw[offset + 1 : stop].decode("utf-8", "replace"))
+            setattr(properties, name, text_of(raw[offset + 1 : stop]))
             offset = stop
         elif name == "headers":
-            properties.headers = _readable_headers(raw, offset)
+            properties.headers = read_headers(raw, offset)
             offset += 4 + int(METHOD_ID.unpack_from(raw, offset)[0])
         elif name == "timestamp":
             properties.timestamp = TAG.unpack_from(raw, offset)[0]
@@ -83,13 +84,6 @@ def read_properties(raw: bytes, offset: int) -> Properties:
             setattr(properties, name, raw[offset])
             offset += 1
     return properties
-
-
-def _readable_headers(raw: bytes, offset: int) -> dict[str, Any] | None:
-    try:
-        return read_table(raw, offset)
-    except UNREADABLE:
-        return None
 
 
 def _octet(value: int) -> bytes:
@@ -134,8 +128,13 @@ def publish_frames(
     mandatory: bool,
     frame_max: int,
 ) -> bytes:
-    """A whole message: method, header, and as many body frames as the negotiated `frame_max` (bytes) makes of it."""
+    """A whole message: method, header, and as many body frames as the negotiated `frame_max` (bytes) makes of it.
+
+    Raises ValueError for what AMQP can't carry: all properties together must fit one frame.
+    """
     header = _HEADER_START.pack(60, 0, len(body)) + write_properties(properties)
+    if len(header) > frame_max - FRAME_OVERHEAD:
+        raise ValueError(f"its properties take {len(header):,} bytes, and a frame holds {frame_max - FRAME_OVERHEAD:,}")
     pieces = [
         _publish_method(channel, exchange, routing_key, mandatory),
         FRAME_START.pack(HEADER, channel, len(header)),

@@ -17,6 +17,7 @@ from pika.exceptions import AMQPError
 from ratchet.bus.amqp.connection import AmqpConnection, open_connection
 from ratchet.bus.amqp.declaration import TopologyConflict
 from ratchet.bus.retry_policy import pause_s
+from ratchet.concurrency.cancellation import cancelled_by_us
 from ratchet.service.errors import BusError
 from ratchet.service.telemetry import Log
 
@@ -94,6 +95,11 @@ class Link:
         try:
             connection = await self._connect()
         except (OSError, TimeoutError, AMQPError, BusError) as error:
+            self._note_down("connect-failed", error)
+            return
+        except asyncio.CancelledError as error:
+            if cancelled_by_us():
+                raise
             self._note_down("connect-failed", error)
             return
         self._note_up(connection)

@@ -19,6 +19,7 @@ from ratchet.bus.amqp.link import FIRST_PAUSE_S, LONGEST_PAUSE_S, Link, explain
 from ratchet.bus.protocol import Delivery, Hear
 from ratchet.bus.retry_policy import pause_s
 from ratchet.bus.topology import BROADCAST_EXCHANGE, LISTENER
+from ratchet.concurrency.cancellation import cancelled_by_us
 from ratchet.service.errors import BusError
 from ratchet.service.telemetry import Log
 
@@ -64,6 +65,10 @@ class Listener:
             except (BusError, AMQPError, TimeoutError) as error:
                 self._trouble = explain(error)
                 _log.warning("listener-lost", f"{self._topic}: {self._trouble}; listening again", topic=self._topic)
+            except asyncio.CancelledError as error:
+                if cancelled_by_us():
+                    raise
+                self._trouble = explain(error)
             await asyncio.sleep(pause_s(failures, first_s=FIRST_PAUSE_S, cap_s=LONGEST_PAUSE_S, random=random.random()))
 
     async def _listen(self, connection: AmqpConnection) -> None:

@@ -26,14 +26,16 @@ from ratchet.service.metrics import PUBLISH_RETRIES
 SWEEP_S = 0.1
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
-REPLY_NACKS = 5
-"""A user's own queue that refuses a message this often is taken for gone: its trouble must not hold up the fleet."""
 SLOW_S = 10.0
 """A message that waits this long for its confirm is a trouble worth showing."""
 
 
+class Refused(BusError):
+    """The queue refused the message as often as its sender lets it."""
+
+
 class Unreachable(BusError):
-    """The message was returned, or refused again and again: no queue of that name takes it."""
+    """The message was returned: there is no queue of that name."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +49,7 @@ class Outgoing:
     mandatory: bool
     deadline: float
     confirmed: asyncio.Future[None]
+    most_nacks: int | None = None
     written_at: float | None = None
     nacks: int = 0
     resume_at: float = 0.0
@@ -71,12 +74,22 @@ class Publisher:
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def send(
-        self, exchange: str, routing_key: str, properties: Properties, body: bytes, *, mandatory: bool = False
+        self,
+        exchange: str,
+        routing_key: str,
+        properties: Properties,
+        body: bytes,
+        *,
+        mandatory: bool = False,
+        most_nacks: int | None = None,
     ) -> None:
-        """Returns when the broker has the message. Raises PublishTimeout; Unreachable only where `mandatory`."""
+        """Returns when the broker has the message. Raises Reject for what AMQP can't carry, PublishTimeout.
+
+        Raises Unreachable only where `mandatory`, Refused only after `most_nacks`.
+        """
         confirmed = self._loop.create_future()
         deadline = self._loop.time() + self._timeout_s
-        outgoing = Outgoing(exchange, routing_key, properties, body, mandatory, deadline, confirmed)
+        outgoing = Outgoing(exchange, routing_key, properties, body, mandatory, deadline, confirmed, most_nacks)
         self._by_age.append(outgoing)
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
@@ -193,8 +206,8 @@ class Publisher:
 
     def _pause(self, outgoing: Outgoing) -> None:
         outgoing.nacks += 1
-        if outgoing.mandatory and outgoing.nacks >= REPLY_NACKS:
-            outgoing.confirmed.set_exception(Unreachable(f"the queue {outgoing.routing_key!r} refuses messages"))
+        if outgoing.most_nacks is not None and outgoing.nacks >= outgoing.most_nacks:
+            outgoing.confirmed.set_exception(Refused(f"the queue {outgoing.routing_key!r} refuses messages"))
             return
         pause = pause_s(outgoing.nacks, first_s=FIRST_PAUSE_S, cap_s=LONGEST_PAUSE_S, random=random.random())
         outgoing.resume_at = self._loop.time() + pause

@@ -1,6 +1,6 @@
 """The bus over RabbitMQ: one connection to publish on, one to consume from, each of which comes back by itself.
 
-The wire is in services/amqp_*.py; what becomes of failed messages is in ratchet/bus/retry_policy.py.
+The wire is in the other files of this folder; what becomes of failed messages is in ratchet/bus/retry_policy.py.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from ratchet.bus.amqp.connection import AmqpConnection, connection_parameters
 from ratchet.bus.amqp.consumer import Consumer
 from ratchet.bus.amqp.declaration import Declaration
 from ratchet.bus.amqp.failures import Failures
+from ratchet.bus.amqp.forwarding import LARGEST_BODY
 from ratchet.bus.amqp.frames import PERSISTENT, Properties
 from ratchet.bus.amqp.link import Link
 from ratchet.bus.amqp.listener import Listener
-from ratchet.bus.amqp.publisher import Publisher, Unreachable
+from ratchet.bus.amqp.publisher import Publisher, Refused, Unreachable
+from ratchet.bus.claim_store import FOLDER, ClaimStore
+from ratchet.bus.in_hand import STALLED_AFTER_S, ByteBudget
 from ratchet.bus.protocol import Handler, Hear, QueueState
 from ratchet.bus.topology import BROADCAST_EXCHANGE, Topology, topology_of
 from ratchet.service import failpoint
@@ -27,8 +30,8 @@ from ratchet.service.metrics import BROKER_CONNECTED, queue_metrics
 from ratchet.service.settings import FleetSettings
 from ratchet.service.telemetry import TRACE_HEADER, Log, trace_parent
 
-LARGEST_BODY = 16 * 1024 * 1024
-"""Bytes. RabbitMQ 4 closes the connection that publishes more."""
+REPLY_NACKS = 5
+"""A user's own queue that refuses a message this often is taken for gone: its trouble must not hold up the fleet."""
 
 _log = Log(__name__)
 
@@ -48,6 +51,7 @@ class RabbitBus:
         namespace: str = "",
         publish_timeout_s: float = 30.0,
         declare: bool = True,
+        store: ClaimStore | None = None,
     ) -> None:
         self._declaration = Declaration(topology, namespace)
         self._prepare = self._declaration.declare if declare else self._declaration.require
@@ -55,11 +59,14 @@ class RabbitBus:
         self._amqp_url = amqp_url
         self._name = name
         self._publish_timeout_s = publish_timeout_s
+        self._store = store
+        self._budget = ByteBudget()
         self._consumers: list[Consumer] = []
         self._listeners: list[Listener] = []
         self._publisher: Publisher | None = None
         self._links: tuple[Link, Link] | None = None
         self._failures: Failures | None = None
+        self._publishing_what_waits: asyncio.Task[None] | None = None
         self._state = "not started"
 
     @classmethod
@@ -72,6 +79,7 @@ class RabbitBus:
             namespace=settings.namespace,
             publish_timeout_s=settings.publish_timeout_s,
             declare=settings.declare_topology,
+            store=ClaimStore(settings.logs_dir / FOLDER),
         )
 
     async def start(self) -> None:
@@ -79,7 +87,7 @@ class RabbitBus:
         self._consumers = []
         self._listeners = []
         self._publisher = Publisher(self._publish_timeout_s)
-        self._failures = Failures(self._publisher, self._declaration, self._name)
+        self._failures = Failures(self._publisher, self._declaration, self._name, self._store)
         consuming = Link(self._parameters("consumes"), "consuming", self._prepare)
         publishing = Link(self._parameters("publishes"), "publishing", self._attach, self._note_blocked)
         self._links = (consuming, publishing)
@@ -94,6 +102,7 @@ class RabbitBus:
             lambda: float(all(link.connection is not None for link in (consuming, publishing)))
         )
         self._state = "started"
+        self._publishing_what_waits = asyncio.create_task(self._failures.keep_publishing_what_waits())
 
     async def publish(
         self,
@@ -138,19 +147,28 @@ class RabbitBus:
             headers=_traced(None),
         )
         try:
-            await self._open_publisher.send("", reply_to, properties, body, mandatory=True)
-        except Unreachable as error:
+            await self._open_publisher.send("", reply_to, properties, body, mandatory=True, most_nacks=REPLY_NACKS)
+        except (Unreachable, Refused) as error:
             _log.info("reply-undeliverable", str(error), message_id=message_id)
             return False
         return True
 
-    async def consume(self, queue: str, handler: Handler, *, prefetch: int) -> None:
+    async def consume(
+        self, queue: str, handler: Handler, *, prefetch: int, stalled_after_s: float | None = STALLED_AFTER_S
+    ) -> None:
         """As in Bus. Returns when deliveries may come. One channel for each call."""
         self._declaration.topology.queue(queue)
         if self._links is None or self._failures is None or self._state != "started":
             raise BusError(f"can't consume {queue!r}: the bus is {self._state}")
         consumer = Consumer(
-            queue, handler, prefetch, link=self._links[0], declaration=self._declaration, failures=self._failures
+            queue,
+            handler,
+            prefetch,
+            link=self._links[0],
+            declaration=self._declaration,
+            failures=self._failures,
+            budget=self._budget,
+            stalled_after_s=stalled_after_s,
         )
         self._consumers.append(consumer)
         await consumer.start()
@@ -211,11 +229,13 @@ class RabbitBus:
         return handed_back == 0
 
     def trouble(self) -> str | None:
-        if self._links is None or self._publisher is None or self._state in ("draining", "stopped"):
+        failures, publisher = self._failures, self._publisher
+        if self._links is None or publisher is None or failures is None or self._state in ("draining", "stopped"):
             return f"the bus is {self._state}"
-        parts: tuple[Link | Publisher | Consumer | Listener, ...] = (
+        parts: tuple[Link | Publisher | Failures | Consumer | Listener, ...] = (
             *self._links,
-            self._publisher,
+            publisher,
+            failures,
             *self._consumers,
             *self._listeners,
         )
@@ -242,6 +262,9 @@ class RabbitBus:
 
     async def _disconnect(self) -> None:
         self._state = "stopped"
+        if self._publishing_what_waits is not None:
+            self._publishing_what_waits.cancel()
+            await asyncio.wait((self._publishing_what_waits,))
         if self._publisher is not None:
             self._publisher.close()
         for link in self._links or ():

@@ -1,19 +1,51 @@
-"""One short-lived connection to the broker for a command that asks or moves messages, its failures as sentences."""
+"""One short-lived connection to the broker for a command that asks or moves messages, its failures as sentences.
+
+It reads whatever properties outsiders write, which pika alone does not, and sends them on byte for byte.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
 import pika
 from pika.adapters.blocking_connection import BlockingConnection
+from pika.adapters.select_connection import SelectConnection
 from pika.exceptions import AMQPConnectionError, AMQPError, ProbableAuthenticationError
+from pika.frame import Header, decode_frame
+from pika.spec import FRAME_HEADER, BasicProperties
 
+from ratchet.bus.amqp.frames import FRAME_OVERHEAD, FRAME_START, TAG, Properties, read_properties, write_properties
 from ratchet.service.amqp_url import amqp_parameters
 from ratchet.service.errors import BusError
 
 SOCKET_TIMEOUT_S = 5.0
+
+
+class Carried(BasicProperties):  # type: ignore[misc]
+    """Properties as `ratchet.bus.amqp.frames` reads and writes them, where pika wants its own."""
+
+    def __init__(self, properties: Properties) -> None:
+        super().__init__(**{field.name: getattr(properties, field.name) for field in fields(Properties)})
+        self.properties = properties
+
+    def encode(self) -> list[bytes]:
+        return [write_properties(self.properties)]
+
+
+class _Connection(SelectConnection):  # type: ignore[misc]
+    def _read_frame(self) -> tuple[int, Any]:
+        raw = bytes(self._frame_buffer)
+        if len(raw) < FRAME_OVERHEAD or raw[0] != FRAME_HEADER:
+            return cast(tuple[int, Any], decode_frame(raw))
+        _, number, size = FRAME_START.unpack_from(raw)
+        if len(raw) < size + FRAME_OVERHEAD:
+            return 0, None
+        properties = Carried(read_properties(raw[: 7 + size], 7 + 12))
+        return size + FRAME_OVERHEAD, Header(number, TAG.unpack_from(raw, 7 + 4)[0], properties)
 
 
 class BrokerUnreachable(BusError):
@@ -48,7 +80,7 @@ def unreachable(url: str, error: BaseException) -> BrokerUnreachable:
 def connected(url: str) -> Iterator[BlockingConnection]:
     """Raises BrokerUnreachable; an error of the broker within the block becomes a BusError."""
     try:
-        connection = BlockingConnection(parameters(url))
+        connection = BlockingConnection(parameters(url), _impl_class=_Connection)
     except (AMQPConnectionError, OSError) as error:
         raise unreachable(url, error) from None
     try:

@@ -23,7 +23,9 @@ class ChannelConsumer:
     def __init__(self, channel: AmqpChannel, queue: str) -> None:
         self._channel = channel
         self._queue = queue
-        self._tag = "first"
+        self._tag = "1"
+        self._subscribed = 1
+        self._paused = False
         self._ended: BaseException | None = None
         self._window = AckWindow()
         self._loop = asyncio.get_running_loop()
@@ -45,15 +47,28 @@ class ChannelConsumer:
             consumer_tag=self._tag,
         )
 
+    def pause(self) -> None:
+        """No more deliveries, but for those on their way."""
+        self._paused = True
+        self._channel.raw.basic_cancel(self._tag, callback=lambda _frame: None)
+
+    def resume(self, prefetch: int) -> None:
+        """Deliveries come again, so many at once beside those that are not settled yet."""
+        raw = self._channel.raw
+        self._subscribed += 1
+        self._paused = False
+        raw.basic_qos(prefetch_count=prefetch)
+        self._tag = raw.basic_consume(self._queue, _taken_by_short_path, consumer_tag=str(self._subscribed))
+
     def widen(self, prefetch: int) -> None:
         """The broker sets the prefetch of a consumer when it subscribes, so: cancel, and subscribe anew."""
-        raw = self._channel.raw
-        raw.basic_cancel(self._tag, callback=lambda _frame: None)
-        raw.basic_qos(prefetch_count=prefetch)
-        self._tag = raw.basic_consume(self._queue, _taken_by_short_path, consumer_tag="wide")
+        self.pause()
+        self.resume(prefetch)
 
     async def cancel(self) -> None:
         """No more deliveries. Raises ChannelLost, TimeoutError."""
+        if self._paused:
+            return
         async with asyncio.timeout(CANCEL_TIMEOUT_S):
             await self._channel.call(self._channel.raw.basic_cancel, consumer_tag=self._tag)
 

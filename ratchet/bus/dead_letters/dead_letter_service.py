@@ -8,8 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.claim_store import FOLDER, ClaimStore
 from ratchet.bus.dead_letters.kinds import DEAD, Kind
 from ratchet.bus.dead_letters.letter import DeadLetter
 from ratchet.bus.dead_letters.listing import Listing
@@ -26,8 +28,10 @@ LOOK_AGAIN_S = 30.0
 class DeadLetterService:
     """All raise BusError without a broker, DeadLetterError where the queue is not there."""
 
-    def __init__(self, amqp_url: str, namespace: str, kind: Kind = DEAD) -> None:
+    def __init__(self, amqp_url: str, namespace: str, kind: Kind = DEAD, *, logs_dir: Path | None = None) -> None:
+        """`logs_dir` is where letters refer to whose message no broker takes."""
         self._amqp_url = amqp_url
+        self._store = ClaimStore(logs_dir / FOLDER) if logs_dir is not None else None
         self._namespace = namespace
         self._kind = kind
 
@@ -49,15 +53,21 @@ class DeadLetterService:
         with self._queue() as queue:
             return queue.find(letter_id, within_s)
 
-    def send_back(self, wanted: Callable[[DeadLetter], bool]) -> tuple[list[str], list[Stays]]:
+    def send_back(
+        self,
+        wanted: Callable[[DeadLetter], bool],
+        *,
+        one_at_a_time: bool = False,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> tuple[list[str], list[Stays]]:
         """Ids of those that are back in their queues, confirmed; and those that were wanted and stay."""
         with self._queue() as queue:
-            return queue.requeue(wanted, one_at_a_time=False, say=lambda _: None)
+            return queue.requeue(wanted, one_at_a_time=one_at_a_time, say=say)
 
     @contextmanager
     def _queue(self) -> Iterator[DeadLetterQueue]:
         with connected(self._amqp_url) as connection:
-            yield DeadLetterQueue(connection, self._namespace, self._kind)
+            yield DeadLetterQueue(connection, self._namespace, self._kind, self._store)
 
 
 def _holds(known: Listing, depth: int) -> bool:

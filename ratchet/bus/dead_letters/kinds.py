@@ -6,14 +6,14 @@ through no service: nothing tells when or by whom. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pika.spec import BasicProperties
-
+from ratchet.bus.amqp.frames import Properties
+from ratchet.bus.amqp.table import edited
 from ratchet.bus.dead_letters.letter import DeadLetter, beginning, dead_letter, headers_to_go_again, identity
-from ratchet.bus.retry_policy import own_headers
+from ratchet.bus.retry_policy import travels
 from ratchet.bus.topology import DEAD_LETTERS, UNROUTABLE
 
 
@@ -25,16 +25,16 @@ class Kind:
     """
 
     queue: str
-    read: Callable[[str, BasicProperties, bytes, str], DeadLetter]
-    headers: Callable[[dict[str, Any]], dict[str, Any]]
+    read: Callable[[str, Properties, bytes, str], DeadLetter]
+    headers: Callable[[Mapping[str, Any] | None], Mapping[str, Any]]
     absent: str
 
 
-def _dead(_routing_key: str, properties: BasicProperties, body: bytes, namespace: str) -> DeadLetter:
+def _dead(_routing_key: str, properties: Properties, body: bytes, namespace: str) -> DeadLetter:
     return dead_letter(properties, body, namespace)
 
 
-def _unroutable(routing_key: str, properties: BasicProperties, body: bytes, _namespace: str) -> DeadLetter:
+def _unroutable(routing_key: str, properties: Properties, body: bytes, _namespace: str) -> DeadLetter:
     return DeadLetter(
         id=identity(properties, body),
         queue=routing_key,
@@ -53,7 +53,7 @@ DEAD = Kind(DEAD_LETTERS, _dead, headers_to_go_again, "there is no queue {queue}
 LOST = Kind(
     UNROUTABLE,
     _unroutable,
-    own_headers,
+    lambda headers: edited(headers, travels, {}),
     "there is no queue {queue}: if that is misspelt, have its sender mend it and send it anew; if its agent is not in "
     "RATCHET_AGENTS, add it and start it",
 )

@@ -7,13 +7,15 @@ killed its consumers, or was too old) have its `x-death` record.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from pika.spec import BasicProperties
-
-from ratchet.bus.retry_policy import AT, ATTEMPT, ATTEMPTS, BY, QUEUE, REASON, own_headers
+from ratchet.bus.amqp.forwarding import CLAIM
+from ratchet.bus.amqp.frames import Properties
+from ratchet.bus.amqp.table import edited
+from ratchet.bus.retry_policy import AT, ATTEMPT, ATTEMPTS, BY, NOTE, QUEUE, REASON, travels
 
 SHOWN = 80
 BROKER_REASONS = {
@@ -43,18 +45,22 @@ class DeadLetter:
         return asdict(self)
 
 
-def dead_letter(properties: BasicProperties, body: bytes, namespace: str) -> DeadLetter:
+def dead_letter(properties: Properties, body: bytes, namespace: str) -> DeadLetter:
     """`id` is the same at every look: it is made of the message's id, its type and its body."""
-    headers: dict[str, Any] = properties.headers or {}
-    death: dict[str, Any] = (headers.get("x-death") or [{}])[0]
-    known = headers.get(QUEUE)
+    headers = properties.headers or {}
+    death = _last_death(headers)
+    known, reason, at, by = (_text(headers.get(name)) for name in (QUEUE, REASON, AT, BY))
+    attempts = headers.get(ATTEMPTS) or death.get("count")
+    reason = reason or _broker_reason(death)
+    if note := _text(headers.get(NOTE)):
+        reason = f"{reason} ({note})"
     return DeadLetter(
         id=identity(properties, body),
-        queue=namespace + known if known else death.get("queue"),
-        reason=headers.get(REASON) or _broker_reason(death),
-        attempts=headers.get(ATTEMPTS) or death.get("count"),
-        at=headers.get(AT) or _moment(death.get("time")),
-        by=headers.get(BY) or ("broker" if death else None),
+        queue=namespace + known if known else _text(death.get("queue")),
+        reason=reason,
+        attempts=attempts if isinstance(attempts, int) else None,
+        at=at or _moment(death.get("time")),
+        by=by or ("broker" if death else None),
         type=properties.type,
         message_id=properties.message_id,
         size=len(body),
@@ -62,18 +68,31 @@ def dead_letter(properties: BasicProperties, body: bytes, namespace: str) -> Dea
     )
 
 
-def headers_to_go_again(headers: dict[str, Any] | None) -> dict[str, Any]:
+OURS = (REASON, QUEUE, ATTEMPTS, AT, BY, ATTEMPT, NOTE, CLAIM)
+
+
+def headers_to_go_again(headers: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Its own headers, with nothing left of why and when it failed: it starts with no attempt counted."""
-    ours = (REASON, QUEUE, ATTEMPTS, AT, BY, ATTEMPT)
-    return {name: value for name, value in own_headers(headers or {}).items() if name not in ours}
+    return edited(headers, lambda name: travels(name) and name not in OURS, {})
 
 
-def identity(properties: BasicProperties, body: bytes) -> str:
+def _last_death(headers: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The broker's record; outsiders may write anything there."""
+    deaths = headers.get("x-death")
+    last = deaths[0] if isinstance(deaths, list) and deaths else None
+    return last if isinstance(last, Mapping) else {}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def identity(properties: Properties, body: bytes) -> str:
     named = f"{properties.message_id}\0{properties.type}\0".encode()
     return hashlib.sha256(named + body).hexdigest()[:12]
 
 
-def _broker_reason(death: dict[str, Any]) -> str:
+def _broker_reason(death: Mapping[str, Any]) -> str:
     word = str(death.get("reason", ""))
     return BROKER_REASONS.get(word, word or "it does not say why")
 

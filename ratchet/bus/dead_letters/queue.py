@@ -6,16 +6,20 @@ leaves both, and every handler of the fleet is idempotent.
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from pika.exceptions import ChannelClosedByBroker, NackError, UnroutableError
-from pika.spec import BasicProperties
 
+from ratchet.bus.amqp.forwarding import CLAIM, WireMessage, opened, unpacked
+from ratchet.bus.amqp.frames import PERSISTENT, Properties
+from ratchet.bus.amqp.short_connection import Carried
+from ratchet.bus.amqp.table import UNREADABLE
+from ratchet.bus.claim_store import ClaimStore
 from ratchet.bus.dead_letters.kinds import DEAD, Kind
 from ratchet.bus.dead_letters.letter import DeadLetter
 from ratchet.bus.dead_letters.listing import Listing, listing
@@ -31,8 +35,12 @@ class Held(NamedTuple):
 
     letter: DeadLetter
     tag: int
-    properties: BasicProperties
+    properties: Properties
     body: bytes
+    claim: str | None = None
+    """The file its message is in; the letter itself holds none."""
+    missing: str | None = None
+    """Why its message can't be had."""
 
 
 class Stays(NamedTuple):
@@ -43,10 +51,16 @@ class Stays(NamedTuple):
 
 
 class DeadLetterQueue:
-    """Of dead letters or, with another `kind`, of the unroutable."""
+    """Of dead letters or, with another `kind`, of the unroutable. `store`: where letters refer to, if it is here.
 
-    def __init__(self, connection: BlockingConnection, namespace: str, kind: Kind = DEAD) -> None:
+    The connection is one of `ratchet.bus.amqp.short_connection.connected`.
+    """
+
+    def __init__(
+        self, connection: BlockingConnection, namespace: str, kind: Kind = DEAD, store: ClaimStore | None = None
+    ) -> None:
         self._connection = connection
+        self._store = store
         self._namespace = namespace
         self._kind = kind
         self._name = namespace + kind.queue
@@ -123,8 +137,23 @@ class DeadLetterQueue:
             method, properties, body = channel.basic_get(self._name)
             if method is None or properties is None or body is None:
                 return
-            letter = self._kind.read(method.routing_key, properties, body, self._namespace)
-            yield Held(letter, method.delivery_tag, properties, body)
+            message, claim, missing = self._followed(WireMessage(properties.properties, body))
+            letter = self._kind.read(method.routing_key, *message, self._namespace)
+            if missing is not None:
+                letter = replace(letter, reason=f"{letter.reason} ({missing})")
+            yield Held(letter, method.delivery_tag, *message, claim, missing)
+
+    def _followed(self, letter: WireMessage) -> tuple[WireMessage, str | None, str | None]:
+        """The message the letter stands for, the file it is in, and why it can't be had."""
+        claim = (letter.properties.headers or {}).get(CLAIM)
+        inside = opened(letter)
+        if inside is not letter or not isinstance(claim, str):
+            return inside, None, None
+        data = self._store.get(claim) if self._store is not None else None
+        if data is None:
+            where = f"{self._store.folder} holds no such file" if self._store is not None else "its folder is not here"
+            return letter, claim, f"its message is in the file {claim[:80]}, and {where}"
+        return unpacked(data), claim, None
 
     def _depth(self, channel: BlockingChannel) -> int:
         try:
@@ -139,16 +168,22 @@ class DeadLetterQueue:
             return "it does not say which queue it was in"
         if not queue.startswith(self._namespace):
             return f"the queue {queue} is not of this fleet, whose names begin with {self._namespace!r}"
-        properties = copy.copy(held.properties)
-        properties.headers = self._kind.headers(held.properties.headers or {})
-        properties.delivery_mode = 2
+        if held.missing is not None:
+            return held.missing
         try:
-            channel.basic_publish("", queue, held.body, properties, mandatory=True)
+            headers = self._kind.headers(held.properties.headers)
+        except UNREADABLE:
+            return "its headers can't be read: publish its body again by hand"
+        again = replace(held.properties, headers=headers, delivery_mode=PERSISTENT, expiration=None, user_id=None)
+        try:
+            channel.basic_publish("", queue, held.body, Carried(again), mandatory=True)
         except UnroutableError:
             return self._kind.absent.format(queue=queue)
         except NackError:
             return f"the queue {queue} does not take it (full): try later"
         channel.basic_ack(held.tag)
+        if held.claim is not None and self._store is not None:
+            self._store.remove(held.claim)
         return None
 
     def _consumers(self, letter: DeadLetter) -> int:

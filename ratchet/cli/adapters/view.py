@@ -39,7 +39,8 @@ def render_agent(agent_id: str, agent: AgentAdapters) -> Group:
     table = _table("version", "state", "alias", "since", "parent", "sha256")
     for entry in agent.versions.values():
         state = Text(str(entry.state), STYLES.get(entry.state, ""))
-        sha256 = (entry.sha256 or "")[:8] if entry.can_serve else "folder removed"
+        gone = "folder removed" if entry.sha256 else "never registered"
+        sha256 = (entry.sha256 or "")[:8] if entry.can_serve else gone
         table.add_row(
             entry.version, state, _alias(agent, entry.version), _moment(entry.since), entry.parent or "", sha256
         )

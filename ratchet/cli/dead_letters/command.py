@@ -9,8 +9,9 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ratchet.bus.dead_letters.kinds import Kind
+    from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService
     from ratchet.bus.dead_letters.letter import DeadLetter
+    from ratchet.cli.fleet.folder import FleetAccess
     from ratchet.cli.terminal.errors import CommandError
 
 dead_letters = typer.Typer(help="What could not be handled: list, show, send back.", no_args_is_help=True)
@@ -25,18 +26,20 @@ def list_(
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """List the dead letters, the oldest first; nothing is taken out."""
-    from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService
+    from ratchet.bus.claim_store import FOLDER, waiting_on_disk
     from ratchet.cli.fleet.folder import FleetAccess
     from ratchet.cli.terminal.console import out, print_json
 
     access = FleetAccess.here()
-    letters, _ = DeadLetterService(access.amqp_url, access.namespace, _kind(unroutable)).oldest(limit)
+    letters, _ = _service(access, unroutable).oldest(limit)
     if json:
         print_json([letter.as_dict() for letter in letters])
     elif not letters:
         out.print("No unroutable messages." if unroutable else "No dead letters.")
     else:
         _print_table(letters)
+    if not json and not unroutable and (waiting := waiting_on_disk(access.logs_dir)):
+        out.print(f"{waiting} more wait in {access.logs_dir / FOLDER} until the queue has room.")
 
 
 @dead_letters.command()
@@ -46,13 +49,13 @@ def show(
     json: Annotated[bool, typer.Option("--json", help="As JSON, with the body.")] = False,
 ) -> None:
     """Show one dead letter whole: why it failed, and its body."""
-    from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService, advice
+    from ratchet.bus.dead_letters.dead_letter_service import advice
     from ratchet.bus.dead_letters.kinds import ADVICE_ON_LOST
     from ratchet.cli.fleet.folder import FleetAccess
     from ratchet.cli.terminal.console import out, print_json, print_raw
 
     access = FleetAccess.here()
-    held = DeadLetterService(access.amqp_url, access.namespace, _kind(unroutable)).find(letter_id)
+    held = _service(access, unroutable).find(letter_id)
     if held is None:
         raise _no_such(letter_id, unroutable)
     shown = held.letter.as_dict() | {"advice": ADVICE_ON_LOST if unroutable else advice(held.letter)}
@@ -79,8 +82,6 @@ def requeue(
 
     An unroutable message goes to the queue it was sent to, once there is one.
     """
-    from ratchet.bus.amqp.short_connection import connected
-    from ratchet.bus.dead_letters.queue import DeadLetterQueue
     from ratchet.cli.fleet.folder import FleetAccess
     from ratchet.cli.terminal.console import out, say, say_error
     from ratchet.cli.terminal.errors import ExitCode
@@ -88,11 +89,9 @@ def requeue(
     if (letter_id is None) == (not (all_ or one_at_a_time)):
         raise typer.BadParameter("give either an id, or --all, or --one-at-a-time")
     access = FleetAccess.here()
-    with connected(access.amqp_url) as connection:
-        queue = DeadLetterQueue(connection, access.namespace, _kind(unroutable))
-        sent, stayed = queue.requeue(
-            lambda letter: letter_id in (None, letter.id), one_at_a_time=one_at_a_time, say=say
-        )
+    sent, stayed = _service(access, unroutable).send_back(
+        lambda letter: letter_id in (None, letter.id), one_at_a_time=one_at_a_time, say=say
+    )
     if letter_id and not sent and not stayed:
         raise _no_such(letter_id, unroutable)
     out.print(f"{len(sent)} sent back")
@@ -102,10 +101,12 @@ def requeue(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _kind(unroutable: bool) -> Kind:
+def _service(access: FleetAccess, unroutable: bool) -> DeadLetterService:
+    from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService
     from ratchet.bus.dead_letters.kinds import DEAD, LOST
 
-    return LOST if unroutable else DEAD
+    kind = LOST if unroutable else DEAD
+    return DeadLetterService(access.amqp_url, access.namespace, kind, logs_dir=access.logs_dir)
 
 
 def _no_such(letter_id: str, unroutable: bool) -> CommandError:

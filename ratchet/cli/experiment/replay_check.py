@@ -13,8 +13,6 @@ from ratchet.experiments.records import ExperimentRecord
 from ratchet.experiments.replay import replayed
 from schemas.messages.base import explain
 
-NOTHING = "nothing"
-
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -63,11 +61,14 @@ def check(record: ExperimentRecord, logs_dir: Path) -> ReplayCheck:
 
 
 def first_difference(recorded: Any, replayed: Any, field: str = "") -> Difference | None:
-    """In the order of the replayed fields, the verdict first. Numbers are compared by every bit: no tolerance."""
+    """In the order of the replayed fields, the verdict first. Numbers are compared by every bit: no tolerance.
+
+    A field that is not there is one that is null: an older ledger lacks those that came later.
+    """
     if isinstance(recorded, dict) and isinstance(replayed, dict):
         for name in dict.fromkeys([*replayed, *recorded]):
             path = f"{field}.{name}" if field else name
-            if difference := first_difference(recorded.get(name, NOTHING), replayed.get(name, NOTHING), path):
+            if difference := first_difference(recorded.get(name), replayed.get(name), path):
                 return difference
         return None
     return None if repr(recorded) == repr(replayed) else Difference(field or "verdict", recorded, replayed)

@@ -145,6 +145,11 @@ def _e_values(plan: ExperimentPlan, evidence: Evidence) -> Table:
         rows = [
             ("better in score", evidence.gain_score, plan.promote_at),
             ("success kept", evidence.gain_success, plan.promote_at),
+            *(
+                [("missing at worst", evidence.gain_bounds, plan.promote_at)]
+                if evidence.gain_bounds is not None
+                else []
+            ),
             *rows,
         ]
     for name, value, threshold in rows:

@@ -13,8 +13,8 @@ models = typer.Typer(help="The small models that are made here, with no download
 @models.command()
 def make(out: Annotated[Path, typer.Option(help="Folder to put them in.")] = Path("models")) -> None:
     """Make the small base model and the bigger scoring model; at once where they are there already."""
-    from ratchet.cli.terminal.console import print_raw, say
     from ratchet.cli.models.make import make_models
+    from ratchet.cli.terminal.console import print_raw, say
 
     print_raw(make_models(out, say))
 
@@ -25,8 +25,8 @@ def list_(
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """List the model folders: name, size and what they hold."""
-    from ratchet.cli.terminal.console import out, print_json
     from ratchet.cli.models.make import model_folders
+    from ratchet.cli.terminal.console import out, print_json
 
     found = model_folders(folder)
     if json:

@@ -1,14 +1,15 @@
-"""The model folders there are, and the small models made, in a process of its own: the command line never imports torch."""
+"""The model folders there are, and the small models made: in a process of its own, since torch is never imported."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
 from ratchet.cli.terminal.errors import CommandError
 
 

@@ -10,9 +10,8 @@ from typing import TypeVar
 
 import msgspec
 
-from ratchet.logs.active_tail import active_tail
 from ratchet.logs.names import TASK_LOGS
-from ratchet.logs.reader import read_json
+from ratchet.logs.reader import active_tail, read_json
 from ratchet.logs.retention.removed_ids import sum_of
 from ratchet.logs.rows import ArmedRow, DatedRow, SampleRow
 from ratchet.logs.segments import Position, Segment, sealed_segments

@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ratchet.files.append_file import explain
-from ratchet.files.atomic_file import sync_folder
 from ratchet.logs.names import ASSIGNMENTS, TASK_LOGS, active_path
 from ratchet.logs.retention.contents import last_sequence, tasks_in, time_at
 from ratchet.logs.retention.needs import Needs
 from ratchet.logs.retention.plan import Bound, Held, Part, Planner, Removal
 from ratchet.logs.retention.removed_ids import append, drop_old
+from ratchet.logs.retention.trim import unlink_before
 from ratchet.logs.segments import Segment, sealed_segments
 from ratchet.logs.start_offset import LogStartOffsets, read_start_offsets, write_start_offsets
 from ratchet.service import failpoint
@@ -45,14 +45,14 @@ class Pruner:
 
     def prune(self, needs: Needs, present: datetime | None, *, dry: bool = False) -> Pruned:
         """`present`: as `Planner.next`. Raises DiskFull, JournalError; what went until then is gone."""
-        floor = read_start_offsets(self._folder)
+        starts = read_start_offsets(self._folder)
         if not dry:
-            self._finish(floor)
-        parts = {name: self._removable(name, floor) for name in TASK_LOGS}
+            self._finish(starts)
+        parts = {name: self._removable(name, starts) for name in TASK_LOGS}
         planner = Planner(self._bound, needs, self._last_sequence)
         pruned = Pruned(disk_bytes=self.disk_bytes())
-        while isinstance(step := planner.next(parts, pruned.disk_bytes, floor.sequence, present), Removal):
-            floor = moved_behind(floor, step, floor.ids) if dry else self._remove(floor, step)
+        while isinstance(step := planner.next(parts, pruned.disk_bytes, starts.sequence, present), Removal):
+            starts = moved_behind(starts, step, starts.ids) if dry else self._remove(starts, step)
             parts[step.part.segment.name].pop(0)
             pruned.removed.append(step.part)
             pruned.disk_bytes -= step.part.disk_bytes
@@ -63,10 +63,10 @@ class Pruner:
         """Of both logs."""
         return sum(sizes(self._folder).values())
 
-    def _removable(self, name: str, floor: LogStartOffsets) -> list[Part]:
+    def _removable(self, name: str, starts: LogStartOffsets) -> list[Part]:
         """All sealed segments but the newest and those that are gone already."""
         ends = {segment.end: segment for segment in sealed_segments(self._folder, name)}
-        segments = [segment for end, segment in sorted(ends.items()) if end > floor.begin(name)]
+        segments = [segment for end, segment in sorted(ends.items()) if end > starts.begin(name)]
         times = [time_at(self._folder, name, segment.start) or EPOCH for segment in segments]
         return [
             Part(segment, size_of(segment.path), first, max(first, last))
@@ -78,15 +78,15 @@ class Pruner:
             self._last[segment] = last_sequence(segment)
         return self._last[segment]
 
-    def _remove(self, floor: LogStartOffsets, step: Removal) -> LogStartOffsets:
+    def _remove(self, starts: LogStartOffsets, step: Removal) -> LogStartOffsets:
         segment = step.part.segment
-        ids = floor.ids
+        ids = starts.ids
         if segment.name == ASSIGNMENTS:
             ids = append(self._folder, ids, tasks_in(segment))
             failpoint.reach("ids-kept")
-        moved = moved_behind(floor, step, ids)
+        moved = moved_behind(starts, step, ids)
         write_start_offsets(self._folder, moved)
-        failpoint.reach("floor-moved")
+        failpoint.reach("start-moved")
         self._finish(moved)
         failpoint.reach("segment-removed")
         self._last.pop(segment, None)
@@ -97,23 +97,19 @@ class Pruner:
         )
         return moved
 
-    def _finish(self, floor: LogStartOffsets) -> None:
+    def _finish(self, starts: LogStartOffsets) -> None:
         """Whatever lies before the beginning of its log goes: of this removal, or of one that a crash cut short."""
         try:
-            for name in TASK_LOGS:
-                for segment in sealed_segments(self._folder, name):
-                    if segment.end <= floor.begin(name):
-                        segment.path.unlink()
-            drop_old(self._folder, floor.ids)
-            sync_folder(self._folder)
+            drop_old(self._folder, starts.ids)
         except OSError as error:
             raise explain(error, self._folder) from error
+        unlink_before(self._folder, {name: starts.begin(name) for name in TASK_LOGS})
 
 
-def moved_behind(floor: LogStartOffsets, step: Removal, ids: int) -> LogStartOffsets:
+def moved_behind(starts: LogStartOffsets, step: Removal, ids: int) -> LogStartOffsets:
     """Once this segment is gone."""
     segment = step.part.segment
-    return LogStartOffsets(floor.begins | {segment.name: segment.end}, step.sequence, ids)
+    return LogStartOffsets(starts.begins | {segment.name: segment.end}, step.sequence, ids)
 
 
 def sizes(folder: Path) -> dict[str, int]:

@@ -5,6 +5,7 @@ As there, the place where the log begins is on disk before a file goes, and the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise, takewhile
 from pathlib import Path
 
@@ -27,8 +28,8 @@ def keep_newest(folder: Path, log: str, count: int) -> None:
 
 def trim_feedback(folder: Path) -> Position:
     """Remove feedback that is older than any task that is left. Returns where the log begins then."""
-    floor = read_start_offsets(folder)
-    oldest_task = time_at(folder, ASSIGNMENTS, floor.begin(ASSIGNMENTS)) if floor.sequence else None
+    starts = read_start_offsets(folder)
+    oldest_task = time_at(folder, ASSIGNMENTS, starts.begin(ASSIGNMENTS)) if starts.sequence else None
     if oldest_task is not None:
         for _, after in pairwise(_compressed(folder, FEEDBACK)):
             given = time_at(folder, FEEDBACK, after.start)
@@ -40,13 +41,19 @@ def trim_feedback(folder: Path) -> Position:
 
 def remove_before(folder: Path, log: str, position: Position) -> None:
     """Remove the segments that end there or before, and what a crash left of an earlier removal."""
-    floor = read_start_offsets(folder)
-    if position > floor.begin(log):
-        write_start_offsets(folder, msgspec.structs.replace(floor, begins=floor.begins | {log: position}))
+    starts = read_start_offsets(folder)
+    if position > starts.begin(log):
+        write_start_offsets(folder, msgspec.structs.replace(starts, begins=starts.begins | {log: position}))
+    unlink_before(folder, {log: position})
+
+
+def unlink_before(folder: Path, begins: Mapping[str, Position]) -> None:
+    """The segments of these logs that end there or before. Raises DiskFull, JournalError."""
     try:
-        for segment in sealed_segments(folder, log):
-            if segment.end <= position:
-                segment.path.unlink()
+        for log, position in begins.items():
+            for segment in sealed_segments(folder, log):
+                if segment.end <= position:
+                    segment.path.unlink()
         sync_folder(folder)
     except OSError as error:
         raise explain(error, folder) from error

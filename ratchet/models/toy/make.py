@@ -50,8 +50,8 @@ def made(folder: Path, recipe: Recipe, seed: int) -> dict[str, Any] | None:
 
 def make_model(recipe: Recipe, seed: int, folder: Path) -> None:
     """Train into a temporary folder beside it, the recipe file last, then take the folder's place."""
-    from ratchet.models.toy.pretraining import pretrain
     from ratchet.models.loading import content_sha256
+    from ratchet.models.toy.pretraining import pretrain
 
     started = time.monotonic()
     temporary = Path(mkdtemp(prefix=f".{recipe.name}-", dir=folder.parent))

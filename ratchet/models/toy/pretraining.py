@@ -17,10 +17,10 @@ from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
+from ratchet.models.tokenization import completion_text, prompt_ids
 from ratchet.models.toy.byte_tokenizer import VOCABULARY, byte_tokenizer
 from ratchet.models.toy.recipe import Recipe
 from ratchet.models.toy.sort_task import LENGTH, SortTask, sort_task
-from ratchet.models.tokenization import completion_text, prompt_ids
 
 MAX_POSITIONS = 1024
 WARM_UP_STEPS = 20

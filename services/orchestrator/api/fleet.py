@@ -12,8 +12,8 @@ from ratchet.bus.protocol import QueueState
 from ratchet.bus.topology import Queue, Rung, Topology
 from ratchet.http.problem import problems
 from ratchet.http.work import Threads
-from ratchet.logs.active_tail import active_tail
 from ratchet.logs.names import INTERACTIONS
+from ratchet.logs.reader import active_tail
 from schemas.api.log import LogLine, LogTail
 from schemas.api.queues import Queues, QueueView
 from schemas.api.status import Status

@@ -54,7 +54,9 @@ class OrchestratorApi:
         arms = {agent: promoter.arms for agent, promoter in promoters.items()}
         self._experiments = ExperimentViews(arms, settings.logs_dir, threads, monotonic)
         self._queues = QueueSnapshots(bus, topology_of(settings), clock=clock, seconds=monotonic)
-        self._dead_letters = DeadLetterService(settings.amqp_url.get_secret_value(), settings.namespace)
+        self._dead_letters = DeadLetterService(
+            settings.amqp_url.get_secret_value(), settings.namespace, logs_dir=settings.logs_dir
+        )
         self._hub = EventHub(f"{int(clock().timestamp() * 1000):x}")
         self._runs = TrainingRuns(
             settings.adapters_dir,

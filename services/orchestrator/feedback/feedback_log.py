@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ratchet.logs.journal import Journal
@@ -16,7 +17,7 @@ from ratchet.logs.names import FEEDBACK, FEEDBACK_INDEX, file_name
 from ratchet.logs.quarantine import BadLine, Quarantine
 from ratchet.logs.reader import read
 from ratchet.logs.segments import oldest_position
-from ratchet.service.errors import DiskFull, JournalError
+from ratchet.service.errors import JournalError, StorageUnavailable
 from ratchet.service.telemetry import Log
 from schemas.messages.base import DecodeError
 from schemas.messages.feedback import LoggedFeedback
@@ -46,7 +47,7 @@ class FeedbackLog:
         self._adding: dict[str, asyncio.Event] = {}
 
     async def open(self) -> None:
-        """Repair the log's tail and bring the index up to it. Raises JournalError, DiskFull."""
+        """Repair the log's tail and bring the index up to it. Raises JournalError."""
         await asyncio.to_thread(self._open)
 
     async def close(self) -> None:
@@ -60,7 +61,7 @@ class FeedbackLog:
     async def add(self, line: LoggedFeedback) -> LoggedFeedback:
         """The line, once it is on disk; or the one logged before under the same id. Not to be cancelled.
 
-        Raises DiskFull, JournalError.
+        Raises JournalError.
         """
         while (other := self._adding.get(line.feedback_id)) is not None:
             await other.wait()
@@ -79,22 +80,38 @@ class FeedbackLog:
         """The index forgets what was removed from the log before that position, a little at a time."""
         removed = FORGET_AT_ONCE
         while removed == FORGET_AT_ONCE:
-            removed = self._usable().execute(FORGET, (begin, FORGET_AT_ONCE)).rowcount
+            with self._using() as db:
+                removed = db.execute(FORGET, (begin, FORGET_AT_ONCE)).rowcount
             await asyncio.sleep(0)
 
     def find(self, feedback_id: str) -> LoggedFeedback | None:
-        row = self._usable().execute("SELECT line FROM feedback WHERE feedback_id = ?", (feedback_id,)).fetchone()
+        with self._using() as db:
+            row = db.execute("SELECT line FROM feedback WHERE feedback_id = ?", (feedback_id,)).fetchone()
         return LoggedFeedback.decode(row[0]) if row else None
 
     def of_task(self, task_id: str) -> list[LoggedFeedback]:
         """In the order it came."""
-        rows = self._usable().execute("SELECT line FROM feedback WHERE task_id = ? ORDER BY position", (task_id,))
+        with self._using() as db:
+            rows = db.execute("SELECT line FROM feedback WHERE task_id = ? ORDER BY position", (task_id,)).fetchall()
         return [LoggedFeedback.decode(line) for (line,) in rows]
 
-    def _index(self, position: int, line: LoggedFeedback, body: bytes) -> None:
-        """The line is in the log, so a failing index loses nothing: it is caught up before it is used again."""
+    @contextmanager
+    def _using(self) -> Iterator[sqlite3.Connection]:
+        """Raises StorageUnavailable while the index can't be used."""
         try:
-            self._put(position, line, body)
+            yield self._usable()
+        except sqlite3.Error as error:
+            self._broken = True
+            raise StorageUnavailable(f"{self._folder / FEEDBACK_INDEX} can't be used now: {error}") from error
+
+    def _index(self, position: int, line: LoggedFeedback, body: bytes) -> None:
+        """The line is in the log, so a failing index loses nothing: it is caught up before it is used again.
+
+        Until then nothing is put behind what is missing: catching up begins behind the last line it has.
+        """
+        try:
+            if not self._broken:
+                self._put(position, line, body)
         except sqlite3.Error as error:
             self._broken = True
             log.error("index-broken", f"{FEEDBACK_INDEX} can't be written ({error}): it is caught up from the log")
@@ -105,14 +122,14 @@ class FeedbackLog:
         )
 
     def _usable(self) -> sqlite3.Connection:
-        """Raises DiskFull while the index can't be used."""
         if self._broken:
             with suppress(sqlite3.Error):
                 self._db.close()
             try:
                 self._open_index()
             except sqlite3.Error as error:
-                raise DiskFull(f"{self._folder / FEEDBACK_INDEX} can't be written ({error}): free some disk") from None
+                what = f"{self._folder / FEEDBACK_INDEX} can't be written ({error}): free some disk"
+                raise StorageUnavailable(what) from None
             self._broken = False
         return self._db
 

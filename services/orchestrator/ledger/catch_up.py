@@ -1,22 +1,27 @@
 """Bring the index up to the logs: what a kill cut off, or, for a new index, all of it.
 
-Lines that can't be read go to `quarantine.jsonl` and are passed over; nothing is written to the logs here.
+Lines that can't be read go to `quarantine.jsonl` and are passed over, and so do assignments whose number or id another
+line had before them; nothing is written to the logs here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ratchet.logs.answers import result_of
+from ratchet.logs.groups import Groups
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, file_name
 from ratchet.logs.quarantine import BadLine, Quarantine
 from ratchet.logs.reader import Line, read
+from ratchet.service.telemetry import Log
 from schemas.messages.base import DecodeError
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.index import TaskIndex
+
+log = Log("ledger")
 
 
 @dataclass(slots=True)
@@ -35,11 +40,15 @@ class CaughtUp:
 class CatchUp:
     """Applying a line twice is the same as applying it once."""
 
-    def __init__(self, folder: Path, index: TaskIndex) -> None:
+    def __init__(self, folder: Path, index: TaskIndex, ends: Mapping[str, int]) -> None:
+        """`ends`: where each log ends. What is behind may be in the middle of being written, and be taken back."""
         self._folder = folder
         self._index = index
+        self._ends = ends
         self._quarantine = Quarantine(folder)
-        self._groups: dict[str, list[Interaction]] = {}
+        self._groups = Groups[str, Interaction]()
+        self._begins: dict[str, int] = {}
+        self._next_sequence = 0
         self._found = CaughtUp()
 
     def run(self) -> CaughtUp:
@@ -47,19 +56,22 @@ class CatchUp:
 
         Answers to tasks whose assignments were removed from the logs stand alone: they are passed over.
         """
+        self._next_sequence = self._index.next_sequence()
         for line in self._lines(ASSIGNMENTS):
             self._apply(ASSIGNMENTS, line)
         for line in self._lines(INTERACTIONS):
             self._apply(INTERACTIONS, line)
-        torn = {task_id: group for task_id, group in self._groups.items() if group}
-        for task_id, group in torn.items():
+        for task_id, group in self._groups.rest():
             self._index.count_logged(task_id, len(group))
-        self._found.torn = {task_id: self._found.torn[task_id] for task_id in torn}
-        self._found.torn_lines = torn
+            self._found.torn[task_id] = self._begins[task_id]
+            self._found.torn_lines[task_id] = group
         return self._found
 
     def _lines(self, name: str) -> Iterator[Line]:
-        return read(self._folder, name, self._index.position(name), on_bad=self._quarantine)
+        for line in read(self._folder, name, self._index.position(name), on_bad=self._quarantine):
+            if line.position >= self._ends[name]:
+                return
+            yield line
 
     def _apply(self, name: str, line: Line) -> None:
         self._found.lines += 1
@@ -74,24 +86,33 @@ class CatchUp:
             self._quarantine(BadLine(file_name(name), line.position, error.reason, line.data))
 
     def _admitted(self, work: Work, line: Line) -> None:
-        self._index.open(work.arm.sequence, work.task_id, work.deadline.timestamp(), line.data, line.position)
+        known, sequence = self._index.find(work.task_id), work.arm.sequence
+        if known is not None:
+            if (known.sequence, known.line or line.position) != (sequence, line.position):
+                self._pass_over(line, f"task {work.task_id} was admitted before, with the number {known.sequence}")
+        elif sequence < self._next_sequence and (other := self._index.id_of(sequence)) is not None:
+            self._pass_over(line, f"the number {sequence} was given before, to task {other}")
+        else:
+            self._next_sequence = max(self._next_sequence, sequence + 1)
+            self._index.admit(sequence, work.task_id, work.deadline.timestamp(), line.data, line.position)
+
+    def _pass_over(self, line: Line, reason: str) -> None:
+        log.error("given-twice", f"{file_name(ASSIGNMENTS)} at byte {line.position:,} is passed over: {reason}")
+        self._quarantine(BadLine(file_name(ASSIGNMENTS), line.position, reason, line.data))
 
     def _logged(self, line: Interaction, position: int) -> None:
-        if line.sample is None:
-            self._settle([line], position, logged=0)
-            self._groups.pop(line.task_id, None)
-            self._found.ended[line.task_id] = position
+        task_id, sample = line.task_id, line.sample
+        if sample is not None and sample > len(self._groups.begun(task_id)):
+            self._index.count_logged(task_id, sample + 1)
             return
-        group = self._groups.setdefault(line.task_id, [])
-        if line.sample != len(group):
-            self._index.count_logged(line.task_id, line.sample + 1)
-            return
-        if not group:
-            self._found.torn[line.task_id] = position
-        group.append(line)
-        if len(group) == line.group_size:
-            self._settle(group, self._found.torn[line.task_id], logged=len(group))
-            del self._groups[line.task_id]
+        begin = position if sample is None else self._begins.setdefault(task_id, position)
+        if sample is None:
+            self._found.ended[task_id] = position
+        if (group := self._groups.add(task_id, sample, line.group_size, line)) is not None:
+            self._begins.pop(task_id, None)
+            self._settle(group, begin, logged=0 if sample is None else len(group))
+            if sample is not None:
+                self._found.ended.pop(task_id, None)
 
     def _settle(self, lines: list[Interaction], position: int, *, logged: int) -> None:
         result = result_of(lines)

@@ -1,72 +1,100 @@
 """All the orchestrator knows of its tasks: two logs, which are the truth, and the index over them, which is a cache.
 
 The index is changed only after the lines are on disk. At `open`, and after any trouble with the index, it is caught up
-from the logs (`catch_up.py`); a broken or vanished one is built again from their beginning.
+from the logs (`catch_up.py`); one that is broken, vanished, or does not agree with the logs is built again from their
+beginning. What a caller has in the log is never lost by the index: nothing of it is said here before it is in both, or
+the index has been caught up.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
-from types import TracebackType
+from time import monotonic
 
-from ratchet.files.append_file import check_writable
+from ratchet.files.append_file import AppendFile, check_writable
 from ratchet.logs.answers import result_of
+from ratchet.logs.index_check import disagreement
 from ratchet.logs.journal import Journal
-from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, TASK_INDEX
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, TASK_INDEX, file_name
+from ratchet.logs.reader import active_tail, read, tail_position
+from ratchet.logs.segments import oldest_position
 from ratchet.logs.start_offset import read_start_offsets
-from ratchet.service.errors import DiskFull, JournalError
+from ratchet.service.errors import JournalError, StorageUnavailable
 from ratchet.service.telemetry import Log
+from schemas.messages.base import DecodeError
 from schemas.messages.result import Result
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
-from services.orchestrator.ledger.catch_up import CatchUp
-from services.orchestrator.ledger.index import Entry, TaskIndex
+from services.orchestrator.ledger.catch_up import CatchUp, CaughtUp
+from services.orchestrator.ledger.index import Entry, IndexUnusable, Statement, TaskIndex, promises_in
+from services.orchestrator.ledger.logged_work import logged_work
 
+SET_ASIDE = f"{TASK_INDEX}.broken"
+"""An index that is not believed any more, until what no log has was taken from it."""
+FILES = ("", "-wal", "-shm")
 GATHER_S = 0.004
 """How long a line waits for others to be synced with it: a sync costs more than writing a hundred lines."""
+MEND_AGAIN_S = 0.25
+"""Seconds between two tries to mend an index: each reads what is missing."""
 
 log = Log("ledger")
 
 
-class _Mending:
-    """The lines are in the log, so a failing index loses nothing: it is caught up before it is used again."""
+class AppliedLines:
+    """Up to which byte every line of a log has been seen to, whatever the order in which that was done.
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    A caller that was cancelled while its line went to the disk leaves a gap: what is behind it is read again at the
+    next start.
+    """
 
-    def __enter__(self) -> TaskIndex:
-        return self._ledger._index
+    def __init__(self, end: int = 0) -> None:
+        self.end = end
+        self._behind_a_gap: dict[int, int] = {}
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        if not isinstance(error, sqlite3.Error):
-            return False
-        self._ledger._broken = True
-        log.error("index-broken", f"the index can't be written ({error}): it is caught up from the logs")
-        return True
+    def add(self, position: int, end: int) -> None:
+        if position < self.end:
+            return
+        self._behind_a_gap[position] = end
+        while (following := self._behind_a_gap.pop(self.end, None)) is not None:
+            self.end = following
+
+    def has(self, position: int) -> bool:
+        return position < self.end or position in self._behind_a_gap
 
 
 class Ledger:
     """The only writer of a logs folder: whoever opens one holds the folder's lock."""
 
-    def __init__(self, folder: Path, *, segment_bytes: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        segment_bytes: int,
+        file_type: type[AppendFile] = AppendFile,
+        seconds: Callable[[], float] = monotonic,
+    ) -> None:
         self._folder = folder
         self._segment_bytes = segment_bytes
+        self._file_type = file_type
+        self._seconds = seconds
         self._assignments: Journal
         self._interactions: Journal
         self._index: TaskIndex
-        self._broken = False
+        self._carried: tuple[Statement, ...] = ()
+        """What a broken index had not committed of that which no log has."""
+        self._mend_after = 0.0
         self._sequence = 0
         self._began = 0
         self._sealed_up_to = 0
-        self._current = {ASSIGNMENTS: 0, INTERACTIONS: 0}
+        self._read_up_to = {ASSIGNMENTS: 0, INTERACTIONS: 0}
+        """Lines before were in the logs when the index was caught up: they are in it."""
+        self._applied = {ASSIGNMENTS: AppliedLines(), INTERACTIONS: AppliedLines()}
         self._torn: dict[str, list[Interaction]] = {}
-        self._mending = _Mending(self)
+        self._syncing: asyncio.Task[None] | None = None
         self._held: dict[str, int] = {}
         """Tasks whose lines the next start must read again, and where those begin."""
 
@@ -74,19 +102,35 @@ class Ledger:
         """Repair the logs' tails and bring the index up to them. Takes as long as there is to read.
 
         Returns the ids of tasks that ended without an answer and whose users may not have been told.
+        Raises JournalError.
         """
         ended = await asyncio.to_thread(self._open)
         self._began = self._sequence
         return ended
 
     async def close(self) -> None:
+        """What the index could not keep is read from the logs at the next start."""
         await self._assignments.close()
         await self._interactions.close()
-        self.commit()
+        try:
+            self.commit()
+        except StorageUnavailable as error:
+            log.warning("index-behind", f"{error}: the next start catches up")
         self._index.close()
 
     def find(self, task_id: str) -> Entry | None:
+        """Raises StorageUnavailable while it can't be used."""
         return self.index.find(task_id)
+
+    async def newest_line(self) -> datetime | None:
+        """When the newest line of the two logs was written, by the wall clock of that time."""
+        return await asyncio.to_thread(self._newest_line)
+
+    async def work_of(self, known: Entry) -> Work:
+        """As it was admitted. Raises JournalError where the log does not hold it any more."""
+        if known.work is not None:
+            return Work.decode(known.work)
+        return await asyncio.to_thread(logged_work, self._folder, known)
 
     def has_forgotten(self, task_id: str) -> bool:
         """True for a task that was answered, but of which the logs were removed to keep the disk within its bound."""
@@ -104,7 +148,7 @@ class Ledger:
 
     def positions(self) -> dict[str, int]:
         """Where the logs end now, as far as the index knows: nothing admitted from here on lies before."""
-        return dict(self._current)
+        return {name: applied.end for name, applied in self._applied.items()}
 
     def next_sequence(self) -> int:
         """The next number in assignment order; each is given once."""
@@ -112,39 +156,50 @@ class Ledger:
         return self._sequence - 1
 
     async def admit(self, work: Work) -> bytes:
-        """Write the assignment ahead. Returns the Work as logged, once it is on disk. Raises DiskFull, JournalError."""
+        """Write the assignment ahead. Returns the Work as logged, once it is on disk. Raises JournalError."""
         body = work.encode()
         position = await self._assignments.append([body])
-        with self._mending as index:
-            index.admit(work.arm.sequence, work.task_id, work.deadline.timestamp(), body, position)
-            self._advance(ASSIGNMENTS, position + len(body) + 1)
+        if not self._is_known(ASSIGNMENTS, position, len(body) + 1):
+            with suppress(IndexUnusable):
+                self._index.admit(work.arm.sequence, work.task_id, work.deadline.timestamp(), body, position)
         return body
 
     async def settle(self, lines: Sequence[Interaction], *, logged: int = 0) -> tuple[Result, bytes]:
         """Log a task's lines from the `logged`-th on and close it.
 
-        Returns its Result, and that as JSON, once all are on disk. Raises DiskFull, JournalError. Where no Reward comes
-        again to have a lost Result repeated (the task ended without an answer), call `told` once the user has it.
+        Returns its Result, and that as JSON, once all are on disk, whatever becomes of the index. Raises JournalError:
+        then nothing is. Where no Reward comes again to have a lost Result repeated (the task ended
+        without an answer), call `told` once the user has it.
         """
         encoded = [line.encode() for line in lines[logged:]]
         result = result_of(lines)
-        position = await self._interactions.append(encoded)
         body = result.encode()
+        position = await self._interactions.append(encoded)
         samples = 0 if lines[0].sample is None else len(lines)
-        with self._mending as index:
-            begin = self._held.pop(result.task_id, position) if logged else position
-            index.settle(result.task_id, logged=samples, result=body, lines=begin, status=result.status)
-            self._held.pop(result.task_id, None)
-            self._torn.pop(result.task_id, None)
-            if not samples:
-                self._held[result.task_id] = position
-            self._advance(INTERACTIONS, position + sum(map(len, encoded)) + len(encoded))
+        begin = self._held.pop(result.task_id, position) if logged else position
+        self._held.pop(result.task_id, None)
+        self._torn.pop(result.task_id, None)
+        if not samples:
+            self._held[result.task_id] = position
+        if not self._is_known(INTERACTIONS, position, sum(map(len, encoded)) + len(encoded)):
+            with suppress(IndexUnusable):
+                self._index.settle(result.task_id, logged=samples, result=body, lines=begin, status=result.status)
         return result, body
+
+    async def add_waiter(self, task_id: str, reply_to: str, correlation_id: str | None) -> None:
+        """One more queue that wants the Result of an open task; on disk when this returns. Raises JournalError."""
+        self.index.add_waiter(task_id, reply_to, correlation_id)
+        await self._synced()
+
+    async def keep_response(self, task_id: str, response: bytes) -> None:
+        """For the draft-shaped Reward to come; on disk when this returns. Raises JournalError."""
+        self.index.keep_response(task_id, response)
+        await self._synced()
 
     async def seal_in_step(self) -> None:
         """Assignments are sealed when interactions were, so that one may be removed with the other.
 
-        Raises DiskFull, JournalError.
+        Raises JournalError.
         """
         if self._interactions.begin != self._sealed_up_to:
             await self._assignments.seal()
@@ -155,9 +210,7 @@ class Ledger:
         floor = await asyncio.to_thread(read_start_offsets, self._folder)
         done = False
         while not done:
-            done = True  # after a failure too: what is left to forget then comes with the catching up
-            with self._mending as index:
-                done = index.follow(self._folder, floor)
+            done = self.index.follow(self._folder, floor)
             await asyncio.sleep(0)
 
     def torn(self, task_id: str) -> list[Interaction]:
@@ -167,8 +220,8 @@ class Ledger:
     def told(self, task_id: str) -> None:
         """The user has the Result of a task that ended without an answer. It is held on where a late group is torn."""
         if task_id not in self._torn and self._held.pop(task_id, None) is not None:
-            with self._mending as index:
-                index.forget_work(task_id)
+            with suppress(IndexUnusable):
+                self._index.forget_work(task_id)
 
     async def check_storage(self) -> None:
         """Raises StorageUnavailable while the disk below the logs takes nothing."""
@@ -177,67 +230,172 @@ class Ledger:
         await self._interactions.check()
 
     def commit(self) -> None:
-        """Make the index survive a kill as it is, so that the next start has less to read."""
-        with self._mending as index:
-            index.set_position(ASSIGNMENTS, self._current[ASSIGNMENTS])
-            index.set_position(INTERACTIONS, min(self._current[INTERACTIONS], *self._held.values(), 1 << 62))
-            index.commit()
+        """Make the index survive a kill as it is, so that the next start has less to read. Raises JournalError."""
+        self._commit(durable=False)
 
     @property
     def index(self) -> TaskIndex:
-        """Raises DiskFull while it can't be used."""
-        if self._broken:
+        """Raises StorageUnavailable while it can't be used."""
+        if self._index.broken:
             self._mend()
         return self._index
 
-    def _advance(self, name: str, end: int) -> None:
-        self._current[name] = max(self._current[name], end)
+    def _is_known(self, name: str, position: int, size: int) -> bool:
+        """Whether the index has the line already, because it was caught up while the line was on its way back."""
+        self._applied[name].add(position, position + size)
+        return position < self._read_up_to[name]
+
+    def _commit(self, *, durable: bool) -> None:
+        try:
+            self.index.commit(self._positions(), durable=durable)
+        except IndexUnusable:
+            self._mend(durable=durable)
+
+    def _positions(self) -> Mapping[str, int]:
+        interactions = min(self._applied[INTERACTIONS].end, *self._held.values(), 1 << 62)
+        return {ASSIGNMENTS: self._applied[ASSIGNMENTS].end, INTERACTIONS: interactions}
+
+    async def _synced(self) -> None:
+        """All that the index was told so far is on disk when this returns; those who wait share a sync."""
+        if self._syncing is None or self._syncing.done():
+            self._syncing = asyncio.create_task(self._sync_soon())
+        await asyncio.shield(self._syncing)
+
+    async def _sync_soon(self) -> None:
+        await asyncio.sleep(GATHER_S)
+        self._commit(durable=True)
+
+    # --- opening and mending ---------------------------------------------------------------------------------------
 
     def _open(self) -> list[str]:
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._assignments = Journal.open(
-            self._folder, ASSIGNMENTS, max_segment_bytes=self._segment_bytes, gather_s=GATHER_S
-        )
-        self._interactions = Journal.open(
-            self._folder, INTERACTIONS, max_segment_bytes=self._segment_bytes, gather_s=GATHER_S
-        )
-        try:
-            return self._open_index()
-        except (JournalError, sqlite3.DatabaseError) as error:
-            log.warning("index-rebuilt", f"{error}: it is built again from the logs")
-            self._delete_index()
-            return self._open_index()
-
-    def _open_index(self) -> list[str]:
-        self._index = TaskIndex(self._folder / TASK_INDEX)
+        self._assignments = self._journal(ASSIGNMENTS)
+        self._interactions = self._journal(INTERACTIONS)
         self._sealed_up_to = self._interactions.begin
-        floor = read_start_offsets(self._folder)
-        while not self._index.follow(self._folder, floor):
-            continue
-        ends = {ASSIGNMENTS: self._assignments.end, INTERACTIONS: self._interactions.end}
-        for name, end in ends.items():
-            if self._index.position(name) > end:
-                raise JournalError(f"the index knows more than {name}.jsonl, which ends at byte {end}")
-        caught_up = CatchUp(self._folder, self._index).run()
-        self._current = ends
+        caught_up = self._take_up_index(self._checked)
         self._held = caught_up.torn | caught_up.ended
         self._torn = caught_up.torn_lines
-        self._sequence = max(self._sequence, self._index.next_sequence())
-        self.commit()
+        self._sequence = max(self._sequence, self._index.next_sequence(), self._last_logged_sequence() + 1)
         log.info("caught-up", "the index is current", lines=caught_up.lines, tasks=self._sequence)
+        self._finish(durable=True)
         return list(caught_up.ended)
 
-    def _delete_index(self) -> None:
-        with suppress(AttributeError, sqlite3.Error):
-            self._index.close()
-        for suffix in ("", "-wal", "-shm"):
+    def _journal(self, name: str) -> Journal:
+        return Journal.open(
+            self._folder, name, max_segment_bytes=self._segment_bytes, gather_s=GATHER_S, file_type=self._file_type
+        )
+
+    def _mend(self, *, durable: bool = False) -> None:
+        """Put another index in the broken one's place, with all it should know, committed. Raises IndexUnusable."""
+        broken = self._index.broken
+        if broken is None:
+            return
+        if self._seconds() < self._mend_after:
+            raise broken.again()
+        log.error("index-broken", f"{broken}: it is caught up from the logs")
+        self._mend_after = self._seconds() + MEND_AGAIN_S
+        self._carried += self._index.uncommitted
+        before = self._index
+        try:
+            caught_up = self._take_up_index(self._set_aside if broken.corrupt else lambda: None)
+            self._hold_the_untold(caught_up)
+            self._finish(durable=durable)
+        except (JournalError, OSError) as error:
+            if self._index is not before:
+                self._index.close()
+            raise IndexUnusable(before.path, error, corrupt=False) from error
+        self._mend_after = 0.0
+
+    def _take_up_index(self, prepare: Callable[[], None]) -> CaughtUp:
+        """Opens it and catches up. What can't be believed is set aside, and a new one built."""
+        try:
+            prepare()
+            return self._caught_up()
+        except JournalError as error:
+            if isinstance(error, IndexUnusable) and not error.corrupt:
+                raise
+            log.warning("index-rebuilt", f"{error}: it is built again from the logs")
+            self._set_aside()
+            return self._caught_up()
+
+    def _caught_up(self) -> CaughtUp:
+        index = TaskIndex(self._folder / TASK_INDEX)
+        try:
+            floor = read_start_offsets(self._folder)
+            while not index.follow(self._folder, floor):
+                continue
+            ends = {ASSIGNMENTS: self._assignments.end, INTERACTIONS: self._interactions.end}
+            for name, end in ends.items():
+                if index.position(name) > end:
+                    raise JournalError(f"the index knows more than {file_name(name)}, which ends at byte {end}")
+            caught_up = CatchUp(self._folder, index, ends).run()
+            index.replay([*promises_in(self._folder / SET_ASIDE), *self._carried])
+        except BaseException:
+            index.close()
+            raise
+        self._index = index
+        self._read_up_to = ends
+        return caught_up
+
+    def _finish(self, *, durable: bool) -> None:
+        """An index is taken up once it is committed; only then is what it was made from given up."""
+        applied = {name: AppliedLines(end) for name, end in self._read_up_to.items()}
+        before, self._applied = self._applied, applied
+        try:
+            self._index.commit(self._positions(), durable=durable)
+        except BaseException:
+            self._applied = before
+            raise
+        self._carried = ()
+        for suffix in FILES:
+            with suppress(OSError):
+                (self._folder / f"{SET_ASIDE}{suffix}").unlink(missing_ok=True)
+
+    def _hold_the_untold(self, caught_up: CaughtUp) -> None:
+        """Of tasks that ended without an answer, those whose ending is still on its way back from the disk are held."""
+        for task_id, position in caught_up.ended.items():
+            if not self._applied[INTERACTIONS].has(position):
+                self._held[task_id] = position
+            elif task_id not in self._held:
+                self._index.forget_work(task_id)
+
+    def _checked(self) -> None:
+        """Raises JournalError for an index that says it knows what it does not know."""
+        why = disagreement(self._folder / TASK_INDEX, self._folder)
+        if why is not None:
+            raise JournalError(f"the index {self._folder / TASK_INDEX} does not agree with the logs: {why}")
+
+    def _set_aside(self) -> None:
+        """Out of the way, but not deleted before what no log has was taken from it."""
+        if not (self._folder / SET_ASIDE).exists():
+            for suffix in FILES:
+                with suppress(FileNotFoundError):
+                    (self._folder / f"{TASK_INDEX}{suffix}").rename(self._folder / f"{SET_ASIDE}{suffix}")
+        for suffix in FILES:
             (self._folder / f"{TASK_INDEX}{suffix}").unlink(missing_ok=True)
 
-    def _mend(self) -> None:
-        with suppress(sqlite3.Error):
-            self._index.close()
+    def _last_logged_sequence(self) -> int:
+        """Of the newest line in the log of assignments; -1 where it has none. The index may have lost its row."""
         try:
-            self._open_index()
-        except (sqlite3.Error, JournalError) as error:
-            raise DiskFull(f"the index in {self._folder} can't be written ({error}): free some disk") from None
-        self._broken = False
+            newest = self._last_line(self._assignments)
+            return Work.decode(newest).arm.sequence if newest else -1
+        except DecodeError:
+            return -1
+
+    def _newest_line(self) -> datetime | None:
+        times: list[datetime] = []
+        with suppress(DecodeError):
+            if admitted := self._last_line(self._assignments):
+                times.append(Work.decode(admitted).admitted_at)
+        with suppress(DecodeError):
+            if logged := self._last_line(self._interactions):
+                times.append(Interaction.decode(logged).timestamp)
+        return max(times, default=None)
+
+    def _last_line(self, journal: Journal) -> bytes | None:
+        """At once out of the active file; where that is empty, by unpacking a segment."""
+        newest = active_tail(self._folder, journal.name, 1)
+        if not newest and journal.end > oldest_position(self._folder, journal.name):
+            begin = tail_position(self._folder, journal.name, 1)
+            newest = [line.data for line in read(self._folder, journal.name, begin)]
+        return newest[-1] if newest else None

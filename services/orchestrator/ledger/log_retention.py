@@ -50,14 +50,14 @@ class LogRetention:
         self._seconds = seconds
         self._age_clock: AgeClock | None = None
         self._pruner = Pruner(logs_dir, bound)
-        self._said: str | None = None
+        self._reported: str | None = None
         bound_bytes.set(bound.keep_bytes)
 
     async def turn(self) -> None:
         """Raises DiskFull, JournalError, RegistryError; the next turn tries again."""
         if self._bound:
             await self._ledger.seal_in_step()
-            self._tell(await asyncio.to_thread(self._prune))
+            self._report(await asyncio.to_thread(self._prune))
         await self._ledger.forget_removed()
         await self._forget_feedback(await asyncio.to_thread(trim_feedback, self._logs_dir))
         for name, size in (await asyncio.to_thread(sizes, self._logs_dir)).items():
@@ -69,15 +69,15 @@ class LogRetention:
         self._age_clock = (self._age_clock or AgeClock.start(newest_time(self._logs_dir), now)).at(now)
         return self._pruner.prune(needs(self._logs_dir, self._adapters_dir), self._age_clock.present)
 
-    def _tell(self, pruned: Pruned) -> None:
+    def _report(self, pruned: Pruned) -> None:
         for part in pruned.removed:
             segments_removed.labels(part.segment.name).inc()
         is_held.set(pruned.held is not None)
-        self._say(pruned.held)
+        self._warn_once(pruned.held)
 
-    def _say(self, held: Held | None) -> None:
+    def _warn_once(self, held: Held | None) -> None:
         """Each reason once."""
         why = f"{held.part.segment.path.name} stays: {held.why}" if held else None
-        if why is not None and why != self._said:
+        if why is not None and why != self._reported:
             log.warning("held", f"the logs are over their bound, but {why}")
-        self._said = why
+        self._reported = why

@@ -1,6 +1,7 @@
 """The tasks of the last moments, in memory: most are looked up once more and closed before they are written anywhere.
 
-So the index writes a task that is closed quickly once instead of twice, and never its Work. It knows no database.
+So the index writes a task that is closed quickly once instead of twice, and never its Work. What settling a task means
+is written here, once (`BufferedTask.settle`). It knows no database.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MOST_BYTES = 16 * 1024 * 1024
-"""Of the Works: beyond it they are to be written down, and the oldest are no longer kept."""
+"""Of Works and Results: beyond it they are to be written down, and the oldest are no longer kept."""
 OVERHEAD_BYTES = 400
-"""What a task takes here besides its Work."""
+"""What a task takes here besides its Work and its Result."""
 
 New = tuple[int, str, float, int, bytes | None, bytes | None, int, int | None, int | None]
 """Sequence, task id, deadline, samples logged, Work, Result, line, lines, ended: as in the table of tasks."""
@@ -37,18 +38,20 @@ class BufferedTask:
     @property
     def size(self) -> int:
         """In bytes, about."""
-        return OVERHEAD_BYTES + len(self.work or b"")
+        return OVERHEAD_BYTES + len(self.work or b"") + len(self.result or b"")
 
     def settle(self, logged: int, result: bytes, lines: int, ended: int) -> None:
-        """The first Result stays."""
+        """The first Result stays, and only samples may come later; with samples logged its Work is no longer needed."""
         self.logged = max(self.logged, logged)
         self.result = self.result or result
         self.lines = lines
         self.ended = ended if self.ended is None else self.ended
+        if logged:
+            self.work = None
 
 
 class WriteBuffer:
-    """Those open, and those changed since `written`."""
+    """The tasks that are open, and those changed since `written`."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -65,29 +68,25 @@ class WriteBuffer:
         return self._tasks.get(task_id)
 
     def add(self, task: BufferedTask) -> None:
-        self._tasks[task.task_id] = self._changed[task.task_id] = task
+        """A new task, or one of the table that is about to change."""
+        self._tasks[task.task_id] = task
         self._bytes += task.size
+        if not task.stored:
+            self._changed[task.task_id] = task
 
-    def settle(self, task_id: str, logged: int, result: bytes, lines: int, ended: int) -> bool:
-        """With no sample logged its Work stays, until `forget_work`. False where the task is not among them."""
-        task = self._tasks.get(task_id)
-        if task is None:
-            return False
+    def settle(self, task: BufferedTask, logged: int, result: bytes, lines: int, ended: int) -> None:
+        """Of a task that is here: see BufferedTask.settle."""
+        before = task.size
         task.settle(logged, result, lines, ended)
-        self._changed[task_id] = task
-        if logged:
-            self.forget_work(task_id)
-        return True
+        self._note(task, before)
 
-    def forget_work(self, task_id: str) -> bool:
-        """False where the task is not among them."""
-        task = self._tasks.get(task_id)
-        if task is None:
-            return False
-        self._changed[task_id] = task
+    def count_logged(self, task: BufferedTask, logged: int) -> None:
+        task.logged = max(task.logged, logged)
+        self._note(task, task.size)
+
+    def forget_work(self, task: BufferedTask) -> None:
         before, task.work = task.size, None
-        self._bytes += task.size - before
-        return True
+        self._note(task, before)
 
     def unwritten(self) -> tuple[Sequence[New], Sequence[Change]]:
         """What the table does not have yet, in the order of assignment."""
@@ -111,6 +110,10 @@ class WriteBuffer:
         self._changed.clear()
         while self._bytes > self._most_bytes // 2:
             self._forget(next(iter(self._tasks.values())))
+
+    def _note(self, task: BufferedTask, size_before: int) -> None:
+        self._bytes += task.size - size_before
+        self._changed[task.task_id] = task
 
     def _forget(self, task: BufferedTask) -> None:
         del self._tasks[task.task_id]

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ratchet.adapters.decisions import version_of
 from ratchet.http.work import Threads
-from ratchet.logs.answers import result_of
 from ratchet.training_runs.reader import TrainingRuns
 from schemas.api.events import AdapterMoved, DecisionMade, ExperimentMoved, QueueDepth, QueuesLooked
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Record
+from schemas.messages.result import Result
 from schemas.messages.work import Work
 from schemas.records.decision import Conclude, Decision
 from schemas.records.interaction import Interaction
@@ -80,12 +80,11 @@ class Watcher:
         if self._hub.clients and self._seconds() - self._looked_at > QUEUES_EVERY_S:
             await self._look_at_queues()
 
-    def settled(self, work: Work, lines: Sequence[Interaction]) -> None:
+    def settled(self, work: Work, lines: Sequence[Interaction], result: Result) -> None:
         """A task was closed. Costs next to nothing while nobody listens."""
         if not self._hub.clients:
             self._hub.pass_over()
             return
-        result = result_of(lines)
         line = lines[0]
         self._hub.publish(
             "task.settled",

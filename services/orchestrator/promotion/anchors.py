@@ -74,6 +74,11 @@ class Anchors:
         if self._path.exists():
             self._anchors = [msgspec.json.decode(line, type=Anchor) for line in self._path.read_bytes().splitlines()]
 
+    @property
+    def tasks(self) -> list[Task]:
+        """The users' tasks that they answer; none until there are enough."""
+        return [Task.decode(anchor.task) for anchor in self._anchors] if len(self._anchors) >= COUNT else []
+
     def closed(self, lines: Sequence[Interaction], task: Task) -> None:
         """Of a task of the fleet: its first answer becomes an anchor while there are too few."""
         line = lines[0]

@@ -1,7 +1,8 @@
 """The validation gate: what a new adapter must show before any traffic. It checks, loads and asks; it decides nothing.
 
-In order: the folder is whole and fit for the engines, every replica that is there has loaded it, and it answers the
-golden set of its agent (`adapters/<agent>/golden.jsonl`, one Task a line) at least as well as its parent.
+In order: the folder is whole and fit for the engines; then it is announced, and every replica that is there has loaded
+it, which ends with a first answer; and it answers the golden set of its agent at least as well as its parent. The set
+is `adapters/<agent>/golden.jsonl`, one Task a line; where there is none, the first tasks of the agent's users.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ratchet.adapters.check import AdapterLimits, check_adapter
+from ratchet.adapters.check import AdapterLimits
+from ratchet.adapters.verification import entry_faults
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import work_queue
 from ratchet.logs.names import VALIDATION
-from ratchet.service.errors import AdapterError
+from ratchet.service.errors import AdapterError, one_line
 from ratchet.service.telemetry import Log
+from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.base import BaseModelIdentity, DecodeError
 from schemas.messages.task import Task
 from schemas.messages.work import Arm
@@ -30,7 +33,9 @@ from services.orchestrator.promotion.replicas import Replicas, RollCall
 log = Log("gate")
 
 GOLDEN = "golden.jsonl"
-LOOK_EVERY_S = 0.2
+FIRST_TASKS_MARGIN = 0.2
+"""Users' first tasks are few, and chosen by nobody: they find what is broken; live traffic finds what is worse."""
+POLL_EVERY_S = 0.2
 
 
 class Gate:
@@ -49,8 +54,10 @@ class Gate:
         max_rank: int,
         margin: float,
         timeout_s: float,
+        first_tasks: Callable[[], Sequence[Task]],
         seconds: Callable[[], float],
     ) -> None:
+        """`first_tasks`: of the agent's users, asked where there is no golden set; none to ask nothing then."""
         self._arms = arms
         self._announcer = announcer
         self._replicas = replicas
@@ -61,17 +68,23 @@ class Gate:
         self._max_rank = max_rank
         self._margin = margin
         self._timeout_s = timeout_s
+        self._first_tasks = first_tasks
         self._seconds = seconds
 
     async def validate(self, entry: AdapterEntry) -> GoldenVerdict:
         """May take as long as the time-out. Raises BusError, DiskFull and ScorerError: not the version's fault."""
         try:
             limits = AdapterLimits(max_rank=self._max_rank, base=self._base)
-            await asyncio.to_thread(check_adapter, self._home / entry.version, limits)
+            faults = await asyncio.to_thread(entry_faults, self._home / entry.version, entry, limits)
+            if faults:
+                return GoldenVerdict(False, one_line(f"{entry.version} is refused: {'; '.join(faults)}"), {})
+            self._announcer.validating = entry.version
             await self._load_everywhere(entry.version)
             return await self._ask_golden_tasks(entry)
         except AdapterError as error:
-            return GoldenVerdict(False, str(error), {})
+            return GoldenVerdict(False, one_line(str(error)), {})
+        finally:
+            self._announcer.validating = None
 
     @property
     def _base(self) -> BaseModelIdentity | None:
@@ -91,7 +104,9 @@ class Gate:
         while True:
             replicas = (await self._bus.state(work_queue(self._arms.agent_id))).consumers
             if call is None or replicas != called:
-                call, called = RollCall(at=self._seconds(), announced_at=await self._announcer.announce()), replicas
+                event: AdapterMove = "validating" if call is None else "standing"
+                announced_at = await self._announcer.announce(event, version)
+                call, called = RollCall(at=self._seconds(), announced_at=announced_at), replicas
             loading = self._replicas.loading(version, self._seconds(), call)
             if loading.refused:
                 who, why = next(iter(loading.refused.items()))
@@ -103,19 +118,22 @@ class Gate:
                     f"only {loading.loaded} of {replicas} replicas of agent {self._arms.agent_id} had loaded it after "
                     f"{self._timeout_s:g} s: look at their logs, then publish it again"
                 )
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(POLL_EVERY_S)
 
     async def _ask_golden_tasks(self, entry: AdapterEntry) -> GoldenVerdict:
         tasks = await asyncio.to_thread(read_golden_tasks, self._home / GOLDEN)
+        margin = self._margin
         if not tasks:
-            reason = f"it loads everywhere; there is no golden set to ask ({self._home / GOLDEN})"
+            tasks, margin = list(self._first_tasks()), max(self._margin, FIRST_TASKS_MARGIN)
+        if not tasks:
+            reason = f"it loads and answers everywhere; there is no golden set to ask ({self._home / GOLDEN})"
             return GoldenVerdict(True, reason, {})
         parent = entry.parent if entry.parent in self._arms.adapters.versions else None
         candidate_lines, parent_lines = await asyncio.gather(
             self._answers(tasks, entry.version, of=entry.version),
             self._answers(tasks, parent or self._arms.adapters.primary, of=entry.version),
         )
-        return compare(summary(candidate_lines), summary(parent_lines), margin=self._margin)
+        return compare(summary(candidate_lines), summary(parent_lines), margin=margin)
 
     async def _answers(self, tasks: Sequence[Task], version: str, *, of: str) -> list[Sequence[Interaction]]:
         """The whole set answered by one version, in the validation of another or the same."""

@@ -6,9 +6,9 @@ experiments; no user gets their Results.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from ratchet.concurrency.keyed_futures import KeyedFutures
 from schemas.messages.task import Task
 from schemas.messages.work import Arm
 from schemas.records.interaction import Interaction
@@ -21,19 +21,13 @@ class OwnTasks:
     """Asks, and waits for the lines of the log."""
 
     def __init__(self) -> None:
-        self._awaited: dict[str, asyncio.Future[Sequence[Interaction]]] = {}
+        self._awaited = KeyedFutures[Sequence[Interaction]]()
 
     async def answer(self, ask: Ask, task: Task, arm: Callable[[int], Arm]) -> Sequence[Interaction]:
         """The task's lines, once logged; one that expires has one line, without a sample. Raises what `ask` raises."""
-        waiting = self._awaited[task.task_id] = asyncio.get_running_loop().create_future()
-        try:
+        with self._awaited.of(task.task_id) as waiting:
             await ask(task, arm)
-            lines: Sequence[Interaction] = await waiting
-            return lines
-        finally:
-            del self._awaited[task.task_id]
+            return await waiting
 
     def closed(self, task_id: str, lines: Sequence[Interaction]) -> None:
-        waiting = self._awaited.get(task_id)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(lines)
+        self._awaited.resolve(task_id, lines)

@@ -7,17 +7,21 @@ operator's decisions are picked up from the same file.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
+from pydantic import JsonValue
+
+from ratchet.adapters.folder import VERSION
 from ratchet.adapters.manifest import version_key
 from ratchet.adapters.publish import registration
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.retention import drained, to_archive
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.replay import plan_of, replayed
-from ratchet.service.errors import AdapterError, NotAllowed
+from ratchet.service.errors import AdapterError, NotAllowed, one_line
 from ratchet.service.telemetry import Log
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.adapter_trained import AdapterTrained
@@ -58,6 +62,8 @@ log = Log("promoter")
 WHO = "orchestrator"
 ANNOUNCE_EVERY_S = 5.0
 VALIDATE_AGAIN_S = 30.0
+LARGEST_EVIDENCE = 64 * 1024
+"""Bytes of a trainer's metrics that are kept with the decision to register."""
 
 
 class Promoter:
@@ -113,23 +119,33 @@ class Promoter:
         self._swap.answered(work, lines)
 
     async def trained(self, message: AdapterTrained) -> None:
-        """Make a trained adapter known. Raises RegistryError; an adapter that can't be read is refused, and logged."""
+        """Make a trained adapter known, or that it was refused, and why. Raises RegistryError."""
+        version = message.adapter_version if message.status == "trained" else None
+        move, refused = await asyncio.to_thread(self._registration, message) if version else (None, None)
+        if refused is not None:
+            message = message.model_copy(update={"status": "refused", "reason": refused})
         self.training.ended(message)
-        if message.status != "trained" or message.adapter_version is None:
-            log.warning("not-trained", message.reason or message.status, agent_id=self._agent_id)
-            metrics.trainings.labels(self._agent_id, message.status).inc()
+        metrics.trainings.labels(self._agent_id, message.status).inc()
+        if move is not None:
+            await self._decide(move, f"trained in run {message.request_id}", evidence=_kept(message.metrics))
             return
-        metrics.trainings.labels(self._agent_id, "trained").inc()
-        folder = self._store.folder / self._agent_id / message.adapter_version
+        reason = one_line(message.reason or message.status)
+        log.warning("not-trained" if version is None else "not-registered", reason, agent_id=self._agent_id)
+        if version is not None and VERSION.fullmatch(version):
+            await self._decide(RejectVersion(version=version), reason, event="rejected")
+
+    def _registration(self, message: AdapterTrained) -> tuple[Register | None, str | None]:
+        """The move that makes a trained adapter known, or why it can't be. Blocks."""
+        version = str(message.adapter_version)
+        folder = self._store.folder / self._agent_id / version
         try:
-            move = await asyncio.to_thread(registration, folder, self._store.folder)
-        except AdapterError as error:
-            log.error("not-registered", f"{message.adapter_version} was trained, but can't be read: {error}")
-            return
+            move = registration(folder, self._store.folder)
+        except (AdapterError, OSError) as error:
+            return None, one_line(f"{one_line(version, 40)} was trained, but is not there to be registered: {error}")
         if move.sha256 != message.adapter_sha256:
-            log.error("not-registered", f"{folder} is not what was trained: its sha256 is {move.sha256[:8]}…")
-            return
-        await self._decide(move, f"trained in run {message.request_id}", evidence=message.metrics)
+            sums = f"its sha256 is {move.sha256[:8]}…, not {str(message.adapter_sha256)[:8]}…"
+            return None, f"{version} is not what was trained, so it was not registered: {sums}"
+        return move, None
 
     async def abort(self, reason: str) -> None:
         """End the running experiment without a winner: its measure can't be trusted. Raises RegistryError."""
@@ -220,9 +236,7 @@ class Promoter:
             self._validation = asyncio.create_task(self._validate(versions[min(waiting, key=version_key)]))
 
     async def _validate(self, entry: AdapterEntry) -> None:
-        self._announcer.validating = entry.version
         try:
-            await self._announce("validating", entry.version)
             verdict = await self._gate.validate(entry)
             move: Move = Validate(version=entry.version) if verdict.passed else RejectVersion(version=entry.version)
             event: AdapterMove = "standing" if verdict.passed else "rejected"
@@ -232,8 +246,6 @@ class Promoter:
                 "validation", f"{entry.version} could not be validated, it is tried again: {error}", exc_info=error
             )
             await asyncio.sleep(VALIDATE_AGAIN_S)
-        finally:
-            self._announcer.validating = None
 
     async def _watch_primary(self) -> None:
         adapters = self.arms.adapters
@@ -284,7 +296,7 @@ class Promoter:
         """Into the ledger of decisions, then into effect. Nothing where the registry has gone on without us."""
         proof = verdict.model_dump(mode="json") if verdict else evidence or {}
         draft = DecisionDraft.model_validate(
-            {"agent_id": self._agent_id, "move": move, "who": WHO, "at": self._clock(), "reason": reason}
+            {"agent_id": self._agent_id, "move": move, "who": WHO, "at": self._clock(), "reason": one_line(reason)}
             | {"evidence": proof}
         )
 
@@ -298,10 +310,7 @@ class Promoter:
                 return None
             if isinstance(move, Register) and move.version in adapters.versions:
                 return None
-            if (
-                isinstance(move, Validate | RejectVersion)
-                and adapters.versions[move.version].state is not AdapterState.TRAINED
-            ):
+            if isinstance(move, Validate | RejectVersion) and not _is_open(adapters.versions.get(move.version), move):
                 return None  # an operator was faster
             decided = True
             return draft
@@ -316,3 +325,14 @@ class Promoter:
     ) -> None:
         self._announced_at = self._seconds()
         await self._announcer.announce(event, version, reason)
+
+
+def _is_open(entry: AdapterEntry | None, move: Validate | RejectVersion) -> bool:
+    """Whether nobody has decided about the version; one that never became known can only be rejected."""
+    return isinstance(move, RejectVersion) if entry is None else entry.state is AdapterState.TRAINED
+
+
+def _kept(metrics: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """What a trainer tells goes into a ledger that can't be cut, so only within bounds."""
+    size = len(json.dumps(metrics))
+    return metrics if size <= LARGEST_EVIDENCE else {"left_out": f"metrics of {size:,} bytes"}

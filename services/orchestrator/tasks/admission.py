@@ -18,6 +18,8 @@ class AdmissionPolicy:
     sampling: Sampling
     deadline: timedelta
     """How long a task may take."""
+    longest_deadline: timedelta = timedelta(days=7)
+    """How far ahead a task may name its own deadline."""
 
     def agent_for(self, task: Task) -> str:
         """The agent the task names, or the fleet's first. Raises Reject for one that is not of this fleet."""
@@ -26,6 +28,15 @@ class AdmissionPolicy:
         if task.agent_id not in self.agents:
             raise Reject(f"unknown agent {task.agent_id!r}: this fleet has {', '.join(self.agents)} (RATCHET_AGENTS)")
         return task.agent_id
+
+    def check_deadline(self, task: Task, now: datetime) -> None:
+        """Raises Reject for a deadline too far ahead: until then its logs are kept, and an experiment waits for it."""
+        if task.deadline is not None and task.deadline - now > self.longest_deadline:
+            raise Reject(
+                f"its deadline, {task.deadline.isoformat(timespec='seconds')}, is more than "
+                f"{self.longest_deadline.total_seconds():,.0f} s ahead (RATCHET_LONGEST_DEADLINE_S): name an earlier "
+                f"one, in seconds since 1970 or as ISO 8601, or none"
+            )
 
 
 @dataclass(frozen=True, slots=True)

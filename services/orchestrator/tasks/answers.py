@@ -7,12 +7,17 @@ import asyncio
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import RESULTS
+from ratchet.service.errors import BusError, RatchetError
 from ratchet.service.telemetry import Log
 from schemas.messages.result import Result
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.admission import Origin
 
 log = Log("answers")
+
+
+class ReplyFailed(RatchetError):
+    """A Result is in `results`, and one of the queues that were to get it too can't have it now."""
 
 
 class Answers:
@@ -23,22 +28,40 @@ class Answers:
         self._ledger = ledger
 
     async def send(self, task_id: str, result: bytes, origin: Origin) -> None:
-        """To `results`, to the origin, and to those who waited. Returns when all are confirmed. Raises BusError."""
+        """To `results`, to the origin, and to those who waited. Returns when all are confirmed.
+
+        Raises BusError where the broker did not take it, ReplyFailed, StorageUnavailable where it is not known
+        who waited, and whatever an origin makes the bus raise.
+        """
         message_id = derived_id(task_id, "result")
         origins = {origin, *(Origin(*waiter) for waiter in self._ledger.index.waiters(task_id))}
         replies = [self._reply(result, message_id, other) for other in origins if other.reply_to is not None]
         publish = self._bus.publish(
             RESULTS, result, type=Result.TYPE, message_id=message_id, correlation_id=origin.correlation_id
         )
-        await (asyncio.gather(publish, *replies) if replies else publish)
+        if not replies:
+            await publish
+            return
+        published, *replied = await asyncio.gather(publish, *replies, return_exceptions=True)
+        if isinstance(published, BaseException):
+            raise published
+        for error in replied:
+            if isinstance(error, BaseException):
+                raise ReplyFailed(f"{type(error).__name__}: {error}") from error
         if len(origins) > 1:
             self._ledger.index.forget_waiters(task_id)
 
     async def refuse(self, task_id: str, reason: str, origin: Origin) -> None:
-        """Tell a user, where the broken task named a queue, that it failed and why."""
-        if origin.reply_to is not None:
-            result = Result(task_id=task_id[:200], status="failed", reason=reason).encode()
+        """Tell a user, where the broken task named a queue, that it failed and why. Raises BusError."""
+        if origin.reply_to is None:
+            return
+        result = Result(task_id=task_id[:200], status="failed", reason=reason).encode()
+        try:
             await self._reply(result, derived_id(task_id[:200], "refused"), origin)
+        except BusError:
+            raise
+        except Exception as error:
+            log.error("refusal-untold", f"whoever sent task {task_id!r} can't be told that it is refused: {error!r}")
 
     async def _reply(self, result: bytes, message_id: str, origin: Origin) -> None:
         arrived = await self._bus.reply(

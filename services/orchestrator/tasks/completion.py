@@ -44,4 +44,4 @@ class Completion:
         response = opened(Response, delivery)
         known = self._ledger.find(response.task_id)
         if known is not None and known.result is None:
-            self._ledger.index.keep_response(response.task_id, delivery.body)
+            await self._ledger.keep_response(response.task_id, delivery.body)

@@ -4,7 +4,6 @@ The write-ahead line is on disk before the Work leaves."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -12,6 +11,7 @@ from datetime import datetime
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.bus.topology import RESPONSES, work_queue
+from ratchet.concurrency.keyed_lock import KeyedLock
 from ratchet.service import failpoint
 from ratchet.service.errors import BusError, Reject
 from ratchet.service.telemetry import task_in_hand
@@ -56,8 +56,8 @@ class Intake:
         self._policy = policy
         self._arms = arms
         self._max_bytes = max_message_bytes
-        self._clock = clock
-        self._admitting: dict[str, asyncio.Event] = {}
+        self._clock = clock  # read before the number is taken: tasks from that on were admitted after a step of it
+        self._admitting = KeyedLock()
         self._unsent: set[str] = set()
         self._sent_again: set[str] = set()
 
@@ -84,6 +84,7 @@ class Intake:
 
     def _check(self, task: Task) -> None:
         self._arms[self._policy.agent_for(task)].check(task)
+        self._policy.check_deadline(task, self._clock())
 
     async def submit(self, task: Task) -> bool:
         """For a caller that looks for the answer itself: as `handle`, but nothing is sent back. True if it is new.
@@ -91,15 +92,12 @@ class Intake:
         Not to be cancelled. Raises Reject, Forgotten, BusError, DiskFull, JournalError.
         """
         self._check(task)
-        known = await self._seen(task.task_id)
-        if known is not None:
-            metrics.tasks_repeated.inc()
-            await self._send_again(known)
-            return False
-        if self._ledger.has_forgotten(task.task_id):
-            raise Forgotten(FORGOTTEN)
-        await self._begin(task, Origin())
-        return True
+        known = await self._known_or_begun(task, Origin())
+        if known is None:
+            return True
+        metrics.tasks_repeated.inc()
+        await self._send_again(known)
+        return False
 
     async def _send_again(self, known: Entry) -> None:
         """The Work of an open task, if it may never have left: an admission before this start was cut short maybe."""
@@ -108,51 +106,51 @@ class Intake:
             await self._send(Work.decode(known.work), known.work)
             self._sent_again.add(known.task_id)
 
-    async def _seen(self, task_id: str) -> Entry | None:
-        while (other := self._admitting.get(task_id)) is not None:
-            await other.wait()
-        return self._ledger.find(task_id)
-
     async def _accept(self, task: Task, origin: Origin, *, seen_before: bool) -> None:
-        known = await self._seen(task.task_id)
-        if known is not None:
-            metrics.tasks_repeated.inc()
-            await self._repeat(known, origin, seen_before=seen_before)
-            return
-        if self._ledger.has_forgotten(task.task_id):
+        try:
+            known = await self._known_or_begun(task, origin)
+        except Forgotten:
             metrics.tasks_repeated.inc()
             await self._answers.refuse(task.task_id, FORGOTTEN, origin)
             return
-        await self._begin(task, origin)
+        if known is not None:
+            metrics.tasks_repeated.inc()
+            await self._repeat(known, origin, seen_before=seen_before)
 
-    async def _begin(self, task: Task, origin: Origin) -> None:
-        done = self._admitting[task.task_id] = asyncio.Event()
-        try:
+    async def _known_or_begun(self, task: Task, origin: Origin) -> Entry | None:
+        """What is known of the task; None where it is new: then it was admitted and sent. Raises Forgotten."""
+        async with self._admitting.of(task.task_id):
+            if (known := self._ledger.find(task.task_id)) is not None:
+                return known
+            if self._ledger.has_forgotten(task.task_id):
+                raise Forgotten(FORGOTTEN)
             body, work = await self._admit(task, origin)
-        finally:
-            del self._admitting[task.task_id]
-            done.set()
         await self._send(work, body)
+        return None
 
     async def ask(self, task: Task, arm: Callable[[int], Arm]) -> None:
         """Admit a task of our own with the arm made for its sequence number. Raises BusError, JournalError."""
-        sequence = self._ledger.next_sequence()
-        body, work = await self._log(admit(task, self._policy, arm=arm(sequence), now=self._clock(), origin=Origin()))
+        body, work = await self._ask(task, arm)
         await self._send(work, body)
 
     async def rescore(self, task: Task, answer: str, arm: Callable[[int], Arm]) -> None:
         """As `ask`, but no agent answers: the scorer gets this answer."""
-        sequence = self._ledger.next_sequence()
-        _, work = await self._log(admit(task, self._policy, arm=arm(sequence), now=self._clock(), origin=Origin()))
+        _, work = await self._ask(task, arm)
         given = Response(task_id=task.task_id, response=answer, agent_id=work.agent_id)
         response = completed_response(given, work)
         message_id = derived_id(task.task_id, "response")
         await self._bus.publish(RESPONSES, response.encode(), type=Response.TYPE, message_id=message_id)
 
+    async def _ask(self, task: Task, arm: Callable[[int], Arm]) -> tuple[bytes, Work]:
+        now = self._clock()
+        arm_of_it = arm(self._ledger.next_sequence())
+        return await self._log(admit(task, self._policy, arm=arm_of_it, now=now, origin=Origin()))
+
     async def _admit(self, task: Task, origin: Origin) -> tuple[bytes, Work]:
+        now = self._clock()
         sequence = self._ledger.next_sequence()
         arm = self._arms[self._policy.agent_for(task)].arm_for(task, sequence)
-        return await self._log(admit(task, self._policy, arm=arm, now=self._clock(), origin=origin))
+        return await self._log(admit(task, self._policy, arm=arm, now=now, origin=origin))
 
     async def _log(self, work: Work) -> tuple[bytes, Work]:
         body = await self._ledger.admit(work)
@@ -171,7 +169,7 @@ class Intake:
         elif known.work is not None:
             work = Work.decode(known.work)
             if origin.reply_to and origin != Origin(work.reply_to, work.correlation_id):
-                self._ledger.index.add_waiter(known.task_id, origin.reply_to, origin.correlation_id)
+                await self._ledger.add_waiter(known.task_id, origin.reply_to, origin.correlation_id)
             if seen_before or known.task_id in self._unsent:
                 await self._send(work, known.work)
 

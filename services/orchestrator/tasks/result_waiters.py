@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from ratchet.concurrency.keyed_futures import KeyedFutures
+
 
 class ResultWaiters:
     """`wait` for it, after a look whether it is closed already; whoever closes tasks says so with `closed`."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._waiting = KeyedFutures[None]()
 
     def __len__(self) -> int:
-        return sum(len(those) for those in self._waiting.values())
+        return len(self._waiting)
 
     async def wait(self, task_id: str, is_closed: Callable[[], bool], seconds: float) -> bool:
         """Whether it was closed in time. A caller that is cancelled leaves nothing behind."""
@@ -21,25 +23,13 @@ class ResultWaiters:
             return True
         if seconds <= 0:
             return False
-        waiting = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(task_id, set()).add(waiting)
-        try:
-            async with asyncio.timeout(seconds):
-                await waiting
-        except TimeoutError:
-            return is_closed()
-        finally:
-            self._forget(task_id, waiting)
+        with self._waiting.of(task_id) as waiting:
+            try:
+                async with asyncio.timeout(seconds):
+                    await waiting
+            except TimeoutError:
+                return is_closed()
         return True
 
     def closed(self, task_id: str) -> None:
-        for waiting in self._waiting.get(task_id, ()):
-            if not waiting.done():
-                waiting.set_result(None)
-
-    def _forget(self, task_id: str, waiting: asyncio.Future[None]) -> None:
-        those = self._waiting.get(task_id)
-        if those is not None:
-            those.discard(waiting)
-            if not those:
-                del self._waiting[task_id]
+        self._waiting.resolve(task_id, None)

@@ -1,8 +1,17 @@
-"""Rewards in: log every sample, close the task, answer the user. And tasks whose time is up: close them as expired."""
+"""Rewards in: log every sample, close the task, answer the user. And tasks whose time is up: close them as expired.
+
+What a task is (its input, its arm, where its answer goes) is read from what was admitted, never from a message. Nothing
+of one task stops another: whoever can't be told, or closed, is tried again, and after some tries given up with a line
+that says so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 
 from ratchet.bus.protocol import Delivery, opened
@@ -10,9 +19,10 @@ from ratchet.bus.topology import EXCHANGE
 from ratchet.concurrency.keyed_lock import KeyedLock
 from ratchet.logs.names import is_own
 from ratchet.service import failpoint
-from ratchet.service.errors import Reject, Retry
+from ratchet.service.errors import BusError, Reject, Retry, StorageUnavailable
 from ratchet.service.telemetry import Log, task_in_hand
 from schemas.messages.response import Response
+from schemas.messages.result import Result
 from schemas.messages.reward import Reward
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
@@ -27,25 +37,36 @@ log = Log("settler")
 
 WAITS_FOR_RESPONSE = 4
 """How often a draft-shaped Reward comes back before its Response is given up on."""
+TRIES = 5
+"""How often a user is told, or an overdue task closed, before it is given up; not counting those without a broker."""
+TOLD_AT_ONCE = 200
+MUST_AGREE = ("task_id", "agent_id", "input")
+"""Fields of the Work in a Reward that say which task was answered."""
+
+Closed = Callable[[Work, list[Interaction], Result], None]
+
+
+@dataclass(slots=True)
+class Untold:
+    """A Result whose user does not have it yet."""
+
+    result: bytes
+    origin: Origin
+    tries: int = 0
 
 
 class Settler:
     """Handles `rewards`, and closes what is overdue. One task is settled by one of the two at a time."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        answers: Answers,
-        closed: Callable[[Work, list[Interaction]], None],
-        clock: Callable[[], datetime],
-    ) -> None:
+    def __init__(self, ledger: Ledger, answers: Answers, closed: Closed, clock: Callable[[], datetime]) -> None:
         """`closed` hears of every task's lines once they are in the log."""
         self._ledger = ledger
         self._answers = answers
         self._closed = closed
         self._clock = clock
         self._turns = KeyedLock()
-        self._untold: dict[str, Origin] = {}
+        self._untold: dict[str, Untold] = {}
+        self._not_closed: Counter[str] = Counter()
 
     async def handle(self, delivery: Delivery) -> None:
         reward = opened(Reward, delivery)
@@ -53,13 +74,62 @@ class Settler:
         async with self._turns.of(reward.task_id):
             known = self._known(reward.task_id)
             if known.result is None or self._lacks_samples(reward, known):
-                response, work = self._completed(reward, known, delivery.attempt)
+                work = await self._ledger.work_of(known)
+                response = self._response(reward, work, delivery.attempt)
                 await self._close(settle(reward, response, work, self._clock()), work, known)
-            elif delivery.redelivered or known.task_id in self._untold:
-                await self._tell(known.task_id, known.result, _origin(reward.scored.work if reward.scored else None))
+            elif known.task_id in self._untold:
+                await self._tell(known.task_id)
+            elif delivery.redelivered:
+                await self._repeat(known, known.result)
 
-    async def expire(self, known: Entry) -> None:
-        """Close an open task whose deadline passed, and tell the user."""
+    async def expire_overdue(self, overdue: Sequence[Entry]) -> None:
+        """Close open tasks whose deadline passed; `tell_the_untold` tells their users.
+
+        Raises StorageUnavailable once all were tried.
+        """
+        due = [entry for entry in overdue if self._not_closed[entry.task_id] < TRIES]
+        outcomes = await asyncio.gather(*(self._expire(entry) for entry in due), return_exceptions=True)
+        for entry, error in zip(due, outcomes, strict=True):
+            if isinstance(error, Exception) and not isinstance(error, StorageUnavailable):
+                self._not_closed[entry.task_id] += 1
+                if self._not_closed[entry.task_id] == TRIES:
+                    todo = "it stays open; submit it again under another task_id, and report this"
+                    log.error(
+                        "not-closed", f"an overdue task can't be closed: {error!r}: {todo}", task_id=entry.task_id
+                    )
+        _raise_first(outcomes, StorageUnavailable)
+
+    @property
+    def given_up(self) -> int:
+        """Overdue tasks that can't be closed: the next ones are behind them."""
+        return sum(count >= TRIES for count in self._not_closed.values())
+
+    def owe(self, task_id: str) -> None:
+        """The user of this closed task may not have been told: a kill came in between."""
+        try:
+            known = self._known(task_id)
+            work = Work.decode(known.work) if known.work else None
+            if work is not None and is_own(work.arm.experiment_id):
+                self._ledger.told(task_id)
+            elif known.result is not None:
+                self._untold[task_id] = Untold(known.result, _origin(work) if work else Origin())
+        except Exception as error:
+            log.error("untold", f"it is not known whom to tell of this task: {error!r}", task_id=task_id)
+
+    async def tell_the_untold(self) -> None:
+        """Send the Results that did not get through when their tasks were closed.
+
+        Raises BusError or StorageUnavailable once some were tried.
+        """
+        some = list(self._untold)[:TOLD_AT_ONCE]
+        outcomes = await asyncio.gather(*(self._tell_later(task_id) for task_id in some), return_exceptions=True)
+        _raise_first(outcomes, (BusError, StorageUnavailable))
+
+    async def _tell_later(self, task_id: str) -> None:
+        async with self._turns.of(task_id):
+            await self._tell(task_id)
+
+    async def _expire(self, known: Entry) -> None:
         async with self._turns.of(known.task_id):
             known = self._known(known.task_id)
             if known.work is not None and known.result is None:
@@ -67,48 +137,60 @@ class Settler:
                 allowed = (work.deadline - work.admitted_at).total_seconds()
                 reason = f"no answer within {max(0.0, allowed):.0f} s: submit it again, with a later deadline"
                 log.info("expired", reason, task_id=work.task_id)
-                await self._close([ending(work, "expired", reason, self._clock())], work, known)
+                await self._close([ending(work, "expired", reason, self._clock())], work, known, tell=False)
 
-    def owe(self, task_id: str) -> None:
-        """The user of this closed task may not have been told: a kill came in between."""
-        known = self._known(task_id)
-        work = Work.decode(known.work) if known.work else None
-        if work is not None and is_own(work.arm.experiment_id):
-            self._ledger.told(task_id)
-        else:
-            self._untold[task_id] = _origin(work)
-
-    async def tell_the_untold(self) -> None:
-        """Send the Results that did not get through when their tasks were closed. Raises BusError."""
-        for task_id in list(self._untold):
-            async with self._turns.of(task_id):
-                if task_id in self._untold:
-                    await self._tell(task_id, self._known(task_id).result, Origin())
-
-    async def _close(self, lines: list[Interaction], work: Work, known: Entry) -> None:
+    async def _close(self, lines: list[Interaction], work: Work, known: Entry, *, tell: bool = True) -> None:
         failpoint.reach("worked")
         logged = 0 if lines[0].sample is None else known.logged
         lines[:logged] = self._ledger.torn(work.task_id)[:logged] or lines[:logged]
         result, body = await self._ledger.settle(lines, logged=logged)
-        self._ledger.index.forget_response(work.task_id)
-        metrics.count_samples(lines)
-        if known.result is None:
-            self._closed(work, lines)
-            metrics.closed(work.agent_id, result.status).inc()
-            if is_own(work.arm.experiment_id):
-                self._ledger.told(work.task_id)
-            else:
-                origin = self._untold[work.task_id] = _origin(work)
-                await self._tell(work.task_id, body, origin)
-        else:
+        if known.result is not None:
+            metrics.count_samples(lines)
             log.info("late", "logged after the deadline had closed the task; the user was told it expired")
+            return
+        if is_own(work.arm.experiment_id):
+            self._ledger.told(work.task_id)
+        else:
+            self._untold[work.task_id] = Untold(body, _origin(work))  # whatever fails from here on: it is told
+        metrics.count_samples(lines)
+        metrics.closed(work.agent_id, result.status).inc()
+        self._closed(work, lines, result)
+        with suppress(StorageUnavailable):
+            self._ledger.index.forget_response(work.task_id)
+        if tell:
+            await self._tell(work.task_id)
 
-    async def _tell(self, task_id: str, result: bytes | None, origin: Origin) -> None:
-        """Until this succeeds, the task stays among the untold."""
-        if result is not None:
-            await self._answers.send(task_id, result, self._untold.get(task_id, origin))
-        self._untold.pop(task_id, None)
+    async def _tell(self, task_id: str) -> None:
+        """Until this succeeds, or was tried often enough, the task stays among the untold."""
+        untold = self._untold.get(task_id)
+        if untold is None:
+            return
+        try:
+            await self._answers.send(task_id, untold.result, untold.origin)
+        except Exception as error:
+            self._untold[task_id] = self._untold.pop(task_id)  # the next time others come first
+            if isinstance(error, (BusError, StorageUnavailable)):
+                raise
+            untold.tries += 1
+            if untold.tries < TRIES:
+                raise Retry(f"the user of task {task_id!r} can't be told: {error!r}") from error
+            await self._give_up(task_id, untold, error)
+        del self._untold[task_id]
         self._ledger.told(task_id)
+
+    async def _give_up(self, task_id: str, untold: Untold, error: Exception) -> None:
+        metrics.results_untold.inc()
+        where = f"reply_to {untold.origin.reply_to!r}, correlation_id {untold.origin.correlation_id!r}"
+        todo = f"its Result is in the log (ratchet result {task_id}); mend what the publisher of the task sends"
+        log.error("untold", f"a user can't be told ({where}): {error!r}: {todo}", task_id=task_id)
+        with suppress(Exception):
+            await self._answers.send(task_id, untold.result, Origin())
+
+    async def _repeat(self, known: Entry, result: bytes) -> None:
+        """The Reward came before, and whoever handled it may have ended before the user was told."""
+        work = await self._ledger.work_of(known)
+        if not is_own(work.arm.experiment_id):
+            await self._answers.send(known.task_id, result, _origin(work))
 
     def _known(self, task_id: str) -> Entry:
         known = self._ledger.find(task_id)
@@ -125,15 +207,18 @@ class Settler:
         lacks = known.logged == 0 or bool(self._ledger.torn(known.task_id))
         return lacks and (reward.scored is None or bool(reward.scored.samples))
 
-    def _completed(self, reward: Reward, known: Entry, attempt: int) -> tuple[Response, Work]:
-        """The Reward's own Response and Work; for a draft-shaped one, those that were kept."""
+    def _response(self, reward: Reward, work: Work, attempt: int) -> Response:
+        """The Response that the Reward carries, or that was kept for it; of the Work that was admitted."""
         response = reward.scored or self._kept_response(reward.task_id, attempt)
-        if response.work is not None:
-            return response, response.work
-        if known.work is None:
-            raise Reject(f"task {reward.task_id!r} is closed, and this Reward does not carry its Work")
-        work = Work.decode(known.work)
-        return completed_response(response, work), work
+        if response.work is None:
+            return completed_response(response, work)
+        for name in MUST_AGREE:
+            if getattr(response.work, name) != getattr(work, name):
+                raise Reject(
+                    f"the Work in this Reward is not the one that was admitted as task {work.task_id!r}: its {name} is "
+                    f"another. A Reward carries the Response, and that the Work, as they came"
+                )
+        return response
 
     def _kept_response(self, task_id: str, attempt: int) -> Response:
         body = self._ledger.index.kept_response(task_id)
@@ -148,5 +233,13 @@ class Settler:
         )
 
 
-def _origin(work: Work | None) -> Origin:
-    return Origin(work.reply_to, work.correlation_id) if work else Origin()
+def _origin(work: Work) -> Origin:
+    return Origin(work.reply_to, work.correlation_id)
+
+
+def _raise_first(
+    outcomes: Sequence[BaseException | None], kinds: type[Exception] | tuple[type[Exception], ...]
+) -> None:
+    for error in outcomes:
+        if isinstance(error, kinds):
+            raise error

@@ -16,7 +16,7 @@ from schemas.messages.result import Result
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.index import Entry
-from services.orchestrator.tasks.task_service import logged_work
+from services.orchestrator.ledger.logged_work import logged_work
 
 SERVICE = "orchestrator"
 

@@ -7,17 +7,11 @@ requests and statuses.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from pathlib import Path
 
-from ratchet.logs.names import ASSIGNMENTS
-from ratchet.logs.reader import read
-from ratchet.service.errors import JournalError, RatchetError
-from schemas.messages.base import DecodeError
+from ratchet.service.errors import RatchetError
 from schemas.messages.result import Result
 from schemas.messages.task import Task
 from schemas.messages.work import Work
-from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.intake import Intake
 from services.orchestrator.tasks.result_waiters import ResultWaiters
@@ -33,11 +27,10 @@ class SaysSomethingElse(RatchetError):
 
 
 class TaskService:
-    def __init__(self, intake: Intake, ledger: Ledger, waits: ResultWaiters, logs_dir: Path) -> None:
+    def __init__(self, intake: Intake, ledger: Ledger, waits: ResultWaiters) -> None:
         self._intake = intake
         self._ledger = ledger
         self._waits = waits
-        self._logs_dir = logs_dir
 
     async def submit(self, task: Task, *, same: bool = False) -> None:
         """Admit it, unless it is known. With `same`, one that is known must be the same: else SaysSomethingElse.
@@ -62,26 +55,7 @@ class TaskService:
     async def _work(self, task_id: str) -> Work:
         known = self._ledger.find(task_id)
         assert known is not None
-        if known.work is not None:
-            return Work.decode(known.work)
-        return await asyncio.to_thread(logged_work, self._logs_dir, known)
-
-
-def logged_work(logs_dir: Path, known: Entry) -> Work:
-    """The Work as it was logged. Blocks: up to half a second where its part of the log is compressed.
-
-    Raises JournalError, also where another program took the line or put another task's in its place.
-    """
-    line = next(read(logs_dir, ASSIGNMENTS, known.line or 0), None)
-    work: Work | None = None
-    with suppress(DecodeError):
-        work = None if line is None else Work.decode(line.data)
-    if work is None or work.task_id != known.task_id:
-        raise JournalError(
-            f"the log of assignments in {logs_dir} does not hold task {known.task_id} at byte {known.line or 0:,} any "
-            f"more: another program cut or changed it; restore the file from a copy"
-        )
-    return work
+        return await self._ledger.work_of(known)
 
 
 def differs(task: Task, work: Work) -> bool:

@@ -76,5 +76,5 @@ def failure(count: int, reason: str) -> list[SampleScore]:
 
 
 def ran_out_of_time(count: int, reason: str) -> list[SampleScore]:
-    """That many nulls for a scoring that took too long."""
+    """That many nulls for a scoring that took too long, or came too late."""
     return [SampleScore(score=None, status="timeout", reason=reason)] * count

@@ -15,9 +15,12 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors import SafetensorError
 from torch.nn.utils.rnn import pad_sequence
 
+from ratchet.adapters.check import AdapterLimits, check_lora
+from ratchet.adapters.folder import CONFIG_NAME, CONTENT_FILES
 from ratchet.adapters.manifest import read_card
 from ratchet.models.loading import LanguageModel
-from ratchet.service.errors import AdapterError, TrainingRefused
+from ratchet.models.lora import peft_config
+from ratchet.service.errors import AdapterError, TrainingRefused, one_line
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.work import BASE_VERSION
 from services.trainer.algorithms.hyperparameters import Hyperparameters
@@ -40,7 +43,7 @@ def make_policy(
     """
     torch.manual_seed(seed)
     if parent is not None:
-        return _continued(language_model, parent)
+        return _continued(language_model, parent, max_rank)
     if hyperparameters.lora_rank > max_rank:
         raise TrainingRefused(
             f"lora_rank is {hyperparameters.lora_rank}, and the engines take {max_rank} at most "
@@ -56,17 +59,18 @@ def make_policy(
     return get_peft_model(language_model.model, config)
 
 
-def _continued(language_model: LanguageModel, parent: Path) -> Any:
+def _continued(language_model: LanguageModel, parent: Path, max_rank: int) -> Any:
     trained_on = read_card(parent).base
     if trained_on.revision is not None and trained_on.revision != language_model.identity.revision:
         raise TrainingRefused(
             f"the parent in {parent} was trained on {trained_on.name}@{trained_on.revision[:12]}, and the trainer has "
             f"{language_model.identity}: give the trainer that model (RATCHET_TRAINER_MODEL)"
         )
+    config = peft_config(check_lora(parent, AdapterLimits(max_rank)), trainable=True)
     try:
-        return PeftModel.from_pretrained(language_model.model, str(parent), is_trainable=True)
+        return PeftModel.from_pretrained(language_model.model, str(parent), is_trainable=True, config=config)
     except (ValueError, RuntimeError, KeyError, TypeError, OSError, SafetensorError) as error:
-        raise AdapterError(f"the parent in {parent} can't be loaded: {error}") from error
+        raise AdapterError(one_line(f"the parent in {parent} can't be loaded: {error}")) from error
 
 
 @torch.no_grad()
@@ -99,13 +103,19 @@ def _ratios(
 
 
 def save_policy(policy: Any, base: BaseModelIdentity, folder: Path) -> dict[str, Path | bytes]:
-    """Write the adapter into the folder; the files of an adapter, by name. Equal weights give equal bytes."""
+    """Write the adapter into the folder; the files of an adapter, by name. Equal weights give equal bytes.
+
+    Raises TrainingRefused for one that the gate would refuse, as after a training that diverged.
+    """
     save_adapter(policy, folder)
-    config = json.loads((folder / "adapter_config.json").read_text())
-    return {
-        "adapter_config.json": settled_config(config, base),
-        "adapter_model.safetensors": folder / "adapter_model.safetensors",
-    }
+    files = {name: folder / name for name in CONTENT_FILES}
+    config = json.loads(files[CONFIG_NAME].read_text())
+    files[CONFIG_NAME].write_bytes(settled_config(config, base))
+    try:
+        check_lora(folder, AdapterLimits())
+    except AdapterError as error:
+        raise TrainingRefused(f"nothing was published: {error}") from error
+    return dict(files)
 
 
 def save_adapter(policy: Any, folder: Path) -> None:

@@ -18,6 +18,10 @@ from schemas.messages.base import BaseModelIdentity
 from tests.ratchet.adapters.making_adapters import BASE, card, files, published, tensors
 
 LIMITS = AdapterLimits(max_rank=16, base=BASE)
+UNSOUND = (
+    "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight holds numbers that are infinite, NaN or of 131,072 "
+    "and more: the training diverged; train again with a lower learning rate"
+)
 Q_A = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
 
 
@@ -36,7 +40,13 @@ def test_a_good_adapter_gives_its_card(tmp_path: Path) -> None:
         ({"r": 32}, "its rank is 32, and the engines take 1 to 16"),
         ({"r": 0}, "the engines take 1 to 16"),
         ({"rank_pattern": {"v_proj": 64}}, "its rank is 64"),
-        ({"rank_pattern": {"(": 4}}, "which is none"),
+        ({"rank_pattern": {"(": 4}}, "is not the end of a module's path"),
+        ({"alpha_pattern": {r".*\.0\.q_proj": 4}}, "is not the end of a module's path"),
+        ({"exclude_modules": ".*q_proj"}, "list them by name"),
+        ({"layers_pattern": ["(a+)+"]}, "a pattern for layers"),
+        ({"brand_new_option": {"x": 1}}, "unknown here: train without"),
+        ({"megatron_config": {"x": 1}, "megatron_core": "os"}, "Megatron's layers"),
+        ({"lora_alpha": 1e30}, "lower lora_alpha"),
         ({"use_dora": True}, "it uses DoRA"),
         ({"modules_to_save": ["lm_head"]}, "whole modules saved beside the LoRA"),
         ({"trainable_token_indices": [1]}, "trained token embeddings"),
@@ -63,9 +73,25 @@ def test_one_number_that_is_not_finite(tmp_path: Path, number: float, kind: str)
     weights = {name: tensor.astype(kind) for name, tensor in tensors().items()}
     assert faults(tmp_path / "good", weights) == []
     weights[Q_A][2, 3] = number
-    assert faults(tmp_path / "bad", weights) == [
-        f"{Q_A} holds infinite numbers or NaN: the training diverged; train again with a lower learning rate"
-    ]
+    assert faults(tmp_path / "bad", weights) == [UNSOUND]
+
+
+@pytest.mark.parametrize("number", [3e38, -3e38, 131_072.0])
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+def test_one_number_that_is_finite_and_far_too_large(tmp_path: Path, number: float, kind: str) -> None:
+    weights = {name: tensor.astype(kind) for name, tensor in tensors().items()}
+    weights[Q_A][2, 3] = number
+    assert faults(tmp_path / "bad", weights) == [UNSOUND]
+    weights[Q_A][2, 3] = np.nextafter(np.asarray(2**17, kind), np.asarray(0, kind))
+    assert faults(tmp_path / "large", weights) == []
+
+
+def test_ranks_and_scaling_follow_patterns_that_are_the_end_of_a_path(tmp_path: Path) -> None:
+    # given a key with escaped dots, as PEFT's documentation writes them, and one that only looks alike
+    config = {"rank_pattern": {r"layers\.0\.self_attn.q_proj": 8, "proj": 2}, "alpha_pattern": {"q_proj": 16.0}}
+    weights = tensors() | {name: tensor for name, tensor in tensors(rank=8).items() if "q_proj" in name}
+
+    assert faults(tmp_path, weights, **config) == []
 
 
 @pytest.mark.parametrize(

@@ -27,17 +27,17 @@ def poison_topology() -> Topology:
     return replace(topology, queues=tuple(replace(queue, delivery_limit=3) for queue in topology.queues))
 
 
-async def until(holds: Callable[[], bool | Awaitable[bool]], what: str = "it") -> None:
+async def until(holds: Callable[[], bool | Awaitable[bool]], what: str = "it", patience_s: float = PATIENCE_S) -> None:
     """Wait for a condition, a plain one or one that must ask the broker."""
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(patience_s):
             while True:
                 answer = holds()
                 if answer if isinstance(answer, bool) else await answer:
                     return
                 await asyncio.sleep(0.01)
     except TimeoutError:
-        raise AssertionError(f"{what} did not come true within {PATIENCE_S:g} s") from None
+        raise AssertionError(f"{what} did not come true within {patience_s:g} s") from None
 
 
 @dataclass

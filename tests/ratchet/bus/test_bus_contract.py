@@ -473,3 +473,31 @@ async def test_a_listener_that_fails_goes_on_hearing(bus: Bus) -> None:
         await bus.broadcast("events.small", word, type="", message_id="m")
 
     await until(lambda: heard == [b"one", b"two"], "both")
+
+
+async def test_work_in_hand_of_which_none_is_settled_is_a_trouble_until_one_is(bus: Bus) -> None:
+    gate = asyncio.Event()
+
+    async def hold(_delivery: Delivery) -> None:
+        await gate.wait()
+
+    await bus.consume(TASKS, Recorder(hold), prefetch=1, stalled_after_s=0.2)
+    await put(bus, TASKS, b"t")
+
+    await until(lambda: bus.trouble() is not None, "the trouble")
+    assert bus.trouble() is not None and "no progress: 1 in hand" in (bus.trouble() or "")
+    gate.set()
+    await until(lambda: bus.trouble() is None, "the end of it")
+
+
+async def test_a_stray_cancellation_of_what_a_handler_awaits_ends_no_consumer(bus: Bus) -> None:
+    async def cancelled_elsewhere(delivery: Delivery) -> None:
+        if delivery.body == b"bad" and not delivery.attempt:
+            raise asyncio.CancelledError
+
+    handler = Recorder(cancelled_elsewhere)
+    await bus.consume(TASKS, handler, prefetch=4)
+    for body in (b"bad", b"good"):
+        await put(bus, TASKS, body)
+    await handler.until(3)
+    assert bus.trouble() is None

@@ -21,6 +21,7 @@ from ratchet.bus.amqp.connection import AmqpConnection, connection_parameters, o
 from ratchet.bus.amqp.declaration import TopologyConflict
 from ratchet.bus.amqp.frames import Properties, publish_frames
 from ratchet.bus.amqp.rabbit_bus import LARGEST_BODY, RabbitBus
+from ratchet.bus.in_hand import DELIVERED_BYTES, EXPANSION, HANDLED_BYTES
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.retry_policy import REASON
 from ratchet.bus.topology import DEAD_LETTERS, RESPONSES, REWARDS, TASKS, Topology
@@ -266,6 +267,36 @@ async def test_a_queue_with_other_arguments_is_an_error_that_says_what_to_do(
         await bus.start()
 
 
+@pytest.mark.parametrize("bound", [{}, {"x-max-length-bytes": 12_345}], ids=["none", "another"])
+async def test_a_queue_with_another_bound_in_bytes_is_taken_over_with_what_is_in_it(
+    amqp_url: str,
+    namespace: str,
+    client: aio_pika.abc.AbstractChannel,
+    bound: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # given the queue of tasks and a rung as a fleet before this one declared them, and a task
+    topology = quick_topology()
+    for part in (topology.queue(TASKS), topology.rungs[0]):
+        arguments = {key: value for key, value in part.arguments.items() if key != "x-max-length-bytes"} | bound
+        if arguments["x-dead-letter-exchange"]:
+            arguments["x-dead-letter-exchange"] = namespace + arguments["x-dead-letter-exchange"]
+        await client.declare_queue(namespace + part.name, durable=True, arguments=arguments)
+    await client.default_exchange.publish(aio_pika.Message(b"before", delivery_mode=2), namespace + TASKS)
+
+    bus = RabbitBus(amqp_url, topology, name="test", namespace=namespace)
+    await bus.start()
+    handler = Recorder()
+    await bus.consume(TASKS, handler, prefetch=4)
+    await put(bus, TASKS, b"after")
+
+    await until(lambda: set(handler.bodies) == {b"before", b"after"}, "both")
+    told = [record.message for record in caplog.records if getattr(record, "action", "") == "other-bound"]
+    assert len(told) == 2
+    assert "rabbitmqctl set_policy" in told[0]
+    await bus.stop(0)
+
+
 async def test_start_waits_for_a_broker_and_stop_ends_the_wait() -> None:
     bus = RabbitBus(f"amqp://127.0.0.1:{free_port()}/", quick_topology(), name="test")
     starting = asyncio.create_task(bus.start())
@@ -310,6 +341,30 @@ async def test_after_unfinished_work_deliveries_come_singly_until_a_fresh_one(bu
     await until(lambda: len(together) == 15, "all fifteen")
     assert {at_once for redelivered, at_once in together if redelivered} == {1}
     assert max(at_once for redelivered, at_once in together if not redelivered) > 1
+
+
+async def test_messages_in_hand_are_bounded_in_bytes_and_all_are_handled(bus: RabbitBus) -> None:
+    megabyte = bytes(2**20)
+    gate = asyncio.Event()
+
+    async def hold(_delivery: Delivery) -> None:
+        await gate.wait()
+
+    handler = Recorder(hold)
+    for number in range(150):
+        await bus.publish(RESPONSES, megabyte, type="response.v1", message_id=f"m{number}")
+    await bus.consume(RESPONSES, handler, prefetch=512)
+
+    async def _settled_at_the_bound() -> bool:
+        waiting = (await bus.state(RESPONSES)).messages
+        return (
+            len(handler.got) == HANDLED_BYTES // (EXPANSION * 2**20) and waiting == 150 - DELIVERED_BYTES // 2**20 - 1
+        )
+
+    await until(_settled_at_the_bound, "two handled and 65 delivered")
+    gate.set()
+    await handler.until(150)
+    assert await bus.stop(5)
 
 
 async def test_what_becomes_of_messages_is_counted(bus: RabbitBus) -> None:

@@ -11,6 +11,7 @@ from ratchet.bus.retry_policy import (
     ATTEMPT,
     ATTEMPTS,
     BY,
+    LONGEST_REASON,
     MAX_ATTEMPTS,
     QUEUE,
     REASON,
@@ -19,6 +20,7 @@ from ratchet.bus.retry_policy import (
     after_failure,
     attempt_of,
     dead_letter_headers,
+    own_headers,
     pause_s,
     retry_headers,
 )
@@ -71,18 +73,23 @@ def test_an_outsiders_attempt_header_can_do_no_harm(headers: dict[str, object], 
 
 def test_the_brokers_own_headers_are_not_published_again() -> None:
     arrived = {"x-death": [{"count": 1}], "x-first-death-queue": "q", "x-delivery-count": 2, "traceparent": "t", "x": 1}
-    assert retry_headers(arrived, 2) == {"traceparent": "t", "x": 1, ATTEMPT: 2}
+    assert own_headers(arrived) | retry_headers(2) == {"traceparent": "t", "x": 1, ATTEMPT: 2}
 
 
 def test_a_publishers_copies_are_not_sent_again_with_every_retry() -> None:
-    assert retry_headers({"CC": ["tasks"], "BCC": ["results"], "x": 1}, 1) == {"x": 1, ATTEMPT: 1}
+    assert own_headers({"CC": ["tasks"], "BCC": ["results"], "x": 1}) == {"x": 1}
 
 
 def test_a_dead_letter_says_why_from_where_how_often_when_and_by_whom() -> None:
-    headers = dead_letter_headers({"x": 1}, GiveUp("bad", 3), queue="tasks", at="2026-01-02T03:04:05Z", by="agent")
-    assert headers == {
-        "x": 1, REASON: "bad", QUEUE: "tasks", ATTEMPTS: 3, AT: "2026-01-02T03:04:05Z", BY: "agent",
-    }  # fmt: skip
+    added = dead_letter_headers(GiveUp("bad", 3), queue="tasks", at="2026-01-02T03:04:05Z", by="agent")
+    assert added == {REASON: "bad", QUEUE: "tasks", ATTEMPTS: 3, AT: "2026-01-02T03:04:05Z", BY: "agent"}
+
+
+@given(st.text(max_size=3000))
+def test_a_reason_is_bounded_whatever_it_quotes(text: str) -> None:
+    verdict = after_failure(Reject(text), 0)
+    assert isinstance(verdict, GiveUp)
+    assert 0 < len(verdict.reason) <= LONGEST_REASON
 
 
 @given(st.integers(1, 10_000), st.floats(0, 1, exclude_max=True))

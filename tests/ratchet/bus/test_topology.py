@@ -11,7 +11,7 @@ from ratchet.bus.topology import (
     DEAD_LETTERS,
     DELIVERY_LIMIT,
     KEPT_RESPONSES,
-    LOOKS_LIMIT,
+    READ_LIMIT,
     RESULTS,
     RETRY_LADDER,
     TASKS,
@@ -45,6 +45,21 @@ def test_every_queue_is_a_bounded_quorum_queue() -> None:
         assert queue.arguments["x-max-length"] > 0
 
 
+@pytest.mark.parametrize("agents", [("a",), ("a", "b", "c")])
+@pytest.mark.parametrize("disk", [20 * 10**9, 10**9])
+def test_all_queues_together_take_at_most_60_percent_of_the_brokers_disk(agents: tuple[str, ...], disk: int) -> None:
+    fleet = fleet_topology(agents, external_scorer=True, broker_disk=disk)
+    bounds = [part.arguments["x-max-length-bytes"] for part in (*fleet.queues, *fleet.rungs)]
+    assert min(bounds) > 0
+    assert 0.55 * disk < sum(bounds) <= 0.6 * disk
+
+
+def test_an_agent_more_changes_the_bounds_of_queues_of_work_alone() -> None:
+    before, after = fleet_topology(("a",)), fleet_topology(("a", "b"))
+    changed = [queue.name for queue in before.queues if after.queue(queue.name).max_bytes != queue.max_bytes]
+    assert changed == ["work.a", "work.a.high"]
+
+
 def test_only_results_may_drop_what_was_confirmed() -> None:
     dropping = [queue.name for queue in FLEET.queues if queue.arguments["x-overflow"] != "reject-publish"]
     assert dropping == [RESULTS]
@@ -65,7 +80,7 @@ def test_the_last_stations_dead_letter_nowhere() -> None:
 
 def test_a_message_people_look_at_is_not_dropped_for_being_looked_at() -> None:
     for name in (RESULTS, DEAD_LETTERS, UNROUTABLE):
-        assert FLEET.queue(name).arguments["x-delivery-limit"] == LOOKS_LIMIT
+        assert FLEET.queue(name).arguments["x-delivery-limit"] == READ_LIMIT
 
 
 def test_a_queue_is_declared_with_its_own_delivery_limit() -> None:

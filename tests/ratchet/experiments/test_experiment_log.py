@@ -5,14 +5,16 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.logged import enrolment_of, outcome_of, outcomes, replay, unit_of
 from schemas.messages.base import Metadata
 from schemas.messages.reward import ScorerIdentity
 from schemas.messages.work import Arm, Sampling, Work
-from schemas.records.evidence import ExperimentPlan, Verdict
+from schemas.records.evidence import Band, ExperimentPlan, Verdict
 from schemas.records.interaction import Interaction, Latencies
-from tests.ratchet.experiments.making_experiments import HALF, LEVELS, plan
+from tests.ratchet.experiments.making_experiments import HALF, LEVELS, Traffic, plan, run
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SCORER = ScorerIdentity(id="verifier", revision="1", rubric_sha256="ab")
@@ -159,3 +161,90 @@ def test_a_replay_of_an_unfinished_experiment_goes_on_where_it_stood() -> None:
     assert experiment.decision.verdict is Verdict.CONTINUE
     assert again.decision == experiment.decision
     assert again.arm_for("session-1", in_session=True) == experiment.arm_for("session-1", in_session=True)
+
+
+def unscored_bad_answers(experiment: Experiment, tasks: int, share: float) -> None:
+    """Answers of the candidate that are 0.05 worse, of which a share of the bad ones gets no score; groups of 8."""
+    rng = random.Random(3)
+    for sequence in range(tasks):
+        assignment = experiment.arm_for(f"task-{sequence}", in_session=False)
+        if assignment is None:
+            return
+        fields = {"is_candidate": assignment.is_candidate, "propensity": assignment.propensity}
+        one = work(sequence, arm=work(sequence).arm.model_copy(update=fields))
+        level = LEVELS[sequence % 4] - 0.05 * assignment.is_candidate
+        scores = [min(1.0, max(0.0, rng.gauss(level, 0.24))) for _ in range(8)]
+        missing = [assignment.is_candidate and score < level and rng.random() < share for score in scores]
+        lines = [
+            line(one, sample, None if lost else score, group_size=8)
+            for sample, (score, lost) in enumerate(zip(scores, missing, strict=True))
+        ]
+        experiment.enrol(enrolment_of(one))
+        experiment.observe(sequence, outcome_of(lines))
+
+
+@pytest.mark.parametrize(
+    ("share", "before"), [(0.2, Verdict.ROLL_BACK), (0.4, Verdict.CONTINUE), (0.8, Verdict.PROMOTE)]
+)
+def test_a_worse_candidate_gains_nothing_by_being_unscorable(share: float, before: Verdict) -> None:
+    scored_alone = Experiment(plan(ramp=HALF))
+    by_intention = Experiment(plan(ramp=HALF, by_intention=True))
+
+    unscored_bad_answers(scored_alone, 2000, share)
+    unscored_bad_answers(by_intention, 2000, share)
+
+    assert scored_alone.decision.verdict is before
+    assert by_intention.decision.verdict is Verdict.ROLL_BACK
+    assert by_intention.decision.evidence.gain_bounds is not None
+
+
+def test_missing_scores_at_their_worst_block_a_promotion() -> None:
+    """Equally many of both arms are missing: nobody knows which, so nothing is proved while that could turn it."""
+    some, many = Experiment(plan(ramp=HALF, by_intention=True)), Experiment(plan(ramp=HALF, by_intention=True))
+    for experiment, missing in ((some, 0), (many, 2)):
+        rng = random.Random(1)
+        for sequence in range(1500):
+            if (assignment := experiment.arm_for(f"task-{sequence}", in_session=False)) is None:
+                break
+            fields = {"is_candidate": assignment.is_candidate, "propensity": assignment.propensity}
+            one = work(sequence, arm=work(sequence).arm.model_copy(update=fields))
+            score = min(1.0, max(0.0, rng.gauss(LEVELS[sequence % 4] + 0.06 * assignment.is_candidate, 0.1)))
+            lines = [line(one, n, None if n < missing else score, group_size=8) for n in range(8)]
+            experiment.enrol(enrolment_of(one))
+            experiment.observe(sequence, outcome_of(lines))
+
+    evidence = many.decision.evidence
+    assert some.decision.verdict is Verdict.PROMOTE
+    assert many.decision.verdict is Verdict.CONTINUE
+    assert evidence.gain_score >= 20 and evidence.gain_success >= 20
+    assert evidence.gain_bounds is not None and evidence.gain_bounds < 1
+    assert "missing scores at their worst" in many.decision.reason
+
+
+def test_nothing_missing_gives_the_same_numbers_either_way() -> None:
+    for effect in (0.0, 0.06):
+        experiments = [Experiment(plan(ramp=HALF, by_intention=intention)) for intention in (False, True)]
+        for experiment in experiments:
+            run(experiment, Traffic(effect=effect), 400)
+        left_out, counted = (experiment.decision for experiment in experiments)
+        same = counted.evidence.model_copy(update={"gain_bounds": None})
+
+        assert same == left_out.evidence
+        assert (counted.verdict, counted.band) == (left_out.verdict, left_out.band)
+
+
+def test_an_experiment_from_before_is_decided_as_it_was() -> None:
+    """Its plan says nothing of alpha or intention; the figures are those of the version that ran it."""
+    recorded = plan(ramp=HALF).model_dump(mode="json")
+    del recorded["alpha"], recorded["by_intention"]
+
+    experiment, _, _ = live(ExperimentPlan.model_validate(recorded), -0.15, 500)
+
+    decision, evidence = experiment.decision, experiment.decision.evidence
+    assert (decision.verdict, decision.sequence) == (Verdict.ROLL_BACK, 72)
+    assert evidence.gain_score == 0.1862032180975557
+    assert evidence.gain_success == 0.9219351824556087
+    assert evidence.harm == 21.84663290614773
+    assert evidence.gain_bounds is None
+    assert decision.band == Band(effect=-0.1525238462428228, low=-0.25, high=-0.02)
+    assert decision.reason == ("harm, most of all in score: e-value 21.85 ≥ 20 after 29 units of the candidate")

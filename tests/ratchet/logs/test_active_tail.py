@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ratchet.logs.active_tail import active_tail
+from ratchet.logs.reader import active_tail
 
 
 def test_the_last_whole_lines_come_in_their_order(tmp_path: Path) -> None:

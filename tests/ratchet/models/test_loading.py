@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ratchet.service.errors import EngineError
 from ratchet.models.loading import content_sha256, identify, load_language_model
+from ratchet.service.errors import EngineError
 from tests.ratchet.models.tiny_model import MAX_POSITIONS, save_tiny_model
 
 

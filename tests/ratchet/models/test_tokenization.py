@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.messages.task import ChatMessage
+from ratchet.models.tokenization import completion_text, load_tokenizer, model_folder, prompt_ids
 from ratchet.models.toy.byte_tokenizer import byte_tokenizer
 from ratchet.service.errors import EngineError, PromptRefused
-from ratchet.models.tokenization import completion_text, load_tokenizer, model_folder, prompt_ids
+from schemas.messages.task import ChatMessage
 
 TOKENIZER = byte_tokenizer(64)
 END, SYSTEM, USER, ASSISTANT = (

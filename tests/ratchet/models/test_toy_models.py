@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from ratchet.models.loading import load_language_model
+from ratchet.models.tokenization import prompt_ids
+from ratchet.models.toy.make import RECIPE_FILE, made, make_model, make_models
 from ratchet.models.toy.pretraining import demonstrate
 from ratchet.models.toy.recipe import JUDGE, SMALL, Recipe
-from ratchet.models.toy.make import RECIPE_FILE, made, make_model, make_models
-from ratchet.models.loading import load_language_model
 from ratchet.models.toy.sort_task import sort_task
-from ratchet.models.tokenization import prompt_ids
 
 QUICK = replace(SMALL, name="quick", hidden=32, intermediate=32, layers=1, heads=1, steps=3, batch=4)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -18,10 +19,10 @@ AT_ONCE_S = 15
 QUIET = {name: value for name, value in os.environ.items() if not name.startswith("RATCHET_")}
 
 
-def run(*command: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    environment = QUIET | {"PYTHONPATH": str(ROOT)} | settings
+def run(*command: str, folder: Path = ROOT, **settings: str) -> subprocess.CompletedProcess[str]:
+    environment = QUIET | {"PYTHONPATH": str(folder)} | settings
     return subprocess.run(
-        [sys.executable, *command], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, *command], env=environment, cwd=folder, capture_output=True, text=True, check=False
     )
 
 
@@ -79,6 +80,23 @@ def test_the_job_of_compose_names_each_setting_that_can_not_be_used() -> None:
     for name in ("RATCHET_AGENT_MAX_BATCH: ", "RATCHET_TEMPERATURE: ", "RATCHET_SCORER_PREFETCH: "):
         assert ended.stderr.count(name) == 1
     assert "is RATCHET_SAMPLES meant?" in ended.stderr
+
+
+def test_the_settings_of_all_services_are_checked_where_their_other_files_are_not(tmp_path: Path) -> None:
+    """An image has of the other services their settings.py alone (services/Dockerfile)."""
+    for name in ("ratchet", "schemas"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    for file in (*(ROOT / "services").glob("*/__init__.py"), *(ROOT / "services").glob("*/settings.py")):
+        (tmp_path / "services" / file.parent.name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, tmp_path / "services" / file.parent.name / file.name)
+    (tmp_path / "services" / "__init__.py").touch()
+
+    ended = run(
+        "-m", "ratchet.service.settings_check", folder=tmp_path,
+        RATCHET_AGENT_MAX_BATCH="0", RATCHET_TEMPERATURE="hot",
+    )  # fmt: skip
+
+    assert "RATCHET_AGENT_MAX_BATCH: " in ended.stderr and "RATCHET_TEMPERATURE: " in ended.stderr, ended.stderr
 
 
 def test_with_good_settings_the_job_says_nothing() -> None:

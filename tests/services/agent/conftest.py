@@ -11,6 +11,7 @@ import pytest
 
 from schemas.messages.work import Arm, Sampling, Work
 from services.agent.settings import AgentSettings
+from tests.ratchet.adapters.making_adapters import published
 
 
 @pytest.fixture
@@ -37,13 +38,11 @@ def make_work() -> Callable[..., Work]:
 
 @pytest.fixture
 def write_adapter(tmp_path: Path) -> Callable[..., Path]:
-    """An adapter folder with content of no meaning: enough for engines without weights."""
+    """A published adapter; the versions of an agent are to be written in their order."""
 
-    def write(version: str, content: str = "weights", agent_id: str = "small") -> Path:
-        folder = tmp_path / "adapters" / agent_id / version
-        folder.mkdir(parents=True)
-        (folder / "adapter_config.json").write_text("{}")
-        (folder / "adapter_model.safetensors").write_text(content)
+    def write(version: str, agent_id: str = "small") -> Path:
+        folder = published(tmp_path / "adapters", agent_id, seed=int(version.rpartition(".")[2]))
+        assert folder.name == version
         return folder
 
     return write

@@ -10,6 +10,7 @@ from pathlib import Path
 from ratchet.adapters.folder import adapter_sha256
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import ADAPTER_REPORTS, events_topic, fleet_topology
+from ratchet.service.errors import EngineError
 from schemas.messages.adapter_event import AdapterEvent, ServedAdapter
 from schemas.messages.adapter_report import AdapterReport
 from schemas.messages.base import Metadata
@@ -21,12 +22,12 @@ from tests.ratchet.adapters.making_adapters import NOON, published
 
 
 class Replica:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, engine: EchoEngine) -> None:
         self.folder = folder
         self.bus = MemoryBus(fleet_topology(("small",)))
-        self.engine = EchoEngine()
-        self.shelf = AdapterCache(self.engine, "small", folder, max_loaded=3)
-        self.keeper = AdapterSync("small", self.bus, self.shelf, None)
+        self.engine = engine
+        self.cache = AdapterCache(self.engine, "small", folder, max_loaded=3)
+        self.sync = AdapterSync("small", self.bus, self.cache, None)
 
     async def announce(self, revision: int, *adapters: ServedAdapter) -> AdapterReport:
         """What it reports after this announcement."""
@@ -51,14 +52,14 @@ class Replica:
 
 
 @asynccontextmanager
-async def replica(folder: Path) -> AsyncIterator[Replica]:
-    one = Replica(folder)
+async def replica(folder: Path, engine: EchoEngine | None = None) -> AsyncIterator[Replica]:
+    one = Replica(folder, engine or EchoEngine())
     await one.bus.start()
-    await one.keeper.start()
+    await one.sync.start()
     try:
         yield one
     finally:
-        await one.keeper.stop()
+        await one.sync.stop()
         await one.bus.stop(1)
 
 
@@ -78,7 +79,7 @@ async def test_a_retired_adapter_is_unloaded_only_when_no_task_uses_it(tmp_path:
         first, second = one.adapter(1), one.adapter(2)
         await one.announce(1, first, second)
         arm = Arm(adapter_version=first.version, adapter_sha256=first.sha256, sequence=0)
-        async with one.shelf.acquire(arm):
+        async with one.cache.acquire(arm):
             report = await one.announce(2, second)
             assert report.loaded == ("v1.0.1", "v1.0.2")
 
@@ -110,3 +111,15 @@ async def test_a_stale_announcement_is_passed_over(tmp_path: Path) -> None:
 
         assert report.loaded == ("v1.0.1",)
         assert len(one.bus.published(ADAPTER_REPORTS)) == 2
+
+
+class AwayEngine(EchoEngine):
+    async def load_adapter(self, name: str, path: Path) -> None:
+        raise EngineError("the server is away")
+
+
+async def test_an_engine_that_is_away_refuses_no_adapter(tmp_path: Path) -> None:
+    async with replica(tmp_path, AwayEngine()) as one:
+        report = await one.announce(1, one.adapter(1))
+
+        assert (report.loaded, report.refused) == ((), {})

@@ -6,17 +6,19 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import REWARDS, TASKS, topology_of
+from ratchet.files.append_file import AppendFile
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.reader import read
 from schemas import Interaction, Response, Result, Reward, Task, Work
 from schemas.messages.response import Sample
 from schemas.messages.reward import SampleScore, ScorerIdentity
-from services.orchestrator.orchestrator import Orchestrator
+from services.orchestrator.orchestrator import Orchestrator, now
 from services.orchestrator.settings import OrchestratorSettings
 
 REPLIES = "replies"
@@ -26,14 +28,22 @@ SCORER = ScorerIdentity(id="verifier:exact", revision="1")
 class House:
     """One orchestrator at work."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        clock: Callable[[], datetime] = now,
+        file_type: type[AppendFile] = AppendFile,
+        bus: type[MemoryBus] = MemoryBus,
+        **settings: Any,
+    ) -> None:
         self.folder = folder
         self.settings = OrchestratorSettings(
             logs_dir=folder, adapters_dir=folder / "adapters", agents=("small", "other"), samples=2, **settings
         )
-        self.bus = MemoryBus(topology_of(self.settings))
+        self.bus = bus(topology_of(self.settings))
         self.replies = self.bus.open_reply_queue(REPLIES)
-        self.orchestrator = Orchestrator(self.settings, self.bus)
+        self.orchestrator = Orchestrator(self.settings, self.bus, clock=clock, file_type=file_type)
 
     async def open(self) -> None:
         await self.bus.start()

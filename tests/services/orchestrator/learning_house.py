@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from ratchet.adapters.folder import adapter_sha256
+from ratchet.adapters.publish import publish_adapter
 from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import ADAPTER_REPORTS, ADAPTERS, REWARDS, events_topic
+from ratchet.service.errors import AdapterError
 from schemas import AdapterEvent, AdapterReport, AdapterTrained, Response, Task, Work
 from schemas.messages.base import Metadata
 from schemas.records.registry import AgentAdapters
-from tests.ratchet.adapters.making_adapters import published
+from tests.ratchet.adapters.making_adapters import card, published
 from tests.services.orchestrator.house import SCORER, House, answered, scored, until
 
 AGENT = "small"
@@ -46,7 +48,8 @@ class LearningHouse(House):
             await self.bus.consume(subscription.queue, subscription.handler, prefetch=subscription.prefetch)
 
     def _hear(self, delivery: Delivery) -> None:
-        self.events.append(AdapterEvent.decode(delivery.body))
+        if delivery.type == AdapterEvent.TYPE:
+            self.events.append(AdapterEvent.decode(delivery.body))
 
     async def report(self) -> None:
         """What a replica does after each event."""
@@ -74,19 +77,41 @@ class LearningHouse(House):
         reward = scored(response, *scores).model_copy(update={"scorer": self.scorer})
         await self.bus.publish(REWARDS, reward.encode(), type="", message_id="w")
 
-    async def trained(self, *, seed: int = 1, **card: Any) -> str:
-        """An adapter is published and the trainer says so."""
-        folder = published(self.folder / "adapters", AGENT, seed=seed, **card)
+    async def trained(
+        self,
+        *,
+        seed: int = 1,
+        files: Mapping[str, Path | bytes] | None = None,
+        before_it_is_told: Callable[[Path], None] = lambda _: None,
+        **fields: Any,
+    ) -> str:
+        """An adapter is published and the trainer says so. `fields`: of its card."""
+        adapters = self.folder / "adapters"
+        if files is None:
+            folder = published(adapters, AGENT, seed=seed, **fields)
+        else:
+            folder = publish_adapter(files, card(**fields), adapters, AGENT)
+        sha256 = adapter_sha256(folder)
+        before_it_is_told(folder)
+        await self.told_of(folder.name, sha256)
+        return folder.name
+
+    async def told_of(self, version: str, sha256: str | None = None) -> None:
+        """The trainer says that it trained this version; without a sum, with that of what lies there."""
+        if sha256 is None:
+            try:
+                sha256 = adapter_sha256(self.folder / "adapters" / AGENT / version)
+            except (AdapterError, OSError):
+                sha256 = "0" * 64
         message = AdapterTrained(
-            request_id=f"run-{folder.name}",
+            request_id=f"run-{version}",
             agent_id=AGENT,
             status="trained",
             metadata=Metadata(),
-            adapter_version=folder.name,
-            adapter_sha256=adapter_sha256(folder),
+            adapter_version=version,
+            adapter_sha256=sha256,
         )
         await self.bus.publish(ADAPTERS, message.encode(), type=AdapterTrained.TYPE, message_id="t")
-        return folder.name
 
     async def refused(self, request_id: str, reason: str, **metrics: float) -> None:
         """The trainer says that it made nothing of a request."""

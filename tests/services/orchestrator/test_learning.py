@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 
+import numpy as np
+import pytest
 from prometheus_client import REGISTRY
 
 from ratchet.experiments.replay import replayed
-from schemas import Task, TrainRequest
+from schemas import Result, Task, TrainRequest
 from schemas.messages.reward import ScorerIdentity
 from schemas.records.decision import DecisionDraft, Freeze, Promote, Unfreeze
-from tests.ratchet.adapters.making_adapters import NOON, files
+from tests.ratchet.adapters.hostile_adapters import (
+    Hostile,
+    many_tensors,
+    pipe,
+    spoiled_config,
+    unsound,
+    version_link,
+    with_sparse_entry,
+)
+from tests.ratchet.adapters.making_adapters import NOON, files, tensors
 from tests.services.orchestrator.house import until
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse, learning_house
 
@@ -171,6 +184,87 @@ async def test_an_adapter_worse_on_the_golden_set_never_sees_traffic(tmp_path: P
         assert house.bus.published("results") == []
 
 
+async def test_without_a_golden_set_a_candidate_answers_the_users_first_tasks_before_any_user(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.8, "v1.0.1": 0.1, "v1.0.2": 0.75}, **QUICK) as house:
+        # given that the first 16 tasks of its users were answered and scored
+        await house.traffic(stop_when=lambda: house.submitted >= 20)
+
+        # when one is far worse on them, then no user gets its answers
+        await house.reach(await house.trained(seed=1), "rejected")
+        (why,) = [d for d, _ in house.store.ledger.read() if d.move.kind == "reject"]
+        assert "below its parent's" in why.reason
+        assert why.evidence["candidate"]["tasks"] == 16
+        told = {Result.decode(result.body).adapter_version for result in house.bus.published("results")}
+        assert told == {"v1.0.0"}
+
+        # and one that is not certainly worse is left to live traffic
+        await house.reach(await house.trained(seed=2), "canary")
+
+
+async def test_nothing_is_announced_before_it_was_checked(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.5}, **QUICK) as house:
+        weights = tensors() | {"base_model.model.lm_head.weight": np.zeros((2, 2), "f4")}
+        version = await house.trained(files=files(weights))
+
+        await house.reach(version, "rejected")
+
+        assert all(adapter.version != version for event in house.events for adapter in event.adapters)
+
+
+@pytest.mark.parametrize("spoiled", ["missing", "changed", "a link"])
+async def test_what_was_trained_and_can_t_be_registered_is_on_record_with_its_reason(
+    tmp_path: Path, spoiled: str
+) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.5}, **QUICK) as house:
+
+        def spoil(folder: Path) -> None:
+            folder.chmod(0o755)
+            if spoiled == "changed":
+                (folder / "adapter_config.json").chmod(0o644)
+                (folder / "adapter_config.json").write_text("{}")
+            else:
+                folder.rename(tmp_path / "elsewhere")
+            if spoiled == "a link":
+                folder.symlink_to(tmp_path / "elsewhere")
+
+        version = await house.trained(before_it_is_told=spoil)
+        await house.reach(version, "rejected")
+
+        (why,) = [d.reason for d, _ in house.store.ledger.read() if d.move.kind == "reject"]
+        (run,) = house.orchestrator._promoters[AGENT].training.ended_runs
+        assert (run.state, run.reason, run.adapter_version) == ("refused", why, version)
+        assert "registered" in why
+        assert house.adapters.versions[version].folder is None
+
+
+async def test_hostile_adapters_are_refused_while_users_are_answered(tmp_path: Path) -> None:
+    expressions = {"rank_pattern": {r"(([a-z_]+)+[.]?)+!": 4}, "alpha_pattern": {r"(.*)*x": 1.0}}
+    hostile = [
+        spoiled_config(expressions),
+        many_tensors(30_000),
+        unsound(3e38, "f4", 3),
+        Hostile("a link", after=version_link),
+        Hostile("a pipe", after=pipe("adapter_model.safetensors")),
+        Hostile("a terabyte", after=with_sparse_entry),
+    ]
+    async with learning_house(tmp_path, {"v1.0.0": 0.5}, **QUICK) as house:
+        for number, one in enumerate(hostile, 1):
+            version = f"v1.0.{number}"
+            one.write(tmp_path / "adapters", AGENT, version)
+            began = monotonic()
+            await house.told_of(version)
+            await asyncio.gather(
+                house.reach(version, "rejected"),
+                house.traffic(stop_when=lambda until=house.submitted + 20: house.submitted >= until),
+            )
+            assert monotonic() - began < 5.0, one
+
+        reasons = [d.reason for d, _ in house.store.ledger.read() if d.move.kind == "reject"]
+        assert len(reasons) == len(hostile)
+        assert max(map(len, reasons)) <= 1000
+        assert {adapter.version for event in house.events for adapter in event.adapters} == set()
+
+
 async def test_training_is_asked_for_when_enough_has_come_in_and_only_once(tmp_path: Path) -> None:
     async with learning_house(tmp_path, {"v1.0.0": 0.5}, train_after_groups=30) as house:
         await house.traffic(stop_when=lambda: house.submitted >= 60)
@@ -222,7 +316,7 @@ async def test_what_a_refused_training_could_not_use_is_read_by_the_next(tmp_pat
 
 
 async def test_old_versions_are_archived_and_their_folders_go_once_they_have_drained(tmp_path: Path) -> None:
-    settings = QUICK | {"keep_adapters": 1, "probation_units": 0}
+    settings = QUICK | {"keep_adapters": 1, "probation_units": 0, "golden_from_traffic": False}
     async with learning_house(tmp_path, {"v1.0.0": 0.9, "v1.0.1": 0.0, "v1.0.2": 0.0}, **settings) as house:
         for seed in (1, 2):
             version = await house.trained(seed=seed)

@@ -123,7 +123,7 @@ async def test_while_the_log_takes_nothing_it_is_not_ready_and_no_message_is_to_
 
 async def test_a_log_that_took_nothing_is_ready_again_without_another_message(tmp_path: Path) -> None:
     async with house(tmp_path) as fleet:
-        ledger = fleet.orchestrator._ledger
+        ledger = fleet.orchestrator.ledger
         await fleet.submit(Task(task_id="t1", input="x" * 200_000))
         await fleet.work()
         await until(lambda: ledger.find("t1") is not None)

@@ -1,20 +1,24 @@
-"""One tiny base model for all tests of the trainer, and a log that it wrote."""
+"""One tiny base model for all tests of the trainer, and a log that it wrote.
+
+What needs torch is imported in the fixtures, so that tests that ask for none of them do not wait for it.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-import torch
 
 from services.trainer.settings import TrainerSettings
-from tests.ratchet.models.tiny_model import save_tiny_model
 from tests.services.trainer.making_logs import write_log
-from tests.services.trainer.tiny_policy import logged_groups
 
 
 @pytest.fixture(scope="session")
 def base_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import torch
+
+    from tests.ratchet.models.tiny_model import save_tiny_model
+
     torch.set_num_threads(1)
     return save_tiny_model(tmp_path_factory.mktemp("base") / "model")
 
@@ -22,6 +26,8 @@ def base_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def logs(base_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve groups of six, by the base model."""
+    from tests.services.trainer.tiny_policy import logged_groups
+
     lines = logged_groups(base_model, None, count=12, each=6, seed=1)
     return write_log(tmp_path_factory.mktemp("logs"), lines)
 

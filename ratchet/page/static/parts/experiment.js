@@ -13,7 +13,8 @@ const LOWEST_E = 0.01;
 const HIGHEST_E = 1e9;
 const HEIGHT = 230;
 const OLD_ALPHA = 0.05;
-const ONE_IN_TWENTY = "20 is what one false verdict in twenty needs, however often one looks.";
+const needs = (threshold) =>
+  `${count(threshold)} is what at most ${percent(1 / threshold)} of false verdicts needs, however often one looks.`;
 const NOT_THE_PROOF = "Plain means of finished units; while the share rises, the effect is the proof, not they.";
 const EVIDENCE_AXIS = {
   log: true,
@@ -143,7 +144,7 @@ function Evidence({ experiment }) {
       lines: kind === "canary" ? [better, worse, needed] : [worse, needed],
     };
   }, [history, threshold]);
-  return html`<${Card} title="Evidence" caption=${`E-values on a logarithmic scale. ${ONE_IN_TWENTY}`}>
+  return html`<${Card} title="Evidence" caption=${`E-values on a logarithmic scale. ${needs(threshold)}`}>
     <${Chart} x=${drawn.x} lines=${drawn.lines} y=${EVIDENCE_AXIS} height=${HEIGHT}
       xLabel="finished units" yLabel="e-value" xFormat=${count}
       sentence="After ${units} units: better ${eValue(gain)}, harm ${eValue(harm)}; a verdict needs ${threshold}" />

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from pathlib import Path
 
+from ratchet.adapters.folder import adapter_sha256
 from ratchet.bus.retry_policy import pause_s
 from ratchet.service.errors import AdapterError, EngineError, RatchetError
 from ratchet.service.telemetry import Log
@@ -42,7 +43,8 @@ class EngineProcess:
         self._child: ChildProcess | None = None
         self._started: Started | None = None
         self._trouble = "the model is not loaded yet"
-        self._adapters: dict[str, Path] = {}
+        self._adapters: dict[str, tuple[Path, str | None]] = {}
+        """Folder and the sum of its content, by name."""
         self._keeping: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -90,7 +92,7 @@ class EngineProcess:
 
     async def _load_adapter(self, name: str, path: Path) -> None:
         await self._running.call(LOAD_ADAPTER, name, path)
-        self._adapters[name] = path
+        self._adapters[name] = path, await asyncio.to_thread(_sum_of, path)
 
     async def unload_adapter(self, name: str) -> None:
         self._adapters.pop(name, None)
@@ -147,11 +149,16 @@ class EngineProcess:
         return child
 
     async def _load_adapters(self, child: ChildProcess) -> None:
-        """Those the last one had. What can't be loaded any more is forgotten: whoever needs it loads it, or fails."""
+        """Those the last one had, if they are the same. What can't be loaded any more is forgotten: whoever needs it
+        loads it, or fails.
+        """
         loaded = dict(self._adapters)
-        for name, path in list(loaded.items()):
+        for name, (path, sum_before) in list(loaded.items()):
             try:
                 await child.call(LOAD_ADAPTER, name, path)
+                if await asyncio.to_thread(_sum_of, path) != sum_before:
+                    await child.call(UNLOAD_ADAPTER, name)
+                    raise AdapterError("its files were changed since")
             except AdapterError as error:
                 self._adapters.pop(name, None)
                 log.warning("adapter-lost", f"{name} is not loaded again: {error}")
@@ -159,6 +166,14 @@ class EngineProcess:
             for name in let_go:
                 del loaded[name]
                 await child.call(UNLOAD_ADAPTER, name)
+
+
+def _sum_of(path: Path) -> str | None:
+    """Of an adapter's content; None for a folder that has none."""
+    try:
+        return adapter_sha256(path)
+    except (OSError, AdapterError):
+        return None
 
 
 def _seen(done: asyncio.Task[None]) -> None:

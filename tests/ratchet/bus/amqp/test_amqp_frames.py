@@ -20,7 +20,7 @@ from ratchet.bus.amqp.frames import (
     read_properties,
     write_properties,
 )
-from ratchet.bus.amqp.table import UNREADABLE, read_table, write_table
+from ratchet.bus.amqp.table import UNREADABLE, is_well_formed, read_table, write_table
 
 short_texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 octets = st.integers(0, 255)
@@ -76,7 +76,7 @@ def test_we_read_the_properties_pika_writes(given: Properties) -> None:
     assert read_properties(b"..." + written, 3) == given
 
 
-@given(st.dictionaries(short_texts, values | st.floats(allow_nan=False), max_size=5))
+@given(st.dictionaries(short_texts, values | st.floats(allow_nan=False, allow_infinity=False), max_size=5))
 def test_headers_survive_the_way_there_and_back(table: dict[str, Any]) -> None:
     assert read_table(write_table(table), 0) == table
 
@@ -134,12 +134,34 @@ def test_headers_that_break_others_leave_the_rest_of_the_message_readable(pairs:
     assert read.message_id == "m-42"
 
 
+@given(st.dictionaries(short_texts, values, max_size=5))
+def test_what_we_write_is_well_formed_and_cut_or_lengthened_it_is_not(table: dict[str, Any]) -> None:
+    raw = write_table(table)[4:]
+    assert is_well_formed(raw)
+    assert not is_well_formed(raw + b"\xff")
+    assert not raw or not is_well_formed(raw[:-1])
+
+
+def test_a_table_may_be_deeper_than_python_recurses() -> None:
+    value = b"t\x01"
+    for _ in range(5000):
+        value = b"A" + struct.pack(">I", len(value)) + value
+    assert is_well_formed(b"\x01n" + value)
+
+
+@pytest.mark.parametrize(
+    "pairs", [pairs for name, pairs in BROKEN_HEADERS.items() if "milli" not in name and "UTF" not in name]
+)
+def test_what_rabbitmq_refuses_is_not_well_formed(pairs: bytes) -> None:
+    assert not is_well_formed(pairs)
+
+
 def test_a_time_that_is_no_date_is_read_as_its_number() -> None:
     pairs = BROKEN_HEADERS["a time in milliseconds"]
     assert read_table(struct.pack(">I", len(pairs)) + pairs, 0) == {"t": 1_700_000_000_000}
 
 
-@pytest.mark.parametrize("table", [{"x": object()}, {"x": 2**63}, {"x" * 256: 1}, {"x": {1, 2}}])
+@pytest.mark.parametrize("table", [{"x": object()}, {"x": 2**63}, {"x" * 256: 1}, {"x": {1, 2}}, {"x": float("nan")}])
 def test_what_amqp_cannot_carry_is_refused(table: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="AMQP"):
         write_table(table)

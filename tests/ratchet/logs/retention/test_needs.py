@@ -26,9 +26,7 @@ NOW = datetime(2031, 1, 1, tzinfo=UTC)
 
 def index_at(folder: Path, position: int) -> TaskIndex:
     index = TaskIndex(folder / "index.sqlite")
-    for log in (ASSIGNMENTS, INTERACTIONS):
-        index.set_position(log, position)
-    index.commit()
+    index.commit(dict.fromkeys((ASSIGNMENTS, INTERACTIONS), position))
     return index
 
 
@@ -40,7 +38,7 @@ def windows(folder: Path) -> list[tuple[str, int, bool]]:
 def test_open_tasks_and_what_the_index_has_not_read_as_last_committed(tmp_path: Path) -> None:
     index = index_at(tmp_path, 1000)
     for sequence in range(3):
-        index.open(sequence, f"t{sequence}", deadline=1.0, work=b"work")
+        index.admit(sequence, f"t{sequence}", deadline=1.0, work=b"work")
     index.settle("t0", logged=1, result=b"{}")
     assert needs(tmp_path, tmp_path / "adapters").first_open is None
 
@@ -59,6 +57,7 @@ def test_the_window_of_a_training_asked_for_is_fixed_and_that_of_the_next_yields
     index = index_at(tmp_path, 1000)
     index.write_note("training/small", msgspec.json.encode(TrainingState(since=500, asked_since=200, pending="run")))
     index.write_note("training/other", msgspec.json.encode(TrainingState(since=700)))
+    index.commit()
     index.close()
 
     assert sorted(windows(tmp_path)) == [
@@ -101,6 +100,7 @@ def test_what_yields_is_not_asked_under_pressure(tmp_path: Path) -> None:
     index_at(tmp_path, 1000).close()
     index = TaskIndex(tmp_path / "index.sqlite")
     index.write_note("training/small", msgspec.json.encode(TrainingState(since=500)))
+    index.commit()
     index.close()
     found, segment = needs(tmp_path, tmp_path / "adapters"), Segment(tmp_path, INTERACTIONS, 0, 600)
 

@@ -1,4 +1,7 @@
-"""The engines, each over the same tiny model and adapters, behind one fixture."""
+"""The engines, each over the same tiny model and adapters, behind one fixture.
+
+What needs torch is imported in the fixtures, so that tests that ask for none of them do not wait for it.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.models.loading import load_language_model
-from ratchet.models.tokenization import load_tokenizer
 from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import Engine
 from services.agent.engines.own_process.engine_process import EngineProcess
-from services.agent.engines.transformers_engine import TransformersEngine
-from services.agent.engines.vllm_engine import VllmEngine
-from tests.ratchet.models.tiny_model import MAX_POSITIONS, save_adapter, save_tiny_model
 from tests.services.agent.engines.child_here import begin_here
 from tests.services.agent.engines.recorded_vllm import RecordedVllm
 
@@ -30,18 +28,22 @@ class Bench:
 
     engine: Engine
     model: Path
+    max_positions: int
     adapters: dict[str, Path] = field(default_factory=dict)
     tokens: bool = True
-    max_positions: int = MAX_POSITIONS
 
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.ratchet.models.tiny_model import save_tiny_model
+
     return save_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
 
 
 @pytest.fixture(scope="session")
 def tiny_adapters(tiny_model: Path) -> dict[str, Path]:
+    from tests.ratchet.models.tiny_model import save_adapter
+
     return {
         RED: save_adapter(tiny_model, tiny_model.parent / "red", seed=2),
         BLUE: save_adapter(tiny_model, tiny_model.parent / "blue", seed=3),
@@ -73,6 +75,12 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[RecordedVllm]:
 async def bench(
     request: pytest.FixtureRequest, tiny_model: Path, tiny_adapters: dict[str, Path]
 ) -> AsyncIterator[Bench]:
+    from ratchet.models.loading import load_language_model
+    from ratchet.models.tokenization import load_tokenizer
+    from services.agent.engines.transformers_engine import TransformersEngine
+    from services.agent.engines.vllm_engine import VllmEngine
+    from tests.ratchet.models.tiny_model import MAX_POSITIONS
+
     kind = request.param
     server = RecordedVllm(real_server() if kind == "vllm-real" else None)
     if kind == "echo":
@@ -83,7 +91,7 @@ async def bench(
     else:
         engine = VllmEngine(server.client(), model="base", tokenizer=load_tokenizer(tiny_model), health_period_s=60)
     await engine.start()
-    yield Bench(engine, tiny_model, tiny_adapters, tokens=kind != "echo")
+    yield Bench(engine, tiny_model, MAX_POSITIONS, tiny_adapters, tokens=kind != "echo")
     await engine.stop()
     if kind.startswith("vllm"):
         await server.stop()

@@ -16,6 +16,7 @@ from services.agent.engines.transformers_engine import TransformersEngine
 from tests.ratchet.models.tiny_model import save_adapter
 from tests.services.agent.engines.conftest import RED
 
+HUGE = "small-v1.0.9-0000ffff"
 GREEDY = Sampling(n=1, temperature=0.0, max_tokens=8)
 
 
@@ -66,11 +67,35 @@ def test_an_adapter_without_all_its_weights_is_refused_not_filled_up(
 
 def test_an_adapter_of_another_model_is_refused(engine: TransformersEngine, tiny_model: Path, tmp_path: Path) -> None:
     folder = save_adapter(tiny_model, tmp_path / "wide", seed=9)
-    weights = {name: weight.repeat(2, 2) for name, weight in load_file(folder / "adapter_model.safetensors").items()}
-    save_file(weights, folder / "adapter_model.safetensors")
+    narrow = load_file(folder / "adapter_model.safetensors").items()
+    wide = {name: weight.repeat((1, 2) if "lora_A" in name else (2, 1)) for name, weight in narrow}
+    save_file(wide, folder / "adapter_model.safetensors")
     with pytest.raises(AdapterError, match="does not fit the model"):
         engine.load_adapter(RED, folder)
     assert len(text(engine)) > 0
+
+
+def test_rows_whose_numbers_overflow_fail_alone_and_name_their_adapter(
+    engine: TransformersEngine, tiny_model: Path, tmp_path: Path
+) -> None:
+    # given an adapter of finite, allowed weights whose products overflow, beside a good one and the base model
+    mlp = ["gate_proj", "up_proj", "down_proj"]
+    folder = save_adapter(tiny_model, tmp_path / "huge", seed=9, lora_alpha=16_000, target_modules=mlp)
+    weights = {name: weight.sign() * 1.3e5 for name, weight in load_file(folder / "adapter_model.safetensors").items()}
+    save_file(weights, folder / "adapter_model.safetensors")
+    engine.load_adapter(HUGE, folder)
+    engine.load_adapter(RED, save_adapter(tiny_model, tmp_path / "red", seed=2))
+    alone = [text(engine), text(engine, RED)]
+
+    # when they share a batch
+    together = engine.generate([GenerationRequest("hello", GREEDY, adapter) for adapter in (None, HUGE, RED)])
+
+    # then only its own request fails, for good, and with advice that helps
+    base, huge, red = together
+    assert isinstance(base, Generation) and isinstance(red, Generation)
+    assert [base.samples[0].text, red.samples[0].text] == alone
+    assert isinstance(huge, AdapterError)
+    assert "not finite" in str(huge) and HUGE in str(huge) and "MAX_BATCH" not in str(huge)
 
 
 def test_weights_that_are_no_safetensors_are_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from ratchet.models.tokenization import load_tokenizer
 from ratchet.openai.errors import ServerUnavailable
 from ratchet.openai.vllm import VllmClient
-from ratchet.service.errors import EngineError
+from ratchet.service.errors import AdapterError, EngineError
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import GenerationRequest
 from services.agent.engines.vllm_engine import VllmEngine, vllm_client
@@ -49,6 +50,43 @@ async def test_an_answer_that_makes_no_sense_is_an_error_that_passes(tiny_model:
     await engine.start()
     (failed,) = await engine.generate([HELLO])
     assert type(failed) is EngineError
+    await engine.stop()
+
+
+BROKEN = {"token_logprobs": [float("nan")]}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (
+            200,
+            {"choices": [{"index": 0, "text": "a", "finish_reason": "stop", "token_ids": [1], "logprobs": BROKEN}]},
+            AdapterError,
+        ),
+        (500, {"error": {"message": "Out of range float values are not JSON compliant"}}, EngineError),
+    ],
+    ids=["not finite", "failed"],
+)
+async def test_an_adapter_that_breaks_the_server_s_answers_does_not_make_the_server_look_away(
+    tiny_model: Path, status: int, body: Any, error: type[EngineError]
+) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/models":
+            return httpx.Response(200, json={"data": [{"id": "base"}, {"id": "red", "parent": "base"}]})
+        if request.url.path == "/v1/completions":
+            return httpx.Response(status, content=json.dumps(body))
+        return httpx.Response(200)
+
+    client = httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://vllm")
+    engine = VllmEngine(client, model="base", tokenizer=load_tokenizer(tiny_model), health_period_s=60)
+    await engine.start()
+
+    (failed,) = await engine.generate([GenerationRequest("hello", HELLO.sampling, "red")])
+
+    assert type(failed) is error
+    assert "red" in str(failed)
+    assert engine.trouble() is None
     await engine.stop()
 
 

@@ -16,7 +16,7 @@ def test_the_oldest_open_work_is_that_assigned_first_whatever_the_deadlines(tmp_
     index = TaskIndex(tmp_path / "index.sqlite")
     assert index.oldest_open_work() is None
     for sequence in range(3):
-        index.open(sequence, f"t{sequence}", deadline=100.0 - sequence, work=f"work {sequence}".encode())
+        index.admit(sequence, f"t{sequence}", deadline=100.0 - sequence, work=f"work {sequence}".encode())
 
     index.settle("t0", logged=1, result=b"{}")
 

@@ -46,6 +46,7 @@ def test_young_tasks_and_written_ones_are_told_alike(steps: list[tuple[str, int]
         assert entries(young, steps, written_at_once=False) == entries(written, steps, written_at_once=True)
 
         for index in (young, written):
+            index.commit()
             index.close()
         assert rows(folder / "young.sqlite") == rows(folder / "written.sqlite")
 
@@ -57,8 +58,9 @@ def rows(index: Path) -> list[tuple[object, ...]]:
 
 def test_a_task_that_is_closed_before_it_is_written_is_written_once_and_without_its_work() -> None:
     young = WriteBuffer()
-    young.add(BufferedTask(0, "t0", 1.0, b"work", 0))
-    young.settle("t0", 1, b"result", 7, 0)
+    task = BufferedTask(0, "t0", 1.0, b"work", 0)
+    young.add(task)
+    young.settle(task, 1, b"result", 7, 0)
 
     assert young.unwritten() == ([(0, "t0", 1.0, 1, None, b"result", 0, 7, 0)], [])
     young.written()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from ratchet.bus.protocol import Delivery
 from ratchet.logs.names import INTERACTIONS, TASK_INDEX, active_path
 from schemas import Response, Reward, Task
 from schemas.messages.work import Arm
@@ -204,6 +205,52 @@ async def test_an_expiry_that_the_broker_did_not_take_is_told_when_it_does(tmp_p
         assert len(fleet.logged()) == 1
 
 
+async def test_a_forged_reward_with_another_input_is_dead_lettered_with_a_reason(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        stranger = fleet.bus.open_reply_queue("stranger")
+        await fleet.submit(Task(task_id="t1", input="what is asked"))
+        (work,) = await fleet.work()
+        forged = work.model_copy(update={"input": "what is forged", "reply_to": "stranger"})
+
+        await fleet.reward(scored(answered(forged, "a"), 1.0))
+
+        (why,) = await fleet.dead_letters()
+        assert "its input is another" in why
+        assert (fleet.logged(), len(stranger), len(fleet.replies)) == ([], 0, 0)
+
+
+async def test_a_reward_is_settled_with_the_arm_and_the_origin_that_were_admitted(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        stranger = fleet.bus.open_reply_queue("stranger")
+        await fleet.submit(Task(task_id="t1", input="x"))
+        (work,) = await fleet.work()
+        arm = work.arm.model_copy(update={"experiment_id": "theirs", "is_candidate": True, "sequence": 99})
+        forged = work.model_copy(update={"arm": arm, "reply_to": "stranger", "correlation_id": "theirs"})
+
+        await fleet.reward(scored(answered(forged, "a"), 1.0))
+
+        await fleet.results()
+        assert [line.arm for line in fleet.logged()] == [work.arm]
+        assert [reply.correlation_id for reply in fleet.replies] == ["c"]
+        (settling,) = [one.handler for one in fleet.orchestrator.subscriptions() if one.queue == "rewards"]
+        await settling(Delivery("rewards", scored(answered(forged, "a"), 1.0).encode(), redelivered=True))
+        assert len(fleet.replies) == 2
+        assert len(stranger) == 0
+
+
+async def test_a_late_forged_reward_is_compared_with_the_line_in_the_log(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x", deadline=datetime.now(UTC) + timedelta(seconds=0.05)))
+        (work,) = await fleet.work()
+        await fleet.results()
+
+        await fleet.reward(scored(answered(work.model_copy(update={"agent_id": "other"}), "a"), 1.0))
+
+        (why,) = await fleet.dead_letters()
+        assert "its agent_id is another" in why
+        assert [line.sample for line in fleet.logged()] == [None]
+
+
 async def test_a_late_group_that_a_kill_tore_is_completed_however_often_it_starts_in_between(tmp_path: Path) -> None:
     # given a task that expired, and of its late answers one line and a piece of the next
     async with house(tmp_path) as fleet:
@@ -228,7 +275,7 @@ async def test_a_late_group_that_a_kill_tore_is_completed_however_often_it_start
 
         # then each sample is in the log once, and seen with its task
         assert [line.sample for line in fleet.logged()] == [None, 0, 1, 2]
-        known = fleet.orchestrator._ledger.find("t1")
+        known = fleet.orchestrator.ledger.find("t1")
         assert known is not None
         assert [line.sample for line in logged_lines(tmp_path, known)] == [0, 1, 2]
     async with house(tmp_path) as fleet:
@@ -237,7 +284,7 @@ async def test_a_late_group_that_a_kill_tore_is_completed_however_often_it_start
 
 
 def known_result(fleet: House, task_id: str) -> bytes | None:
-    known = fleet.orchestrator._ledger.find(task_id)
+    known = fleet.orchestrator.ledger.find(task_id)
     return known.result if known else None
 
 

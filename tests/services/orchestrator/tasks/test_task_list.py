@@ -23,12 +23,13 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     index = TaskIndex(folder / "index.sqlite")
     for sequence in range(TASKS):
         task_id, agent = f"t{sequence}", "rare" if sequence == 77 else "small"
-        index.open(sequence, task_id, 1e9, b'{"agent_id":"%b","input":"x","arm":{}}' % agent.encode(), sequence * 90)
+        index.admit(sequence, task_id, 1e9, b'{"agent_id":"%b","input":"x","arm":{}}' % agent.encode(), sequence * 90)
         if sequence % OPEN_EVERY == 5:
             continue
         failed = sequence % FAILED_EVERY == 9
         result = Result(task_id=task_id, agent_id=agent, status="failed" if failed else "ok", reason="why")
         index.settle(task_id, logged=0 if failed else 2, result=result.encode(), lines=0, status=result.status)
+    index.commit()
     index.close()
     return folder
 

@@ -46,8 +46,8 @@ def test_a_run_is_told_of_when_it_is_asked_for_at_each_step_and_at_its_end() -> 
     ]
 
 
-def test_what_was_there_at_the_first_look_is_no_news() -> None:
-    assert RunWatch().news([running(3)]) == []
+def test_what_was_there_at_the_first_reading_is_no_change() -> None:
+    assert RunWatch().changes([running(3)]) == []
 
 
 def test_an_end_is_told_once_if_the_message_is_faster() -> None:

@@ -1,0 +1,91 @@
+"""What a process has in hand: how many bytes that may be, and whether it gets on with them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+EXPANSION = 128
+"""Bytes in memory for a byte of a message being handled: a Reward of 1 MB with 64 samples takes 113 MiB."""
+HANDLED_BYTES = 256 * 1024**2
+"""Of memory, for the messages that a process handles at once; one of each queue is handled however large it is."""
+DELIVERED_BYTES = 64 * 1024**2
+"""Of bodies delivered from one queue and not settled; beyond it no more are asked for."""
+
+STALLED_AFTER_S = 30.0
+"""Work in hand, and none of it settled for so long, is a trouble."""
+PAUSED_AFTER_S = 5.0
+"""So is work that waits for a broker or a disk."""
+
+
+class ByteBudget:
+    """Shared by the consumers of a process. Each takes before it handles a message, and gives back after."""
+
+    def __init__(self, most: int = HANDLED_BYTES) -> None:
+        self._most = most
+        self._taken = 0
+        self._waiting: dict[object, Callable[[], None]] = {}
+
+    def take(self, size: int, *, alone: bool) -> bool:
+        """For a message of so many bytes. `alone`: its consumer handles nothing else, so it need not wait."""
+        cost = size * EXPANSION
+        if not alone and self._taken + cost > self._most:
+            return False
+        self._taken += cost
+        return True
+
+    def give_back(self, size: int) -> None:
+        self._taken -= size * EXPANSION
+        for begin in list(self._waiting.values()):
+            begin()
+
+    def wait(self, consumer: object, begin: Callable[[], None]) -> None:
+        """Call `begin` whenever bytes are given back, until `leave`."""
+        self._waiting[consumer] = begin
+
+    def leave(self, consumer: object) -> None:
+        self._waiting.pop(consumer, None)
+
+
+def fitting_prefetch(most: int, size: int) -> int:
+    """How many messages of about this size may be delivered, and at most so many."""
+    return max(1, min(most, DELIVERED_BYTES // max(size, 1)))
+
+
+class Progress:
+    """Of one consumer. Times are seconds of a monotonic clock."""
+
+    def __init__(self, stalled_after_s: float | None) -> None:
+        """None: it may take as long as it takes."""
+        self._stalled_after_s = stalled_after_s
+        self._in_hand = 0
+        self._since = 0.0
+        self._paused: dict[object, tuple[float, str]] = {}
+
+    def begin(self, now: float) -> None:
+        if not self._in_hand:
+            self._since = now
+        self._in_hand += 1
+
+    def end(self, now: float, *, settled: bool) -> None:
+        self._in_hand -= 1
+        if settled:
+            self._since = now
+
+    def pause(self, work: object, now: float, why: str) -> None:
+        """That piece of work waits for something that is nobody's fault, again and again maybe."""
+        began, _ = self._paused.get(work, (now, why))
+        self._paused[work] = (began, why)
+
+    def resume(self, work: object) -> None:
+        self._paused.pop(work, None)
+
+    def trouble(self, now: float) -> str | None:
+        if self._paused:
+            began, why = min(self._paused.values())
+            if now - began > PAUSED_AFTER_S:
+                return f"{len(self._paused)} in hand wait since {now - began:.0f} s: {why}"
+            return None
+        idle_s = now - self._since
+        if not self._in_hand or self._stalled_after_s is None or idle_s <= self._stalled_after_s:
+            return None
+        return f"no progress: {self._in_hand} in hand, and none of them settled for {idle_s:.0f} s"

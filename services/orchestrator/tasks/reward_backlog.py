@@ -1,0 +1,72 @@
+"""Rewards that waited through an outage are settled before any task expires: their answers were in time.
+
+The backlog is taken anew whenever Rewards may have waited: at the start, after trouble with the broker, and after the
+process itself stood still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ratchet.bus.protocol import Bus, Delivery, Handler
+from ratchet.bus.topology import REWARDS
+from ratchet.service.errors import BusError, StorageUnavailable
+from ratchet.service.telemetry import Log
+
+LONGEST_S = 900.0
+"""Seconds for which expiring waits at most, while the broker is there."""
+STOOD_STILL_S = 10.0
+"""Not asked for so long, the process had stopped, or the machine slept."""
+
+log = Log("reward-backlog")
+
+
+class RewardBacklog:
+    """Wrap the handler of `rewards` in `counted`, and ask before each sweep."""
+
+    def __init__(self, bus: Bus, seconds: Callable[[], float], *, longest_s: float = LONGEST_S) -> None:
+        self._bus = bus
+        self._seconds = seconds
+        self._longest_s = longest_s
+        self._begun = 0
+        self._done = 0
+        self._until: int | None = None
+        """So many Rewards must have been handled; None: not known yet."""
+        self._since: float | None = None
+        self._asked = seconds()
+        self._cleared = False
+
+    def counted(self, handler: Handler) -> Handler:
+        async def handle(delivery: Delivery) -> None:
+            self._begun += 1
+            try:
+                await handler(delivery)
+            except (BusError, StorageUnavailable):
+                self._begun -= 1  # it stays in hand, and is handled again
+                raise
+            except BaseException:
+                self._done += 1
+                raise
+            self._done += 1
+
+        return handle
+
+    async def is_cleared(self) -> bool:
+        """Whether tasks may expire now. Raises BusError where the broker can't say what waits."""
+        asked, self._asked = self._asked, self._seconds()
+        if self._bus.trouble() is not None or self._asked - asked > STOOD_STILL_S:
+            self._cleared, self._until, self._since = False, None, None
+        if self._cleared:
+            return True
+        if self._bus.trouble() is not None:
+            return False
+        self._since = self._asked if self._since is None else self._since
+        if self._asked - self._since > self._longest_s:
+            log.warning("gave-up", f"Rewards still wait after {self._longest_s:,.0f} s: tasks expire again")
+            self._cleared = True
+        elif self._until is None:
+            waiting = (await self._bus.state(REWARDS)).messages
+            self._until = self._begun + waiting
+        if self._until is not None and self._done >= self._until:
+            self._cleared = True
+        return self._cleared

@@ -1,0 +1,68 @@
+"""docs/settings.md, made from the settings of every service.
+
+`python -m tests.docs.settings_page` brings it up to date; a test checks that it is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+
+from ratchet.service.settings import FleetSettings
+from services.agent.settings import AgentSettings
+from services.orchestrator.settings import OrchestratorSettings
+from services.scorer.settings import ScorerSettings
+from services.trainer.settings import TrainerSettings
+
+PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
+SECTIONS: tuple[tuple[str, type[FleetSettings]], ...] = (
+    ("Every service", FleetSettings),
+    ("Orchestrator", OrchestratorSettings),
+    ("Agent", AgentSettings),
+    ("Scorer", ScorerSettings),
+    ("Trainer", TrainerSettings),
+)
+PREFACE = """\
+# Settings
+
+<!-- Written by `python -m tests.docs.settings_page` from the settings classes: change a description there. -->
+
+Every service reads `RATCHET_…` from its environment, once, at its start. `ratchet up` sets what a fleet on one machine
+needs (`ratchet up --help`); Docker Compose reads them from `.env`, whose template is `.env.example`
+([docker.md](docker.md)); on Kubernetes they follow from the stack's configuration ([infra.md](infra.md)).
+"""
+
+
+def page() -> str:
+    """Markdown: a table of variable, default and meaning for what all services share, and for each service its own."""
+    return PREFACE + "".join(
+        f"\n## {title}\n\n| variable | default | meaning |\n| --- | --- | --- |\n{_rows(settings)}"
+        for title, settings in SECTIONS
+    )
+
+
+def _rows(settings: type[FleetSettings]) -> str:
+    shared = {} if settings is FleetSettings else FleetSettings.model_fields
+    return "".join(_row(name, field) for name, field in settings.model_fields.items() if name not in shared)
+
+
+def _row(name: str, field: FieldInfo) -> str:
+    cells = (f"`RATCHET_{name.upper()}`", _default(field), (field.description or "").replace("|", "\\|"))
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.get_default(call_default_factory=True, validated_data={})
+    if isinstance(value, SecretStr):
+        value = value.get_secret_value()
+    if isinstance(value, tuple):
+        value = ",".join(map(str, value))
+    if value is None or value == "":
+        return ""
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

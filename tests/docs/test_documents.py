@@ -1,0 +1,111 @@
+"""What the documents point to is there: links, headings, paths, modules, targets, commands."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import typer
+
+from ratchet.cli.app import app
+from tests.docs.reading import DOCUMENTS, ROOT, TOP_FOLDERS, anchors_of, code_in, file_names_in, links_in, paths_in
+
+README_LIMIT = 14_000
+CONTRIBUTING_LIMIT = 6_000
+MADE_BY_WHOEVER_RUNS_IT = {
+    "bench/out/",
+    "infra/prometheus/alertmanagers/mine.yml",
+    "infra/secrets/ratchet_scorer_judge_api_key",
+}
+
+each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def test_the_readme_and_contributing_are_short() -> None:
+    assert len((ROOT / "README.md").read_bytes()) <= README_LIMIT
+    assert len((ROOT / "CONTRIBUTING.md").read_bytes()) <= CONTRIBUTING_LIMIT
+
+
+def test_the_documents_are_found() -> None:
+    names = {document.name for document in DOCUMENTS}
+
+    assert {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "architecture.md"} <= names
+    assert any(links_in(document.read_text()) for document in DOCUMENTS)
+    assert any(list(paths_in(document.read_text())) for document in DOCUMENTS)
+
+
+@each_document
+def test_every_link_leads_somewhere(document: Path) -> None:
+    broken = []
+    for link in links_in(document.read_text()):
+        path, _, anchor = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+        if not target.exists() or (anchor and anchor not in anchors_of(target)):
+            broken.append(link)
+
+    assert broken == []
+
+
+@each_document
+def test_every_path_and_file_named_is_there(document: Path) -> None:
+    text = document.read_text()
+    paths = set(paths_in(text)) - MADE_BY_WHOEVER_RUNS_IT
+    missing = [path for path in sorted(paths) if not any(ROOT.glob(path.rstrip("/")))]
+    missing += [name for name in file_names_in(text) if not any(any((ROOT / top).rglob(name)) for top in TOP_FOLDERS)]
+
+    assert missing == []
+
+
+@each_document
+def test_every_module_that_is_to_be_run_can_be(document: Path) -> None:
+    named = {module for code in code_in(document.read_text()) for module in re.findall(r" -m ([a-z_][\w.]*\w)", code)}
+
+    assert sorted(module for module in named if not _runs(module)) == []
+
+
+@each_document
+def test_every_make_target_is_one(document: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {name for code in code_in(document.read_text()) for name in re.findall(r"\bmake ([a-z][a-z-]*)\b", code)}
+
+    assert sorted(named - targets) == []
+
+
+@each_document
+def test_every_command_of_ratchet_is_one(document: Path) -> None:
+    commands = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    typed = re.compile(r"(?:^|bin/|(?<!-n)[\s(])ratchet ((?:[a-z]+-)*[a-z]+)\b(?![./:=])", re.MULTILINE)
+    named = {name for code in code_in(document.read_text()) for name in typed.findall(code)}
+
+    assert sorted(named - commands) == []
+
+
+def test_the_readme_lists_the_folders_there_are() -> None:
+    block = (ROOT / "README.md").read_text().split("## The folders\n```\n")[1].split("```")[0]
+    listed: set[str] = set()
+    top = ""
+    for line in block.splitlines():
+        inside, name = bool(re.match(" ", line)), line.split()[0]
+        top = top if inside else name
+        listed |= {top + name} if inside else set(line.split("  ")[0].split())
+
+    there = {f"{top}/" for top in TOP_FOLDERS} | {"logs/", "adapters/"}
+    for parent in ("schemas", "services", "ratchet"):
+        there |= {f"{parent}/{path.name}/" for path in (ROOT / parent).iterdir() if _is_of_the_project(path)}
+
+    assert listed == there
+
+
+def _is_of_the_project(path: Path) -> bool:
+    return path.is_dir() and path.name != "__pycache__"
+
+
+def _runs(module: str) -> bool:
+    """As `python -m` needs it: a file, or a package with a front door."""
+    try:
+        spec = find_spec(module)
+        return spec is not None and (not spec.submodule_search_locations or find_spec(f"{module}.__main__") is not None)
+    except ModuleNotFoundError:
+        return False

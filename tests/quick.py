@@ -1,0 +1,97 @@
+"""`pytest --quick`: the tests that need no broker, no model and no browser. What a test needs is read off, not marked:
+
+a file needs a model or a browser if it imports one, at whatever remove, and is then not even imported; a test needs
+what one of its fixtures starts; and `tests/acceptance` runs whole fleets. Properties are tried on fewer examples.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).parent.parent
+FLEETS = ROOT / "tests" / "acceptance"
+HEAVY_LIBRARIES = {"peft", "playwright", "schemathesis", "torch", "transformers", "trl"}
+"""schemathesis asks running services, and takes seconds to collect."""
+HEAVY_FIXTURES = {"amqp_url", "base_model", "tiny_model"}
+
+EXAMPLES = 20
+
+_IMPORT = re.compile(r"^(?:from ([\w.]+) import (\([^)]*\)|.*)|import (.*))", re.MULTILINE)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="only tests that need no broker, model or browser")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--quick"):
+        settings.register_profile("quick", deadline=None, max_examples=EXAMPLES)
+        settings.load_profile("quick")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """True for what is left out; None leaves the decision to pytest."""
+    if not config.getoption("--quick"):
+        return None
+    imported = collection_path / "conftest.py" if collection_path.is_dir() else collection_path
+    return True if collection_path == FLEETS or HEAVY_LIBRARIES & libraries(imported) else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--quick"):
+        needy = {item for item in items if HEAVY_FIXTURES & set(getattr(item, "fixturenames", ()))}
+        config.hook.pytest_deselected(items=list(needy))
+        items[:] = [item for item in items if item not in needy]
+
+
+def libraries(file: Path) -> set[str]:
+    """Names of the packages, not of this repository, that importing a file imports at whatever remove."""
+    seen: set[str] = set()
+    waiting, found = [str(file)], set[str]()
+    while waiting:
+        if (path := waiting.pop()) not in seen:
+            seen.add(path)
+            ours, foreign = _imports(path)
+            waiting += ours
+            found |= foreign
+    return found
+
+
+@cache
+def _imports(path: str) -> tuple[frozenset[str], frozenset[str]]:
+    """What a file imports at its top level: files of ours, and names of other packages."""
+    ours, foreign = set[str](), set[str]()
+    for module in _modules(Path(path).read_text()) if Path(path).is_file() else ():
+        if _is_ours(module.split(".")[0]):
+            ours |= _files(module)
+        else:
+            foreign.add(module.split(".")[0])
+    return frozenset(ours), frozenset(foreign)
+
+
+@cache
+def _files(module: str) -> frozenset[str]:
+    """Those that importing it runs. Of `a.b` both a/b.py and a/b/__init__.py, for one is not there."""
+    parts = module.split(".")
+    packages = (ROOT.joinpath(*parts[:depth], "__init__.py") for depth in range(1, len(parts) + 1))
+    return frozenset(map(str, (*packages, ROOT.joinpath(*parts).with_suffix(".py"))))
+
+
+@cache
+def _is_ours(package: str) -> bool:
+    return (ROOT / package).is_dir()
+
+
+def _modules(text: str) -> Iterator[str]:
+    """Of `from a import b` both a and a.b, which need not be a module."""
+    for source, names, plain in _IMPORT.findall(text):
+        listed = [name.split()[0] for name in re.sub(r"#.*|[()]", "", names or plain).split(",") if name.strip()]
+        yield from (f"{source}.{name}" for name in listed) if source else listed
+        if source:
+            yield source

@@ -1,0 +1,17 @@
+"""A full disk costs time and nothing else: the short version of `python -m bench.full_disk`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.services.orchestrator.filling_disk import fill_and_free
+
+CYCLES = 24
+
+
+async def test_a_disk_that_is_filled_and_freed_makes_the_index_forget_nothing(tmp_path: Path) -> None:
+    books = await fill_and_free(tmp_path, CYCLES, seed=12)
+
+    assert books.complaints == []
+    assert books.pauses > 0
+    assert books.cycles == CYCLES

@@ -1,0 +1,74 @@
+"""Answers that waited through an outage longer than their deadline were in time: they are told `ok`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from ratchet.bus.memory import MemoryBus
+from ratchet.bus.protocol import Delivery
+from ratchet.bus.topology import REWARDS, fleet_topology
+from schemas import Task
+from services.orchestrator.tasks.reward_backlog import RewardBacklog
+from tests.services.orchestrator.house import House, answered, house, scored, settled
+
+TASKS = 40
+
+
+async def test_rewards_that_waited_are_told_ok_though_their_deadlines_passed(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        soon = datetime.now(UTC) + timedelta(seconds=0.4)
+        for number in range(TASKS):
+            await fleet.submit(Task(task_id=f"t{number}", input="x", deadline=soon))
+        works = await fleet.work(TASKS)
+    await settled(0.5)
+
+    again = House(tmp_path)
+    await again.bus.start()
+    for work in works:
+        await again.reward(scored(answered(work, "a"), 1.0))
+    await again.orchestrator.start()
+    await settled(1.3)  # a sweep, and another: nothing is consumed yet
+    for subscription in again.orchestrator.subscriptions():
+        await again.bus.consume(subscription.queue, subscription.handler, prefetch=subscription.prefetch)
+
+    results = await again.results(TASKS)
+    await settled(1.2)
+    assert [result.status for result in results] == ["ok"] * TASKS
+    assert len(again.replies) == TASKS
+    await again.close()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+async def handled(delivery: Delivery) -> None:
+    return None
+
+
+async def test_the_backlog_is_taken_anew_after_the_process_stood_still_and_never_waited_for_too_long() -> None:
+    bus, clock = MemoryBus(fleet_topology(("small",))), Clock()
+    backlog = RewardBacklog(bus, clock, longest_s=60.0)
+    assert not await backlog.is_cleared()  # the bus is not there yet
+    await bus.start()
+    assert await backlog.is_cleared()
+
+    clock.seconds = 1.0
+    await bus.publish(REWARDS, b"{}", type="", message_id="m")
+    assert await backlog.is_cleared()
+    clock.seconds = 20.0
+    assert not await backlog.is_cleared()
+    await backlog.counted(handled)(Delivery(REWARDS, b"{}"))
+    assert await backlog.is_cleared()
+
+    clock.seconds = 40.0
+    for second in range(40, 100):
+        clock.seconds = second
+        assert not await backlog.is_cleared()
+    clock.seconds = 101.0
+    assert await backlog.is_cleared()

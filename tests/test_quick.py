@@ -1,0 +1,30 @@
+"""What `make check` leaves out is what needs a model, a browser or a broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.quick import FLEETS, HEAVY_LIBRARIES, ROOT, libraries
+
+
+def test_what_a_file_imports_is_found_at_every_remove(tmp_path: Path) -> None:
+    sampling = ROOT / "tests" / "services" / "agent" / "engines" / "test_sampling.py"
+    page = ROOT / "tests" / "acceptance" / "test_page.py"
+
+    assert "torch" in libraries(sampling)
+    assert "playwright" in libraries(page)
+    assert not HEAVY_LIBRARIES & libraries(ROOT / "services" / "orchestrator" / "__main__.py")
+
+
+def test_imports_inside_a_function_wait_for_its_call(tmp_path: Path) -> None:
+    file = tmp_path / "late.py"
+    file.write_text("import json\nfrom collections import (\n    abc,\n)\n\n\ndef work():\n    import torch\n")
+
+    assert libraries(file) == {"json", "collections"}
+
+
+def test_no_conftest_keeps_a_whole_folder_out() -> None:
+    conftests = [path for path in (ROOT / "tests").rglob("conftest.py") if FLEETS not in path.parents]
+
+    assert conftests
+    assert [path for path in conftests if HEAVY_LIBRARIES & libraries(path)] == []
