@@ -38,7 +38,7 @@ class Mark(NamedTuple):
     sha256: str = NO_DECISION
 
 
-class Entry(NamedTuple):
+class LedgerLine(NamedTuple):
     decision: Decision
     end: Mark
 
@@ -50,7 +50,7 @@ class DecisionLedger:
         self.folder = adapters_dir
         self.path = adapters_dir / FILE_NAME
 
-    def read(self, start: Mark = Mark()) -> Iterator[Entry]:  # noqa: B008 (a constant)
+    def read(self, start: Mark = Mark()) -> Iterator[LedgerLine]:  # noqa: B008 (a constant)
         """Every whole line after the mark, each checked against the one before; a torn last line is passed over.
 
         Raises RegistryError naming the first line that is not what was written, or if the ledger ends before the mark.
@@ -67,7 +67,7 @@ class DecisionLedger:
                     return
                 decision = self._checked(line[:-1], mark)
                 mark = Mark(mark.sequence + 1, mark.bytes + len(line), decision.sha256)
-                yield Entry(decision, mark)
+                yield LedgerLine(decision, mark)
 
     def after(self, start: Mark) -> Decision:
         """The one that follows the mark. Raises RegistryError, also where there is none."""
@@ -99,7 +99,7 @@ class DecisionLedger:
             file.close()
         log.warning("repaired", f"{self.path} ended within a line, now in quarantine", bytes=len(torn))
 
-    def append(self, end: Mark, draft: DecisionDraft) -> Entry:
+    def append(self, end: Mark, draft: DecisionDraft) -> LedgerLine:
         """Write the decision after the mark, which is the end of the ledger; it is on disk when this returns.
 
         Raises DiskFull and JournalError; the line is taken back then, and an ERROR logged should that fail too.
@@ -116,7 +116,7 @@ class DecisionLedger:
             file.close()
         if fresh:
             sync_folder(self.folder)
-        return Entry(decision, Mark(decision.sequence, end.bytes + len(line), decision.sha256))
+        return LedgerLine(decision, Mark(decision.sequence, end.bytes + len(line), decision.sha256))
 
     def _write(self, file: AppendFile, line: bytes, end: Mark) -> None:
         if file.size != end.bytes:

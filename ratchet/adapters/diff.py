@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.adapters.manifest import read_card
-from ratchet.adapters.module_change import ModuleChange
 from schemas.records.adapter_card import AdapterCard
 
 WITHOUT_NORMS = "how much each module's update changed is not shown: that needs numpy (pip install 'ratchet[diff]')"
@@ -22,6 +21,17 @@ class FieldChange:
     field: str
     before: Any
     after: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleChange:
+    """Frobenius norms of the update before, after, and of the difference; cosine, None if one of them is zero."""
+
+    module: str
+    norm_before: float
+    norm_after: float
+    norm_change: float
+    cosine: float | None
 
 
 @dataclass(frozen=True, slots=True)

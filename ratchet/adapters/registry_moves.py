@@ -11,10 +11,10 @@ from typing import assert_never
 
 from pydantic import ValidationError
 
-from ratchet.adapters.states import entry_of
 from ratchet.adapters.traffic_moves import (
     changed,
     conclude,
+    entry_of,
     promote,
     roll_back,
     settle,

@@ -13,7 +13,7 @@ from pathlib import Path
 from ratchet.adapters.manifest import version_key
 from ratchet.adapters.publish import remove_tree
 from ratchet.adapters.registry import RegistryStore
-from ratchet.adapters.states import ALLOWED_MOVES
+from ratchet.adapters.traffic_moves import ALLOWED_MOVES
 from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import DecisionDraft, RemoveFolder
 from schemas.records.registry import AgentAdapters, Registry

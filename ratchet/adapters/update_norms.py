@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratchet.adapters.check import LORA_WEIGHT
+from ratchet.adapters.diff import ModuleChange
 from ratchet.adapters.lora_config import read_lora_config
-from ratchet.adapters.module_change import ModuleChange
 from ratchet.adapters.safetensors_file import BYTES, SafetensorsFile
 
 

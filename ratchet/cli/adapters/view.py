@@ -18,8 +18,7 @@ from schemas.records.decision import Decision
 from schemas.records.registry import AdapterEntry, AgentAdapters
 
 if TYPE_CHECKING:
-    from ratchet.adapters.diff import AdapterDiff
-    from ratchet.adapters.module_change import ModuleChange
+    from ratchet.adapters.diff import AdapterDiff, ModuleChange
 
 STYLES = {
     AdapterState.STABLE: "bold green",

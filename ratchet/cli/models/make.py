@@ -1,4 +1,4 @@
-"""The model folders there are, and the small models made: in a process of its own, since torch is never imported."""
+"""The model folders there are, and the small models made, in another process: the command line never imports torch."""
 
 from __future__ import annotations
 

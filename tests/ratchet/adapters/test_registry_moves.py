@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ratchet.adapters.decisions import Mark, chained
 from ratchet.adapters.registry_moves import apply, fold
 from ratchet.adapters.retention import to_archive
-from ratchet.adapters.states import ALLOWED_MOVES
+from ratchet.adapters.traffic_moves import ALLOWED_MOVES
 from ratchet.service.errors import NotAllowed
 from schemas.records.adapter_state import PRIMARY_STATES, AdapterState
 from schemas.records.decision import (
