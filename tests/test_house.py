@@ -65,7 +65,7 @@ def test_the_logs_are_named_and_the_best_answer_is_chosen_in_one_place() -> None
     files = python_files(None)
 
     assert log_names(files) == ["ratchet/logs/names.py"]
-    assert choices(files) == ["ratchet/logs/answers.py"]
+    assert choices(files) == ["ratchet/logs/best_answer.py"]
 
 
 def test_the_orchestrator_and_the_command_line_start_without_torch() -> None:

@@ -18,12 +18,12 @@ from ratchet.models.toy.sort_task import SortTask
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.response import Sample
 from schemas.records.adapter_card import AdapterCard
+from services.trainer.algorithms.algorithm import Algorithm, TrainerInputs
 from services.trainer.algorithms.best_of_group_sft import BestOfGroupSft
 from services.trainer.algorithms.grpo import Grpo
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters, Hyperparameters, default_learning_rate
 from services.trainer.algorithms.logged_trainer import LoggedTrainer, Tensors
 from services.trainer.algorithms.policy import make_policy, save_policy
-from services.trainer.algorithms.protocol import Algorithm, TrainerInputs
 
 OFFLINE, RATIO_ONE, CONTROL, ONLINE = "offline GRPO", "ratio = 1", "best-of-group SFT", "online GRPO (TRL)"
 BASE = BaseModelIdentity(name="small")

@@ -17,9 +17,9 @@ from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from bench.training.workloads import GROUP, Workload
+from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.grpo import Grpo
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
-from services.trainer.algorithms.protocol import TrainerInputs
 from services.trainer.data.samples import TrainingSample
 
 RATE = 1e-4

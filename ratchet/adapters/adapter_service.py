@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from ratchet.adapters.check import AdapterLimits
+from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.verification import entry_faults
 from ratchet.service.errors import AdapterError, Ambiguous, NotFound

@@ -10,27 +10,17 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from ratchet.adapters.folder import WEIGHTS_NAME
+from ratchet.adapters.limits import LARGEST_NUMBER, LARGEST_SCALING, MOST_PATTERNS, AdapterLimits
 from ratchet.adapters.lora_config import MODULE_PATH, LoraConfig, read_lora_config
 from ratchet.adapters.manifest import changed_files, file_faults, read_card, read_manifest
-from ratchet.adapters.safetensors_file import LARGEST_NUMBER, SafetensorsFile
+from ratchet.adapters.safetensors_file import SafetensorsFile
 from ratchet.service.errors import AdapterError, one_line
 from schemas.messages.base import BaseModelIdentity
 from schemas.records.adapter_card import AdapterCard
-
-LINEAR_LAYERS = frozenset(
-    {
-        *("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj", "gate_up_proj"),
-        *("query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h", "c_attn", "c_proj", "c_fc"),
-        *("fc1", "fc2", "out_proj", "in_proj_qkvz", "in_proj_ba"),
-    }
-)
-"""The linear layers of the usual decoders, by the names transformers gives them: Llama, Qwen, Phi and alike; GPT-NeoX,
-Falcon and GPT-2; OPT and the linear attention of Qwen. Not lm_head and embeddings: not every engine can."""
 
 UNSERVABLE_OPTIONS = {
     "use_dora": "DoRA",
@@ -66,22 +56,9 @@ PLAIN_STARTS = (True, False, "gaussian", "eva", "orthogonal", "lora_ga")
 LORA_WEIGHT = re.compile(r"base_model\.model\.(?P<path>(?:[^.]+\.)*(?P<module>[^.]+))\.lora_(?P<side>[AB])\.weight")
 
 
-MOST_PATTERNS = 256
-LARGEST_SCALING = 4096.0
-LARGEST_RANK = 512
-"""Of vLLM."""
 MOST_FAULTS = 5
 LONGEST_LIST = 900
 """Characters, which leaves room for whose faults they are."""
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterLimits:
-    """What the engines take. `base` None: any; a revision is compared where both sides know theirs, else the name."""
-
-    max_rank: int = LARGEST_RANK
-    base: BaseModelIdentity | None = None
-    target_modules: frozenset[str] = LINEAR_LAYERS
 
 
 def check_adapter(folder: Path, limits: AdapterLimits) -> AdapterCard:

@@ -18,17 +18,13 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ratchet.adapters.limits import LARGEST_FILE, LARGEST_JSON, MOST_FILES
 from ratchet.service.errors import AdapterError
 
 VERSION = re.compile(r"v[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}")
 CONFIG_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"
 CONTENT_FILES = (CONFIG_NAME, WEIGHTS_NAME)
-MOST_FILES = 256
-LARGEST_JSON = 256 * 1024
-"""Bytes of a configuration, a card or a manifest; those of PEFT and of the trainer have a few thousand."""
-LARGEST_FILE = 4 * 1024**3
-"""Bytes of a file: rank 64 on every linear layer of 70 billion parameters is 3.3 GB in float32."""
 
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

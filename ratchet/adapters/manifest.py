@@ -10,7 +10,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from ratchet.adapters.folder import LARGEST_FILE, MOST_FILES, VERSION, file_names, open_file, read_file
+from ratchet.adapters.folder import VERSION, file_names, open_file, read_file
+from ratchet.adapters.limits import LARGEST_FILE, MOST_FILES
 from ratchet.service.errors import AdapterError
 from schemas.messages.base import DecodeError
 from schemas.records.adapter_card import AdapterCard, AdapterManifest

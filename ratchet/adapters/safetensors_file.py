@@ -15,20 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.adapters.folder import open_file, parsed_json
+from ratchet.adapters.limits import LARGEST_HEADER, LONGEST_NAME, MOST_DIMENSIONS, MOST_NUMBERS, MOST_TENSORS
 from ratchet.service.errors import AdapterError
 
-LARGEST_HEADER = 1024 * 1024
-"""Bytes. 80 layers with seven LoRA pairs each have 130 thousand."""
-MOST_TENSORS = 8192
-LONGEST_NAME = 512
-MOST_DIMENSIONS = 8
-MOST_NUMBERS = 2**25
-"""In one tensor: rank 512 on a layer 65,536 wide."""
 CHUNK_BYTES = 256 * 1024
 """Read in one go: memory stays bounded, and other threads of the process have their turns."""
 
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
-LARGEST_NUMBER = 2**17
 _TOO_LARGE_FROM = {"F64": 0x41, "F32": 0x48, "BF16": 0x48, "F16": 0x7C}
 """The highest byte, without its sign, of numbers of that size and more, of infinite ones, and of NaN."""
 _SMALL = {dtype: bytes(byte for byte in range(256) if byte & 0x7F < limit) for dtype, limit in _TOO_LARGE_FROM.items()}

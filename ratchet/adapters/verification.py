@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ratchet.adapters.check import AdapterLimits, adapter_faults
+from ratchet.adapters.check import adapter_faults
 from ratchet.adapters.folder import VERSION, adapter_sha256
+from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.manifest import published_versions
 from ratchet.adapters.registry import RegistryStore
 from ratchet.service.errors import RegistryError

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from ratchet.experiments.assignment import Assignment, assign
 from ratchet.experiments.metrics import EffectEstimate, ExperimentMetrics
+from ratchet.experiments.promotion_rule import judge
 from ratchet.experiments.unit import Enrolment, Outcome, Unit, UnitLine
-from ratchet.experiments.verdict import judge
 from schemas.records.evidence import Band, Evidence, ExperimentDecision, ExperimentPlan, HistoryPoint, RampStep
 
 SAME_SHARE = 1e-9

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from ratchet.adapters.check import LARGEST_RANK, AdapterLimits, check_adapter
+from ratchet.adapters.check import check_adapter
 from ratchet.adapters.folder import adapter_folder, adapter_sha256, served_name
+from ratchet.adapters.limits import LARGEST_RANK, AdapterLimits
 from ratchet.bus.topology import HIGH_PRIORITY
 from ratchet.service.errors import AdapterError, EngineError, PromptRefused, one_line
 from ratchet.service.telemetry import Log

@@ -62,10 +62,10 @@ from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.tasks.admission import AdmissionPolicy
-from services.orchestrator.tasks.answers import Answers
 from services.orchestrator.tasks.completion import Completion
 from services.orchestrator.tasks.deadline_clock import DeadlineClock
 from services.orchestrator.tasks.intake import Intake
+from services.orchestrator.tasks.result_sender import ResultSender
 from services.orchestrator.tasks.result_waiters import ResultWaiters
 from services.orchestrator.tasks.reward_backlog import RewardBacklog
 from services.orchestrator.tasks.reward_broadcaster import RewardBroadcaster
@@ -123,7 +123,7 @@ class Orchestrator:
         self._deadlines = DeadlineClock(clock, seconds, lambda: self.ledger.sequence)
         self._backlog = RewardBacklog(bus, seconds)
         self._own_tasks = OwnTasks()
-        answers = Answers(bus, self.ledger)
+        results = ResultSender(bus, self.ledger)
         policy = AdmissionPolicy(
             settings.agents,
             settings.sampling,
@@ -134,14 +134,14 @@ class Orchestrator:
         self._intake = Intake(
             bus,
             self.ledger,
-            answers,
+            results,
             policy,
             arms,
             max_message_bytes=settings.max_message_bytes,
             clock=self._deadlines.now,
         )
         self._news = RewardBroadcaster(bus, now)
-        self._settler = Settler(self.ledger, answers, self._closed, clock=clock)
+        self._settler = Settler(self.ledger, results, self._closed, clock=clock)
         self._waits = ResultWaiters()
         self._task_desk = TaskService(self._intake, self.ledger, self._waits)
         self._completion = Completion(bus, self.ledger)

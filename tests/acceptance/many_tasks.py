@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ratchet.logs.answers import result_of
+from ratchet.logs.best_answer import result_of
 from ratchet.logs.names import TASK_INDEX
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction

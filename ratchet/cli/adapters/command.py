@@ -143,7 +143,7 @@ def unfreeze(reason: Reason = "unfrozen by hand", agent: Agent = None, json: AsJ
 @adapters.command()
 def verify(json: AsJson = False) -> None:
     """Check the chain of decisions, the registry, and every byte of every adapter. Exit code 1 if anything is wrong."""
-    from ratchet.adapters.check import AdapterLimits
+    from ratchet.adapters.limits import AdapterLimits
     from ratchet.adapters.registry import RegistryStore
     from ratchet.adapters.verification import registry_faults
     from ratchet.cli.terminal.console import out, print_json

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
-from ratchet.logs.answers import best as best_of
+from ratchet.logs.best_answer import best as best_of
 from ratchet.logs.groups import grouped
 from ratchet.logs.rows import AnswerRow
 

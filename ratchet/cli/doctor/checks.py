@@ -24,6 +24,8 @@ from ratchet.cli.fleet.local_broker import INSTALL_SENTENCE, server_folder
 from ratchet.cli.fleet.options import JUDGE_MODEL, SMALL_MODEL
 from ratchet.cli.fleet.ports import taken_ports
 from ratchet.cli.status.queue_depths import QueueDepth, queue_depths
+from ratchet.logs.index_check import disagreement
+from ratchet.logs.names import TASK_INDEX
 from ratchet.service.errors import BusError
 
 Level = Literal["ok", "warn", "fail"]
@@ -60,6 +62,7 @@ def machine_checks(logs_dir: Path, wanted_ports: Mapping[int, str] | None) -> It
     yield from (_model(Path(model)) for model in (SMALL_MODEL, JUDGE_MODEL))
     yield _ports(wanted_ports)
     yield _logs_folder(logs_dir)
+    yield index_agrees(logs_dir)
     yield disk_space(shutil.disk_usage(_existing(logs_dir)).free, str(logs_dir))
     yield memory(psutil.virtual_memory().available)
     yield open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -131,6 +134,17 @@ def _logs_folder(logs_dir: Path) -> Check:
     return Check(
         "logs", "fail", f"{logs_dir} can't be written", f"sudo chown -R $USER {logs_dir}, or set RATCHET_LOGS_DIR"
     )
+
+
+def index_agrees(logs_dir: Path) -> Check:
+    """Of the index of tasks and the logs it is a cache over."""
+    index = logs_dir / TASK_INDEX
+    if not index.exists():
+        return Check("index", "ok", "none yet: the orchestrator makes it when it starts")
+    if (why := disagreement(index, logs_dir)) is None:
+        return Check("index", "ok", f"{index} agrees with the logs where it was looked into")
+    todo = "start the orchestrator anew: it builds the index again from the logs"
+    return Check("index", "fail", f"{index} does not agree with the logs: {why}", todo)
 
 
 def _existing(folder: Path) -> Path:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ratchet.logs.answers import best
+from ratchet.logs.best_answer import best
 from ratchet.logs.groups import Groups
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.reader import LogReader

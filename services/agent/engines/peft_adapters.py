@@ -15,8 +15,9 @@ from peft.utils import set_peft_model_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import load
 
-from ratchet.adapters.check import AdapterLimits, check_lora
-from ratchet.adapters.folder import LARGEST_FILE, WEIGHTS_NAME, read_file
+from ratchet.adapters.check import check_lora
+from ratchet.adapters.folder import WEIGHTS_NAME, read_file
+from ratchet.adapters.limits import LARGEST_FILE, AdapterLimits
 from ratchet.models.lora import peft_config
 from ratchet.service.errors import AdapterError, one_line
 

@@ -17,7 +17,8 @@ from typing import Any, Self
 
 import httpx
 
-from ratchet.adapters.check import AdapterLimits, check_lora
+from ratchet.adapters.check import check_lora
+from ratchet.adapters.limits import AdapterLimits
 from ratchet.models.tokenization import chat_messages, completion_text, load_tokenizer, model_folder, prompt_ids
 from ratchet.openai.client import http_client
 from ratchet.openai.completions import TextChoice

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ratchet.logs.answers import ranked
+from ratchet.logs.best_answer import ranked
 from ratchet.openai.chat import (
     ChatAnswer,
     ChatChoice,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ratchet.logs.answers import result_of
+from ratchet.logs.best_answer import result_of
 from ratchet.logs.groups import Groups
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, file_name
 from ratchet.logs.quarantine import BadLine, Quarantine

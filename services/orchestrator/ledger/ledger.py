@@ -16,7 +16,7 @@ from pathlib import Path
 from time import monotonic
 
 from ratchet.files.append_file import AppendFile, check_writable
-from ratchet.logs.answers import result_of
+from ratchet.logs.best_answer import result_of
 from ratchet.logs.index_check import disagreement
 from ratchet.logs.journal import Journal
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, TASK_INDEX, file_name

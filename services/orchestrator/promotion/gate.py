@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ratchet.adapters.check import AdapterLimits
+from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.verification import entry_faults
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import work_queue

@@ -23,7 +23,7 @@ from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
-from services.orchestrator.tasks.answers import Answers
+from services.orchestrator.tasks.result_sender import ResultSender
 from services.orchestrator.tasks.settlement import completed_response
 
 FORGOTTEN = (
@@ -43,7 +43,7 @@ class Intake:
         self,
         bus: Bus,
         ledger: Ledger,
-        answers: Answers,
+        results: ResultSender,
         policy: AdmissionPolicy,
         arms: Mapping[str, Arms],
         *,
@@ -52,7 +52,7 @@ class Intake:
     ) -> None:
         self._bus = bus
         self._ledger = ledger
-        self._answers = answers
+        self._results = results
         self._policy = policy
         self._arms = arms
         self._max_bytes = max_message_bytes
@@ -67,7 +67,7 @@ class Intake:
             task = self._opened(delivery)
         except Reject as refusal:
             metrics.tasks_refused.inc()
-            await self._answers.refuse(_task_id_of(delivery.body), str(refusal), origin)
+            await self._results.refuse(_task_id_of(delivery.body), str(refusal), origin)
             raise
         task_in_hand.set(task.task_id)
         await self._accept(task, origin, seen_before=delivery.redelivered)
@@ -111,7 +111,7 @@ class Intake:
             known = await self._known_or_begun(task, origin)
         except Forgotten:
             metrics.tasks_repeated.inc()
-            await self._answers.refuse(task.task_id, FORGOTTEN, origin)
+            await self._results.refuse(task.task_id, FORGOTTEN, origin)
             return
         if known is not None:
             metrics.tasks_repeated.inc()
@@ -165,7 +165,7 @@ class Intake:
         Where it may have been us who saw it before, and its Work may never have left, that is sent again.
         """
         if known.result is not None:
-            await self._answers.send(known.task_id, known.result, origin)
+            await self._results.send(known.task_id, known.result, origin)
         elif known.work is not None:
             work = Work.decode(known.work)
             if origin.reply_to and origin != Origin(work.reply_to, work.correlation_id):

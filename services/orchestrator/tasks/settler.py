@@ -30,7 +30,7 @@ from services.orchestrator import metrics
 from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.admission import Origin
-from services.orchestrator.tasks.answers import Answers
+from services.orchestrator.tasks.result_sender import ResultSender
 from services.orchestrator.tasks.settlement import completed_response, ending, settle
 
 log = Log("settler")
@@ -58,10 +58,10 @@ class Untold:
 class Settler:
     """Handles `rewards`, and closes what is overdue. One task is settled by one of the two at a time."""
 
-    def __init__(self, ledger: Ledger, answers: Answers, closed: Closed, clock: Callable[[], datetime]) -> None:
+    def __init__(self, ledger: Ledger, results: ResultSender, closed: Closed, clock: Callable[[], datetime]) -> None:
         """`closed` hears of every task's lines once they are in the log."""
         self._ledger = ledger
-        self._answers = answers
+        self._results = results
         self._closed = closed
         self._clock = clock
         self._turns = KeyedLock()
@@ -166,7 +166,7 @@ class Settler:
         if untold is None:
             return
         try:
-            await self._answers.send(task_id, untold.result, untold.origin)
+            await self._results.send(task_id, untold.result, untold.origin)
         except Exception as error:
             self._untold[task_id] = self._untold.pop(task_id)  # the next time others come first
             if isinstance(error, (BusError, StorageUnavailable)):
@@ -184,13 +184,13 @@ class Settler:
         todo = f"its Result is in the log (ratchet result {task_id}); mend what the publisher of the task sends"
         log.error("untold", f"a user can't be told ({where}): {error!r}: {todo}", task_id=task_id)
         with suppress(Exception):
-            await self._answers.send(task_id, untold.result, Origin())
+            await self._results.send(task_id, untold.result, Origin())
 
     async def _repeat(self, known: Entry, result: bytes) -> None:
         """The Reward came before, and whoever handled it may have ended before the user was told."""
         work = await self._ledger.work_of(known)
         if not is_own(work.arm.experiment_id):
-            await self._answers.send(known.task_id, result, _origin(work))
+            await self._results.send(known.task_id, result, _origin(work))
 
     def _known(self, task_id: str) -> Entry:
         known = self._ledger.find(task_id)

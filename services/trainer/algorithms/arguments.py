@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.hyperparameters import Hyperparameters
-from services.trainer.algorithms.protocol import TrainerInputs
 
 KEPT_CHECKPOINTS = 2
 

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from pydantic import Field
 
-from ratchet.logs.answers import best_index
+from ratchet.logs.best_answer import best_index
+from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.hyperparameters import Hyperparameters
 from services.trainer.algorithms.logged_trainer import LoggedTrainer, Tensors
 from services.trainer.algorithms.plan import TrainingTargets
-from services.trainer.algorithms.protocol import TrainerInputs
 
 
 class SftHyperparameters(Hyperparameters):

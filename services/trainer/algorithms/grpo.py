@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from services.trainer.algorithms.advantages import group_advantages, tempered
+from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
 from services.trainer.algorithms.logged_trainer import LoggedTrainer
 from services.trainer.algorithms.plan import TrainingTargets
-from services.trainer.algorithms.protocol import TrainerInputs
 
 
 class Grpo:

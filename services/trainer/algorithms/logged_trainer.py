@@ -20,11 +20,11 @@ from trl.trainer.utils import use_adapter
 
 from ratchet.service.errors import TrainingError
 from ratchet.service.telemetry import Log
+from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.arguments import training_arguments
 from services.trainer.algorithms.hyperparameters import Hyperparameters
 from services.trainer.algorithms.plan import Batching, MicroBatch, Plan, TrainingTargets, plan_steps
 from services.trainer.algorithms.policy import save_adapter
-from services.trainer.algorithms.protocol import TrainerInputs
 from services.trainer.algorithms.shared_prompts import is_cheaper, share_prompts
 
 PER_TOKEN_LOSSES = ("dapo", "cispo")

@@ -15,8 +15,9 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors import SafetensorError
 from torch.nn.utils.rnn import pad_sequence
 
-from ratchet.adapters.check import AdapterLimits, check_lora
+from ratchet.adapters.check import check_lora
 from ratchet.adapters.folder import CONFIG_NAME, CONTENT_FILES
+from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.manifest import read_card
 from ratchet.models.loading import LanguageModel
 from ratchet.models.lora import peft_config

@@ -12,8 +12,9 @@ from schemas.messages.base import BaseModelIdentity
 from schemas.messages.train_request import TrainRequest
 from schemas.messages.work import BASE_VERSION
 from schemas.records.registry import AgentAdapters
+from services.trainer.algorithms.algorithm import Algorithm
 from services.trainer.algorithms.hyperparameters import Hyperparameters
-from services.trainer.algorithms.protocol import Algorithm, find_algorithm
+from services.trainer.algorithms.registry import find_algorithm
 from services.trainer.data.filters import DataPolicy
 from services.trainer.data.support import Limits
 

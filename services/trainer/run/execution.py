@@ -27,9 +27,9 @@ from ratchet.training_runs.store import RunFolder
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import BaseModelIdentity, Metadata
 from schemas.messages.train_request import TrainRequest
+from services.trainer.algorithms.algorithm import PolicyTrainer, TrainerInputs
 from services.trainer.algorithms.hyperparameters import default_learning_rate
 from services.trainer.algorithms.policy import make_policy, parent_folder, sample_ratios
-from services.trainer.algorithms.protocol import PolicyTrainer, TrainerInputs
 from services.trainer.data.feedback_scores import read_feedback
 from services.trainer.data.journal_scan import JournalScan, Scan
 from services.trainer.data.samples import load_samples

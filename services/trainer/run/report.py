@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from services.trainer.algorithms.protocol import PolicyTrainer
+from services.trainer.algorithms.algorithm import PolicyTrainer
 from services.trainer.data.selection import Selection
 from services.trainer.data.support import PolicyMatch
 from services.trainer.run.choices import Choices

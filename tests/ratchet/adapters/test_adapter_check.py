@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from ratchet.adapters.check import AdapterLimits, adapter_faults, check_adapter
+from ratchet.adapters.check import adapter_faults, check_adapter
+from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.publish import publish_adapter
 from ratchet.service.errors import AdapterError
 from schemas.messages.base import BaseModelIdentity

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratchet.adapters.check import AdapterLimits, adapter_faults
+from ratchet.adapters.check import adapter_faults
 from ratchet.adapters.diff import AdapterDiff, diff_adapters
+from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.publish import publish_adapter
 from schemas.records.adapter_card import DataRange, DataWindow
 from tests.ratchet.adapters.making_adapters import card, files, published, tensors

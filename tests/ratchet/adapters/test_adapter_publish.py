@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.adapters.check import AdapterLimits, adapter_faults
+from ratchet.adapters.check import adapter_faults
+from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.manifest import published_versions, read_card, read_manifest
 from ratchet.adapters.publish import publish_adapter, registration
 from ratchet.adapters.registry import RegistryStore
@@ -90,7 +91,8 @@ def test_readers_ignore_what_has_no_whole_manifest(tmp_path: Path) -> None:
 KILLED_SAVES = """
 import os, random, signal, sys, time
 from pathlib import Path
-from ratchet.adapters.check import AdapterLimits, adapter_faults
+from ratchet.adapters.check import adapter_faults
+from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.manifest import published_versions
 from tests.ratchet.adapters.making_adapters import published
 

@@ -12,7 +12,8 @@ from time import monotonic
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from ratchet.adapters.check import AdapterLimits, adapter_faults, check_adapter
+from ratchet.adapters.check import adapter_faults, check_adapter
+from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.publish import registration, remove_tree
 from ratchet.adapters.verification import entry_faults
 from ratchet.service.errors import LONGEST_REASON, AdapterError
@@ -59,7 +60,8 @@ def test_none_of_two_hundred_is_accepted(hostile: Hostile) -> None:
 CHECKED_ALONE = """
 import re, sys, time
 from pathlib import Path
-from ratchet.adapters.check import AdapterLimits, adapter_faults
+from ratchet.adapters.check import adapter_faults
+from ratchet.adapters.limits import AdapterLimits
 began = time.monotonic()
 found = adapter_faults(Path(sys.argv[1]), AdapterLimits(max_rank=16))
 peak = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ratchet.adapters.check import AdapterLimits
+from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.publish import publish_adapter, registration, remove_tree
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.retention import drained

@@ -75,10 +75,11 @@ async def _round(disk: SmallDisk, cycles: int, books: Books, draw: random.Random
     for _ in range(cycles):
         sent += await _cycle(fleet, disk, books, draw, unanswered)
         await answers_of(fleet, set(sent) - unanswered)
+        await until(lambda: committed(fleet, books))
         check(fleet, books)
         books.cycles += 1
     await answers_of(fleet, set(sent))
-    await settled()
+    await until(lambda: committed(fleet, books))
     check(fleet, books)
     await fleet.close()
     check_told(fleet, sent, books)
@@ -97,19 +98,21 @@ async def _cycle(
             deadline = datetime.now(UTC) + timedelta(seconds=1)
         await fleet.submit(Task(task_id=task_id, input="x" * draw.randrange(10, 4_000), deadline=deadline))
         if draw.random() < 0.3:
-            _commit(fleet, books)
+            committed(fleet, books)
     await settled(draw.uniform(0, FULL_S))
-    _commit(fleet, books)
+    committed(fleet, books)
     disk.empty()
     return sent
 
 
-def _commit(fleet: House, books: Books) -> None:
-    """As the clock does twice a second."""
+def committed(fleet: House, books: Books) -> bool:
+    """Commits, as the clock does twice a second. False where the disk, or an index not mended yet, refused."""
     try:
         fleet.orchestrator.ledger.commit()
     except StorageUnavailable:
         books.pauses += 1
+        return False
+    return True
 
 
 async def answers_of(fleet: House, tasks: set[str]) -> None:
@@ -117,9 +120,8 @@ async def answers_of(fleet: House, tasks: set[str]) -> None:
 
 
 def check(fleet: House, books: Books) -> None:
-    """Every assignment is known, no number was given twice, and the index is what the logs make of it."""
+    """Every assignment is known, no number was given twice, and the index as committed is what the logs make of it."""
     ledger = fleet.orchestrator.ledger
-    ledger.commit()
     ends = ledger.positions()
     works = [Work.decode(line.data) for line in read(fleet.folder, ASSIGNMENTS)]
     numbers = Counter(work.arm.sequence for work in works)

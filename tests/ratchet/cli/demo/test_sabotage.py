@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from ratchet.adapters.check import AdapterLimits, check_adapter
+from ratchet.adapters.check import check_adapter
+from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.publish import registration
 from ratchet.adapters.registry import RegistryStore
 from ratchet.cli.demo.sabotage import REASON, WHO, inject_bad_adapter, turned_around

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.logs.answers import result_of
+from ratchet.logs.best_answer import result_of
 from schemas import Interaction, Result, Task, Work
 from schemas.messages.work import Arm, Sampling
 from services.orchestrator.ledger.ledger import Ledger

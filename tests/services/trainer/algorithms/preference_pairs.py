@@ -8,9 +8,9 @@ from datasets import Dataset
 from pydantic import Field
 from trl import DPOConfig, DPOTrainer
 
+from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.arguments import training_arguments
 from services.trainer.algorithms.hyperparameters import Hyperparameters
-from services.trainer.algorithms.protocol import TrainerInputs
 from services.trainer.data.samples import TrainingSample
 
 

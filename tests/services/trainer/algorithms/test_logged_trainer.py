@@ -12,10 +12,10 @@ import torch
 from transformers import LlamaForCausalLM, TrainerCallback
 
 from ratchet.models.tokenization import load_tokenizer
+from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.best_of_group_sft import BestOfGroupSft, SftHyperparameters
 from services.trainer.algorithms.grpo import Grpo
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters, Hyperparameters
-from services.trainer.algorithms.protocol import TrainerInputs
 from services.trainer.data.samples import TrainingSample
 from tests.services.trainer.tiny_policy import tiny_lora, training_samples
 

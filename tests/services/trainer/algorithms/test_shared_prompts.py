@@ -12,10 +12,10 @@ import torch
 from transformers import MistralConfig, MistralForCausalLM
 
 from ratchet.models.tokenization import load_tokenizer
+from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.grpo import Grpo
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
 from services.trainer.algorithms.logged_trainer import LoggedTrainer
-from services.trainer.algorithms.protocol import TrainerInputs
 from services.trainer.algorithms.shared_prompts import IGNORED, is_cheaper, share_prompts
 from services.trainer.data.samples import TrainingSample
 from tests.services.trainer.tiny_policy import tiny_lora

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from ratchet.adapters.check import AdapterLimits, check_adapter
+from ratchet.adapters.check import check_adapter
+from ratchet.adapters.limits import AdapterLimits
 from ratchet.training_runs.store import RunStore
 from schemas.messages.train_request import TrainRequest
 from services.trainer.settings import TrainerSettings

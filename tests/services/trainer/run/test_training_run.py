@@ -13,8 +13,9 @@ import msgspec
 import pytest
 from safetensors.torch import load_file
 
-from ratchet.adapters.check import AdapterLimits, check_adapter
+from ratchet.adapters.check import check_adapter
 from ratchet.adapters.folder import adapter_sha256
+from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.registry import RegistryStore
 from ratchet.models.loading import content_sha256
 from ratchet.training_runs.progress import RunProgressRecord, read_progress

@@ -1,4 +1,4 @@
-"""What an algorithm is to the loop that runs it: hyperparameters, and a trainer made from samples. Found by name.
+"""What an algorithm is to the loop that runs it: hyperparameters, and a trainer made from samples.
 
 Reading the log, refusing, checkpoints, the report and publishing are the same for all (services/trainer/run/).
 """
@@ -8,15 +8,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
-from ratchet.service.errors import TrainingRefused
 from services.trainer.algorithms.hyperparameters import Hyperparameters
 from services.trainer.data.samples import TrainingSample
-
-GROUP = "ratchet.algorithms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +66,3 @@ class Algorithm(Protocol):
 
     def trainer(self, inputs: TrainerInputs, hyperparameters: Any) -> PolicyTrainer:
         """Ready to train. Nothing is learned from a sample but what this trainer takes from it."""
-
-
-def find_algorithm(name: str) -> Algorithm:
-    """Raises TrainingRefused if there is none of that name, or it can't be loaded."""
-    found = entry_points(group=GROUP)
-    if name not in found.names:
-        raise TrainingRefused(f"there is no algorithm {name!r}; installed are {', '.join(sorted(found.names))}")
-    try:
-        algorithm: Algorithm = found[name].load()()
-    except (ImportError, AttributeError) as error:
-        raise TrainingRefused(
-            f"algorithm {name!r} can't be loaded ({error}): pip install 'ratchet[trainer]'"
-        ) from error
-    return algorithm

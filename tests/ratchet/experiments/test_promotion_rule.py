@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ratchet.experiments.verdict import judge
+from ratchet.experiments.promotion_rule import judge
 from schemas.records.evidence import CANARY_RAMP, ArmSummary, Evidence, ExperimentPlan, Verdict, probation_plan
 from services.orchestrator.settings import OrchestratorSettings
 from tests.ratchet.experiments.making_experiments import plan

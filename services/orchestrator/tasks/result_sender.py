@@ -20,7 +20,7 @@ class ReplyFailed(RatchetError):
     """A Result is in `results`, and one of the queues that were to get it too can't have it now."""
 
 
-class Answers:
+class ResultSender:
     """Every Result of one task has one message id, so that a user can tell a repetition."""
 
     def __init__(self, bus: Bus, ledger: Ledger) -> None:
