@@ -100,7 +100,7 @@ def _traffic(dashboard: Dashboard) -> None:
         ),
         lines(
             "Refused and repeated tasks, untold results",
-            "Not valid (in dead-letters, with the reason); known already (answered from the log); given up after 5 tries.",
+            "Not valid (in dead-letters, with the reason); known already (answered from the log); given up.",
             Query("sum(rate(ratchet_tasks_refused_total[$__rate_interval]))", "refused"),
             Query("sum(rate(ratchet_tasks_repeated_total[$__rate_interval]))", "repeated"),
             Query("sum(rate(ratchet_results_untold_total[$__rate_interval]))", "untold"),
