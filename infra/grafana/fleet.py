@@ -99,10 +99,11 @@ def _traffic(dashboard: Dashboard) -> None:
             unit="s",
         ),
         lines(
-            "Refused and repeated tasks",
-            "Not valid (in dead-letters, with the reason); known already (answered from the log, not run again).",
+            "Refused and repeated tasks, untold results",
+            "Not valid (in dead-letters, with the reason); known already (answered from the log); given up.",
             Query("sum(rate(ratchet_tasks_refused_total[$__rate_interval]))", "refused"),
             Query("sum(rate(ratchet_tasks_repeated_total[$__rate_interval]))", "repeated"),
+            Query("sum(rate(ratchet_results_untold_total[$__rate_interval]))", "untold"),
             unit="ops",
         ),
         lines(

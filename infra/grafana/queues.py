@@ -27,6 +27,7 @@ def _depths(dashboard: Dashboard) -> None:
             "For people",
             "Dead letters, and what was published under a name no queue has. Normal is 0.",
             Query('ratchet_queue_messages{queue=~"dead-letters|unroutable"}', "{{queue}}"),
+            Query("max(ratchet_dead_letters_waiting)", "on disk, for room in dead-letters"),
             span=QUARTER,
         ),
         lines(

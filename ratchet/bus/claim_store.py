@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 from ratchet.files.append_file import explain
 from ratchet.files.atomic_file import sync_folder
@@ -39,10 +40,10 @@ class ClaimStore:
         path = self.folder / (claim + WAITING * waiting)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            held = sum(file.stat().st_size for file in os.scandir(self.folder))
+            held = sum(_size(file) for file in os.scandir(self.folder))
             if held + len(data) > self._most_bytes:
                 raise DiskFull(f"{self.folder} holds {held:,} of at most {self._most_bytes:,} bytes: send them back")
-            temporary = path.with_suffix(f".{os.getpid()}.tmp")
+            temporary = path.with_suffix(f".{uuid4().hex}.tmp")
             with temporary.open("wb") as file:
                 file.write(data)
                 file.flush()
@@ -68,7 +69,7 @@ class ClaimStore:
     def waiting(self) -> list[str]:
         """File names of the dead letters that wait for room, the oldest first."""
         try:
-            found = [(entry.stat().st_mtime_ns, entry.name) for entry in os.scandir(self.folder) if _waits(entry.name)]
+            found = [(_written_at(entry), entry.name) for entry in os.scandir(self.folder) if _waits(entry.name)]
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -100,6 +101,21 @@ class ClaimStore:
             return None
         except OSError as error:
             raise explain(error, self.folder / name) from error
+
+
+def _written_at(file: os.DirEntry[str]) -> int:
+    try:
+        return file.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _size(file: os.DirEntry[str]) -> int:
+    """0 for one that another writer renamed or removed meanwhile."""
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _waits(name: str) -> bool:

@@ -131,6 +131,7 @@ class Fleet:
             "RATCHET_LOGS_DIR": str(self.logs),
             "RATCHET_ADAPTERS_DIR": str(self.folder / "adapters"),
             "RATCHET_AGENT_ENGINE": "echo",
+            "RATCHET_GOLDEN_FROM_TRAFFIC": "false",  # an echo with an adapter's name before it is too long for the gate
             "RATCHET_SCORER": "verifier:exact",
             "RATCHET_EXTERNAL_SCORER": str(self.foreign_scorer).lower(),
             **self.environment,

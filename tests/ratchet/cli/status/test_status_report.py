@@ -32,7 +32,7 @@ def test_queues_for_people_need_no_consumer() -> None:
 
 
 def test_a_trainer_is_missed_only_when_something_waits_for_it() -> None:
-    topology = Topology((Queue("training", "any", ("all",), ("trainer",), "-"),), ())
+    topology = Topology((Queue("training", "any", ("all",), ("trainer",), "-", share=1, disk=1),), ())
 
     assert queue_faults((QueueDepth("training", 0, 0),), topology) == []
     assert len(queue_faults((QueueDepth("training", 1, 0),), topology)) == 1
