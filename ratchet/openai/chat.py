@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
+from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
 from schemas.api.numbers import JSON_NUMBER
@@ -52,8 +53,18 @@ class TextPart(Given):
     text: str
 
 
+EMPTY_IF_ASSISTANT: JsonDict = {
+    "anyOf": [
+        {"properties": {"role": {"const": "assistant"}}},
+        {"properties": {"content": {"type": ["string", "array"]}}, "required": ["content"]},
+    ]
+}
+
+
 class ChatTurn(Given):
     """A turn of the conversation. An answer of this API may be sent back as it is; one without content is empty."""
+
+    model_config = ConfigDict(json_schema_extra=EMPTY_IF_ASSISTANT)
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | Annotated[list[TextPart], Field(min_length=1)] | None = None
