@@ -18,6 +18,7 @@ import msgspec
 
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, active_path
 from ratchet.logs.reader import Line
+from ratchet.logs.rows import AssignedRow, EndedRow
 from ratchet.logs.segments import sealed_end, sealed_segments
 from ratchet.logs.start_offset import read_start_offsets
 
@@ -28,23 +29,7 @@ PLACES = 64
 LAST_BYTES = 64 * 1024
 
 
-class _Arm(msgspec.Struct):
-    sequence: int
-
-
-class _Assigned(msgspec.Struct):
-    task_id: str
-    arm: _Arm
-
-
-class _Logged(msgspec.Struct):
-    task_id: str
-    arm: _Arm
-    sample: int | None = None
-    group_size: int = 0
-
-
-_assigned, _logged = msgspec.json.Decoder(_Assigned), msgspec.json.Decoder(_Logged)
+_assigned, _logged = msgspec.json.Decoder(AssignedRow), msgspec.json.Decoder(EndedRow)
 
 
 def disagreement(index: Path, logs_dir: Path) -> str | None:
@@ -87,7 +72,7 @@ def _assignments(db: sqlite3.Connection, logs_dir: Path) -> str | None:
     return None
 
 
-def _knows(db: sqlite3.Connection, work: _Assigned, position: int) -> bool:
+def _knows(db: sqlite3.Connection, work: AssignedRow, position: int) -> bool:
     """As it is known, or passed over: of two lines with one number or one id the first counts (`quarantine.jsonl`)."""
     query = "SELECT coalesce(line, 0) FROM tasks WHERE task_id = ? OR sequence = ?"
     rows = db.execute(query, (work.task_id, work.arm.sequence)).fetchall()

@@ -40,6 +40,24 @@ class SampleRow(msgspec.Struct):
     sample: int | None = None
 
 
+class SequenceRow(msgspec.Struct):
+    sequence: int
+
+
+class AssignedRow(msgspec.Struct):
+    """Which task an assignment is of, and its number."""
+
+    task_id: str
+    arm: SequenceRow
+
+
+class EndedRow(AssignedRow):
+    """Which line of its task's group it is: without a sample, or the last one, the task ended with it."""
+
+    sample: int | None = None
+    group_size: int = 0
+
+
 class ScoreRow(msgspec.Struct):
     """Of an interaction: what statistics need."""
 

@@ -26,7 +26,7 @@ from schemas.records.interaction import Interaction
 from services.orchestrator.api.chat_task import ANY, AT, model_of, task_of
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.arms import Arms
-from services.orchestrator.tasks.intake import Forgotten
+from services.orchestrator.tasks.intake import ExpiredResult
 from services.orchestrator.tasks.task_history import logged_lines
 from services.orchestrator.tasks.task_service import SaysSomethingElse, TaskService
 
@@ -110,7 +110,7 @@ class ChatService:
             await self._tasks.submit(task, same=task_id == question.key)
         except SaysSomethingElse:
             raise key_reused("request") from None
-        except Forgotten as error:
+        except ExpiredResult as error:
             raise Problem(410, "Gone", str(error), "forgotten") from None
         except Reject:
             self._retries.finished(task_id)

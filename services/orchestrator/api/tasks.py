@@ -23,7 +23,7 @@ from schemas.api.tasks import TaskAccepted, TaskHistory, TaskSubmission, TaskSum
 from schemas.messages.feedback import LoggedFeedback
 from schemas.messages.result import Result
 from services.orchestrator.ledger.ledger import Ledger
-from services.orchestrator.tasks.intake import Forgotten
+from services.orchestrator.tasks.intake import ExpiredResult
 from services.orchestrator.tasks.task_history import read_history
 from services.orchestrator.tasks.task_list import StateFilter, task_page
 from services.orchestrator.tasks.task_service import SaysSomethingElse, TaskService
@@ -71,7 +71,7 @@ def tasks_router(
             await service.submit(submission.model_copy(update={"task_id": task_id}), same=keyed)
         except SaysSomethingElse:
             raise key_reused("task") from None
-        except Forgotten as error:
+        except ExpiredResult as error:
             raise Problem(410, "Gone", str(error), "forgotten") from None
         result = await while_connected(request, service.answer(task_id, wait_s))
         if result is not None:

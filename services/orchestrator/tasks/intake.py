@@ -32,7 +32,7 @@ FORGOTTEN = (
 )
 
 
-class Forgotten(Reject):
+class ExpiredResult(Reject):
     """The task was answered, and its answer is no longer kept."""
 
 
@@ -89,7 +89,7 @@ class Intake:
     async def submit(self, task: Task) -> bool:
         """For a caller that looks for the answer itself: as `handle`, but nothing is sent back. True if it is new.
 
-        Not to be cancelled. Raises Reject, Forgotten, BusError, DiskFull, JournalError.
+        Not to be cancelled. Raises Reject, ExpiredResult, BusError, DiskFull, JournalError.
         """
         self._check(task)
         known = await self._known_or_begun(task, Origin())
@@ -109,7 +109,7 @@ class Intake:
     async def _accept(self, task: Task, origin: Origin, *, seen_before: bool) -> None:
         try:
             known = await self._known_or_begun(task, origin)
-        except Forgotten:
+        except ExpiredResult:
             metrics.tasks_repeated.inc()
             await self._results.refuse(task.task_id, FORGOTTEN, origin)
             return
@@ -118,12 +118,12 @@ class Intake:
             await self._repeat(known, origin, seen_before=seen_before)
 
     async def _known_or_begun(self, task: Task, origin: Origin) -> Entry | None:
-        """What is known of the task; None where it is new: then it was admitted and sent. Raises Forgotten."""
+        """What is known of the task; None where it is new: then it was admitted and sent. Raises ExpiredResult."""
         async with self._admitting.of(task.task_id):
             if (known := self._ledger.find(task.task_id)) is not None:
                 return known
             if self._ledger.has_forgotten(task.task_id):
-                raise Forgotten(FORGOTTEN)
+                raise ExpiredResult(FORGOTTEN)
             body, work = await self._admit(task, origin)
         await self._send(work, body)
         return None

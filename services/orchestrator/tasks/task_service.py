@@ -35,7 +35,7 @@ class TaskService:
     async def submit(self, task: Task, *, same: bool = False) -> None:
         """Admit it, unless it is known. With `same`, one that is known must be the same: else SaysSomethingElse.
 
-        A caller that is cancelled leaves a task admitted or not, never half. Raises Reject (Forgotten), BusError,
+        A caller that is cancelled leaves a task admitted or not, never half. Raises Reject (ExpiredResult), BusError,
         DiskFull, JournalError.
         """
         new = await asyncio.shield(asyncio.ensure_future(self._intake.submit(task)))
