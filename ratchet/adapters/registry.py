@@ -9,7 +9,8 @@ Every call blocks on the disk: from an event loop, call it in a thread. Which mo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ratchet.adapters.decisions import DecisionLedger, Mark, chained
@@ -28,11 +29,15 @@ log = Log(__name__)
 
 
 class RegistryStore:
-    def __init__(self, adapters_dir: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
+    def __init__(
+        self, adapters_dir: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S, check: Callable[[], None] = lambda: None
+    ) -> None:
+        """`check` raises what keeps this process from changing it, and is asked with the lock in hand."""
         self.folder = adapters_dir
         self.path = adapters_dir / FILE_NAME
         self.ledger = DecisionLedger(adapters_dir)
         self._lock_timeout_s = lock_timeout_s
+        self._check = check
 
     def read(self) -> Registry:
         """Never waits, never sees half a change. Raises RegistryError if the file is damaged.
@@ -54,7 +59,7 @@ class RegistryStore:
 
         Raises RegistryError if the ledger is broken, or if the registry is not what the ledger adds up to.
         """
-        with locked(self.folder, self._lock_timeout_s):
+        with self._locked():
             registry = self._caught_up()
             if registry != self.replay():
                 raise RegistryError(
@@ -69,7 +74,7 @@ class RegistryStore:
         Raises NotAllowed, RegistryConflict (nothing was written), RegistryError, DiskFull and JournalError: should then
         the decision be in the ledger already, it takes effect with the next change that finds room.
         """
-        with locked(self.folder, self._lock_timeout_s):
+        with self._locked():
             registry = self._caught_up()
             if registry.revision != expected_revision:
                 raise RegistryConflict(
@@ -85,18 +90,24 @@ class RegistryStore:
         """
         if decide(seen := self.read()) is None:
             return seen
-        with locked(self.folder, self._lock_timeout_s):
+        with self._locked():
             registry = self._caught_up()
             draft = decide(registry)
             return registry if draft is None else self._decide(registry, draft)
 
     def rebuild(self) -> Registry:
         """Make the registry anew from the ledger alone, whatever is in the file. Raises RegistryError if it can't."""
-        with locked(self.folder, self._lock_timeout_s):
+        with self._locked():
             registry = self.replay()
             self.ledger.repair(_mark(registry))
             self._write(registry)
             return registry
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with locked(self.folder, self._lock_timeout_s):
+            self._check()
+            yield
 
     def replay(self) -> Registry:
         """What the whole ledger adds up to. Reads only, needs no lock."""

@@ -10,13 +10,15 @@ from ratchet.service import failpoint
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Blocks until it is on disk. One writer at a time: the temporary name is always the same, so none piles up.
+    """Blocks until it is on disk. One writer at a time: the temporary name is always the same, so none piles up; what
+    a stopped writer left under it may still be open there, and is not written to.
 
     Raises DiskFull and JournalError; the old content is then still there.
     """
     temporary = path.with_name(path.name + ".tmp")
     try:
-        with temporary.open("wb") as file:
+        temporary.unlink(missing_ok=True)
+        with temporary.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -50,6 +50,11 @@ class FleetSettings(BaseSettings):
         False, description="A scorer that is not ours answers with draft-shaped Rewards: keep each Response for them."
     )
     logs_dir: Path = Field(Path("logs"), description="Folder of the two logs and of the index over them.")
+    index_dir: Path | None = Field(
+        None,
+        description="Folder of the indexes over the logs, on a disk of this machine, never on a network file system; "
+        "the folder of the logs if not set.",
+    )
     log_keep_gb: float = Field(
         20.0,
         ge=0,
@@ -108,6 +113,10 @@ class FleetSettings(BaseSettings):
     @property
     def audit_dir(self) -> Path:
         return self.api_audit_dir or self.logs_dir / "audit"
+
+    @property
+    def index_folder(self) -> Path:
+        return self.index_dir or self.logs_dir
 
     @classmethod
     def read(cls, **given: Any) -> Self:

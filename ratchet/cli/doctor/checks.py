@@ -25,7 +25,7 @@ from ratchet.cli.fleet.options import JUDGE_MODEL, SMALL_MODEL
 from ratchet.cli.fleet.ports import taken_ports
 from ratchet.cli.status.queue_depths import QueueDepth, queue_depths
 from ratchet.logs.index_check import disagreement
-from ratchet.logs.names import TASK_INDEX
+from ratchet.logs.names import task_index
 from ratchet.service.errors import BusError
 
 Level = Literal["ok", "warn", "fail"]
@@ -55,14 +55,14 @@ MODEL_LIBRARIES = ("torch", "transformers", "peft")
 LEAST_OPEN_FILES = 1024
 
 
-def machine_checks(logs_dir: Path, wanted_ports: Mapping[int, str] | None) -> Iterator[Check]:
+def machine_checks(logs_dir: Path, index_dir: Path, wanted_ports: Mapping[int, str] | None) -> Iterator[Check]:
     """`wanted_ports` is None while a fleet is up here: then they are taken by it."""
     yield _python()
     yield _libraries()
     yield from (_model(Path(model)) for model in (SMALL_MODEL, JUDGE_MODEL))
     yield _ports(wanted_ports)
     yield _logs_folder(logs_dir)
-    yield index_agrees(logs_dir)
+    yield index_agrees(logs_dir, index_dir)
     yield disk_space(shutil.disk_usage(_existing(logs_dir)).free, str(logs_dir))
     yield memory(psutil.virtual_memory().available)
     yield open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -136,9 +136,9 @@ def _logs_folder(logs_dir: Path) -> Check:
     )
 
 
-def index_agrees(logs_dir: Path) -> Check:
+def index_agrees(logs_dir: Path, index_dir: Path) -> Check:
     """Of the index of tasks and the logs it is a cache over."""
-    index = logs_dir / TASK_INDEX
+    index = task_index(index_dir)
     if not index.exists():
         return Check("index", "ok", "none yet: the orchestrator makes it when it starts")
     if (why := disagreement(index, logs_dir)) is None:

@@ -64,7 +64,8 @@ def prune(
         settings.log_keep_gb if keep_gb is None else keep_gb,
         settings.log_keep_days if keep_days is None else keep_days,
     )
-    pruned = pruned_here(FleetAccess.here().logs_dir, settings.adapters_dir, bound, dry=dry_run)
+    logs_dir = FleetAccess.here().logs_dir
+    pruned = pruned_here(logs_dir, settings.index_dir or logs_dir, settings.adapters_dir, bound, dry=dry_run)
     if json:
         print_json(as_dict(pruned, dry=dry_run))
         return

@@ -9,22 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.cli.terminal.errors import CommandError
-from ratchet.files.folder_lock import FolderLock
+from ratchet.logs.leadership import UNFENCED, Fence, Leadership
 from ratchet.logs.retention.contents import newest_time
 from ratchet.logs.retention.needs import needs
 from ratchet.logs.retention.plan import Bound
 from ratchet.logs.retention.pruner import Pruned, Pruner
 
 
-def prune(logs_dir: Path, adapters_dir: Path, bound: Bound, *, dry: bool) -> Pruned:
+def prune(logs_dir: Path, index_dir: Path, adapters_dir: Path, bound: Bound, *, dry: bool) -> Pruned:
     """Ages are counted from the newest line, should the clock be ahead of it.
 
     Raises CommandError where an orchestrator works, unless `dry`; JournalError, RegistryError, DiskFull.
     """
-    with _lock(logs_dir, dry=dry):
+    with _leading(logs_dir, dry=dry) as fence:
         now = datetime.now(UTC)
         present = min(now, newest_time(logs_dir) or now)
-        return Pruner(logs_dir, bound).prune(needs(logs_dir, adapters_dir), present, dry=dry)
+        return Pruner(logs_dir, bound, fence).prune(needs(index_dir, adapters_dir), present, dry=dry)
 
 
 def as_dict(pruned: Pruned, *, dry: bool) -> dict[str, Any]:
@@ -57,17 +57,18 @@ def sentences(pruned: Pruned, *, dry: bool) -> Iterator[str]:
 
 
 @contextmanager
-def _lock(logs_dir: Path, *, dry: bool) -> Iterator[None]:
+def _leading(logs_dir: Path, *, dry: bool) -> Iterator[Fence]:
     if dry:
-        yield
+        yield UNFENCED
         return
-    lock = FolderLock(logs_dir)
-    if not lock.try_acquire():
+    leadership = Leadership(logs_dir)
+    if not leadership.try_lead():
         raise CommandError(
-            f"the orchestrator of {lock.holder()} keeps {logs_dir} within its bound by itself, twice a minute. To have "
-            f"it remove more, lower RATCHET_LOG_KEEP_GB or RATCHET_LOG_KEEP_DAYS and restart it; --dry-run only looks"
+            f"the orchestrator of {leadership.holder()} keeps {logs_dir} within its bound by itself, twice a minute. "
+            f"To have it remove more, lower RATCHET_LOG_KEEP_GB or RATCHET_LOG_KEEP_DAYS and restart it; --dry-run "
+            f"only looks"
         )
     try:
-        yield
+        yield leadership
     finally:
-        lock.release()
+        leadership.release()

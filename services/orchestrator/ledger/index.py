@@ -31,9 +31,12 @@ CACHE_KIB = 8192
 FORGET_AT_ONCE = 2_000
 """Tasks that are forgotten in one step: messages wait meanwhile."""
 FETCHED_AT_ONCE = 100
+IN_USE_S = 0.5
 FORGOTTEN_IDS = "forgotten.ids"
 FORGOTTEN_SEQUENCE = "forgotten.sequence"
-"""Names among the positions: how many ids of removed tasks are known here, and below which number tasks are removed."""
+EPOCH = "epoch"
+"""Names among the positions: how many ids of removed tasks are known here, below which number tasks are removed, and
+of which leader the last commit is: a transaction that did not see it can't be committed behind it."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS tasks (
     sequence INTEGER PRIMARY KEY,
@@ -135,8 +138,9 @@ class TaskIndex:
     Everything here raises IndexUnusable, from the first error of SQLite on.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Opens or creates it."""
+    def __init__(self, path: Path, epoch: int = 0) -> None:
+        """Opens or creates it. Once a later epoch committed to it, this one can't any more."""
+        self._epoch = epoch
         self.forget_at_once = FORGET_AT_ONCE
         self.path = path
         self.broken: IndexUnusable | None = None
@@ -235,9 +239,11 @@ class TaskIndex:
         With `durable` it survives the loss of power too: a second, small transaction is synced, and with it all that
         was written before it.
         """
+        if self.position(EPOCH) > self._epoch:
+            raise self.give_up("another orchestrator leads, and uses it")
         with self._guard as db:
             self._write_young(db)
-            db.executemany(SET_POSITION, [*positions.items(), (ROWS, self._rows)])
+            db.executemany(SET_POSITION, [*positions.items(), (ROWS, self._rows), (EPOCH, self._epoch)])
             db.execute("COMMIT")
             if durable:
                 db.execute("PRAGMA synchronous = FULL")
@@ -436,6 +442,35 @@ class TaskIndex:
         with self._guard as db:
             row: tuple[Any, ...] | None = db.execute(sql, parameters).fetchone()
         return row
+
+
+def is_in_use(path: Path) -> bool:
+    """Whether somebody is in the middle of a change of it."""
+    try:
+        with closing(sqlite3.connect(path, timeout=IN_USE_S, isolation_level=None)) as db:
+            db.execute("BEGIN IMMEDIATE")
+            db.execute("ROLLBACK")
+    except sqlite3.OperationalError:
+        return True
+    except sqlite3.DatabaseError:
+        return False
+    return False
+
+
+def copied(path: Path, to: Path) -> Path:
+    """All that was committed to an index that somebody else may hold. Raises IndexUnusable."""
+    temporary = to.with_name(f"{to.name}.tmp")
+    try:
+        temporary.unlink(missing_ok=True)
+        with (
+            closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source,
+            closing(sqlite3.connect(temporary)) as copy,
+        ):
+            source.backup(copy)
+        temporary.rename(to)
+    except (sqlite3.Error, OSError) as error:
+        raise IndexUnusable(path, error, corrupt=False) from error
+    return to
 
 
 def promises_in(path: Path) -> list[Statement]:
