@@ -142,6 +142,7 @@ class JournalFile:
             with self._fence.changing():
                 self._file = self._open(self._restore, create=size == 0)
         if not self._file.is_untouched(size):
+            self._fence.check()
             raise StorageUnavailable(
                 f"{self.path} was moved, removed, cut or written to by another program while this one writes it. Stop "
                 f"that program, copy what this one wrote from {self._file.where()} back to {self.path}, and restart"

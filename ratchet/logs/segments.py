@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from io import BufferedReader, FileIO, RawIOBase
 from itertools import groupby, pairwise
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 import zstandard
@@ -121,10 +122,9 @@ def seal(folder: Path, name: str, start: Position, end: Position) -> Segment:
 
 
 def tidy(folder: Path, name: str) -> None:
-    """After a crash: one file per segment. Only the log's writer may call it.
-
-    A half-written copy is left to `compress`, which overwrites it.
-    """
+    """After a crash: one file per segment, and no half-written copy. Only the log's writer may call it."""
+    for path in folder.glob(f"{name}-*{TEMPORARY}"):
+        path.unlink(missing_ok=True)
     segments = sealed_segments(folder, name)
     for _, twins in groupby(segments, key=lambda segment: (segment.start, segment.end)):
         match list(twins):
@@ -171,7 +171,7 @@ def compress(segment: Segment, changing: Changing = nullcontext) -> Segment:
     if not is_whole(segment):
         raise JournalError(f"{segment.path} does not hold as many bytes as its name says: restore it from a copy")
     compressed = Segment(segment.folder, segment.name, segment.start, segment.end, compressed=True)
-    temporary = compressed.path.with_name(compressed.path.name + TEMPORARY)
+    temporary = compressed.path.with_name(f"{compressed.path.name}.{token_hex(4)}{TEMPORARY}")  # nobody else's
     began = time.monotonic()
     try:
         _write_compressed(segment, temporary)
@@ -194,7 +194,6 @@ def compress(segment: Segment, changing: Changing = nullcontext) -> Segment:
 
 def _write_compressed(segment: Segment, target: Path) -> None:
     compressor = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL, write_checksum=True)
-    target.unlink(missing_ok=True)  # a former leader may still have it open
     with segment.open() as source, target.open("xb") as sink:
         compressor.copy_stream(source, sink, size=segment.size, read_size=BUFFER_BYTES, write_size=BUFFER_BYTES)
         sink.flush()
