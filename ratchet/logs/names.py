@@ -10,6 +10,8 @@ ASSIGNMENTS = "assignments"
 INTERACTIONS = "agent_interactions"
 """Every sample that was answered, and a line for each task that ended without one."""
 FEEDBACK = "feedback"
+PROMISES = "promises"
+"""What no other log says and an index that lies elsewhere may lose."""
 TASK_LOGS = (ASSIGNMENTS, INTERACTIONS)
 
 TASK_INDEX = "index.sqlite"

@@ -22,6 +22,7 @@ from ratchet.cli.fleet.supervisord import Supervisor, render, start_supervisord
 from ratchet.cli.models.make import make_models
 from ratchet.cli.terminal.console import err, say
 from ratchet.cli.terminal.errors import CommandError
+from ratchet.files.file_system import refuse_wrong_storage
 from ratchet.files.folder_lock import FolderLock
 from ratchet.service.settings import FleetSettings
 from ratchet.service.settings_check import require_usable, unknown_names
@@ -145,6 +146,7 @@ def _launch(
         say(f"warning: {sentence}")
     require_usable()
     settings = FleetSettings.read()
+    refuse_wrong_storage(settings.logs_dir, settings.index_folder, settings.adapters_dir)
     view = ReadinessView(err)
     start = FleetStart(folder, say, view.show)
     record = folder.record()

@@ -106,6 +106,7 @@ INSERT = "INSERT INTO tasks (sequence, task_id, deadline, logged, work, result, 
 CHANGE = "UPDATE tasks SET logged = ?, result = ?, lines = ?, ended = ?, work = ? WHERE sequence = ?"
 SET_POSITION = "INSERT OR REPLACE INTO positions VALUES (?, ?)"
 ADD_WAITER = "INSERT OR IGNORE INTO waiters VALUES (?, ?, ?)"
+FORGET_WAITERS = "DELETE FROM waiters WHERE task_id = ?"
 KEEP_RESPONSE = "INSERT OR REPLACE INTO kept VALUES (?, ?)"
 WRITE_NOTE = "INSERT OR REPLACE INTO notes VALUES (?, ?)"
 
@@ -139,8 +140,9 @@ class TaskIndex:
     """
 
     def __init__(self, path: Path, epoch: int = 0) -> None:
-        """Opens or creates it. Once a later epoch committed to it, this one can't any more."""
+        """Opens or creates it; by its first commit it is this epoch's, and another's no more."""
         self._epoch = epoch
+        self._is_mine = False
         self.forget_at_once = FORGET_AT_ONCE
         self.path = path
         self.broken: IndexUnusable | None = None
@@ -239,7 +241,7 @@ class TaskIndex:
         With `durable` it survives the loss of power too: a second, small transaction is synced, and with it all that
         was written before it.
         """
-        if self.position(EPOCH) > self._epoch:
+        if self._is_mine and self.position(EPOCH) != self._epoch:
             raise self.give_up("another orchestrator leads, and uses it")
         with self._guard as db:
             self._write_young(db)
@@ -252,6 +254,7 @@ class TaskIndex:
                 db.execute("COMMIT")
                 db.execute("PRAGMA synchronous = NORMAL")
             self._uncommitted.clear()
+            self._is_mine = True
             db.execute("BEGIN")
 
     def _write_young(self, db: sqlite3.Connection) -> None:
@@ -393,7 +396,7 @@ class TaskIndex:
             return db.execute("SELECT reply_to, correlation_id FROM waiters WHERE task_id = ?", (task_id,)).fetchall()
 
     def forget_waiters(self, task_id: str) -> None:
-        self._change("DELETE FROM waiters WHERE task_id = ?", task_id)
+        self._change(FORGET_WAITERS, task_id)
         self._awaited.discard(task_id)
 
     def keep_response(self, task_id: str, response: bytes) -> None:
@@ -409,6 +412,12 @@ class TaskIndex:
         if task_id in self._kept:
             self._change("DELETE FROM kept WHERE task_id = ?", task_id)
             self._kept.discard(task_id)
+
+    def promises(self) -> Iterator[Statement]:
+        """What is owed to whom: queues that wait, and kept Responses."""
+        with self._guard as db:
+            for statement, table in ((ADD_WAITER, "waiters"), (KEEP_RESPONSE, "kept")):
+                yield from ((statement, row) for row in db.execute(f"SELECT * FROM {table}").fetchall())
 
     def note(self, name: str) -> bytes | None:
         """What was written down under a name: it survives a kill, but not the loss of the index."""

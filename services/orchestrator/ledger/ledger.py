@@ -20,7 +20,7 @@ from ratchet.logs.best_answer import result_of
 from ratchet.logs.index_check import disagreement
 from ratchet.logs.journal import Journal
 from ratchet.logs.leadership import UNFENCED, Fence
-from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, TASK_INDEX, file_name, task_index, task_indexes
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, PROMISES, TASK_INDEX, file_name, task_index, task_indexes
 from ratchet.logs.reader import active_tail, read, tail_position
 from ratchet.logs.segments import oldest_position
 from ratchet.logs.source import has_place
@@ -42,6 +42,7 @@ from services.orchestrator.ledger.index import (
     promises_in,
 )
 from services.orchestrator.ledger.logged_work import logged_work
+from services.orchestrator.ledger.promises import Promise, PromiseLog, promise_of, promised_since
 
 SET_ASIDE = f"{TASK_INDEX}.broken"
 """An index that is not believed any more, until what no log has was taken from it."""
@@ -102,6 +103,7 @@ class Ledger:
         self._carried: tuple[Statement, ...] = ()
         """What a broken index had not committed of that which no log has."""
         self._mend_after = 0.0
+        self._promises: PromiseLog | None = None
         self._sequence = 0
         self._began = 0
         self._sealed_up_to = 0
@@ -127,6 +129,8 @@ class Ledger:
         """What the index could not keep is read from the logs at the next start."""
         await self._assignments.close()
         await self._interactions.close()
+        if self._promises is not None:
+            await self._promises.close()
         try:
             self.commit()
         except StorageUnavailable as error:
@@ -208,12 +212,23 @@ class Ledger:
     async def add_waiter(self, task_id: str, reply_to: str, correlation_id: str | None) -> None:
         """One more queue that wants the Result of an open task; on disk when this returns. Raises JournalError."""
         self.index.add_waiter(task_id, reply_to, correlation_id)
-        await self._synced()
+        await self._promised(Promise(task_id, reply_to, correlation_id))
+
+    async def forget_waiters(self, task_id: str) -> None:
+        """They have the Result. Raises JournalError."""
+        self.index.forget_waiters(task_id)
+        if self._promises is not None:
+            await self._promises.add(Promise(task_id, told=True))
 
     async def keep_response(self, task_id: str, response: bytes) -> None:
         """For the draft-shaped Reward to come; on disk when this returns. Raises JournalError."""
         self.index.keep_response(task_id, response)
-        await self._synced()
+        await self._promised(Promise(task_id, response=response.decode()))
+
+    async def shorten_promises(self) -> None:
+        """Raises JournalError."""
+        if self._promises is not None:
+            await self._promises.shorten(map(promise_of, self.index.promises()))
 
     async def seal_in_step(self) -> None:
         """Assignments are sealed when interactions were, so that one may be removed with the other.
@@ -273,7 +288,15 @@ class Ledger:
 
     def _positions(self) -> Mapping[str, int]:
         interactions = min(self._applied[INTERACTIONS].end, *self._held.values(), 1 << 62)
-        return {ASSIGNMENTS: self._applied[ASSIGNMENTS].end, INTERACTIONS: interactions}
+        positions = {ASSIGNMENTS: self._applied[ASSIGNMENTS].end, INTERACTIONS: interactions}
+        return positions if self._promises is None else positions | {PROMISES: self._promises.end}
+
+    async def _promised(self, promise: Promise) -> None:
+        """In the index already: here it is made to last, in a log where the index may be lost with its machine."""
+        if self._promises is None:
+            await self._synced()
+        else:
+            await self._promises.add(promise)
 
     async def _synced(self) -> None:
         """All that the index was told so far is on disk when this returns; those who wait share a sync."""
@@ -294,6 +317,8 @@ class Ledger:
         self._assignments = self._journal(ASSIGNMENTS)
         self._interactions = self._journal(INTERACTIONS)
         self._sealed_up_to = self._interactions.begin
+        if self._index_dir.resolve() != self._folder.resolve():
+            self._promises = PromiseLog(self._folder, self._segment_bytes, self._fence)
         if self._fence.took_from_living and self._index_path.exists() and is_in_use(self._index_path):
             self._index_path = copied(self._index_path, self._index_dir / f"index-{self._fence.epoch}.sqlite")
         caught_up = self._take_up_index(self._checked)
@@ -359,7 +384,8 @@ class Ledger:
                 if index.position(name) > end:
                     raise JournalError(f"the index knows more than {file_name(name)}, which ends at byte {end}")
             caught_up = CatchUp(self._folder, index, ends).run()
-            index.replay([*promises_in(self._index_dir / SET_ASIDE), *self._carried])
+            promised = promised_since(self._folder, index.position(PROMISES))
+            index.replay([*promises_in(self._index_dir / SET_ASIDE), *promised, *self._carried])
         except BaseException:
             index.close()
             raise

@@ -64,6 +64,7 @@ class LogRetention:
             await self._ledger.seal_in_step()
             self._report(await asyncio.to_thread(self._prune))
         await self._ledger.forget_removed()
+        await self._ledger.shorten_promises()
         await self._forget_feedback(await asyncio.to_thread(trim_feedback, self._logs_dir, self._fence))
         for name, size in (await asyncio.to_thread(sizes, self._logs_dir)).items():
             log_bytes.labels(name).set(size)
