@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ratchet.bus.topology import Topology, fleet_topology
 from ratchet.cli.fleet.options import FleetOptions
-from ratchet.cli.terminal.errors import CommandError
+from ratchet.cli.terminal import CommandError
 from ratchet.files.atomic_file import replace_file
 from ratchet.service.settings import FleetSettings
 
