@@ -9,7 +9,8 @@ from fastapi import APIRouter, Query
 from pydantic import ValidationError
 
 from ratchet.bus.protocol import QueueState
-from ratchet.bus.topology import Queue, Rung, Topology
+from ratchet.bus.retry_policy import Rung
+from ratchet.bus.topology import Queue, Topology
 from ratchet.http.problem import problems
 from ratchet.http.work import Threads
 from ratchet.logs.names import INTERACTIONS
