@@ -28,6 +28,7 @@ class TransformersEngine:
         self._load = load
         self._seed = seed
         self._loaded: tuple[LanguageModel, PeftAdapters, LocalGenerator] | None = None
+        self.on_step: Callable[[], None] = lambda: None
 
     @classmethod
     def from_settings(cls, settings: AgentSettings) -> Self:
@@ -64,7 +65,7 @@ class TransformersEngine:
         return BaseModelIdentity(name=identity.name, revision=identity.revision)
 
     def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
-        return self._parts[2].answer(requests)
+        return self._parts[2].answer(requests, self.on_step)
 
     def load_adapter(self, name: str, path: Path) -> None:
         self._parts[1].load(name, path)

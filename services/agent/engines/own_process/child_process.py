@@ -6,12 +6,13 @@ import asyncio
 import signal
 import socket
 import sys
+import time
 from itertools import count
 from typing import Any, Protocol, Self
 
 from ratchet.service.errors import EngineError, RatchetError
 from services.agent import metrics
-from services.agent.engines.own_process.calls import CANCEL, Answer, Batch, Call, Order, Started
+from services.agent.engines.own_process.calls import CANCEL, Answer, Batch, Call, Order, Started, Step
 from services.agent.engines.own_process.pipe import Pipe
 
 END_S = 5.0
@@ -33,6 +34,8 @@ class ChildProcess:
 
     def __init__(self, process: Process, pipe: Pipe, started: Started) -> None:
         self.started = started
+        self.advanced_at = time.monotonic()
+        """When it last said anything."""
         self._process = process
         self._pipe = pipe
         self._numbers = count(1)
@@ -114,7 +117,10 @@ class ChildProcess:
         except Exception as error:
             return f"the engine's process can't be understood ({error!r})"
 
-    def _take(self, said: Answer | Batch) -> None:
+    def _take(self, said: Answer | Batch | Step) -> None:
+        self.advanced_at = time.monotonic()
+        if isinstance(said, Step):
+            return
         if isinstance(said, Answer):
             self._settle(said)
             return
