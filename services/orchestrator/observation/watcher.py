@@ -150,10 +150,10 @@ class Watcher:
 
     async def _look_at_queues(self) -> None:
         self._looked_at = self._seconds()
-        look = await self._queues.look()
+        snapshot = await self._queues.latest()
         depths = [
             QueueDepth(name=name, messages=state.messages, consumers=state.consumers)
-            for name, state in look.states.items()
+            for name, state in snapshot.states.items()
             if state is not None
         ]
         looked = QueuesLooked(items=depths)
