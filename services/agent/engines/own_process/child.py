@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ratchet.models.waiting_line import WaitingLine
+from ratchet.models.batcher import WaitingLine
 from ratchet.service.errors import EngineError, RatchetError
 from services.agent.engines.engine import BatchEngine, Generation, GenerationRequest
 from services.agent.engines.own_process.calls import (
