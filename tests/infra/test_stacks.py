@@ -124,7 +124,7 @@ def test_who_only_reads_a_claim_cannot_write_it(prod: list[Manifest]) -> None:
     }
 
     assert {name: writable(pod) for name, pod in pods.items()} == {
-        "orchestrator": {"logs", "adapters", "audit"},
+        "orchestrator": {"logs", "adapters", "audit", "decision-keys"},
         "agent": {"models", "audit"},
         "trainer": {"adapters", "models", "audit"},
     }

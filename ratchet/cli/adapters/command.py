@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from schemas.records.registry import Registry
 
 adapters = typer.Typer(
-    help="Versions of the adapters: list, show, diff; promote, rollback, freeze; verify, rebuild.", no_args_is_help=True
+    help="Versions of the adapters: list, show, diff; promote, rollback, freeze; verify, rebuild; key, accept.",
+    no_args_is_help=True,
 )
 
 Agent = Annotated[str | None, typer.Option(help="Which agent's; the fleet's first one if not named.")]
@@ -30,7 +31,7 @@ def list_(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] 
     from ratchet.service.settings import FleetSettings
 
     settings = FleetSettings.read()
-    registry = RegistryStore(settings.adapters_dir).read()
+    registry = RegistryStore.of(settings).read()
     names = chosen_agents(settings.agents, registry, agent)
     if json:
         print_json({name: registry.agent(name).model_dump(mode="json") for name in names})
@@ -142,23 +143,77 @@ def unfreeze(reason: Reason = "unfrozen by hand", agent: Agent = None, json: AsJ
 
 @adapters.command()
 def verify(json: AsJson = False) -> None:
-    """Check the chain of decisions, the registry, and every byte of every adapter. Exit code 1 if anything is wrong."""
+    """Check who signed the decisions, their chain, the registry, and every byte of every adapter.
+
+    Exit code 1 if anything is wrong.
+    """
     from ratchet.adapters.limits import AdapterLimits
     from ratchet.adapters.registry import RegistryStore
-    from ratchet.adapters.verification import registry_faults
+    from ratchet.adapters.verification import verified
     from ratchet.cli.terminal.console import out, print_json
     from ratchet.cli.terminal.errors import ExitCode
     from ratchet.service.settings import FleetSettings
 
     settings = FleetSettings.read()
-    faults = registry_faults(RegistryStore(settings.adapters_dir), AdapterLimits(settings.adapter_max_rank))
+    found = verified(RegistryStore.of(settings), AdapterLimits(settings.adapter_max_rank))
     if json:
-        print_json({"ok": not faults, "faults": faults})
+        print_json(found.model_dump(mode="json"))
     else:
-        for fault in faults or ["All as it was decided."]:
-            out.print(f"{'✘' if faults else '✔'} {fault}", markup=False, style="red" if faults else "green")
-    if faults:
+        for fault in found.faults or ["All as it was decided."]:
+            out.print(f"{'✔' if found.ok else '✘'} {fault}", markup=False, style="green" if found.ok else "red")
+        signed = f"{found.signed} of them signed, now by key {found.key}" if found.key else "none of them signed yet"
+        out.print(f"{found.decisions} decisions, {signed}; the last one's sha256: {found.sha256}", markup=False)
+    if not found.ok:
         raise typer.Exit(ExitCode.FAILED)
+
+
+@adapters.command()
+def key(
+    rotate: Annotated[bool, typer.Option(help="Make a new one, which the old one names in the ledger.")] = False,
+    reason: Reason = "rotated by hand",
+    json: AsJson = False,
+) -> None:
+    """Show the key that decisions are signed with, or make a new one.
+
+    The private half is signing-key.json in RATCHET_DECISION_KEYS; who keeps a backup of it keeps it apart from that of
+    the adapters. Old public keys stay in jwks.json there: the decisions they signed stay good.
+    """
+    from ratchet.adapters.registry import RegistryStore
+    from ratchet.adapters.signatures import Signing
+    from ratchet.cli.adapters.service_here import sign_with
+    from ratchet.cli.terminal.console import out, print_json
+    from ratchet.service.settings import FleetSettings
+
+    settings = FleetSettings.read()
+    if rotate:
+        RegistryStore.of(settings).rotate_key(sign_with(settings, reason))
+    signing = Signing(settings.decision_keys_dir, settings.logs_dir)
+    keys, signer = signing.keys(), signing.signer()
+    if json:
+        print_json({"folder": str(signing.keys_dir), "key": signer and signer.key, "keys": keys})
+        return
+    shown = f"{signer.key} signs decisions" if signer else "there is no key: the orchestrator's first start makes one"
+    out.print(f"{shown} ({signing.keys_dir})", markup=False)
+
+
+@adapters.command()
+def accept(reason: Reason, json: AsJson = False) -> None:
+    """Take the ledger as it stands: after a lost key, a restored older copy, or a while under an older version.
+
+    What is in it counts from now on, whoever signed it, and what is missing stays missing; the decision to do so is in
+    the ledger, signed, under your name. Look at it first: `ratchet adapters history`. Stop the orchestrator before.
+    """
+    from ratchet.adapters.registry import RegistryStore
+    from ratchet.cli.adapters.service_here import sign_with
+    from ratchet.cli.terminal.console import out, print_json
+    from ratchet.service.settings import FleetSettings
+
+    settings = FleetSettings.read()
+    registry = RegistryStore.of(settings).accept(sign_with(settings, reason))
+    if json:
+        print_json({"revision": registry.revision, "key": registry.ledger_key})
+        return
+    out.print(f"{registry.revision - 1} decisions are taken as they stand; decision {registry.revision} says so.")
 
 
 @adapters.command()
@@ -169,7 +224,7 @@ def rebuild(json: AsJson = False) -> None:
     from ratchet.cli.terminal.console import out, print_json
     from ratchet.service.settings import FleetSettings
 
-    registry, kept = rebuild(RegistryStore(FleetSettings.read().adapters_dir))
+    registry, kept = rebuild(RegistryStore.of(FleetSettings.read()))
     if json:
         print_json({"revision": registry.revision, "kept": kept and str(kept)})
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import re
 import shutil
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,13 +13,14 @@ from ratchet.adapters.adapter_service import AdapterService, chosen_agents
 from ratchet.adapters.registry import RegistryStore
 from ratchet.cli.terminal.errors import CommandError
 from ratchet.service.settings import FleetSettings
+from schemas.records.decision import DecisionDraft, SignWith
 from schemas.records.registry import Registry
 
 
 def adapter_service_here(agent_id: str | None) -> AdapterService:
     """`agent_id` None: the fleet's first agent. Raises SettingsError, NotFound."""
     settings = FleetSettings.read()
-    store = RegistryStore(settings.adapters_dir)
+    store = RegistryStore.of(settings)
     (chosen, *_) = chosen_agents(settings.agents, store.read(), agent_id)
     return AdapterService(store, chosen, settings.adapter_max_rank, operator())
 
@@ -30,6 +32,21 @@ def operator() -> str:
     except (KeyError, OSError):
         name = ""
     return re.sub(r"[\x00-\x1f\x7f]", "", name)[:100] or "unknown"
+
+
+def sign_with(settings: FleetSettings, reason: str) -> Callable[[str], DecisionDraft]:
+    """The decision that a public key signs from it on."""
+
+    def draft(key: str) -> DecisionDraft:
+        return DecisionDraft(
+            agent_id=settings.agents[0],
+            move=SignWith(key=key),
+            who=f"operator:{operator()}",
+            at=datetime.now(UTC),
+            reason=reason,
+        )
+
+    return draft
 
 
 def rebuild(store: RegistryStore) -> tuple[Registry, Path | None]:
