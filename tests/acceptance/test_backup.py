@@ -42,7 +42,7 @@ def restored(amqp_url: str, namespace: str, tmp_path: Path) -> Iterator[Fleet]:
 async def test_a_restored_fleet_knows_its_answers_and_its_adapters(
     start_fleet: Callable[..., Fleet], restored: Fleet, tmp_path: Path
 ) -> None:
-    # given a fleet that answered tasks and registered an adapter, and a backup taken while it was down, and its key kept elsewhere
+    # given a fleet that answered tasks and registered an adapter, a backup taken while it was down, and its key
     original = start_fleet()
     old = await _lived(original)
     original.stop()
