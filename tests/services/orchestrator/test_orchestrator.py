@@ -18,7 +18,7 @@ from ratchet.service.errors import LeadershipLost, StorageUnavailable
 from schemas import Task
 from schemas.messages.agent_rewards import AgentRewards
 from schemas.records.decision import DecisionDraft, Freeze
-from services.orchestrator.observation.queue_gauges import QueueGauges
+from services.orchestrator.observation.gauges import QueueGauges
 from tests.disks import files_no_larger_than
 from tests.ratchet.adapters.making_adapters import NOON
 from tests.services.orchestrator.house import House, answered, house, scored, settled, until
