@@ -156,7 +156,7 @@ class Orchestrator:
             group_size=settings.samples,
             clock=now,
         )
-        self._store = RegistryStore(settings.adapters_dir)
+        self._store = RegistryStore.of(settings)
         self._replicas = {agent: Replicas() for agent in settings.agents}
         self._promoters = {agent: self._promoter(one) for agent, one in arms.items()}
         self._anchors = {agent: self._anchors_of(promoter) for agent, promoter in self._promoters.items()}
