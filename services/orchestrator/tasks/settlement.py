@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
+from ratchet.service.errors import Reject, one_line
 from schemas.messages.response import Response, Sample
 from schemas.messages.reward import Reward, SampleScore
 from schemas.messages.work import Work
@@ -27,8 +28,8 @@ def settle(reward: Reward, response: Response, work: Work, now: datetime) -> lis
     scores = _aligned(reward, len(response.samples))
     of_group = _of(work) | {
         "agent_id": response.agent_id,
-        "adapter_version": response.adapter_version or work.arm.adapter_version,
-        "adapter_sha256": response.adapter_sha256,
+        "adapter_version": work.arm.adapter_version,
+        "adapter_sha256": work.arm.adapter_sha256,
         "sampling": response.sampling or work.sampling,
         "prompt_ids": response.prompt_ids,
         "engine": response.engine,
@@ -72,6 +73,22 @@ def ending(work: Work, status: Literal["failed", "expired"], reason: str, now: d
     )
 
 
+def check_adapter(response: Response, work: Work) -> None:
+    """Raises Reject for an answer that names another adapter than the one its task was assigned to."""
+    arm = work.arm
+    version, sha256 = response.adapter_version or arm.adapter_version, response.adapter_sha256 or arm.adapter_sha256
+    if version != arm.adapter_version or (arm.adapter_sha256 is not None and sha256 != arm.adapter_sha256):
+        raise Reject(
+            f"the answer says that it is by adapter {one_line(version, 40)} ({_short(sha256)}), but task "
+            f"{work.task_id!r} was assigned to {arm.adapter_version} ({_short(arm.adapter_sha256)}): nothing can be learned from it. An "
+            f"agent answers with the adapter that its Work names, or names none"
+        )
+
+
+def _short(sha256: str | None) -> str:
+    return f"sha256 {sha256[:8]}…" if sha256 else "no sha256"
+
+
 def completed_response(draft: Response, work: Work) -> Response:
     """A third-party agent's Response with the Work it answers; its text is the one sample where it lists none."""
     return draft.model_copy(
@@ -79,7 +96,7 @@ def completed_response(draft: Response, work: Work) -> Response:
             "work": work,
             "samples": draft.samples or (Sample(text=draft.response),),
             "sampling": draft.sampling or work.sampling,
-            "adapter_version": draft.adapter_version or work.arm.adapter_version,
+            "adapter_version": work.arm.adapter_version,
         }
     )
 

@@ -31,7 +31,7 @@ from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.admission import Origin
 from services.orchestrator.tasks.result_sender import ResultSender
-from services.orchestrator.tasks.settlement import completed_response, ending, settle
+from services.orchestrator.tasks.settlement import check_adapter, completed_response, ending, settle
 
 log = Log("settler")
 
@@ -210,6 +210,7 @@ class Settler:
     def _response(self, reward: Reward, work: Work, attempt: int) -> Response:
         """The Response that the Reward carries, or that was kept for it; of the Work that was admitted."""
         response = reward.scored or self._kept_response(reward.task_id, attempt)
+        check_adapter(response, work)
         if response.work is None:
             return completed_response(response, work)
         for name in MUST_AGREE:
