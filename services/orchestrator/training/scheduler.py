@@ -55,6 +55,10 @@ class TrainingScheduler:
         """Once the ledger is open. A request that was pending is sent again: the trainer knows it by its id."""
         note = self._ledger.index.note(self._note)
         self._state = msgspec.json.decode(note, type=TrainingState) if note else TrainingState()
+        for window in ("since", "asked_since"):
+            if not self._ledger.has_place(INTERACTIONS, getattr(self._state, window)):
+                log.warning("window-anew", "the log is another one now: the next training reads it from its beginning")
+                setattr(self._state, window, 0)
         self._noted = self._state.groups
         self._ended.start()
 

@@ -1,4 +1,4 @@
-"""The model folders there are, and the small models made, in another process: the command line never imports torch."""
+"""`ratchet models`: make the two small models with no download, and list what there is."""
 
 from __future__ import annotations
 
@@ -8,9 +8,35 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from ratchet.cli.terminal.errors import CommandError
+import typer
+
+from ratchet.cli.terminal import CommandError, out, print_json, print_raw, say
+
+models = typer.Typer()
+
+
+@models.command()
+def make(out: Annotated[Path, typer.Option(help="Folder to put them in.")] = Path("models")) -> None:
+    """Make the small base model and the bigger scoring model; at once where they are there already."""
+    print_raw(make_models(out, say))
+
+
+@models.command("list")
+def list_(
+    folder: Annotated[Path, typer.Option(help="Folder to look in.")] = Path("models"),
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """List the model folders: name, size and what they hold."""
+    found = model_folders(folder)
+    if json:
+        print_json([model.as_dict() for model in found])
+        return
+    if not found:
+        out.print(f"No models in {folder}/. Type: ratchet models make", markup=False)
+    for model in found:
+        out.print(f"{model.path}  {model.architecture}  {model.megabytes:.1f} MB", markup=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from ratchet.cli.fleet.start import stop_fleet
+from ratchet.cli.terminal import out, say
+
 
 def down() -> None:
     """Stop the fleet that was started here: services finish what they have in hand, then the broker stops."""
-    from ratchet.cli.fleet.start import stop_fleet
-    from ratchet.cli.terminal.console import out, say
-
     say("stopping the fleet …")
     remarks = stop_fleet()
     if remarks is None:

@@ -1,20 +1,39 @@
-"""Is the fleet healthy, and if not, what is wrong: asked of the supervisor, of each service and of the broker."""
+"""`ratchet status`: is everything well, and if not, what is wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from ratchet.bus.amqp.short_connection import connected, without_password
 from ratchet.bus.topology import DEAD_LETTERS, RESULTS, UNROUTABLE, Topology
 from ratchet.cli.fleet.folder import FleetAccess, FleetFolder, FleetRecord
 from ratchet.cli.fleet.processes import supervisor_process
+from ratchet.cli.fleet.queue_depths import QueueDepth, queue_depths
 from ratchet.cli.fleet.service_http import readiness
 from ratchet.cli.fleet.supervisord import ProcessState, Supervisor
-from ratchet.cli.status.queue_depths import QueueDepth, queue_depths
-from ratchet.cli.terminal.errors import CommandError
+from ratchet.cli.terminal import CommandError, ExitCode, out, print_json
 from ratchet.service.errors import BusError
+
+
+def status(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+    """Show each service, the broker and the queues. Exit code 0 if all is healthy, 1 if not, 3 without a broker."""
+    report = ask_status(FleetAccess.here(), FleetFolder.here())
+    if json:
+        print_json(report.as_dict())
+    else:
+        out.print(render_status(report))
+    if report.broker_fault:
+        raise typer.Exit(ExitCode.BROKER_UNREACHABLE)
+    if not report.healthy:
+        raise typer.Exit(ExitCode.FAILED)
+
 
 FOR_PEOPLE = (RESULTS, DEAD_LETTERS, UNROUTABLE)
 """Queues that no service consumes."""
@@ -110,3 +129,37 @@ def _service(name: str, port: int | None, log: str, state: ProcessState | None) 
         return ServiceStatus(name, state.pid, True, None, http, log)
     answer = readiness(port)
     return ServiceStatus(name, state.pid, answer.ready, answer.reason, http, log)
+
+
+def render_status(report: StatusReport) -> Group:
+    parts: list[RenderableType] = [_headline(report)]
+    if report.services:
+        parts.append(services_table(report.services))
+    if report.queues:
+        parts.append(queues_table(report.queues))
+    parts += [Text(f"✘ {fault}", style="red") for fault in report.faults]
+    if not report.started_here:
+        parts.append(Text("No fleet was started here (no .ratchet/fleet.json): seen through the broker only.", "dim"))
+    return Group(*parts)
+
+
+def _headline(report: StatusReport) -> Text:
+    health = ("healthy", "bold green") if report.healthy else ("not healthy", "bold red")
+    return Text.assemble("The fleet is ", health, f" · broker {report.broker}")
+
+
+def services_table(services: Sequence[ServiceStatus]) -> Table:
+    table = Table("service", "pid", "state", "http", box=None, header_style="dim", pad_edge=False)
+    for service in services:
+        state = Text("ready", "green") if service.ready else Text(service.reason or "not ready", "red")
+        table.add_row(service.name, str(service.pid or "–"), state, service.http or "")
+    return table
+
+
+def queues_table(queues: Sequence[QueueDepth]) -> Table:
+    table = Table("queue", box=None, header_style="dim", pad_edge=False)
+    table.add_column("waiting", justify="right")
+    table.add_column("consumers", justify="right")
+    for queue in queues:
+        table.add_row(queue.name, "–" if queue.messages is None else f"{queue.messages:,}", str(queue.consumers))
+    return table

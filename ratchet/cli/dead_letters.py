@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from ratchet.bus.claim_store import FOLDER, waiting_on_disk
+from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService, advice
+from ratchet.bus.dead_letters.kinds import ADVICE_ON_LOST, DEAD, LOST
+from ratchet.bus.dead_letters.letter import DeadLetter
+from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.terminal import CommandError, ExitCode, out, print_json, print_raw, say, say_error
 
-    from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService
-    from ratchet.bus.dead_letters.letter import DeadLetter
-    from ratchet.cli.fleet.folder import FleetAccess
-    from ratchet.cli.terminal.errors import CommandError
-
-dead_letters = typer.Typer(help="What could not be handled: list, show, send back.", no_args_is_help=True)
+dead_letters = typer.Typer()
 
 Unroutable = Annotated[bool, typer.Option("--unroutable", help="Instead, what was sent to a name that no queue has.")]
 
@@ -26,10 +28,6 @@ def list_(
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """List the dead letters, the oldest first; nothing is taken out."""
-    from ratchet.bus.claim_store import FOLDER, waiting_on_disk
-    from ratchet.cli.fleet.folder import FleetAccess
-    from ratchet.cli.terminal.console import out, print_json
-
     access = FleetAccess.here()
     letters, _ = _service(access, unroutable).oldest(limit)
     if json:
@@ -49,11 +47,6 @@ def show(
     json: Annotated[bool, typer.Option("--json", help="As JSON, with the body.")] = False,
 ) -> None:
     """Show one dead letter whole: why it failed, and its body."""
-    from ratchet.bus.dead_letters.dead_letter_service import advice
-    from ratchet.bus.dead_letters.kinds import ADVICE_ON_LOST
-    from ratchet.cli.fleet.folder import FleetAccess
-    from ratchet.cli.terminal.console import out, print_json, print_raw
-
     access = FleetAccess.here()
     held = _service(access, unroutable).find(letter_id)
     if held is None:
@@ -82,10 +75,6 @@ def requeue(
 
     An unroutable message goes to the queue it was sent to, once there is one.
     """
-    from ratchet.cli.fleet.folder import FleetAccess
-    from ratchet.cli.terminal.console import out, say, say_error
-    from ratchet.cli.terminal.errors import ExitCode
-
     if (letter_id is None) == (not (all_ or one_at_a_time)):
         raise typer.BadParameter("give either an id, or --all, or --one-at-a-time")
     access = FleetAccess.here()
@@ -102,26 +91,16 @@ def requeue(
 
 
 def _service(access: FleetAccess, unroutable: bool) -> DeadLetterService:
-    from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService
-    from ratchet.bus.dead_letters.kinds import DEAD, LOST
-
     kind = LOST if unroutable else DEAD
     return DeadLetterService(access.amqp_url, access.namespace, kind, logs_dir=access.logs_dir)
 
 
 def _no_such(letter_id: str, unroutable: bool) -> CommandError:
-    from ratchet.cli.terminal.errors import CommandError
-
     what, option = ("unroutable message", " --unroutable") if unroutable else ("dead letter", "")
     return CommandError(f"no {what} {letter_id!r}: ratchet dead-letters list{option}")
 
 
 def _print_table(letters: Sequence[DeadLetter]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from ratchet.cli.terminal.console import out
-
     table = Table(box=None, header_style="dim", pad_edge=False)
     for name in ("id", "at", "queue"):
         table.add_column(name, no_wrap=True)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-token = typer.Typer(
-    help="API tokens. Once: `ratchet token keys`, and the services get RATCHET_API_PUBLIC_KEYS=keys/jwks.json. Then, "
-    "as often as needed: `ratchet token issue --role viewer --name ci --ttl 1h`. A fleet that listens on this machine "
-    "only, as `ratchet up` starts it, needs neither.",
-    no_args_is_help=True,
-)
+from ratchet.cli.terminal import UsageError, out, print_json, print_raw, say
+from ratchet.http.access import tokens
+from ratchet.http.access.key_folder import KeyFolder, read_revoked
+from ratchet.http.access.keys import read_public_keys
+from ratchet.http.access.roles import Role
+from ratchet.http.access.tokens import Claims, TokenRefused
+from ratchet.service.errors import SettingsError
+from ratchet.service.settings import FleetSettings
+
+token = typer.Typer()
 
 Keys = Annotated[
     Path | None, typer.Option(help="Folder of the keys; where RATCHET_API_PUBLIC_KEYS points, or `keys`, if not named.")
@@ -33,10 +40,6 @@ def keys(
     To rotate: `--rotate`, issue new tokens, and when the old ones have expired, at the latest after a day, `--retire`.
     The services notice by themselves within a second. If the private key got lost or out: `--rotate --retire` at once.
     """
-    from ratchet.cli.terminal.console import print_json, say
-    from ratchet.cli.token.arguments import keys_here
-    from ratchet.service.settings import FleetSettings
-
     folder = keys_here(out, FleetSettings.read())
     made = folder.make() if rotate or not folder.exists() else None
     retired = folder.retire() if retire else []
@@ -58,19 +61,10 @@ def issue(
     json: AsJson = False,
 ) -> None:
     """Issue a token. It alone goes to stdout: `export RATCHET_API_TOKEN=$(ratchet token issue …)`."""
-    from datetime import UTC, datetime
-
-    from ratchet.cli.terminal.console import print_json, print_raw
-    from ratchet.cli.terminal.errors import UsageError
-    from ratchet.cli.token.arguments import keys_here, seconds_of
-    from ratchet.http.access.roles import Role
-    from ratchet.http.access.tokens import issue as issued
-    from ratchet.service.settings import FleetSettings
-
     if role not in list(Role):
         raise UsageError(f"there is no role {role!r}: {', '.join(Role)}")
     settings = FleetSettings.read()
-    text, claims = issued(
+    text, claims = tokens.issue(
         keys_here(keys, settings).signing_key(),
         name,
         Role(role),
@@ -88,11 +82,6 @@ def issue(
 @token.command()
 def check(token: Token, keys: Keys = None, json: AsJson = False) -> None:
     """Look at a token as a service would; exit code 1, and why, if it would be refused."""
-    from datetime import UTC, datetime
-
-    from ratchet.cli.terminal.console import out, print_json
-    from ratchet.cli.token.arguments import checked, given
-
     claims = checked(given(token), keys)
     expires = datetime.fromtimestamp(claims.exp, UTC)
     if json:
@@ -106,11 +95,48 @@ def check(token: Token, keys: Keys = None, json: AsJson = False) -> None:
 @token.command()
 def revoke(token: Token, keys: Keys = None) -> None:
     """Refuse a token from now on, before it expires. Of one whose text is lost, rotate and retire the keys."""
-    from ratchet.cli.terminal.console import say
-    from ratchet.cli.token.arguments import checked, given, keys_here
-    from ratchet.service.settings import FleetSettings
-
     claims = checked(given(token), keys)
     folder = keys_here(keys, FleetSettings.read())
     folder.revoke(claims.jti, claims.exp)
     say(f"revoked: {claims.sub} ({claims.jti}). Services read {folder.folder / 'revoked.txt'} beside their jwks.json")
+
+
+DEFAULT = Path("keys")
+
+
+def keys_here(named: Path | None, settings: FleetSettings) -> KeyFolder:
+    if named is not None:
+        return KeyFolder(named)
+    if (public := settings.api_public_keys) is not None:
+        return KeyFolder(public if public.is_dir() else public.parent)
+    return KeyFolder(DEFAULT)
+
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def seconds_of(text: str) -> int:
+    """Raises UsageError."""
+    match = re.fullmatch(r"([1-9]\d{0,5})([smhd])", text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is no lifetime: a number and s, m, h or d, as in 30m or 8h")
+    return int(match[1]) * UNITS[match[2]]
+
+
+def given(token: str) -> str:
+    return sys.stdin.read().strip() if token == "-" else token
+
+
+def checked(token: str, keys: Path | None) -> Claims:
+    """Raises TokenRefused, and SettingsError where there are no keys to look with."""
+    settings = FleetSettings.read()
+    folder = keys_here(keys, settings)
+    try:
+        public = read_public_keys(folder.jwks.read_bytes())
+        revoked = read_revoked(folder.revoked.read_bytes()) if folder.revoked.exists() else {}
+    except OSError as error:
+        raise SettingsError(f"no keys to check with: {error}. `ratchet token keys` makes some") from None
+    claims = tokens.check(token, public, issuer=settings.api_issuer, audience=settings.api_audience)
+    if claims.jti in revoked:
+        raise TokenRefused("the token was revoked: issue a new one")
+    return claims

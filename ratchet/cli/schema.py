@@ -1,8 +1,5 @@
-"""The contract as documents: a JSON Schema for each message, an AsyncAPI 3.0 description of the queues, and an OpenAPI
-document for each service installed here. `ratchet schema` writes schemas/generated/.
-
-The services' routes are found by name: what is shared imports no process. Nothing is started: a router is made with
-nothing behind it, since a document needs only its routes. That they are those of the real services is a test.
+"""`ratchet schema`: the contract as documents, in schemas/generated/: a JSON Schema for each message, an AsyncAPI 3.0
+description of the queues, and an OpenAPI document for each service installed here.
 """
 
 from __future__ import annotations
@@ -10,16 +7,44 @@ from __future__ import annotations
 import inspect
 import json
 from importlib.util import find_spec
+from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from fastapi import APIRouter
 
 from ratchet.bus.topology import EXCHANGE, Queue, Topology, fleet_topology
+from ratchet.cli.terminal import CommandError, say
 from ratchet.http.server.application import application
 from ratchet.service.settings import FleetSettings
 from schemas import MESSAGES, RECORDS
 from schemas.messages.base import Message
+
+
+def schema(
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit code 1 if one is not current.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder of the documents.")] = Path("schemas/generated"),
+) -> None:
+    """Write a JSON Schema for each message, an AsyncAPI document of the queues, and an OpenAPI document for each
+    service; or check that they are current.
+    """
+    changed = {
+        out / name: text for name, text in (documents() | openapi_documents()).items() if _read(out / name) != text
+    }
+    if check and changed:
+        raise CommandError(f"not current: {', '.join(map(str, changed))}. Type: ratchet schema")
+    for file, text in changed.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        say(f"written: {file}")
+    if not changed:
+        say(f"all documents in {out} are current")
+
+
+def _read(file: Path) -> str | None:
+    return file.read_text(encoding="utf-8") if file.exists() else None
+
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 EXAMPLE_AGENT = "small"
@@ -124,6 +149,9 @@ ROUTERS = {
         "services.orchestrator.api.fleet:log_router",
     ),
 }
+"""Of each service, found by name: what is shared imports no process. Nothing is started: a router is made with nothing
+behind it, since a document needs only its routes. That they are those of the real services is a test.
+"""
 
 
 def openapi_documents() -> dict[str, str]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from ratchet.cli.fleet.folder import FleetRecord
-    from ratchet.cli.fleet.options import FleetOptions
+from ratchet.bus.amqp.short_connection import without_password
+from ratchet.cli.fleet.folder import FleetRecord
+from ratchet.cli.fleet.options import FleetOptions
+from ratchet.cli.fleet.start import start_fleet
+from ratchet.cli.terminal import out
+from ratchet.logs.names import INTERACTIONS, active_path
 
 
 def up(
@@ -39,9 +42,6 @@ def up(
 
     With RATCHET_AMQP_URL set that broker is used; else a private RabbitMQ is started in .ratchet/rabbitmq.
     """
-    from ratchet.cli.fleet.options import FleetOptions
-    from ratchet.cli.fleet.start import start_fleet
-
     names = tuple(name.strip() for name in agents.split(",") if name.strip())
     options = FleetOptions(names, replicas, engine, scorer, model, judge_model, port_base, amqp_port, trainer)
     record = start_fleet(options, os.environ.get("RATCHET_AMQP_URL"), timeout, insist=_any_typed(ctx))
@@ -55,10 +55,6 @@ def _any_typed(ctx: typer.Context) -> bool:
 
 
 def _say_where(record: FleetRecord, options: FleetOptions) -> None:
-    from ratchet.bus.amqp.short_connection import without_password
-    from ratchet.cli.terminal.console import out
-    from ratchet.logs.names import INTERACTIONS, active_path
-
     out.print("[bold green]The fleet is up.[/bold green]")
     lines = [("broker", f"{without_password(record.amqp_url)}  (queue of tasks: tasks, of results: results)")]
     lines += [(p.name, f"http://127.0.0.1:{p.http_port}") for p in record.programs if p.http_port]

@@ -1,13 +1,19 @@
-"""How a command fails: its exit code and one red sentence, a traceback only with --debug."""
+"""How every command writes, fails and exits.
+
+Results go to stdout, everything else to stderr; JSON without colours or wrapping. A command that fails has an exit code
+and one red sentence, a traceback only with --debug.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from enum import IntEnum
 from typing import Any
 
 import typer
+from rich.console import Console
 from typer.core import TyperGroup
 
 from ratchet.service.errors import Ambiguous, BusError, NotFound, RatchetError, SettingsError
@@ -52,10 +58,6 @@ class FaultsAsSentences(TyperGroup):
     """A group of commands whose errors are sentences."""
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
-        from ratchet.cli.terminal.console import say_error
-        from ratchet.cli.terminal.errors import exit_code
-        from ratchet.service.errors import RatchetError
-
         try:
             return super().invoke(ctx)
         except RatchetError as error:
@@ -68,3 +70,29 @@ class FaultsAsSentences(TyperGroup):
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
+
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_json(value: Any, *, indent: int | None = 2) -> None:
+    """One JSON value on stdout; `indent=None` makes it one line."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=indent, default=str) + "\n")
+    sys.stdout.flush()
+
+
+def print_raw(line: str) -> None:
+    """A line on stdout that rich must not touch: answers of models, JSON lines."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def say(text: str) -> None:
+    """A remark on stderr."""
+    err.print(text, markup=False)
+
+
+def say_error(sentence: str) -> None:
+    """What went wrong and what to do, in red on stderr."""
+    err.print(sentence, style="red", markup=False)

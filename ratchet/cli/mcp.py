@@ -1,8 +1,4 @@
-"""Serve MCP on stdin and stdout, with the tools of every service of a fleet. Nothing else may be written to stdout.
-
-Services are where was typed, else where `ratchet up` started them, or would. Tokens live for a day at most, and an MCP
-client runs for longer: whoever renews the token rewrites its file, which is read again at each call.
-"""
+"""`ratchet mcp`: the fleet as tools for an MCP client, over stdin and stdout. Nothing else may be written to stdout."""
 
 from __future__ import annotations
 
@@ -11,20 +7,52 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import httpx
 import jwt
+import typer
 from mcp.server.mcpserver import MCPServer
 
-from ratchet.cli.fleet.folder import FleetRecord
+from ratchet.cli.fleet.folder import FleetFolder, FleetRecord
 from ratchet.cli.fleet.options import FleetOptions
 from ratchet.cli.fleet.plan import plan_fleet
-from ratchet.cli.terminal.errors import CommandError, UsageError
+from ratchet.cli.terminal import CommandError, UsageError
 from ratchet.http.access.roles import Role
 from ratchet.mcp.rest import Services
 from ratchet.mcp.server import build_server
+
+
+def mcp(
+    url: Annotated[
+        list[str] | None,
+        typer.Option("--url", help="Where a service is, as service=https://host:port (agent-small=…); repeatable."),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="RATCHET_API_TOKEN",
+            show_envvar=True,
+            help="API token to call them with; as an option it can be seen in `ps`.",
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="RATCHET_API_TOKEN_FILE", show_envvar=True, help="File of the token, read again at each call."
+        ),
+    ] = None,
+) -> None:
+    """Serve MCP on stdin and stdout: the tools of orchestrator, agents, scorer and trainer in one server.
+
+    It is not meant to be typed: an MCP client starts it (docs/mcp.md has what to write into its configuration). Without
+    `--url` it speaks to the fleet that `ratchet up` started here, and may be started before it.
+    """
+    if token and token_file:
+        raise UsageError("give the token or the file it is in, not both")
+    serve_stdio(addresses_of(url or (), FleetFolder.here().record()), Token(token, token_file))
+
 
 AGENT = "agent"
 SINGLE = ("orchestrator", "scorer", "trainer")
@@ -33,7 +61,10 @@ NOWHERE = "amqp://127.0.0.1/"
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Base URLs: one of each service, and of each agent's first replica, by the agent's id."""
+    """Base URLs: one of each service, and of each agent's first replica, by the agent's id.
+
+    Services are where was typed, else where `ratchet up` started them, or would.
+    """
 
     by_name: Mapping[str, str]
     agents: Mapping[str, str]
@@ -73,7 +104,11 @@ def _agent_id(name: str, options: FleetOptions) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`value`, or what is in `file`; neither for a fleet that asks for no tokens."""
+    """`value`, or what is in `file`; neither for a fleet that asks for no tokens.
+
+    Tokens live for a day at most, and an MCP client runs for longer: whoever renews the token rewrites its file, which
+    is read again at each call.
+    """
 
     value: str | None = None
     file: Path | None = None

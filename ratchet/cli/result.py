@@ -1,21 +1,56 @@
-"""What the logs say of one task: its samples and its result, still open, or nothing. Newest segments are read first."""
+"""`ratchet result`: the answer to a task submitted earlier, from the log, whose newest segments are read first."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from json import loads as json_of
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+import typer
 
+from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.terminal import CommandError, TimedOut, print_json, print_raw, say
 from ratchet.logs.best_answer import best
 from ratchet.logs.groups import Groups
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.reader import LogReader
 from ratchet.logs.rows import AnswerRow
 from ratchet.logs.segments import sealed_end, sealed_segments
+
+
+def result(
+    task_id: Annotated[str, typer.Argument(help="The task's id, as `ratchet submit` printed it.")],
+    json: Annotated[bool, typer.Option("--json", help="Every logged sample, as JSON.")] = False,
+) -> None:
+    """Print the answer to a task submitted earlier. Exit code 1 if the task failed or is not known, 4 if still open."""
+    access = FleetAccess.here()
+    task = find_task(access.logs_dir, task_id)
+    if task is None:
+        raise CommandError(
+            f"no task {task_id!r} in {access.logs_dir}: mistyped, still in the queue `tasks`, or of a fleet "
+            "that logs elsewhere (RATCHET_LOGS_DIR)"
+        )
+    _print(task, task_id, as_json=json)
+
+
+def _print(task: LoggedTask, task_id: str, *, as_json: bool) -> None:
+    if as_json:
+        samples = [json_of(line.data) for line in task.lines]
+        print_json({"task_id": task_id, "open": not samples, "samples": samples})
+    if not task.lines:
+        raise TimedOut(f"task {task_id} is admitted and not answered yet: `ratchet status` shows whether all is well")
+    best = task.best
+    if best.status != "ok":
+        raise CommandError(f"task {task_id} {best.status}: {best.reason}")
+    if not as_json:
+        print_raw(best.response or "")
+        score = "none" if best.score is None else f"{best.score:.3f}"
+        chosen = f"sample {best.sample} of {len(task.lines)}"
+        say(f"score {score} · {best.agent_id} {best.adapter_version} · {chosen}")
 
 
 class LoggedLine(NamedTuple):
