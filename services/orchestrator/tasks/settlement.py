@@ -80,8 +80,8 @@ def check_adapter(response: Response, work: Work) -> None:
     if version != arm.adapter_version or (arm.adapter_sha256 is not None and sha256 != arm.adapter_sha256):
         raise Reject(
             f"the answer says that it is by adapter {one_line(version, 40)} ({_short(sha256)}), but task "
-            f"{work.task_id!r} was assigned to {arm.adapter_version} ({_short(arm.adapter_sha256)}): nothing can be learned from it. An "
-            f"agent answers with the adapter that its Work names, or names none"
+            f"{work.task_id!r} was assigned to {arm.adapter_version} ({_short(arm.adapter_sha256)}): nothing can be "
+            f"learned from it. An agent answers with the adapter that its Work names, or names none"
         )
 
 
