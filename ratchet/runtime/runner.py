@@ -263,5 +263,8 @@ def run(name: str, wire: Callable[[], Wired]) -> None:
     try:
         uvloop.run(main())
     except RatchetError as error:
-        log.error("failed", str(error), **({"hopeless": True} if hopeless else {}))
+        if hopeless:
+            log.error("failed", str(error), hopeless=True)
+        else:
+            log.error("failed", str(error))
         sys.exit(1)

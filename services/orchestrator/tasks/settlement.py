@@ -11,6 +11,8 @@ from schemas.messages.reward import Reward, SampleScore
 from schemas.messages.work import Work
 from schemas.records.interaction import Attempts, Interaction, Latencies
 
+ID_BYTES = 8
+"""Of a token's number in the log, at most; and no token has less than a byte of the prompt."""
 NOT_SCORED = SampleScore(score=None, status="unscorable", reason="the scorer gave no score for this sample")
 
 OF_WORK = tuple(name for name in Interaction.model_fields if name in Work.model_fields)
@@ -82,6 +84,16 @@ def check_adapter(response: Response, work: Work) -> None:
             f"the answer says that it is by adapter {one_line(version, 40)} ({_short(sha256)}), but task "
             f"{work.task_id!r} was assigned to {arm.adapter_version} ({_short(arm.adapter_sha256)}): nothing can be "
             f"learned from it. An agent answers with the adapter that its Work names, or names none"
+        )
+
+
+def check_size(response: Response, max_logged_bytes: int) -> None:
+    """Raises Reject for ids of a prompt that no admitted task can have: each line of the group repeats them."""
+    most = ID_BYTES * max_logged_bytes
+    if (size := ID_BYTES * len(response.prompt_ids or ()) * len(response.samples)) > most:
+        raise Reject(
+            f"the prompt_ids of task {response.task_id!r} would take {size:,} bytes in the log, and may take {most:,}: "
+            f"no prompt that was admitted has so many tokens (RATCHET_MAX_LOGGED_BYTES)"
         )
 
 

@@ -268,6 +268,21 @@ async def test_an_answer_that_names_another_adapter_than_was_admitted_is_dead_le
         assert [(line.adapter_version, line.score) for line in fleet.logged()] == [("v1.0.0", 0.5)]
 
 
+async def test_an_answer_that_would_swell_in_the_log_is_dead_lettered(tmp_path: Path) -> None:
+    async with house(tmp_path, max_logged_bytes=1024) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x"))
+        (work,) = await fleet.work()
+        answer = answered(work, "a", "b")
+
+        await fleet.reward(scored(answer.model_copy(update={"prompt_ids": (7,) * 513}), 1.0, 0.0))
+        (reason,) = await fleet.dead_letters()
+        assert "would take 8,208 bytes in the log" in reason
+
+        await fleet.reward(scored(answer.model_copy(update={"prompt_ids": (7,) * 512}), 1.0, 0.0))
+        await fleet.results()
+        assert len(fleet.logged()) == 2
+
+
 async def test_a_draft_of_another_adapter_is_dead_lettered_before_it_is_scored(tmp_path: Path) -> None:
     async with house(tmp_path) as fleet:
         await fleet.submit(Task(task_id="t1", input="x"))
