@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -31,7 +31,7 @@ def list_(
     """List the model folders: name, size and what they hold."""
     found = model_folders(folder)
     if json:
-        print_json([model.as_dict() for model in found])
+        print_json([asdict(model) for model in found])
         return
     if not found:
         out.print(f"No models in {folder}/. Type: ratchet models make", markup=False)
@@ -44,9 +44,6 @@ class ModelFolder:
     path: str
     architecture: str
     megabytes: float
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def model_folders(folder: Path) -> list[ModelFolder]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 from typer.core import TyperGroup
 
 from ratchet.service.errors import Ambiguous, BusError, NotFound, RatchetError, SettingsError
@@ -86,6 +87,14 @@ def print_raw(line: str) -> None:
     """A line on stdout that rich must not touch: answers of models, JSON lines."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
+
+
+def table(*columns: str, left: int = 1) -> Table:
+    """Without lines; the first `left` columns are aligned to that side, the rest, numbers, to the right."""
+    made = Table(box=None, header_style="dim", pad_edge=False)
+    for number, column in enumerate(columns):
+        made.add_column(column, justify="left" if number < left else "right")
+    return made
 
 
 def say(text: str) -> None:

@@ -6,6 +6,7 @@ import getpass
 import re
 import shutil
 from collections import deque
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -68,7 +69,7 @@ def diff(before: Version, after: Version, agent: Agent = None, json: AsJson = Fa
     """Compare two versions: card, data, hyperparameters, metrics, and how much each module's update changed."""
     service = adapter_service_here(agent)
     changes = diff_adapters(service.folder(before), service.folder(after))
-    print_json(changes.as_dict()) if json else out.print(render_diff(changes, before, after))
+    print_json(asdict(changes)) if json else out.print(render_diff(changes, before, after))
 
 
 @adapters.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -22,7 +23,7 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = Fals
     """Check this machine and the broker; each line says ok, warn or fail, and what to type. Exit code 1 on a fail."""
     checks = _examine()
     if json:
-        print_json({"sound": sound(checks), "checks": [check.as_dict() for check in checks]})
+        print_json({"sound": sound(checks), "checks": [asdict(check) for check in checks]})
     else:
         _print(checks)
     if not sound(checks):
