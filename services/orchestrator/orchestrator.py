@@ -204,7 +204,9 @@ class Orchestrator:
             first_tasks=lambda: self._anchors[arms.agent_id].tasks if settings.golden_from_traffic else [],
             seconds=monotonic,
         )
-        training = TrainingScheduler(arms.agent_id, self._bus, self.ledger, settings.training, now)
+        training = TrainingScheduler(
+            arms.agent_id, self._bus, self.ledger, settings.training, now, self._deadlines.even
+        )
         return Promoter(
             arms,
             announcer,
