@@ -76,6 +76,11 @@ class FleetSettings(BaseSettings):
         0.0, ge=0, description="Days after which lines are removed from the logs, a sealed segment at a time; 0: never."
     )
     adapters_dir: Path = Field(Path("adapters"), description="Folder of the adapters.")
+    decision_keys: Path | None = Field(
+        None,
+        description="Folder of the key that decisions about adapters are signed with, which the orchestrator's first "
+        "start makes; decision-keys/ beside the adapters folder if not set. Whoever decides needs it, nobody else.",
+    )
     adapter_max_rank: int = Field(
         64, ge=1, description="Largest LoRA rank that is taken: at most the max-lora-rank of a vllm server."
     )
@@ -126,6 +131,10 @@ class FleetSettings(BaseSettings):
     def _is_an_amqp_url(cls, url: SecretStr) -> SecretStr:
         amqp_parameters(url.get_secret_value())
         return url
+
+    @property
+    def decision_keys_dir(self) -> Path:
+        return self.decision_keys or self.adapters_dir.parent / "decision-keys"
 
     @property
     def audit_dir(self) -> Path:

@@ -159,7 +159,7 @@ class Orchestrator:
             group_size=settings.samples,
             clock=now,
         )
-        self._store = RegistryStore(settings.adapters_dir)
+        self._store = RegistryStore.of(settings)
         self._replicas = {agent: Replicas() for agent in settings.agents}
         self._promoters = {agent: self._promoter(one) for agent, one in arms.items()}
         self._anchors = {agent: self._anchors_of(promoter) for agent, promoter in self._promoters.items()}
@@ -269,7 +269,7 @@ class Orchestrator:
         start("index-commit", self._commit, COMMIT_EVERY_S)
         start("deadline-sweep", self._sweep, SWEEP_EVERY_S)
         start("telling", self._settler.tell_the_untold, TELL_EVERY_S)
-        start("reward-news", self._news.tell, NEWS_EVERY_S)
+        start("reward-news", self._news.flush, NEWS_EVERY_S)
         start("queue-gauges", self._gauges.refresh, GAUGES_EVERY_S)
         start("disk-gauges", self._disks.refresh, GAUGES_EVERY_S)
         start("storage", self._check_storage, STORAGE_EVERY_S)
@@ -328,7 +328,7 @@ class Orchestrator:
 
     async def _reported(self, delivery: Delivery) -> None:
         report = opened(AdapterReport, delivery)
-        self._of_agent(self._replicas, report.agent_id).heard(report, monotonic())
+        self._of_agent(self._replicas, report.agent_id).record(report, monotonic())
 
     def _of_agent(self, table: dict[str, T], agent_id: str) -> T:
         if agent_id not in table:
