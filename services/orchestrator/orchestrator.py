@@ -137,6 +137,7 @@ class Orchestrator:
             settings.sampling,
             timedelta(seconds=settings.task_deadline_s),
             timedelta(seconds=settings.longest_deadline_s),
+            settings.max_logged_bytes,
         )
         arms = {agent: Arms(agent) for agent in settings.agents}
         self._intake = Intake(
@@ -149,7 +150,9 @@ class Orchestrator:
             clock=self._deadlines.now,
         )
         self._news = RewardBroadcaster(bus, now)
-        self._settler = Settler(self.ledger, results, self._closed, clock=clock)
+        self._settler = Settler(
+            self.ledger, results, self._closed, clock=clock, max_logged_bytes=settings.max_logged_bytes
+        )
         self._waits = ResultWaiters()
         self._task_desk = TaskService(self._intake, self.ledger, self._waits)
         self._completion = Completion(bus, self.ledger)
@@ -220,7 +223,9 @@ class Orchestrator:
             first_tasks=lambda: self._anchors[arms.agent_id].tasks if settings.golden_from_traffic else [],
             seconds=monotonic,
         )
-        training = TrainingScheduler(arms.agent_id, self._bus, self.ledger, settings.training, now)
+        training = TrainingScheduler(
+            arms.agent_id, self._bus, self.ledger, settings.training, now, self._deadlines.even
+        )
         return Promoter(
             arms,
             announcer,

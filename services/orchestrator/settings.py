@@ -36,6 +36,12 @@ class OrchestratorSettings(FleetSettings):
     longest_deadline_s: float = Field(
         7 * 86_400.0, gt=0, description="Seconds ahead that a task may name its own deadline; a later one is refused."
     )
+    max_logged_bytes: int = Field(
+        32 * 1024 * 1024,
+        ge=1024,
+        description="Largest a task may become in the log, in bytes: its size times its samples; a larger one is "
+        "refused.",
+    )
     segment_bytes: int = Field(
         256 * 1024 * 1024, ge=4096, description="Size at which a log is sealed, compressed and begun anew, in bytes."
     )
