@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from services.trainer.algorithms.supervised import BestOfGroupSft
 from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
@@ -19,7 +20,6 @@ from schemas.messages.base import BaseModelIdentity
 from schemas.messages.response import Sample
 from schemas.records.adapter_card import AdapterCard
 from services.trainer.algorithms.algorithm import Algorithm, TrainerInputs
-from services.trainer.algorithms.best_of_group_sft import BestOfGroupSft
 from services.trainer.algorithms.grpo import Grpo
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters, Hyperparameters, default_learning_rate
 from services.trainer.algorithms.logged_trainer import LoggedTrainer, Tensors

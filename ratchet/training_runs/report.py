@@ -21,7 +21,7 @@ LARGEST_BYTES = 64 * 1024 * 1024
 Point = tuple[float, float]
 LARGEST = 1e300
 """Above it, infinity included, is nothing that can be drawn."""
-CURVES = ("loss", "entropy", "effective_share", "clip_fraction", "kl", "reward")
+CURVES = ("loss", "entropy", "effective_share", "clip_fraction", "kl", "reward", "divergence", "good_log_ratio")
 
 
 @dataclass(frozen=True, slots=True)

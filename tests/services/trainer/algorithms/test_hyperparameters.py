@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from services.trainer.algorithms.best_of_group_sft import SftHyperparameters
 
 from ratchet.service.errors import TrainingRefused
-from services.trainer.algorithms.best_of_group_sft import SftHyperparameters
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters, default_learning_rate
 
 
