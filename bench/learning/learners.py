@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from services.trainer.algorithms.supervised import BestOfGroupSft
 from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
@@ -24,6 +23,7 @@ from services.trainer.algorithms.grpo import Grpo
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters, Hyperparameters, default_learning_rate
 from services.trainer.algorithms.logged_trainer import LoggedTrainer, Tensors
 from services.trainer.algorithms.policy import make_policy, save_policy
+from services.trainer.algorithms.supervised import BestOfGroupSft
 
 OFFLINE, RATIO_ONE, CONTROL, ONLINE = "offline GRPO", "ratio = 1", "best-of-group SFT", "online GRPO (TRL)"
 BASE = BaseModelIdentity(name="small")

@@ -2,8 +2,8 @@
 
 DPO (Rafailov et al. 2023, arXiv:2305.18290) takes the best and the worst answer of each group as a pair. KTO
 (Ethayarajh et al. 2024, arXiv:2402.01306) takes every answer by itself as good or bad: it suits thumbs up and down,
-also where a task was answered once. Neither uses the logged log-probabilities: the reference is the policy training starts
-from. They are measured against them all the same, as every learner is.
+also where a task was answered once. Neither uses the logged log-probabilities: the reference is the policy training
+starts from. They are measured against them all the same, as every learner is.
 """
 
 from __future__ import annotations

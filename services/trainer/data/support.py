@@ -152,7 +152,8 @@ def _weight_faults(match: PolicyMatch, limits: Limits) -> Iterator[str]:
     low, high = limits.weight_range
     if not match.divergence <= limits.max_divergence:
         yield (
-            f"the policies diverge by {match.divergence:.3g} nats a token, {limits.max_divergence:g} at most is in order"
+            f"the policies diverge by {match.divergence:.3g} nats a token, "
+            f"{limits.max_divergence:g} at most is in order"
         )
     if not match.effective_share >= limits.min_effective_share:
         yield (
