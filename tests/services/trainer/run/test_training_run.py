@@ -153,7 +153,7 @@ def test_a_child_starts_where_its_parent_stands(
 def with_a_candidate(settings: TrainerSettings, base_model: Path, logs: Path, tmp_path: Path) -> TrainerSettings:
     """An experiment's traffic: half of it by the base model, half by a candidate that was made from it."""
     candidate = train(settings, "candidate", hyperparameters={"epochs": 1, "learning_rate": 0.001})
-    register(settings.adapters_dir, candidate)
+    register(settings, candidate)
     lines = logged_groups(base_model, folder(settings, candidate), count=12, each=6, seed=9)
     both = write_log(tmp_path / "both", [(logs / "agent_interactions.jsonl").read_bytes(), *lines])
     return settings.model_copy(update={"logs_dir": both})
