@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from typing import Any
+from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
+from fastapi import params
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ratchet.http.access.matrix import AccessRule
@@ -14,20 +16,18 @@ from ratchet.http.problem import Fault, Problem
 
 LONGEST_NAME = 40
 
-Document = Callable[[], dict[str, Any]]
-
 
 class KnownQueries:
-    """After the guard. `document`: the service's OpenAPI document, which names every parameter."""
+    """After the guard. `known`: the parameters of each route, by `METHOD /path`."""
 
-    def __init__(self, app: ASGIApp, document: Document) -> None:
+    def __init__(self, app: ASGIApp, known: Mapping[str, frozenset[str]]) -> None:
         self._app = app
-        self._known = cache(lambda method, path: parameters(document(), method, path))
+        self._known = known
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["query_string"] and scope["path"].startswith("/v1/"):
             row: AccessRule = scope["state"]["row"]
-            self._check(scope["query_string"], self._known(row.method, row.path))
+            self._check(scope["query_string"], self._known.get(row.route, frozenset()))
         await self._app(scope, receive, send)
 
     def _check(self, query: bytes, known: frozenset[str]) -> None:
@@ -38,7 +38,7 @@ class KnownQueries:
             raise Problem(422, "Not valid", f"parameters of this route: {names}", "invalid", faults=faults[:20])
 
 
-def parameters(document: dict[str, Any], method: str, path: str) -> frozenset[str]:
-    """Names of the query parameters of a route."""
-    operation = document["paths"].get(path, {}).get(method.lower(), {})
-    return frozenset(one["name"] for one in operation.get("parameters", ()) if one["in"] == "query")
+def query_parameters(route: BaseRoute) -> frozenset[str]:
+    """Their names, as the OpenAPI document has them, which takes half a second to make."""
+    fields = get_flat_params(route.dependant) if isinstance(route, APIRoute) else ()
+    return frozenset(field.alias for field in fields if isinstance(field.field_info, params.Query))

@@ -8,19 +8,18 @@ standby), the audit of changes, the routes.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route, compile_path
+from starlette.routing import BaseRoute, Route, compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ratchet.http.access.audit import AuditLog
@@ -29,7 +28,7 @@ from ratchet.http.access.guard import Guard, token_check
 from ratchet.http.access.matrix import matrix_of
 from ratchet.http.access.refusals import Refusals
 from ratchet.http.problem import RETRY_AFTER_S, Problem, problem_of, problem_of_http, problem_of_validation
-from ratchet.http.queries import KnownQueries
+from ratchet.http.queries import KnownQueries, query_parameters
 from ratchet.http.server.limits import Body, ConcurrencyLimit, Deadline, RateLimit, is_work, of_the_api, places_of_work
 from ratchet.http.server.openapi import document
 from ratchet.http.server.operations import operations_router
@@ -78,13 +77,14 @@ def application(
         lifespan=lifespan,
     )
     for router in (operations_router(name, trouble), *routers):
-        app.include_router(router)
+        app.router.routes.extend(router.routes)  # include_router would take every route apart once more
     app.router.routes.append(Route(mcp.PATH, mcp.McpEndpoint(name, app, settings.max_message_bytes)))
     app.router.routes.append(Route("/openapi.json", _openapi_of(app), methods=["GET"]))
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(RequestValidationError, _validation_problem)
     matrix = matrix_of(name)
-    matrix.check(routes_of(app))
+    routes = routes_of(app)
+    matrix.check(routes)
     app.openapi = cache(partial(document, app, matrix))  # type: ignore[method-assign]
     guard = Middleware(Guard, matrix=matrix, tokens=token_check(settings), hosts=settings.api_hosts)
     from_outside_in = [
@@ -95,7 +95,7 @@ def application(
         Middleware(RateLimit, per_s=settings.api_requests_per_s),
         Middleware(ConcurrencyLimit, most=places_of_work(settings.api_requests_at_once), counts=is_work),
         Middleware(Readiness, phase=phase),
-        Middleware(KnownQueries, document=app.openapi),
+        Middleware(KnownQueries, known={name: query_parameters(route) for name, route in routes.items()}),
         Middleware(Body, most_bytes=settings.max_message_bytes),
         Middleware(Deadline),
         Middleware(AuditChanges, audit=audit),
@@ -104,16 +104,17 @@ def application(
     return app
 
 
-def routes_of(app: FastAPI) -> Iterator[str]:
-    """`METHOD /path` of every route, mounted applications left out: the guard knows them by their paths.
+def routes_of(app: FastAPI) -> dict[str, BaseRoute]:
+    """By `METHOD /path`; mounted applications left out: the guard knows them by their paths.
 
     A HEAD that Starlette adds to a GET by itself is none.
     """
-    for route in iter_route_contexts(app.routes):
-        named = compile_path(route.path or "")[1]
-        methods = set(route.methods or ())
-        for method in sorted(methods - {"HEAD"} or methods):
-            yield f"{method} {named}"
+    return {
+        f"{method} {compile_path(route.path)[1]}": route
+        for route in app.routes
+        if isinstance(route, Route)
+        for method in (route.methods or set()) - {"HEAD"} or route.methods or ()
+    }
 
 
 def _openapi_of(app: FastAPI) -> Callable[[Request], Awaitable[Response]]:

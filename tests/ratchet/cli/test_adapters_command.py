@@ -9,7 +9,7 @@ import pytest
 from ratchet.adapters.publish import registration, remove_tree
 from ratchet.adapters.registry import RegistryStore
 from schemas.records.decision import Promote, StartExperiment, Validate
-from tests.acceptance.ratchet_command import Ratchet
+from tests.acceptance.ratchet_command import ForkedRatchet
 from tests.ratchet.adapters.making_adapters import published
 from tests.ratchet.adapters.making_decisions import decided, experiment
 
@@ -28,11 +28,11 @@ def store(tmp_path: Path) -> RegistryStore:
 
 
 @pytest.fixture
-def ratchet(tmp_path: Path) -> Ratchet:
-    return Ratchet(tmp_path, {"USER": "ann", "LOGNAME": "ann"})
+def ratchet(tmp_path: Path) -> ForkedRatchet:
+    return ForkedRatchet(tmp_path, {"USER": "ann", "LOGNAME": "ann"})
 
 
-def test_looking_at_versions(store: RegistryStore, ratchet: Ratchet) -> None:
+def test_looking_at_versions(store: RegistryStore, ratchet: ForkedRatchet) -> None:
     listed = ratchet("adapters", "list")
     assert "small · primary v1.0.1 · probation probation-v1.0.1 at 5%" in listed.out
     shown = ratchet("adapters", "show", "v1.0.1", "--json").json
@@ -44,7 +44,7 @@ def test_looking_at_versions(store: RegistryStore, ratchet: Ratchet) -> None:
     assert "model.layers.0.self_attn.q_proj" in compared.out
 
 
-def test_moves_by_hand_are_decisions_with_a_name_and_a_reason(store: RegistryStore, ratchet: Ratchet) -> None:
+def test_moves_by_hand_are_decisions_with_a_name_and_a_reason(store: RegistryStore, ratchet: ForkedRatchet) -> None:
     # when an operator promotes, rolls back and freezes
     assert ratchet("adapters", "promote", "v1.0.2", "--reason", "it is polite", "--json").json["revision"] == 7
     rolled_back = ratchet("adapters", "rollback", "--reason", "it is rude")
@@ -78,14 +78,14 @@ def test_moves_by_hand_are_decisions_with_a_name_and_a_reason(store: RegistrySto
     ],
 )
 def test_what_makes_no_sense_changes_nothing(
-    store: RegistryStore, ratchet: Ratchet, typed: list[str], code: int, sentence: str
+    store: RegistryStore, ratchet: ForkedRatchet, typed: list[str], code: int, sentence: str
 ) -> None:
     ran = ratchet("adapters", *typed)
     assert (ran.code, sentence in ran.err) == (code, True), ran.err
     assert store.read().revision == 6
 
 
-def test_a_tampered_version_is_not_promoted_and_verify_finds_it(store: RegistryStore, ratchet: Ratchet) -> None:
+def test_a_tampered_version_is_not_promoted_and_verify_finds_it(store: RegistryStore, ratchet: ForkedRatchet) -> None:
     # given a byte changed in a version, a folder nobody registered, and a lost one
     assert ratchet("adapters", "verify", "--json").json == {"ok": True, "faults": []}
     weights = store.folder / "small" / "v1.0.2" / "adapter_model.safetensors"
@@ -106,7 +106,7 @@ def test_a_tampered_version_is_not_promoted_and_verify_finds_it(store: RegistryS
     assert "v1.0.3 is published but not registered" in unknown
 
 
-def test_a_broken_registry_is_rebuilt_and_the_old_file_kept(store: RegistryStore, ratchet: Ratchet) -> None:
+def test_a_broken_registry_is_rebuilt_and_the_old_file_kept(store: RegistryStore, ratchet: ForkedRatchet) -> None:
     before = store.read()
     store.path.write_bytes(b'{"revision": 6')
     broken = ratchet("adapters", "list")
@@ -118,7 +118,7 @@ def test_a_broken_registry_is_rebuilt_and_the_old_file_kept(store: RegistryStore
     assert store.read() == before
 
 
-def test_a_forged_decision_is_named_and_nothing_is_rebuilt_on_it(store: RegistryStore, ratchet: Ratchet) -> None:
+def test_a_forged_decision_is_named_and_nothing_is_rebuilt_on_it(store: RegistryStore, ratchet: ForkedRatchet) -> None:
     ledger = store.ledger.path
     ledger.write_bytes(ledger.read_bytes().replace(b"for a test", b"for a bribe", 1))
     for command in ("verify", "rebuild"):
@@ -127,7 +127,7 @@ def test_a_forged_decision_is_named_and_nothing_is_rebuilt_on_it(store: Registry
         assert "line 1 (from byte 0) was changed after it was written" in ran.out + ran.err
 
 
-def test_a_fleet_without_adapters_runs_the_base_model(ratchet: Ratchet) -> None:
+def test_a_fleet_without_adapters_runs_the_base_model(ratchet: ForkedRatchet) -> None:
     assert ratchet("adapters", "list", "--json").json["small"]["primary"] == "v1.0.0"
     assert ratchet("adapters", "verify").code == 0
     assert "nothing before v1.0.0" in ratchet("adapters", "rollback", "--reason", "x").err

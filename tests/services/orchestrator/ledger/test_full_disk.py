@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.quick import rounds
 from tests.services.orchestrator.filling_disk import fill_and_free
 
-CYCLES = 24
+CYCLES = rounds(24, quick=3)
 
 
 async def test_a_disk_that_is_filled_and_freed_makes_the_index_forget_nothing(tmp_path: Path) -> None:
