@@ -7,13 +7,14 @@ Leaves out what only a broker has: durability, several processes, length limits,
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from ratchet.bus.in_hand import STALLED_AFTER_S, Progress
+from ratchet.bus.in_hand import STALLED_AFTER_S, Progress, never
 from ratchet.bus.protocol import Delivery, Handler, Hear, QueueState
 from ratchet.bus.retry_policy import (
     Climb,
@@ -25,7 +26,7 @@ from ratchet.bus.retry_policy import (
     retry_headers,
 )
 from ratchet.bus.topology import DEAD_LETTERS, KEPT_RESPONSES, RESPONSES, REWARDS, UNROUTABLE, Topology
-from ratchet.concurrency.cancellation import cancelled_by_us
+from ratchet.concurrency.keyed import cancelled_by_us
 from ratchet.service.errors import BusError, Retry, StorageUnavailable
 from ratchet.service.telemetry import TRACE_HEADER, Log, trace_parent, trace_parent_of
 
@@ -96,12 +97,18 @@ class MemoryBus:
         return True
 
     async def consume(
-        self, queue: str, handler: Handler, *, prefetch: int, stalled_after_s: float | None = STALLED_AFTER_S
+        self,
+        queue: str,
+        handler: Handler,
+        *,
+        prefetch: int,
+        stalled_after_s: float | None = STALLED_AFTER_S,
+        advanced_at: Callable[[], float] = never,
     ) -> None:
         self.topology.queue(queue)
         if not self._running:
             raise BusError(f"can't consume {queue!r}: the bus is not started")
-        self._consumers.append(_Consumer(queue, handler, prefetch, Progress(stalled_after_s)))
+        self._consumers.append(_Consumer(queue, handler, prefetch, Progress(stalled_after_s, advanced_at)))
         self._deliver(queue)
 
     async def broadcast(self, topic: str, body: bytes, *, type: str, message_id: str) -> None:
@@ -137,9 +144,14 @@ class MemoryBus:
             return "the bus is not started"
         if self._failing:
             return "the broker takes no messages now"
-        now = asyncio.get_running_loop().time() if self._consumers else 0.0
+        now = time.monotonic()
         troubles = ((consumer.queue, consumer.progress.trouble(now)) for consumer in self._consumers)
         return next((f"{queue!r}: {trouble}" for queue, trouble in troubles if trouble), None)
+
+    def stalled(self) -> str | None:
+        now = time.monotonic()
+        stalled = ((consumer.queue, consumer.progress.stalled(now)) for consumer in self._consumers)
+        return next((f"{queue!r}: {why}" for queue, why in stalled if why), None)
 
     def published(self, queue: str) -> list[Delivery]:
         """All that was published to the queue with `publish`, in order, consumed or not."""
@@ -190,7 +202,7 @@ class MemoryBus:
             consumer = min(free, key=lambda one: len(one.running))
             task = asyncio.create_task(self._handle(consumer, ready.popleft()))
             consumer.running.add(task)
-            consumer.progress.begin(asyncio.get_running_loop().time())
+            consumer.progress.begin(time.monotonic())
             task.add_done_callback(consumer.running.discard)
             task.add_done_callback(lambda _task: self._deliver(queue))
 
@@ -201,7 +213,7 @@ class MemoryBus:
             outcome = await self._settled(consumer, delivery)
         finally:
             consumer.progress.resume(id(delivery))
-            consumer.progress.end(asyncio.get_running_loop().time(), settled=outcome is not None)
+            consumer.progress.end(time.monotonic(), settled=outcome is not None)
             if outcome is None:
                 self._unfinished += 1
                 self._ready[delivery.queue].appendleft(delivery._replace(redelivered=True))
@@ -214,7 +226,7 @@ class MemoryBus:
                 await consumer.handler(delivery)
             except (BusError, StorageUnavailable) as error:
                 failures += 1
-                consumer.progress.pause(id(delivery), asyncio.get_running_loop().time(), str(error))
+                consumer.progress.pause(id(delivery), time.monotonic(), str(error))
                 await self._pause(failures)
             except asyncio.CancelledError:
                 if cancelled_by_us():

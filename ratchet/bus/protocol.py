@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from ratchet.bus.in_hand import STALLED_AFTER_S
+from ratchet.bus.in_hand import STALLED_AFTER_S, never
 from ratchet.service.errors import Reject
 from schemas.messages.base import DecodeError, Message
 
@@ -100,11 +100,18 @@ class Bus(Protocol):
         """
 
     async def consume(
-        self, queue: str, handler: Handler, *, prefetch: int, stalled_after_s: float | None = STALLED_AFTER_S
+        self,
+        queue: str,
+        handler: Handler,
+        *,
+        prefetch: int,
+        stalled_after_s: float | None = STALLED_AFTER_S,
+        advanced_at: Callable[[], float] = never,
     ) -> None:
         """Hand every delivery of the queue to the handler, up to `prefetch` at once, until `stop`.
 
-        Deliveries in hand of which none is settled for `stalled_after_s` are a trouble; None: never.
+        Deliveries in hand of which none is settled for `stalled_after_s`, and which did not advance since either, are
+        a trouble; None: never.
         """
 
     async def broadcast(self, topic: str, body: bytes, *, type: str, message_id: str) -> None:
@@ -127,3 +134,6 @@ class Bus(Protocol):
 
     def trouble(self) -> str | None:
         """Why the bus can't do its work now, as a sentence; None if it can."""
+
+    def stalled(self) -> str | None:
+        """That work in hand does not get on, for no reason that is known; a part of `trouble`."""

@@ -91,6 +91,12 @@ class FleetSettings(BaseSettings):
     )
     publish_timeout_s: float = Field(30.0, gt=0, description="Seconds a publish may wait for its confirm.")
     drain_grace_s: float = Field(30.0, ge=0, description="Seconds a service may finish its work in after SIGTERM.")
+    restart_stalled_s: float = Field(
+        300.0,
+        ge=0,
+        description="Seconds beyond being not ready for want of progress after which a service ends itself, to be "
+        "started again by its supervisor: work in hand that hangs, or an event loop that does not turn; 0: never.",
+    )
     max_message_bytes: int = Field(
         1_048_576,
         ge=1024,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ratchet.bus.amqp.channel import ChannelLost, open_channel
@@ -21,7 +21,7 @@ from ratchet.bus.amqp.link import Link
 from ratchet.bus.amqp.listener import Listener
 from ratchet.bus.amqp.publisher import Publisher, Refused, Unreachable
 from ratchet.bus.claim_store import FOLDER, ClaimStore
-from ratchet.bus.in_hand import STALLED_AFTER_S, ByteBudget
+from ratchet.bus.in_hand import STALLED_AFTER_S, ByteBudget, Progress, never
 from ratchet.bus.protocol import Handler, Hear, QueueState
 from ratchet.bus.topology import BROADCAST_EXCHANGE, Topology, topology_of
 from ratchet.service import failpoint
@@ -154,7 +154,13 @@ class RabbitBus:
         return True
 
     async def consume(
-        self, queue: str, handler: Handler, *, prefetch: int, stalled_after_s: float | None = STALLED_AFTER_S
+        self,
+        queue: str,
+        handler: Handler,
+        *,
+        prefetch: int,
+        stalled_after_s: float | None = STALLED_AFTER_S,
+        advanced_at: Callable[[], float] = never,
     ) -> None:
         """As in Bus. Returns when deliveries may come. One channel for each call."""
         self._declaration.topology.queue(queue)
@@ -168,7 +174,7 @@ class RabbitBus:
             declaration=self._declaration,
             failures=self._failures,
             budget=self._budget,
-            stalled_after_s=stalled_after_s,
+            progress=Progress(stalled_after_s, advanced_at),
         )
         self._consumers.append(consumer)
         await consumer.start()
@@ -240,6 +246,9 @@ class RabbitBus:
             *self._listeners,
         )
         return next((trouble for part in parts if (trouble := part.trouble())), None)
+
+    def stalled(self) -> str | None:
+        return next((stalled for consumer in self._consumers if (stalled := consumer.stalled())), None)
 
     @property
     def _open_publisher(self) -> Publisher:

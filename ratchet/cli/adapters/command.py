@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import getpass
+import re
+import shutil
+from collections import deque
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from ratchet.adapters.adapter_service import AdapterService
-    from schemas.records.registry import Registry
+from ratchet.adapters.adapter_service import AdapterService, chosen_agents
+from ratchet.adapters.decisions import DecisionLedger, version_of
+from ratchet.adapters.diff import diff_adapters
+from ratchet.adapters.limits import AdapterLimits
+from ratchet.adapters.manifest import read_card
+from ratchet.adapters.registry import RegistryStore
+from ratchet.adapters.verification import registry_faults
+from ratchet.cli.adapters.view import render_agent, render_decisions, render_diff, render_entry
+from ratchet.cli.terminal import CommandError, ExitCode, out, print_json
+from ratchet.service.errors import NotFound
+from ratchet.service.settings import FleetSettings
+from schemas.records.registry import Registry
 
-adapters = typer.Typer(
-    help="Versions of the adapters: list, show, diff; promote, rollback, freeze; verify, rebuild.", no_args_is_help=True
-)
+adapters = typer.Typer()
 
 Agent = Annotated[str | None, typer.Option(help="Which agent's; the fleet's first one if not named.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
@@ -23,12 +36,6 @@ Reason = Annotated[str, typer.Option(help="Why: it is recorded with the decision
 @adapters.command("list")
 def list_(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None, json: AsJson = False) -> None:
     """List each agent's versions, where they stand, and which one answers."""
-    from ratchet.adapters.adapter_service import chosen_agents
-    from ratchet.adapters.registry import RegistryStore
-    from ratchet.cli.adapters.view import render_agent
-    from ratchet.cli.terminal.console import out, print_json
-    from ratchet.service.settings import FleetSettings
-
     settings = FleetSettings.read()
     registry = RegistryStore(settings.adapters_dir).read()
     names = chosen_agents(settings.agents, registry, agent)
@@ -42,13 +49,6 @@ def list_(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] 
 @adapters.command()
 def show(version: Version, agent: Agent = None, json: AsJson = False) -> None:
     """Show one version: state, lineage, what it was trained on, how its experiments ended, what was decided on it."""
-    from ratchet.adapters.decisions import version_of
-    from ratchet.adapters.manifest import read_card
-    from ratchet.cli.adapters.service_here import adapter_service_here
-    from ratchet.cli.adapters.view import render_decisions, render_entry
-    from ratchet.cli.terminal.console import out, print_json
-    from ratchet.service.errors import NotFound
-
     service = adapter_service_here(agent)
     if (entry := service.agent.versions.get(version)) is None:
         raise NotFound(f"agent {service.agent_id} has no version {version!r}: ratchet adapters list")
@@ -66,11 +66,6 @@ def show(version: Version, agent: Agent = None, json: AsJson = False) -> None:
 @adapters.command()
 def diff(before: Version, after: Version, agent: Agent = None, json: AsJson = False) -> None:
     """Compare two versions: card, data, hyperparameters, metrics, and how much each module's update changed."""
-    from ratchet.adapters.diff import diff_adapters
-    from ratchet.cli.adapters.service_here import adapter_service_here
-    from ratchet.cli.adapters.view import render_diff
-    from ratchet.cli.terminal.console import out, print_json
-
     service = adapter_service_here(agent)
     changes = diff_adapters(service.folder(before), service.folder(after))
     print_json(changes.as_dict()) if json else out.print(render_diff(changes, before, after))
@@ -83,13 +78,6 @@ def history(
     json: Annotated[bool, typer.Option("--json", help="The decisions as they are in the ledger.")] = False,
 ) -> None:
     """Show the newest decisions: what, when, by whom and why. With --json also the evidence."""
-    from collections import deque
-
-    from ratchet.adapters.decisions import DecisionLedger
-    from ratchet.cli.adapters.view import render_decisions
-    from ratchet.cli.terminal.console import out, print_json
-    from ratchet.service.settings import FleetSettings
-
     entries = DecisionLedger(FleetSettings.read().adapters_dir).read()
     newest = deque((decision for decision, _ in entries if agent in (None, decision.agent_id)), maxlen=count)
     if json:
@@ -101,8 +89,6 @@ def history(
 @adapters.command()
 def promote(version: Version, reason: Reason, agent: Agent = None, json: AsJson = False) -> None:
     """Make a version the primary at once, without an experiment; it starts on probation."""
-    from ratchet.cli.adapters.service_here import adapter_service_here
-
     service = adapter_service_here(agent)
     _say_after(service, service.promote(version, reason), json)
 
@@ -116,8 +102,6 @@ def rollback(
     json: AsJson = False,
 ) -> None:
     """Take a version out of traffic at once. Works while frozen, too."""
-    from ratchet.cli.adapters.service_here import adapter_service_here
-
     service = adapter_service_here(agent)
     _say_after(service, service.roll_back(version, to, reason), json)
 
@@ -125,8 +109,6 @@ def rollback(
 @adapters.command()
 def freeze(reason: Reason = "frozen by hand", agent: Agent = None, json: AsJson = False) -> None:
     """Stop all promotion and new experiments of an agent; what does harm is still rolled back."""
-    from ratchet.cli.adapters.service_here import adapter_service_here
-
     service = adapter_service_here(agent)
     _say_after(service, service.freeze(reason), json)
 
@@ -134,8 +116,6 @@ def freeze(reason: Reason = "frozen by hand", agent: Agent = None, json: AsJson 
 @adapters.command()
 def unfreeze(reason: Reason = "unfrozen by hand", agent: Agent = None, json: AsJson = False) -> None:
     """Let the agent learn again."""
-    from ratchet.cli.adapters.service_here import adapter_service_here
-
     service = adapter_service_here(agent)
     _say_after(service, service.unfreeze(reason), json)
 
@@ -143,13 +123,6 @@ def unfreeze(reason: Reason = "unfrozen by hand", agent: Agent = None, json: AsJ
 @adapters.command()
 def verify(json: AsJson = False) -> None:
     """Check the chain of decisions, the registry, and every byte of every adapter. Exit code 1 if anything is wrong."""
-    from ratchet.adapters.limits import AdapterLimits
-    from ratchet.adapters.registry import RegistryStore
-    from ratchet.adapters.verification import registry_faults
-    from ratchet.cli.terminal.console import out, print_json
-    from ratchet.cli.terminal.errors import ExitCode
-    from ratchet.service.settings import FleetSettings
-
     settings = FleetSettings.read()
     faults = registry_faults(RegistryStore(settings.adapters_dir), AdapterLimits(settings.adapter_max_rank))
     if json:
@@ -164,12 +137,7 @@ def verify(json: AsJson = False) -> None:
 @adapters.command()
 def rebuild(json: AsJson = False) -> None:
     """Make adapter_registry.json anew from the decisions; the file it replaces is kept beside it."""
-    from ratchet.adapters.registry import RegistryStore
-    from ratchet.cli.adapters.service_here import rebuild
-    from ratchet.cli.terminal.console import out, print_json
-    from ratchet.service.settings import FleetSettings
-
-    registry, kept = rebuild(RegistryStore(FleetSettings.read().adapters_dir))
+    registry, kept = rebuilt(RegistryStore(FleetSettings.read().adapters_dir))
     if json:
         print_json({"revision": registry.revision, "kept": kept and str(kept)})
         return
@@ -179,12 +147,39 @@ def rebuild(json: AsJson = False) -> None:
 
 
 def _say_after(service: AdapterService, registry: Registry, as_json: bool) -> None:
-    from ratchet.cli.adapters.view import render_agent
-    from ratchet.cli.terminal.console import out, print_json
-
     agent = registry.agent(service.agent_id)
     if as_json:
         print_json({"revision": registry.revision, "agent": agent.model_dump(mode="json")})
         return
     out.print(f"Decision {registry.revision} is recorded.")
     out.print(render_agent(service.agent_id, agent))
+
+
+def adapter_service_here(agent_id: str | None) -> AdapterService:
+    """`agent_id` None: the fleet's first agent. Raises SettingsError, NotFound."""
+    settings = FleetSettings.read()
+    store = RegistryStore(settings.adapters_dir)
+    (chosen, *_) = chosen_agents(settings.agents, store.read(), agent_id)
+    return AdapterService(store, chosen, settings.adapter_max_rank, operator())
+
+
+def operator() -> str:
+    """The name of who is logged in."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = ""
+    return re.sub(r"[\x00-\x1f\x7f]", "", name)[:100] or "unknown"
+
+
+def rebuilt(store: RegistryStore) -> tuple[Registry, Path | None]:
+    """The registry made anew from the ledger, and where the file it replaced is kept. Raises RegistryError."""
+    store.replay()  # a broken ledger is refused before anything is touched
+    if not store.path.exists():
+        return store.rebuild(), None
+    kept = store.path.with_name(f"{store.path.name}.{datetime.now(UTC):%Y%m%dT%H%M%S}")
+    try:
+        shutil.copy2(store.path, kept)
+    except OSError as error:
+        raise CommandError(f"{store.path} can't be copied before it is replaced: {error}") from error
+    return store.rebuild(), kept

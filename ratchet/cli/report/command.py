@@ -7,6 +7,14 @@ from typing import Annotated
 
 import typer
 
+from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.report.gathered import gather
+from ratchet.cli.report.page import page
+from ratchet.cli.terminal import CommandError, print_json
+from ratchet.cli.terminal import out as console
+from ratchet.files.atomic_file import replace_file
+from ratchet.service.settings import FleetSettings
+
 
 def report(
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the page.")] = Path("report.html"),
@@ -14,15 +22,6 @@ def report(
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, too.")] = False,
 ) -> None:
     """Write one HTML page that opens offline: lineage, scores, training, experiments, decisions with their evidence."""
-    from ratchet.cli.fleet.folder import FleetAccess
-    from ratchet.cli.report.gathered import gather
-    from ratchet.cli.report.page import page
-    from ratchet.cli.terminal.console import out as console
-    from ratchet.cli.terminal.console import print_json
-    from ratchet.cli.terminal.errors import CommandError
-    from ratchet.files.atomic_file import replace_file
-    from ratchet.service.settings import FleetSettings
-
     settings, target = FleetSettings.read(), out.absolute()
     gathered = gather(FleetAccess.here().logs_dir, settings.adapters_dir, settings.agents)
     try:

@@ -16,7 +16,7 @@ from ratchet.bus.amqp.short_connection import connected
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.topology import TRAINING
 from ratchet.cli.fleet.folder import FleetAccess
-from ratchet.cli.terminal.errors import CommandError, UsageError
+from ratchet.cli.terminal import CommandError, UsageError
 from ratchet.cli.train.run import TrainOptions
 from schemas.messages.base import Metadata, explain
 from schemas.messages.train_request import TrainRequest

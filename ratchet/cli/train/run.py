@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ratchet.cli.fleet.folder import FleetAccess
-from ratchet.cli.terminal.errors import CommandError
+from ratchet.cli.terminal import CommandError
 
 LAST_LINES = 5
 

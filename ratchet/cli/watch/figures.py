@@ -9,8 +9,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from ratchet.cli.status.queue_depths import QueueDepth
-from ratchet.service.histogram import quantile
+from ratchet.cli.fleet.queue_depths import QueueDepth
+from ratchet.service.metrics import quantile
 
 Labels = tuple[tuple[str, str], ...]
 Series = Mapping[tuple[str, Labels], float]

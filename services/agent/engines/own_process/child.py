@@ -12,24 +12,63 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from ratchet.models.waiting_line import WaitingLine
 from ratchet.service.errors import EngineError, RatchetError
 from services.agent.engines.engine import BatchEngine, Generation, GenerationRequest
 from services.agent.engines.own_process.calls import (
     CANCEL,
     GENERATE,
     LOAD_ADAPTER,
+    READ_BYTES,
     Answer,
     Batch,
     Call,
+    Frames,
     Order,
     Started,
+    Step,
+    framed,
 )
-from services.agent.engines.own_process.framing import READ_BYTES, Frames, framed
-from services.agent.engines.own_process.waiting import Waiting, WaitingRequests
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    number: int
+    request: GenerationRequest
+
+
+class WaitingRequests:
+    """What the child was asked and has not begun, until it is taken or taken back: by priority, then in order."""
+
+    def __init__(self) -> None:
+        self._numbers: set[int] = set()
+        self._line: WaitingLine[Waiting] = WaitingLine(lambda one: one.number not in self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def add(self, number: int, request: GenerationRequest) -> None:
+        self._numbers.add(number)
+        self._line.add(Waiting(number, request), request.sampling.n, request.priority)
+
+    def drop(self, number: int) -> None:
+        """Taken back; one that is not waiting any more is no error."""
+        self._numbers.discard(number)
+
+    def batch(self, max_samples: int) -> list[Waiting]:
+        """The next requests, with at most so many samples together; a single larger request is a batch of its own."""
+        taken = self._line.batch(max_samples)
+        self._numbers.difference_update(one.number for one in taken)
+        return taken
+
+
+STEP_EVERY_S = 1.0
 
 
 class ParentGone(Exception):
@@ -67,11 +106,15 @@ class Parent:
 class Child:
     """Answers until the parent is gone. `engine` is started."""
 
-    def __init__(self, parent: Parent, engine: BatchEngine, max_batch: int) -> None:
+    def __init__(self, parent: Parent, engine: BatchEngine, max_batch: int, step_every_s: float = STEP_EVERY_S) -> None:
         self._parent = parent
         self._engine = engine
         self._max_batch = max_batch
         self._waiting = WaitingRequests()
+        self._step_every_s = step_every_s
+        self._stepped_at = time.monotonic()
+        if hasattr(engine, "on_step"):
+            engine.on_step = self._step
 
     def run(self) -> None:
         """Raises ParentGone."""
@@ -81,6 +124,11 @@ class Child:
             if batch := self._waiting.batch(self._max_batch):
                 answers = tuple(map(Answer, (one.number for one in batch), self._results(batch)))
                 self._parent.say(Batch(sum(one.request.sampling.n for one in batch), answers))
+
+    def _step(self) -> None:
+        if time.monotonic() - self._stepped_at >= self._step_every_s:
+            self._stepped_at = time.monotonic()
+            self._parent.say(Step())
 
     def _take(self, call: Call) -> None:
         if call.method == GENERATE:
@@ -125,7 +173,7 @@ def portable(error: Exception) -> RatchetError:
     return EngineError(f"the engine failed: {error!r}")
 
 
-def serve(end: socket.socket) -> None:
+def serve(end: socket.socket, step_every_s: float = STEP_EVERY_S) -> None:
     """Returns when the parent is gone."""
     parent = Parent(end)
     try:
@@ -137,7 +185,7 @@ def serve(end: socket.socket) -> None:
             parent.say(portable(error))
             return
         parent.say(Started(engine.identity, engine.base))
-        Child(parent, engine, order.max_batch).run()
+        Child(parent, engine, order.max_batch, step_every_s).run()
     except ParentGone:
         return
 
