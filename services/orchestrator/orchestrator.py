@@ -110,8 +110,9 @@ class Orchestrator:
         clock: Callable[[], datetime] = now,
         seconds: Callable[[], float] = monotonic,
         file_type: type[AppendFile] = AppendFile,
+        pace: float = 1.0,
     ) -> None:
-        """`clock` may jump, `seconds` never does. `file_type`: of the logs of tasks."""
+        """`clock` may jump, `seconds` never does. `file_type`: of the logs of tasks. `pace`: as of Clocks."""
         self._settings = settings
         self._bus = bus
         self._clock = clock
@@ -184,7 +185,7 @@ class Orchestrator:
         )
         self._disks = DiskGauges({"logs": settings.logs_dir, "adapters": settings.adapters_dir})
         self._standby = False
-        self._clocks = Clocks()
+        self._clocks = Clocks(pace)
 
     def _promoter(self, arms: Arms) -> Promoter:
         settings, replicas = self._settings, self._replicas[arms.agent_id]

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.quick import rounds
 from tests.services.orchestrator.filling_disk import fill_and_free
 
-CYCLES = rounds(24, quick=3)
+CYCLES = rounds(24, quick=10)
 
 
 async def test_a_disk_that_is_filled_and_freed_makes_the_index_forget_nothing(tmp_path: Path) -> None:
