@@ -14,8 +14,9 @@ log = Log("orchestrator")
 class Clocks:
     """A clock goes on after any failure; until its next success there is a trouble."""
 
-    def __init__(self, pace: float = 1.0) -> None:
-        """`pace`: by what every wait is multiplied."""
+    def __init__(self, check: Callable[[], None] = lambda: None, pace: float = 1.0) -> None:
+        """`check` is asked before each turn: what it raises is the turn's failure. `pace` multiplies every wait."""
+        self._check = check
         self._pace = pace
         self._troubles: dict[str, str] = {}
         self._ticking: list[asyncio.Task[None]] = []
@@ -29,6 +30,7 @@ class Clocks:
                 await asyncio.sleep(wait_s)
             while True:
                 with self._surviving(name):
+                    self._check()
                     await turn()
                 await asyncio.sleep(wait_s)
 

@@ -21,6 +21,12 @@ class OrchestratorSettings(FleetSettings):
 
     orchestrator_http_port: int = Field(8700, ge=1, le=65535, description="Port of the orchestrator's HTTP server.")
     orchestrator_prefetch: int = Field(512, ge=1, le=10_000, description="Messages in hand at once, for each queue.")
+    lease_s: float = Field(
+        10.0,
+        ge=1,
+        description="Seconds without a sign of life from the orchestrator that leads, after which a standby takes its "
+        "place; the same for all of a fleet.",
+    )
     samples: int = Field(8, ge=1, le=64, description="Group size of tasks that do not say: answers sampled for each.")
     temperature: float = Field(1.0, ge=0, le=5, description="Sampling temperature; 0 is greedy.")
     top_p: float = Field(1.0, gt=0, le=1, description="Nucleus sampling; 1 filters nothing.")

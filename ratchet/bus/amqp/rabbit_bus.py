@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ratchet.bus.amqp.channel import ChannelLost, open_channel
-from ratchet.bus.amqp.connection import AmqpConnection, connection_parameters
+from ratchet.bus.amqp.connection import HEARTBEAT_S, AmqpConnection, connection_parameters
 from ratchet.bus.amqp.consumer import Consumer
 from ratchet.bus.amqp.declaration import Declaration
 from ratchet.bus.amqp.failures import Failures
@@ -22,7 +22,7 @@ from ratchet.bus.amqp.listener import Listener
 from ratchet.bus.amqp.publisher import Publisher, Refused, Unreachable
 from ratchet.bus.claim_store import FOLDER, ClaimStore
 from ratchet.bus.in_hand import STALLED_AFTER_S, ByteBudget, Progress, never
-from ratchet.bus.protocol import Handler, Hear, QueueState
+from ratchet.bus.protocol import BroadcastHandler, Handler, QueueState
 from ratchet.bus.topology import BROADCAST_EXCHANGE, Topology, topology_of
 from ratchet.service import failpoint
 from ratchet.service.errors import BusError, Reject
@@ -52,6 +52,7 @@ class RabbitBus:
         publish_timeout_s: float = 30.0,
         declare: bool = True,
         store: ClaimStore | None = None,
+        heartbeat_s: int = HEARTBEAT_S,
     ) -> None:
         self._declaration = Declaration(topology, namespace)
         self._prepare = self._declaration.declare if declare else self._declaration.require
@@ -60,6 +61,7 @@ class RabbitBus:
         self._name = name
         self._publish_timeout_s = publish_timeout_s
         self._store = store
+        self._heartbeat_s = heartbeat_s
         self._budget = ByteBudget()
         self._consumers: list[Consumer] = []
         self._listeners: list[Listener] = []
@@ -70,8 +72,11 @@ class RabbitBus:
         self._state = "not started"
 
     @classmethod
-    def from_settings(cls, settings: FleetSettings, *, name: str) -> RabbitBus:
-        """The bus of one service of the fleet; `name` is what the broker shows for its connections."""
+    def from_settings(cls, settings: FleetSettings, *, name: str, heartbeat_s: int = HEARTBEAT_S) -> RabbitBus:
+        """The bus of one service of the fleet; `name` is what the broker shows for its connections.
+
+        A connection that is silent for twice `heartbeat_s` is closed by the broker; the URL's own heartbeat goes first.
+        """
         return cls(
             settings.amqp_url.get_secret_value(),
             topology_of(settings),
@@ -80,6 +85,7 @@ class RabbitBus:
             publish_timeout_s=settings.publish_timeout_s,
             declare=settings.declare_topology,
             store=ClaimStore(settings.logs_dir / FOLDER),
+            heartbeat_s=heartbeat_s,
         )
 
     async def start(self) -> None:
@@ -190,10 +196,10 @@ class RabbitBus:
         declaration = self._declaration
         await self._open_publisher.send(declaration.wire(BROADCAST_EXCHANGE), declaration.wire(topic), properties, body)
 
-    async def listen(self, topic: str, hear: Hear) -> None:
+    async def listen(self, topic: str, handler: BroadcastHandler) -> None:
         if self._links is None or self._state != "started":
             raise BusError(f"can't listen to {topic!r}: the bus is {self._state}")
-        listener = Listener(topic, hear, link=self._links[0], declaration=self._declaration)
+        listener = Listener(topic, handler, link=self._links[0], declaration=self._declaration)
         self._listeners.append(listener)
         await listener.start()
 
@@ -257,7 +263,7 @@ class RabbitBus:
         return self._publisher
 
     def _parameters(self, purpose: str) -> Any:
-        return connection_parameters(self._amqp_url, f"{self._name} {purpose}")
+        return connection_parameters(self._amqp_url, f"{self._name} {purpose}", self._heartbeat_s)
 
     async def _attach(self, connection: AmqpConnection) -> None:
         assert self._publisher is not None

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from pathlib import Path
 
 import msgspec
 
+from ratchet.logs.leadership import this_boot
 from ratchet.service.telemetry import Log
 
 STEP_S = 5.0
 """A wall clock that is off by more, against steady time, was set."""
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 NO_END = 1 << 62
 
 log = Log("deadlines")
@@ -40,14 +39,6 @@ class DeadlineNote(msgspec.Struct):
     boot: str
     steady_s: float
     epochs: list[Epoch]
-
-
-def this_boot() -> str:
-    """Names the time since the machine was started, in which steady time goes on; empty where that is not known."""
-    try:
-        return BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
 
 
 class DeadlineClock:

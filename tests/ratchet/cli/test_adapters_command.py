@@ -9,7 +9,7 @@ import pytest
 from ratchet.adapters.publish import registration, remove_tree
 from ratchet.adapters.registry import RegistryStore
 from schemas.records.decision import Promote, StartExperiment, Validate
-from tests.acceptance.ratchet_command import ForkedRatchet
+from tests.acceptance.ratchet_command import ForkedRatchet as Ratchet
 from tests.ratchet.adapters.making_adapters import published
 from tests.ratchet.adapters.making_decisions import decided, experiment
 
@@ -28,11 +28,11 @@ def store(tmp_path: Path) -> RegistryStore:
 
 
 @pytest.fixture
-def ratchet(tmp_path: Path) -> ForkedRatchet:
-    return ForkedRatchet(tmp_path, {"USER": "ann", "LOGNAME": "ann"})
+def ratchet(tmp_path: Path) -> Ratchet:
+    return Ratchet(tmp_path, {"USER": "ann", "LOGNAME": "ann"})
 
 
-def test_looking_at_versions(store: RegistryStore, ratchet: ForkedRatchet) -> None:
+def test_looking_at_versions(store: RegistryStore, ratchet: Ratchet) -> None:
     listed = ratchet("adapters", "list")
     assert "small · primary v1.0.1 · probation probation-v1.0.1 at 5%" in listed.out
     shown = ratchet("adapters", "show", "v1.0.1", "--json").json
@@ -44,7 +44,7 @@ def test_looking_at_versions(store: RegistryStore, ratchet: ForkedRatchet) -> No
     assert "model.layers.0.self_attn.q_proj" in compared.out
 
 
-def test_moves_by_hand_are_decisions_with_a_name_and_a_reason(store: RegistryStore, ratchet: ForkedRatchet) -> None:
+def test_moves_by_hand_are_decisions_with_a_name_and_a_reason(store: RegistryStore, ratchet: Ratchet) -> None:
     # when an operator promotes, rolls back and freezes
     assert ratchet("adapters", "promote", "v1.0.2", "--reason", "it is polite", "--json").json["revision"] == 7
     rolled_back = ratchet("adapters", "rollback", "--reason", "it is rude")
@@ -78,16 +78,17 @@ def test_moves_by_hand_are_decisions_with_a_name_and_a_reason(store: RegistrySto
     ],
 )
 def test_what_makes_no_sense_changes_nothing(
-    store: RegistryStore, ratchet: ForkedRatchet, typed: list[str], code: int, sentence: str
+    store: RegistryStore, ratchet: Ratchet, typed: list[str], code: int, sentence: str
 ) -> None:
     ran = ratchet("adapters", *typed)
     assert (ran.code, sentence in ran.err) == (code, True), ran.err
     assert store.read().revision == 6
 
 
-def test_a_tampered_version_is_not_promoted_and_verify_finds_it(store: RegistryStore, ratchet: ForkedRatchet) -> None:
+def test_a_tampered_version_is_not_promoted_and_verify_finds_it(store: RegistryStore, ratchet: Ratchet) -> None:
     # given a byte changed in a version, a folder nobody registered, and a lost one
-    assert ratchet("adapters", "verify", "--json").json == {"ok": True, "faults": []}
+    found = ratchet("adapters", "verify", "--json").json
+    assert (found["ok"], found["faults"], found["decisions"], found["signed"]) == (True, [], 6, 0)
     weights = store.folder / "small" / "v1.0.2" / "adapter_model.safetensors"
     weights.chmod(0o644)
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
@@ -106,7 +107,7 @@ def test_a_tampered_version_is_not_promoted_and_verify_finds_it(store: RegistryS
     assert "v1.0.3 is published but not registered" in unknown
 
 
-def test_a_broken_registry_is_rebuilt_and_the_old_file_kept(store: RegistryStore, ratchet: ForkedRatchet) -> None:
+def test_a_broken_registry_is_rebuilt_and_the_old_file_kept(store: RegistryStore, ratchet: Ratchet) -> None:
     before = store.read()
     store.path.write_bytes(b'{"revision": 6')
     broken = ratchet("adapters", "list")
@@ -118,7 +119,7 @@ def test_a_broken_registry_is_rebuilt_and_the_old_file_kept(store: RegistryStore
     assert store.read() == before
 
 
-def test_a_forged_decision_is_named_and_nothing_is_rebuilt_on_it(store: RegistryStore, ratchet: ForkedRatchet) -> None:
+def test_a_forged_decision_is_named_and_nothing_is_rebuilt_on_it(store: RegistryStore, ratchet: Ratchet) -> None:
     ledger = store.ledger.path
     ledger.write_bytes(ledger.read_bytes().replace(b"for a test", b"for a bribe", 1))
     for command in ("verify", "rebuild"):
@@ -127,7 +128,30 @@ def test_a_forged_decision_is_named_and_nothing_is_rebuilt_on_it(store: Registry
         assert "line 1 (from byte 0) was changed after it was written" in ran.out + ran.err
 
 
-def test_a_fleet_without_adapters_runs_the_base_model(ratchet: ForkedRatchet) -> None:
+def test_the_key_of_the_decisions_is_made_rotated_and_accepted_anew(store: RegistryStore, ratchet: Ratchet) -> None:
+    assert "there is no key" in ratchet("adapters", "key").out
+    # when the key is made, with a decision that the next one names
+    assert ratchet("adapters", "key", "--rotate", "--reason", "spring").code == 0
+    made = ratchet("adapters", "key", "--json").json
+    assert (made["key"], len(made["keys"])) == (made["keys"][0], 2)
+    # then what an operator decides is signed with it
+    assert ratchet("adapters", "freeze").code == 0
+    found = ratchet("adapters", "verify", "--json").json
+    assert (found["ok"], found["decisions"], found["signed"], found["key"]) == (True, 8, 2, made["key"])
+    # and a decision taken out is found, until somebody says in the ledger that it may stay out
+    lines = store.ledger.path.read_bytes().splitlines(keepends=True)
+    store.ledger.path.write_bytes(b"".join(lines[:-1]))
+    for command in ("verify", "rebuild"):
+        ran = ratchet("adapters", command)
+        assert (ran.code, "ends after decision 7, but 8 were decided" in ran.out + ran.err) == (1, True)
+    accepted = ratchet("adapters", "accept", "--reason", "the disk ate it")
+    assert "7 decisions are taken as they stand; decision 8 says so" in accepted.out
+    newest = ratchet("adapters", "history", "-n", "1", "--json").json
+    assert [(one["who"], one["reason"]) for one in newest] == [("operator:ann", "the disk ate it")]
+    assert ratchet("adapters", "verify").code == 0
+
+
+def test_a_fleet_without_adapters_runs_the_base_model(ratchet: Ratchet) -> None:
     assert ratchet("adapters", "list", "--json").json["small"]["primary"] == "v1.0.0"
     assert ratchet("adapters", "verify").code == 0
     assert "nothing before v1.0.0" in ratchet("adapters", "rollback", "--reason", "x").err

@@ -17,6 +17,7 @@ const SAID = {
   remove_folder: "folder removed",
   freeze: "frozen",
   unfreeze: "no longer frozen",
+  sign_with: "gets a new signing key",
 };
 
 const NOTHING = "Nothing was decided yet. The first decision is made when a training has made an adapter.";

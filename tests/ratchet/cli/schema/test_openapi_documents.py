@@ -12,8 +12,7 @@ import pytest
 
 import schemas
 from ratchet.http.access.matrix import matrix_of
-from ratchet.http.queries import query_parameters
-from ratchet.http.server.application import application, routes_of
+from ratchet.http.server.application import application, query_parameters, routes_of
 from ratchet.http.server.limits import TIMEOUT_HEADER
 from schemas.api.events import EventKind
 from services.orchestrator.api.events import DATA
