@@ -19,8 +19,10 @@ TOLERANCE = 1e-9
 def assert_twin_equals_product(runs: int = 4) -> int:
     """Returns how many units were compared. Raises AssertionError naming the first difference."""
     compared = 0
-    for effect, unscored in ((0.0, 0.0), (0.05, 0.1), (-0.1, 0.3)):
-        scenario = Scenario("equality", effect=effect, success=0.99, unscored=unscored, units=600)
+    for effect, unscored, longer in ((0.0, 0.0, 1.0), (0.05, 0.1, 1.1), (-0.1, 0.3, 1.3)):
+        scenario = Scenario(
+            "equality", effect=effect, success=0.99, unscored=unscored, longer=longer, refuses=unscored / 10, units=600
+        )
         stream = streams(scenario, runs, np.random.default_rng(7))
         compared += compare(scenario, stream, runs)
     return compared
@@ -28,7 +30,7 @@ def assert_twin_equals_product(runs: int = 4) -> int:
 
 def compare(scenario: Scenario, stream: Streams, runs: int) -> int:
     plan = plan_for(scenario).model_copy(update={"max_units": scenario.units + 1})
-    twin = Twin(plan, runs)
+    twin = Twin([plan] * runs)
     products = [Experiment(plan) for _ in range(runs)]
     live, compared = [True] * runs, 0
     for index in range(scenario.units):
@@ -57,6 +59,7 @@ def feed(product: Experiment, index: int, candidate: bool, stream: Streams, run:
         scored=scored,
         length=float(stream.length[candidate][run, index]),
         latency_s=float(stream.latency[candidate][run, index]),
+        refused=float(stream.refused[candidate][run, index]),
     )
     product.observe(index, outcome)
 
@@ -67,6 +70,9 @@ def same(product: Experiment, twin: Twin, index: int, run: int) -> None:
         "gain in score": (evidence.gain_score, twin.score.gain.e[run]),
         "gain in success": (evidence.gain_success, twin.success.gain.e[run]),
         "bounds": (evidence.gain_bounds or 0.0, twin.bounds.gain.e[run]),
+        "length kept": (evidence.kept_length or 0.0, twin.length.gain.e[run]),
+        "latency kept": (evidence.kept_latency or 0.0, twin.latency.gain.e[run]),
+        "refusals kept": (evidence.kept_refused or 0.0, twin.refused.gain.e[run]),
         "harm": (evidence.harm, twin.harm[run]),
     }
     for name, (ours, theirs) in pairs.items():

@@ -5,6 +5,7 @@ The scorer never changes here, and the budget is the length of the stream.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +13,8 @@ from numpy.typing import NDArray
 
 from bench.decision.streams import LEVELS, Floats
 from ratchet.experiments.e_process import FRACTIONS, TILTS, WEIGHTS
-from ratchet.experiments.effect import CAUTION
-from ratchet.experiments.metrics import HARM_WEIGHTS, TYPICAL_SECONDS, TYPICAL_TOKENS
+from ratchet.experiments.effect import CAUTION, loss_of
+from ratchet.experiments.metrics import HARM_WEIGHTS_WITH_REFUSALS, TYPICAL_SECONDS, TYPICAL_TOKENS
 from schemas.records.evidence import ExperimentPlan
 
 CONTINUE, PROMOTE, ROLL_BACK, ABORT = 0, 1, 2, 3
@@ -64,17 +65,25 @@ class Units:
     scored: Floats
     length: Floats
     latency: Floats
+    refused: Floats
 
 
 class Metric:
-    """ratchet.experiments.effect.EffectTest of every run."""
+    """ratchet.experiments.effect.EffectTest of every run. Margin and tolerance may differ between runs."""
 
-    def __init__(self, runs: int, margin: float | None, tolerance: float) -> None:
+    def __init__(self, runs: int, margin: Floats | float, tolerance: Floats | float) -> None:
         self._margin = margin
         self._tolerance = tolerance
         self._means = Means(runs, 0.5)
         self.gain = Wealth(runs)
         self.harm = Wealth(runs)
+        self._total = np.zeros(runs)
+        self._weight = np.zeros(runs)
+
+    @property
+    def effect(self) -> Floats:
+        """ratchet.experiments.effect.EffectMean of every run."""
+        return np.asarray(self._total / np.maximum(self._weight, 1e-12))
 
     def observe(self, y: Floats, units: Units, weight: Floats | None = None) -> None:
         weight = np.ones_like(y) if weight is None else weight
@@ -82,16 +91,23 @@ class Metric:
         caution = 1 + CAUTION / self._means.count(units.stratum)
         surprise = weight * (y - m)
         x = np.where(units.candidate, surprise / p, -surprise / (1 - p))
-        if self._margin is not None:
-            self.gain.bet(x - self._margin, (np.maximum(m / p, (1 - m) / (1 - p)) + self._margin) * caution)
+        self._total += p * (1 - p) * x
+        self._weight += p * (1 - p)
+        self.gain.bet(x - self._margin, (np.maximum(m / p, (1 - m) / (1 - p)) + self._margin) * caution)
         self.harm.bet(-x - self._tolerance, (np.maximum((1 - m) / p, m / (1 - p)) + self._tolerance) * caution)
         self._means.add(units.stratum, y, weight)
 
 
 class Twin:
-    """`ratchet.experiments.experiment.Experiment` of every run, except that it goes on after the first verdict."""
+    """`ratchet.experiments.experiment.Experiment` of every run, except that it goes on after the first verdict.
 
-    def __init__(self, plan: ExperimentPlan, runs: int) -> None:
+    One plan for each run: they may differ in their limits, tolerances and least gain, and in nothing else.
+    """
+
+    def __init__(self, plans: Sequence[ExperimentPlan]) -> None:
+        runs, plan = len(plans), plans[0]
+        limits = [plan.limits for plan in plans if plan.limits is not None]
+        assert len(limits) == runs, "every plan has limits"
         self.plan = plan
         self._shares = np.array([step.share for step in plan.ramp])
         self._enough = np.array([step.candidate_units for step in plan.ramp])
@@ -99,17 +115,28 @@ class Twin:
         self._at_step = np.zeros(runs)
         self.candidates = np.zeros(runs)
         self.units = 0
-        self.score = Metric(runs, plan.min_gain, plan.score_tolerance)
-        self.success = Metric(runs, -plan.success_margin, plan.success_tolerance)
+        self.score = Metric(runs, np.array([plan.min_gain for plan in plans]), plan.score_tolerance)
+        self.success = Metric(runs, np.array([-one.success for one in limits]), plan.success_tolerance)
         self.bounds = Metric(runs, -plan.success_margin, 0.0)
-        self._length = Metric(runs, None, plan.length_tolerance)
-        self._latency = Metric(runs, None, plan.latency_tolerance)
+        self.length = Metric(
+            runs,
+            np.array([-loss_of(one.length) for one in limits]),
+            np.array([plan.length_tolerance for plan in plans]),
+        )
+        self.latency = Metric(
+            runs,
+            np.array([-loss_of(one.latency) for one in limits]),
+            np.array([plan.latency_tolerance for plan in plans]),
+        )
+        self.refused = Metric(runs, np.array([-one.refused for one in limits]), plan.refused_tolerance)
         self._usual_length = Means(runs, TYPICAL_TOKENS)
         self._usual_latency = Means(runs, TYPICAL_SECONDS)
         self._ratio = np.full((runs, len(TILTS)), 1 / len(TILTS))
         self.verdict = np.zeros(runs, dtype=np.int64)
         self.units_at_verdict = np.zeros(runs)
         self.candidates_at_verdict = np.zeros(runs)
+        self.effects_at_verdict = np.zeros((runs, 5))
+        """Of score, success, length, latency and answers that are no refusals, on the scale of the tests."""
 
     @property
     def share(self) -> Floats:
@@ -117,15 +144,23 @@ class Twin:
 
     @property
     def harm(self) -> Floats:
-        metrics = (self.score, self.success, self._length, self._latency)
-        return np.asarray(sum(weight * metric.harm.e for weight, metric in zip(HARM_WEIGHTS, metrics, strict=True)))
+        metrics = (self.score, self.success, self.length, self.latency, self.refused)
+        weighted = zip(HARM_WEIGHTS_WITH_REFUSALS, metrics, strict=True)
+        return np.asarray(sum(weight * metric.harm.e for weight, metric in weighted))
+
+    @property
+    def proofs(self) -> Floats:
+        """The least e-value of those a promotion needs."""
+        needed = (self.score, self.success, self.bounds, self.length, self.latency, self.refused)
+        return np.asarray(np.min([metric.gain.e for metric in needed], axis=0))
 
     def observe(self, units: Units) -> None:
         self.score.observe(units.score, units, units.scored)
         self.success.observe(units.scored, units)
         self.bounds.observe(units.scored * units.score + (1 - units.scored) * ~units.candidate, units)
-        self._length.observe(relative(self._usual_length, units.length, units), units)
-        self._latency.observe(relative(self._usual_latency, units.latency, units), units)
+        self.length.observe(relative(self._usual_length, units.length, units), units)
+        self.latency.observe(relative(self._usual_latency, units.latency, units), units)
+        self.refused.observe(1.0 - units.refused, units)
         p = units.share[:, None]
         self._ratio *= np.where(units.candidate[:, None], np.array(TILTS), 1.0) / (1 - p + p * np.array(TILTS))
         self.units += 1
@@ -142,8 +177,7 @@ class Twin:
 
     def _judge(self) -> None:
         fewest = np.minimum(self.candidates, self.units - self.candidates)
-        proofs = np.minimum(self.score.gain.e, self.success.gain.e)
-        gain = np.minimum(proofs, self.bounds.gain.e) >= self.plan.promote_at
+        gain = self.proofs >= self.plan.promote_at
         promoted = gain & (self.step == len(self._shares) - 1) & (fewest >= self.plan.min_units_per_arm)
         verdict = np.where(self.harm >= self.plan.roll_back_at, ROLL_BACK, np.where(promoted, PROMOTE, CONTINUE))
         verdict = np.where(self._ratio.sum(axis=1) >= self.plan.abort_at, ABORT, verdict)
@@ -151,6 +185,9 @@ class Twin:
         self.verdict[new] = verdict[new]
         self.units_at_verdict[new] = self.units
         self.candidates_at_verdict[new] = self.candidates[new]
+        if new.any():
+            metrics = (self.score, self.success, self.length, self.latency, self.refused)
+            self.effects_at_verdict[new] = np.stack([metric.effect for metric in metrics], axis=1)[new]
 
 
 def relative(usual: Means, size: Floats, units: Units) -> Floats:

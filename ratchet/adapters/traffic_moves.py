@@ -124,7 +124,9 @@ def promote(agent: AgentAdapters, move: Promote, decision: Decision) -> AgentAda
         _check_probation(agent, move.probation, primary=move.version, before=agent.primary)
     states = {agent.primary: AdapterState.SUPERSEDED, move.version: AdapterState.PROBATION}
     versions = _restated(agent, states, decision, "promoted" if agent.candidate else None)
-    versions[move.version] = versions[move.version].model_copy(update={"replaced": agent.primary})
+    since_base = move.since_base or versions[move.version].since_base
+    update = {"replaced": agent.primary, "since_base": since_base}
+    versions[move.version] = versions[move.version].model_copy(update=update)
     return changed(
         agent,
         versions=versions,

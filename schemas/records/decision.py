@@ -16,6 +16,7 @@ from schemas.messages.base import (
     Sha256,
     Timestamp,
 )
+from schemas.records.evidence import Change
 
 Who = Annotated[str, StringConstraints(pattern=r"^(orchestrator|trainer|operator:[^\x00-\x1f\x7f]{1,100})$")]
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -76,6 +77,7 @@ class Promote(Record):
     version: AdapterVersion
     experiment_id: Identifier | None = Field(None, description="The canary that proved it; absent by hand.")
     probation: RunningExperiment | None = Field(None, description="The holdback experiment to start with it.")
+    since_base: Change | None = Field(None, description="What it has changed since v1.0.0, as far as was measured.")
 
 
 class Settle(Record):

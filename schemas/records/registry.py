@@ -23,6 +23,7 @@ from schemas.messages.base import (
 from schemas.messages.work import BASE_VERSION
 from schemas.records.adapter_state import PRIMARY_STATES, AdapterState
 from schemas.records.decision import RunningExperiment, Who
+from schemas.records.evidence import Change
 
 NO_DECISION = "0" * 64
 """What the first decision names as the one before it."""
@@ -50,6 +51,7 @@ class AdapterEntry(Record):
     parent: AdapterVersion | None = None
     replaced: AdapterVersion | None = Field(None, description="The primary it took over from.")
     base: BaseModelIdentity | None = None
+    since_base: Change | None = Field(None, description="What it has changed since v1.0.0; null: never measured.")
     outcomes: tuple[ExperimentOutcome, ...] = ()
 
     @property

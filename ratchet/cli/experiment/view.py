@@ -31,7 +31,7 @@ NARROW = 40
 SHORTEST_ID = 16
 TALL, SHORT = 51, 37
 """Rows of a terminal from which on both pictures have all their lines, and below which there is room for one only."""
-WORDS, WORDS_OF_ALL = 16, 27
+WORDS, WORDS_OF_ALL = 16, 28
 """Rows that everything beside the pictures takes: in a short terminal, and else."""
 
 
@@ -137,7 +137,7 @@ def _e_values(plan: ExperimentPlan, evidence: Evidence) -> Table:
     table = Table("e-value for", box=None, header_style="dim", pad_edge=False)
     table.add_column("now", justify="right")
     table.add_column("verdict at", justify="right")
-    rows = [
+    rows: list[tuple[str, float | None, float]] = [
         ("harm (all metrics)", evidence.harm, plan.roll_back_at),
         ("broken shares", evidence.sample_ratio, plan.abort_at),
     ]
@@ -145,14 +145,13 @@ def _e_values(plan: ExperimentPlan, evidence: Evidence) -> Table:
         rows = [
             ("better in score", evidence.gain_score, plan.promote_at),
             ("success kept", evidence.gain_success, plan.promote_at),
-            *(
-                [("missing at worst", evidence.gain_bounds, plan.promote_at)]
-                if evidence.gain_bounds is not None
-                else []
-            ),
+            ("missing at worst", evidence.gain_bounds, plan.promote_at),
+            ("within the limits", evidence.kept, plan.promote_at),
             *rows,
         ]
     for name, value, threshold in rows:
+        if value is None:
+            continue
         table.add_row(name, Text(f"{value:.3g}", "bold" if value >= threshold else ""), f"{threshold:g}")
     return table
 

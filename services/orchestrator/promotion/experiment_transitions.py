@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ratchet.adapters.manifest import version_key
+from ratchet.experiments.lifetime import candidates_tried, limited
 from ratchet.experiments.replay import parameters, plan_of
 from schemas.messages.adapter_event import AdapterMove
 from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import Conclude, Move, Promote, RollBack, RunningExperiment, Settle, StartExperiment
-from schemas.records.evidence import ExperimentPlan, Verdict, probation_plan
+from schemas.records.evidence import Change, ExperimentPlan, Verdict, probation_plan
 from schemas.records.registry import AgentAdapters
 
 
@@ -46,8 +47,14 @@ def next_candidate(adapters: AgentAdapters, now: datetime) -> str | None:
     return max(ready, key=version_key, default=None)
 
 
-def canary(agent_id: str, candidate: str, primary: str, policy: ExperimentPolicy, where: Where) -> StartExperiment:
-    plan = policy.canary.model_copy(update={"experiment_id": f"{agent_id}-{candidate}-{where.sequence}"})
+def canary(
+    agent_id: str, candidate: str, adapters: AgentAdapters, policy: ExperimentPolicy, where: Where
+) -> StartExperiment:
+    """By its part of what all candidates may get wrong, and within what the primary has left of the limits."""
+    entries, primary = adapters.versions, adapters.primary
+    fleet_s = policy.canary.model_copy(update={"experiment_id": f"{agent_id}-{candidate}-{where.sequence}"})
+    nth = 1 + candidates_tried(entries.values())
+    plan = limited(fleet_s, nth=nth, since_base=entries[primary].since_base or Change())
     return StartExperiment(experiment=_running(plan, treatment=candidate, control=primary, where=where))
 
 
@@ -69,14 +76,19 @@ def watch(agent_id: str, adapters: AgentAdapters, policy: ExperimentPolicy, wher
 
 
 def carried_out(
-    running: RunningExperiment, verdict: Verdict, policy: ExperimentPolicy, where: Where
+    running: RunningExperiment, verdict: Verdict, policy: ExperimentPolicy, where: Where, change: Change | None = None
 ) -> tuple[Move, AdapterMove]:
-    """What a final verdict does, and the event it is announced by."""
+    """What a final verdict does, and the event it is announced by. `change`: of treatment to control, as measured."""
     cool_down_until = where.at + policy.cool_down if policy.cool_down else None
     match verdict:
         case Verdict.PROMOTE:
             probation = _probation(running, policy, where) if policy.probation_units else None
-            move = Promote(version=running.treatment, experiment_id=running.experiment_id, probation=probation)
+            move = Promote(
+                version=running.treatment,
+                experiment_id=running.experiment_id,
+                probation=probation,
+                since_base=_since_base(plan_of(running), change),
+            )
             return move, "promoted"
         case Verdict.STABLE:
             return Settle(version=running.treatment), "settled"
@@ -88,6 +100,11 @@ def carried_out(
             return _concluded(running, "inconclusive", cool_down_until), "inconclusive"
         case Verdict.CONTINUE:
             raise ValueError("an experiment that goes on has no verdict to carry out")
+
+
+def _since_base(plan: ExperimentPlan, change: Change | None) -> Change | None:
+    """Of the treatment: what its control had changed, and what it has changed itself."""
+    return plan.limits.since_base.and_then(change) if plan.limits and change else None
 
 
 def _concluded(running: RunningExperiment, verdict: str, cool_down_until: datetime | None) -> Conclude:

@@ -211,7 +211,7 @@ class Promoter:
         verdict, running = self.arms.verdict, self.arms.running
         if verdict is None or running is None:
             return
-        move, event = carried_out(running, verdict.verdict, self._policy, self._where())
+        move, event = carried_out(running, verdict.verdict, self._policy, self._where(), verdict.evidence.change)
         try:
             await self._decide(move, verdict.reason, event=event, verdict=verdict, running=running)
         except NotAllowed as error:
@@ -260,7 +260,7 @@ class Promoter:
         adapters = self.arms.adapters
         if (candidate := next_candidate(adapters, self._clock())) is None:
             return
-        move = canary(self._agent_id, candidate, adapters.primary, self._policy, self._where())
+        move = canary(self._agent_id, candidate, adapters, self._policy, self._where())
         await self._decide(move, f"{candidate} is validated", event="experiment_started")
 
     def _may_train(self) -> bool:
