@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from services.agent.engines.local_generation import LocalGenerator
 
 from ratchet.models.loading import load_language_model
 from ratchet.models.toy.sort_task import SortTask, sort_task
 from schemas.messages.response import Sample
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
-from services.agent.engines.local_generation import LocalGenerator
 from services.agent.engines.peft_adapters import PeftAdapters
 from services.scorer.strategies.likelihood import TokenRow, likelihoods, rows_of
 from services.scorer.strategies.strategy import Answer, ScoringRequest

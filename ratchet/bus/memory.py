@@ -25,7 +25,7 @@ from ratchet.bus.retry_policy import (
     retry_headers,
 )
 from ratchet.bus.topology import DEAD_LETTERS, KEPT_RESPONSES, RESPONSES, REWARDS, UNROUTABLE, Topology
-from ratchet.concurrency.cancellation import cancelled_by_us
+from ratchet.concurrency.keyed import cancelled_by_us
 from ratchet.service.errors import BusError, Retry, StorageUnavailable
 from ratchet.service.telemetry import TRACE_HEADER, Log, trace_parent, trace_parent_of
 

@@ -14,7 +14,7 @@ import zstandard
 
 from ratchet.logs.names import active_path
 from ratchet.logs.segments import BUFFER_BYTES, Position, Segment, refuse_overlap, sealed_end, sealed_segments
-from ratchet.logs.start_offset import refuse_removed
+from ratchet.logs.start_offset import read_start_offsets, refuse_removed
 from ratchet.service.errors import JournalError
 
 LISTINGS = 10
@@ -85,6 +85,17 @@ def open_source(folder: Path, name: str, position: Position) -> Source | None:
     raise _gap(segments, position)
 
 
+def has_place(folder: Path, name: str, position: Position) -> bool:
+    """False where a line can't begin there: the position is of another log. True where it was removed on purpose."""
+    try:
+        source = open_source(folder, name, max(position, read_start_offsets(folder).begin(name)))
+    except JournalError:
+        return False
+    if source is not None:
+        source.stream.close()
+    return True
+
+
 def is_active_from(folder: Path, name: str, start: Position) -> bool:
     """True if the active file starts there, so that it was not sealed since."""
     return sealed_end(sealed_segments(folder, name)) == start
@@ -117,7 +128,7 @@ def _positioned(source: Source | None, path: Path, position: Position, end: Posi
 def _no_line_at(position: Position, path: Path) -> JournalError:
     return JournalError(
         f"no line starts at byte {position:,} of the log of {path}: the position is of another log, or the log was cut "
-        f"back after it was read. Read again from the beginning"
+        f"back after it was read. A reader begins again at byte 0"
     )
 
 

@@ -12,9 +12,8 @@ from schemas.api.adapters import AgentView, Reason, VersionDetail
 from schemas.api.dead_letters import DeadLetters, Requeued
 from schemas.api.experiments import ExperimentDetail, ExperimentSummary
 from schemas.api.page import Page
-from schemas.api.queues import Queues
 from schemas.api.runs import RunDetail, RunState, RunView
-from schemas.api.status import Status
+from schemas.api.status import Queues, Status
 from schemas.api.tasks import TaskAccepted, TaskHistory, TaskSummary
 from schemas.messages.base import AdapterVersion, AgentId, Identifier, Score
 from schemas.messages.feedback import LoggedFeedback

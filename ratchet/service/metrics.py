@@ -5,6 +5,8 @@ Label children are looked up once and kept: counting costs a fraction of a micro
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from functools import cache
 
 from prometheus_client import Counter, Gauge
@@ -46,3 +48,19 @@ class QueueMetrics:
 def queue_metrics(queue: str) -> QueueMetrics:
     """For names of a topology only: each name costs a line at /metrics for good."""
     return QueueMetrics(queue)
+
+
+def quantile(q: float, buckets: Sequence[tuple[float, float]]) -> float | None:
+    """Of cumulative (upper bound, count) buckets, linear within a bucket, as Prometheus does it.
+
+    None without observations; the last finite bound where it lies above it.
+    """
+    ordered = sorted(buckets)
+    if not ordered or ordered[-1][1] <= 0:
+        return None
+    rank, below, lower = q * ordered[-1][1], 0.0, 0.0
+    for bound, count in ordered:
+        if count >= rank and count > below:
+            return lower if math.isinf(bound) else lower + (bound - lower) * (rank - below) / (count - below)
+        below, lower = count, bound
+    return None

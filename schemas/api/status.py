@@ -1,10 +1,14 @@
-"""The fleet at a glance, over the API."""
+"""The fleet at a glance, its queues, and the last lines of its log, over the API."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
-from schemas.messages.base import AdapterVersion, Record, Timestamp
+from schemas.messages.base import AdapterVersion, Metadata, Record, Score, Timestamp
+from schemas.messages.reward import ScoreStatus
+from schemas.messages.task import Prompt
 
 
 class TaskFigures(Record):
@@ -78,3 +82,50 @@ class Status(Record):
     agents: list[AgentFigures]
     dead_letters: int | None = Field(description="Null while the broker can't say.")
     unroutable: int | None
+
+
+class QueueView(Record):
+    """A queue of the topology, or a rung of the retry ladder, as the broker sees it."""
+
+    name: str
+    about: str
+    message: str = Field(description="The type of message it holds.")
+    producers: list[str]
+    consumers: list[str] = Field(description="Who is meant to consume it.")
+    messages: int | None = Field(description="Ready for delivery; null: the broker has no such queue.")
+    consuming: int = Field(ge=0, description="Consumers it has now.")
+    max_length: int | None
+    retry_after_s: float | None = Field(description="Of a rung of the retry ladder: how long a message stays.")
+
+
+class Queues(Record):
+    """`at`: when the broker was asked; asked at most once a second."""
+
+    at: Timestamp
+    items: list[QueueView]
+
+
+class LogLine(Record):
+    """One sample as it was logged; one line with nulls of a task that ended without an answer."""
+
+    task_id: str
+    input: Prompt
+    response: str | None
+    score: Score | None
+    agent_id: str
+    adapter_version: str
+    timestamp: Timestamp
+    metadata: Metadata
+    status: Literal["ok", "failed", "expired"] = "ok"
+    reason: str | None = Field(None, description="Of a task that failed or expired.")
+    sample: int | None = Field(description="Index in the group.")
+    group_size: int
+    score_status: ScoreStatus | None = None
+    score_reason: str | None = Field(None, description="What the scorer says about the score.")
+
+
+class LogTail(Record):
+    """The oldest first. Only of the file that is being written: right after a rotation there are few lines."""
+
+    items: list[LogLine]
+    next: None = None

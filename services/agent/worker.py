@@ -1,10 +1,11 @@
-"""The agent: a Work in, a Response out. Adapters come from adapters.py; how to generate is an engine's affair."""
+"""The agent: a Work in, a Response out. Adapters come from adapter_cache.py; how to generate is an engine's affair."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
 from fastapi import APIRouter
@@ -13,6 +14,7 @@ from ratchet.bus.in_hand import STALLED_AFTER_S
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.bus.topology import HIGH_PRIORITY, RESPONSES, work_queue
+from ratchet.concurrency.keyed import KeyedLock
 from ratchet.runtime.runner import Subscription
 from ratchet.service import failpoint
 from ratchet.service.errors import AdapterError, EngineError, PromptRefused, Reject, Retry
@@ -26,9 +28,40 @@ from services.agent.adapter_sync import AdapterSync
 from services.agent.api import agent_router
 from services.agent.direct_answers import DirectAnswers
 from services.agent.engines.engine import Engine, Generation, GenerationRequest
-from services.agent.recent import RecentAnswers
 from services.agent.rewards import RewardListener
 from services.agent.settings import AgentSettings
+
+KEPT_BYTES = 16 * 1024 * 1024
+"""Only what is not acknowledged can come again: a few hundred answers at most."""
+
+
+class RecentAnswers:
+    """Remembers the answers given last, so that a Work delivered again gets the same answer instead of a second one.
+
+    A delivery that comes again while its answer is being made waits for it. In memory: after a restart the work is done
+    again, and downstream the deterministic message ids take care of it.
+    """
+
+    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+        self._kept_bytes = kept_bytes
+        self._bytes = 0
+        self._made: OrderedDict[str, bytes] = OrderedDict()
+        self._locks = KeyedLock()
+
+    async def answer(self, key: str, make: Callable[[], Awaitable[bytes]]) -> bytes:
+        """The answer of that key, made by `make` unless it was before. A failure is raised and not remembered."""
+        async with self._locks.of(key):
+            if (made := self._made.get(key)) is None:
+                made = await make()
+                self._keep(key, made)
+            return made
+
+    def _keep(self, key: str, made: bytes) -> None:
+        self._made[key] = made
+        self._bytes += len(made)
+        while self._bytes > self._kept_bytes:
+            self._bytes -= len(self._made.popitem(last=False)[1])
+
 
 log = Log("agent")
 

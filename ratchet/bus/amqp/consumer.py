@@ -25,7 +25,7 @@ from ratchet.bus.amqp.table import is_plain
 from ratchet.bus.in_hand import DELIVERED_BYTES, ByteBudget, Progress, fitting_prefetch
 from ratchet.bus.protocol import NO_HEADERS, Delivery, Handler
 from ratchet.bus.retry_policy import attempt_of, pause_s
-from ratchet.concurrency.cancellation import cancelled_by_us
+from ratchet.concurrency.keyed import cancelled_by_us
 from ratchet.service import failpoint
 from ratchet.service.errors import BusError, Retry, StorageUnavailable
 from ratchet.service.metrics import queue_metrics

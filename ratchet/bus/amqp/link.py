@@ -17,7 +17,7 @@ from pika.exceptions import AMQPError
 from ratchet.bus.amqp.connection import AmqpConnection, open_connection
 from ratchet.bus.amqp.declaration import TopologyConflict
 from ratchet.bus.retry_policy import pause_s
-from ratchet.concurrency.cancellation import cancelled_by_us
+from ratchet.concurrency.keyed import cancelled_by_us
 from ratchet.service.errors import BusError
 from ratchet.service.telemetry import Log
 

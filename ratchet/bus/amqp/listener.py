@@ -19,7 +19,7 @@ from ratchet.bus.amqp.link import FIRST_PAUSE_S, LONGEST_PAUSE_S, Link, explain
 from ratchet.bus.protocol import Delivery, Hear
 from ratchet.bus.retry_policy import pause_s
 from ratchet.bus.topology import BROADCAST_EXCHANGE, LISTENER
-from ratchet.concurrency.cancellation import cancelled_by_us
+from ratchet.concurrency.keyed import cancelled_by_us
 from ratchet.service.errors import BusError
 from ratchet.service.telemetry import Log
 

@@ -10,7 +10,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from ratchet.cli.status.queue_depths import QueueDepth
-from ratchet.service.histogram import quantile
+from ratchet.service.metrics import quantile
 
 Labels = tuple[tuple[str, str], ...]
 Series = Mapping[tuple[str, Labels], float]

@@ -20,10 +20,9 @@ import httpx
 from ratchet.adapters.check import check_lora
 from ratchet.adapters.limits import AdapterLimits
 from ratchet.models.tokenization import chat_messages, completion_text, load_tokenizer, model_folder, prompt_ids
-from ratchet.openai.client import http_client
+from ratchet.openai.client import VllmClient, http_client
 from ratchet.openai.completions import TextChoice
 from ratchet.openai.errors import ContextTooLong, ModelMissing, ModelServerError, RequestRefused, ServerUnavailable
-from ratchet.openai.vllm import VllmClient
 from ratchet.service.errors import AdapterError, EngineError, PromptRefused, PromptTooLong
 from ratchet.service.telemetry import Log
 from schemas.messages.response import Sample

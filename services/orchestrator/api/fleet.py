@@ -14,9 +14,7 @@ from ratchet.http.problem import problems
 from ratchet.http.work import Threads
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import active_tail
-from schemas.api.log import LogLine, LogTail
-from schemas.api.queues import Queues, QueueView
-from schemas.api.status import Status
+from schemas.api.status import LogLine, LogTail, Queues, QueueView, Status
 from services.orchestrator.observation.overview import Overview
 from services.orchestrator.observation.queue_snapshots import QueueSnapshot, QueueSnapshots
 

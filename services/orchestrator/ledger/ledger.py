@@ -22,6 +22,7 @@ from ratchet.logs.journal import Journal
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, TASK_INDEX, file_name
 from ratchet.logs.reader import active_tail, read, tail_position
 from ratchet.logs.segments import oldest_position
+from ratchet.logs.source import has_place
 from ratchet.logs.start_offset import read_start_offsets
 from ratchet.service.errors import JournalError, StorageUnavailable
 from ratchet.service.telemetry import Log
@@ -149,6 +150,10 @@ class Ledger:
     def positions(self) -> dict[str, int]:
         """Where the logs end now, as far as the index knows: nothing admitted from here on lies before."""
         return {name: applied.end for name, applied in self._applied.items()}
+
+    def has_place(self, log: str, position: int) -> bool:
+        """False for a position of another log than the one that is there now. Raises StorageUnavailable."""
+        return has_place(self._folder, log, position)
 
     def next_sequence(self) -> int:
         """The next number in assignment order; each is given once."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ratchet.concurrency.keyed_lock import KeyedLock
+from ratchet.concurrency.keyed import KeyedLock
 from ratchet.experiments.experiment import ExperimentSnapshot
 from ratchet.experiments.records import ExperimentRecord
 from ratchet.experiments.view import ExperimentView, view_of
@@ -41,12 +41,12 @@ class ExperimentViews:
         self._threads = threads
         self._seconds = seconds
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._turns = KeyedLock()
+        self._locks = KeyedLock()
         self._replaying = asyncio.Lock()
 
     async def look(self, record: ExperimentRecord) -> ExperimentView:
         """A running one may be as old as a second, and longer where it has many units."""
-        async with self._turns.of(record.experiment_id):
+        async with self._locks.of(record.experiment_id):
             kept = self._kept.get(record.experiment_id)
             if kept is None or not self._is_good(kept, record):
                 kept = await self._made(record)

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from ratchet.bus.topology import DEAD_LETTERS, UNROUTABLE
 from ratchet.service.errors import BusError
-from ratchet.service.histogram import quantile
+from ratchet.service.metrics import quantile
 from schemas.api.status import AgentFigures, LearningFigures, ReplicaView, ScoreFigure, StageFigure, Status, TaskFigures
 from schemas.messages.adapter_report import AdapterReport
 from schemas.messages.work import Work

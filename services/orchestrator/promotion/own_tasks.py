@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from ratchet.concurrency.keyed_futures import KeyedFutures
+from ratchet.concurrency.keyed import KeyedFutures
 from schemas.messages.task import Task
 from schemas.messages.work import Arm
 from schemas.records.interaction import Interaction

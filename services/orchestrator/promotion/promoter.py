@@ -21,7 +21,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.retention import drained, to_archive
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.replay import plan_of, replayed
-from ratchet.service.errors import AdapterError, NotAllowed, one_line
+from ratchet.service.errors import AdapterError, JournalError, NotAllowed, StorageUnavailable, one_line
 from ratchet.service.telemetry import Log
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.adapter_trained import AdapterTrained
@@ -104,12 +104,20 @@ class Promoter:
     # --- what the orchestrator gives it ----------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Once the ledger is open: take up what was running, finish what a crash cut short. Raises RegistryError."""
+        """Once the ledger is open: take up what was running, finish what a crash cut short.
+
+        An experiment that these logs do not tell any more is aborted. Raises RegistryError, StorageUnavailable.
+        """
         metrics.expect(self._agent_id)
         registry = await asyncio.to_thread(self._store.read)
         running = registry.agent(self._agent_id).experiment
-        experiment = await asyncio.to_thread(replayed, running, self._logs_dir) if running else None
-        self._take(registry, experiment)
+        try:
+            self._take(registry, await asyncio.to_thread(replayed, running, self._logs_dir) if running else None)
+        except StorageUnavailable:
+            raise
+        except JournalError as error:
+            self._take(registry, self._experiment_of(registry))
+            await self.abort(f"it began in another logs folder, or its part of the log is gone: {error}")
         self.training.start()
 
     def closed(self, work: Work, lines: list[Interaction]) -> None:

@@ -11,7 +11,7 @@ from datetime import datetime
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.bus.topology import RESPONSES, work_queue
-from ratchet.concurrency.keyed_lock import KeyedLock
+from ratchet.concurrency.keyed import KeyedLock
 from ratchet.service import failpoint
 from ratchet.service.errors import BusError, Reject
 from ratchet.service.telemetry import task_in_hand

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ratchet.concurrency.keyed_futures import KeyedFutures
+from ratchet.concurrency.keyed import KeyedFutures
 
 
 class ResultWaiters:

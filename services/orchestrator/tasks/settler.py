@@ -16,7 +16,7 @@ from datetime import datetime
 
 from ratchet.bus.protocol import Delivery, opened
 from ratchet.bus.topology import EXCHANGE
-from ratchet.concurrency.keyed_lock import KeyedLock
+from ratchet.concurrency.keyed import KeyedLock
 from ratchet.logs.names import is_own
 from ratchet.service import failpoint
 from ratchet.service.errors import BusError, Reject, Retry, StorageUnavailable
@@ -64,14 +64,14 @@ class Settler:
         self._results = results
         self._closed = closed
         self._clock = clock
-        self._turns = KeyedLock()
+        self._locks = KeyedLock()
         self._untold: dict[str, Untold] = {}
         self._not_closed: Counter[str] = Counter()
 
     async def handle(self, delivery: Delivery) -> None:
         reward = opened(Reward, delivery)
         task_in_hand.set(reward.task_id)
-        async with self._turns.of(reward.task_id):
+        async with self._locks.of(reward.task_id):
             known = self._known(reward.task_id)
             if known.result is None or self._lacks_samples(reward, known):
                 work = await self._ledger.work_of(known)
@@ -126,11 +126,11 @@ class Settler:
         _raise_first(outcomes, (BusError, StorageUnavailable))
 
     async def _tell_later(self, task_id: str) -> None:
-        async with self._turns.of(task_id):
+        async with self._locks.of(task_id):
             await self._tell(task_id)
 
     async def _expire(self, known: Entry) -> None:
-        async with self._turns.of(known.task_id):
+        async with self._locks.of(known.task_id):
             known = self._known(known.task_id)
             if known.work is not None and known.result is None:
                 work = Work.decode(known.work)

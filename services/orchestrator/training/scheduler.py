@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 import msgspec
+from pydantic import Field, ValidationError
 
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus
@@ -20,12 +21,11 @@ from ratchet.service.errors import StorageUnavailable
 from ratchet.service.telemetry import Log
 from ratchet.training_runs.run import TrainingRun
 from schemas.messages.adapter_trained import AdapterTrained
-from schemas.messages.base import Metadata
+from schemas.messages.base import Metadata, Record
 from schemas.messages.train_request import TrainRequest
 from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
 from services.orchestrator.ledger.ledger import Ledger
-from services.orchestrator.training.ended_runs import EndedRuns
 from services.orchestrator.training.trigger import TrainingPolicy, TrainingState, due, teaches, uses_up
 
 log = Log("training")
@@ -55,6 +55,10 @@ class TrainingScheduler:
         """Once the ledger is open. A request that was pending is sent again: the trainer knows it by its id."""
         note = self._ledger.index.note(self._note)
         self._state = msgspec.json.decode(note, type=TrainingState) if note else TrainingState()
+        for window in ("since", "asked_since"):
+            if not self._ledger.has_place(INTERACTIONS, getattr(self._state, window)):
+                log.warning("window-anew", "the log is another one now: the next training reads it from its beginning")
+                setattr(self._state, window, 0)
         self._noted = self._state.groups
         self._ended.start()
 
@@ -177,3 +181,55 @@ class TrainingScheduler:
         self._ledger.index.write_note(self._note, msgspec.json.encode(self._state))
         self._noted = self._state.groups
         metrics.useful_groups.labels(self._agent_id).set(self._noted)
+
+
+KEPT = 100
+
+
+class EndedRunsNote(Record):
+    """As in the index; the newest last."""
+
+    runs: list[TrainingRun] = Field(default_factory=list)
+
+
+class EndedRuns:
+    """How one agent's trainings ended, as the orchestrator heard it: the newest, in the index.
+
+    The trainer's own records hold more, but fewer runs; a trainer of another make keeps none. A lost index loses these.
+    """
+
+    def __init__(self, agent_id: str, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._note = f"ended-trainings/{agent_id}"
+        self._runs: dict[str, TrainingRun] = {}
+
+    def start(self) -> None:
+        """Once the ledger is open."""
+        note = self._ledger.index.note(self._note)
+        try:
+            runs = EndedRunsNote.model_validate_json(note).runs if note else []
+        except ValidationError as error:
+            log.warning(
+                "unreadable", f"note {self._note} of the index can't be read, earlier runs are missing: {error}"
+            )
+            runs = []
+        self._runs = {run.run_id: run for run in runs}
+
+    def record(self, outcome: AdapterTrained, request: TrainRequest | None, asked_at: datetime | None) -> None:
+        """`request` where the orchestrator itself had asked. On disk with the index's next commit.
+
+        The same run again takes the place of what was heard before.
+        """
+        known = self._runs.pop(outcome.request_id, None)
+        if known is not None and request is None:
+            request, asked_at = known.request, known.asked_at
+        self._runs[outcome.request_id] = TrainingRun(request=request, asked_at=asked_at, outcome=outcome)
+        while len(self._runs) > KEPT:
+            del self._runs[next(iter(self._runs))]
+        note = EndedRunsNote(runs=self.runs)
+        self._ledger.index.write_note(self._note, note.model_dump_json(exclude_none=True).encode())
+
+    @property
+    def runs(self) -> list[TrainingRun]:
+        """The newest last."""
+        return list(self._runs.values())

@@ -1,10 +1,21 @@
-"""Answers compared as text: exactly, after normalisation, and with partial credit by shared tokens. Linear time."""
+"""Answers compared as text: exactly, after normalisation, with partial credit by shared tokens, by a pattern.
+
+Linear time. Patterns come with the task, so RE2 searches them: a hostile one can't stall the scorer, as it can with a
+backtracking engine. A time-out on the search does not help there, since compiling `(?:(?:a{1000}){1000}){1000}` alone
+takes all memory. The price is RE2's syntax: no look-around, no back-references, and `\\w`, `\\d`, `\\s` mean ASCII
+(`\\pL` is any letter).
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections import Counter
+from typing import Any
+
+import re2
+
+from ratchet.service.errors import ScorerError
 
 EDGES = " \t\n\r.,;:!?…'\"`´‘’‚“”„‹›«»()[]{}<>*_~。、，；：！？「」『』（）"
 """Stripped from both ends. Signs that carry meaning stay: - + % $ # / \\ and the like."""
@@ -54,3 +65,32 @@ def _fold(text: str) -> str:
 
 def _words(text: str) -> Counter[str]:
     return Counter(word for word in _WORD.findall(_fold(text)) if word not in _ARTICLES)
+
+
+MAX_PATTERN_CHARS = 10_000
+
+
+def matches(answer: str, pattern: str) -> float:
+    """1 if the pattern is found anywhere in the answer (anchor it with ^ and $ for the whole of it), else 0.
+
+    Raises ScorerError if it is no RE2 pattern. Seconds for a megabyte at worst, without the interpreter lock: call it
+    in a thread.
+    """
+    return float(_compile(pattern).search(answer) is not None)
+
+
+def _compile(pattern: str) -> Any:
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise ScorerError(f"the reference has {len(pattern)} characters; of a pattern {MAX_PATTERN_CHARS} are read")
+    options = re2.Options()
+    options.log_errors = False
+    options.never_capture = True
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        raise ScorerError(f"the reference is no RE2 pattern: {_sentence(error)}") from None
+
+
+def _sentence(error: Exception) -> str:
+    said = error.args[0] if error.args else error
+    return said.decode(errors="replace") if isinstance(said, bytes) else str(said)

@@ -1,14 +1,17 @@
-"""Builds the strategy a specification names, through the entry points group `ratchet.scorers`."""
+"""Builds the strategy a specification names, through the entry points group `ratchet.scorers`; or a sum of several."""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+from collections.abc import Sequence
 from importlib.metadata import entry_points
 
 from ratchet.service.errors import ScorerError
+from schemas.messages.reward import SampleScore, ScorerIdentity, ScoreStatus
 from services.scorer.settings import ScorerSettings
-from services.scorer.spec import Part, parse_spec
-from services.scorer.strategies.strategy import Strategy, StrategyClass
-from services.scorer.strategies.weighted import Weighted
+from services.scorer.spec import Part, Spec, parse_spec
+from services.scorer.strategies.strategy import ScoringRequest, Strategy, StrategyClass
 
 GROUP = "ratchet.scorers"
 
@@ -31,3 +34,70 @@ def _build(part: Part, settings: ScorerSettings) -> Strategy:
             f"scorer {part.name!r} can't be loaded ({error}): pip install 'ratchet[scorer,likelihood]'"
         ) from error
     return strategy.build(part.argument, settings)
+
+
+MAX_ID_CHARS = 150
+_GRAVITY: tuple[ScoreStatus, ...] = ("unscorable", "timeout", "infra_fail")
+"""What a whole with several nulls is called: first what no retry mends."""
+
+
+class Weighted:
+    """A weighted sum of strategies, which run at the same time. The weights add up to 1.
+
+    A null of any part makes the whole a null: a failure never becomes a signal.
+    """
+
+    def __init__(self, spec: Spec, parts: Sequence[Strategy]) -> None:
+        self._spec = spec
+        self._parts = tuple(parts)
+        self._weights = tuple(part.weight for part in spec.parts)
+
+    @property
+    def identity(self) -> ScorerIdentity:
+        """A change in any part is a change of scorer."""
+        identities = [part.identity for part in self._parts]
+        rubrics = [identity.rubric_sha256 for identity in identities]
+        return ScorerIdentity(
+            id=_short(self._spec.text),
+            revision=" + ".join(identity.revision for identity in identities),
+            rubric_sha256=_sha256(repr(rubrics)) if any(rubrics) else None,
+        )
+
+    async def start(self) -> None:
+        await asyncio.gather(*(part.start() for part in self._parts))
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(part.stop() for part in self._parts))
+
+    def trouble(self) -> str | None:
+        troubles = (part.trouble() for part in self._parts)
+        return next((trouble for trouble in troubles if trouble), None)
+
+    async def score(self, request: ScoringRequest) -> list[SampleScore]:
+        by_part = await asyncio.gather(*(part.score(request) for part in self._parts))
+        return [self._combine(scores) for scores in zip(*by_part, strict=True)]
+
+    def _combine(self, scores: Sequence[SampleScore]) -> SampleScore:
+        nulls = [
+            (part.text, score) for part, score in zip(self._spec.parts, scores, strict=True) if score.score is None
+        ]
+        if nulls:
+            status = next(status for status in _GRAVITY if any(score.status == status for _, score in nulls))
+            return SampleScore(
+                score=None, status=status, reason="; ".join(f"{part}: {score.reason}" for part, score in nulls)
+            )
+        total = sum(weight * (score.score or 0.0) for weight, score in zip(self._weights, scores, strict=True))
+        return SampleScore(score=min(total, 1.0), reason=_reasons(self._spec, scores))
+
+
+def _reasons(spec: Spec, scores: Sequence[SampleScore]) -> str:
+    """What each part gave, so that a log line explains its own sum."""
+    return "; ".join(f"{part.text} {score.score:.4g}" for part, score in zip(spec.parts, scores, strict=True))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_ID_CHARS else f"weighted:{_sha256(text)}"
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

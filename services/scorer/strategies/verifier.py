@@ -8,7 +8,7 @@ from typing import Self
 
 from ratchet.service.errors import ScorerError
 from schemas.messages.reward import SampleScore, ScorerIdentity
-from services.scorer.matching import numbers, pattern, text
+from services.scorer.matching import numbers, text
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import Answer, ScoringRequest, no_score
 
@@ -45,7 +45,7 @@ class Verifier:
                     "numeric", lambda given, wanted: _same_number(given, wanted, relative, absolute), revision=revision
                 )
             case "regex":
-                return cls("regex", pattern.matches, threaded=True)
+                return cls("regex", text.matches, threaded=True)
             case unknown:
                 raise ScorerError(
                     f"there is no verifier {unknown!r}: choose verifier:exact, normalised, numeric, regex or graded"

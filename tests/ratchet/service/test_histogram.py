@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.service.histogram import quantile
+from ratchet.service.metrics import quantile
 
 BOUNDS = (0.1, 1.0, 10.0, math.inf)
 

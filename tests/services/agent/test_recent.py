@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from services.agent.recent import RecentAnswers
+from services.agent.worker import RecentAnswers
 
 
 class Maker:

@@ -131,6 +131,41 @@ async def test_a_restart_in_the_middle_of_an_experiment_changes_nothing(tmp_path
         assert replayed(running, tmp_path).decision == before
 
 
+async def test_an_experiment_whose_log_is_gone_is_aborted_and_the_fleet_goes_on(
+    tmp_path: Path,
+) -> None:
+    """As after a restored backup, or with another path for the logs."""
+    quality = {"v1.0.0": 0.5, "v1.0.1": 0.5}
+    async with learning_house(tmp_path, quality, **QUICK) as house:
+        await house.traffic(stop_when=lambda: house.submitted >= 20)
+        version = await house.trained()
+        await house.reach(version, "canary")
+        await house.traffic(stop_when=lambda: house.submitted >= 40)
+    for path in (*tmp_path.glob("*.jsonl"), *tmp_path.glob("index.sqlite*")):
+        path.unlink()
+
+    async with learning_house(tmp_path, quality, **QUICK) as house:
+        await house.traffic(stop_when=lambda: house.submitted >= 20)
+
+        conclude = next(d for d, _ in house.store.ledger.read() if d.move.kind == "conclude")
+        assert "began in another logs folder, or its part of the log is gone" in conclude.reason
+        assert "no line starts at byte" in conclude.reason
+        assert house.adapters.primary == "v1.0.0"
+        assert house.adapters.candidate is None
+
+
+async def test_a_training_window_that_began_in_another_log_begins_anew(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.5}, train_after_groups=10) as house:
+        await house.traffic(stop_when=lambda: house.submitted >= 20)
+        await until(lambda: len(house.bus.published("training")) == 1)
+        await house.refused("small-0", "not yet")
+    for path in tmp_path.glob("*.jsonl"):
+        path.unlink()
+
+    async with learning_house(tmp_path, {"v1.0.0": 0.5}, train_after_groups=10) as house:
+        assert house.orchestrator._promoters[AGENT].training._state.since == 0
+
+
 async def test_frozen_nothing_is_promoted_until_the_operator_lifts_it(tmp_path: Path) -> None:
     async with learning_house(tmp_path, {"v1.0.0": 0.3, "v1.0.1": 0.9}, **QUICK) as house:
         version = await house.trained()

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scorer.inert import inert
-from services.scorer.rubric import CLOSING, SYSTEM
+from services.scorer.rubric import CLOSING, SYSTEM, inert
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.judge import Judge, make_case
 from services.scorer.strategies.strategy import Answer, ScoringRequest

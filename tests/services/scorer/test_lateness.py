@@ -15,10 +15,9 @@ from ratchet.bus.topology import RESPONSES, REWARDS, fleet_topology
 from schemas.messages.response import Response, Sample
 from schemas.messages.reward import Reward, SampleScore, ScorerIdentity
 from schemas.messages.work import Arm, Sampling, Work
-from services.scorer.lateness import TOO_LATE, Lateness
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import ScoringRequest
-from services.scorer.worker import ScorerWorker
+from services.scorer.worker import TOO_LATE, Lateness, ScorerWorker
 
 START = datetime(2031, 5, 1, tzinfo=UTC)
 

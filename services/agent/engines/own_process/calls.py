@@ -1,8 +1,13 @@
-"""What a parent and its child say to each other. In a module of its own: a class of `__main__` can't be unpickled."""
+"""What a parent and its child say to each other, and how it travels: pickled, each object behind its length.
+
+In a module of its own: a class of `__main__` can't be unpickled. For a process and its own child only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import pickle
+import struct
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,3 +59,35 @@ class Batch:
 
     samples: int
     answers: tuple[Answer, ...]
+
+
+LENGTH = struct.Struct(">Q")
+READ_BYTES = 1 << 20
+"""Read at once."""
+
+
+def framed(item: Any) -> bytes:
+    """Raises what pickle raises."""
+    body = pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
+    return LENGTH.pack(len(body)) + body
+
+
+class Frames:
+    """Takes the stream in whatever pieces it comes."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def take(self, piece: bytes) -> Iterator[Any]:
+        """The objects that are whole now, in order."""
+        self._rest += piece
+        while (end := self._end()) <= len(self._rest):
+            body = bytes(self._rest[LENGTH.size : end])
+            del self._rest[:end]
+            yield pickle.loads(body)
+
+    def _end(self) -> int:
+        """Where the first object ends, or its length where that is not here yet."""
+        if len(self._rest) < LENGTH.size:
+            return LENGTH.size
+        return LENGTH.size + int(LENGTH.unpack_from(self._rest)[0])

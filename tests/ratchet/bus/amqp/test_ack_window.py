@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.bus.amqp.ack_window import AckWindow
+from ratchet.bus.amqp.subscription import AckWindow
 
 
 class Channel:

@@ -9,8 +9,7 @@ import threading
 
 from services.agent.engines.own_process.calls import Order
 from services.agent.engines.own_process.child import serve
-from services.agent.engines.own_process.child_process import ChildProcess
-from services.agent.engines.own_process.pipe import Pipe
+from services.agent.engines.own_process.child_process import ChildProcess, Pipe
 
 
 class ThreadAsProcess:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.models.tokenization import load_tokenizer, prompt_ids
-from ratchet.openai.vllm import VllmClient
+from ratchet.openai.client import VllmClient
 from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest

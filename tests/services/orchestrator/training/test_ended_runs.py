@@ -9,8 +9,7 @@ from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import fleet_topology
 from schemas.messages.adapter_trained import AdapterTrained
 from services.orchestrator.ledger.ledger import Ledger
-from services.orchestrator.training.ended_runs import KEPT, EndedRuns
-from services.orchestrator.training.scheduler import GIVE_UP_AFTER_S, TrainingScheduler
+from services.orchestrator.training.scheduler import GIVE_UP_AFTER_S, KEPT, EndedRuns, TrainingScheduler
 from services.orchestrator.training.trigger import TrainingPolicy
 
 

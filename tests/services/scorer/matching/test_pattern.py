@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratchet.service.errors import ScorerError
-from services.scorer.matching.pattern import matches
+from services.scorer.matching.text import matches
 
 
 @pytest.mark.parametrize(

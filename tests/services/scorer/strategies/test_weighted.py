@@ -4,8 +4,8 @@ import pytest
 
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.spec import parse_spec
+from services.scorer.strategies.registry import Weighted
 from services.scorer.strategies.strategy import Answer, ScoringRequest
-from services.scorer.strategies.weighted import Weighted
 from tests.services.scorer.scripted import BROKEN, OK, SLOW, UNKNOWN, Scripted
 
 SPEC = parse_spec("0.7*verifier:exact + 0.3*judge:absolute")

@@ -19,11 +19,9 @@ from prometheus_client import REGISTRY
 from ratchet.service.errors import EngineError, PromptTooLong
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import BatchEngine, Generation, GenerationRequest
-from services.agent.engines.own_process.calls import Order, Started
-from services.agent.engines.own_process.child_process import ChildProcess
+from services.agent.engines.own_process.calls import LENGTH, Order, Started, framed
+from services.agent.engines.own_process.child_process import ChildProcess, Pipe
 from services.agent.engines.own_process.engine_process import EngineProcess
-from services.agent.engines.own_process.framing import LENGTH, framed
-from services.agent.engines.own_process.pipe import Pipe
 from tests.services.agent.engines.own_process.scripted import (
     DEADLY,
     DIE,
@@ -268,8 +266,8 @@ from functools import partial
 from services.agent.engines.own_process.calls import Order, Started
 from services.agent.engines.own_process.child_process import ChildProcess
 from services.agent.engines.own_process.engine_process import EngineProcess
-from services.agent.engines.own_process.framing import LENGTH, framed
-from services.agent.engines.own_process.pipe import Pipe
+from services.agent.engines.own_process.calls import LENGTH, framed
+from services.agent.engines.own_process.child_process import Pipe
 from tests.services.agent.engines.own_process.test_engine_process import ask
 from tests.services.agent.engines.own_process.scripted import ScriptedEngine
 

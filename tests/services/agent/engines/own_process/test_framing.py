@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.agent.engines.own_process.framing import Frames, framed
+from services.agent.engines.own_process.calls import Frames, framed
 
 
 @given(st.lists(st.one_of(st.text(), st.binary(), st.tuples(st.integers(), st.none()))), st.integers(1, 40))

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import GenerationRequest
-from services.agent.engines.own_process.waiting import WaitingRequests
+from services.agent.engines.own_process.child import WaitingRequests
 
 
 def waiting(*sizes_and_priorities: tuple[int, int]) -> WaitingRequests:

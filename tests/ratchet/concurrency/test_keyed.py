@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ratchet.concurrency.keyed_lock import KeyedLock
+from ratchet.concurrency.keyed import KeyedLock
 
 
 async def test_of_one_key_only_one_has_a_turn_at_a_time() -> None:

@@ -1,0 +1,78 @@
+"""What coroutines of one process wait with: a lock and futures by key, nearly free when nobody waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Generic, TypeVar
+
+
+class KeyedLock:
+    """One at a time for each key: `async with lock.of(key): …`. Which of several that wait is next is not promised."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, asyncio.Event | None] = {}
+        """Keys whose turn somebody has; with an event, made by the first who waits, for its end."""
+
+    def of(self, key: str) -> Turn:
+        return Turn(self._taken, key)
+
+
+class Turn:
+    __slots__ = ("_key", "_taken")
+
+    def __init__(self, taken: dict[str, asyncio.Event | None], key: str) -> None:
+        self._taken = taken
+        self._key = key
+
+    async def __aenter__(self) -> None:
+        while self._key in self._taken:
+            ended = self._taken[self._key] or asyncio.Event()
+            self._taken[self._key] = ended
+            await ended.wait()
+        self._taken[self._key] = None
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if (ended := self._taken.pop(self._key)) is not None:
+            ended.set()
+
+
+T = TypeVar("T")
+
+
+class KeyedFutures(Generic[T]):
+    """Waiting for what will be said of a key: any number of coroutines for each."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, set[asyncio.Future[T]]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(those) for those in self._waiting.values())
+
+    @contextmanager
+    def of(self, key: str) -> Iterator[asyncio.Future[T]]:
+        """A future for the next `resolve` of this key. Whoever leaves, cancelled or not, leaves nothing behind."""
+        waiting: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        those = self._waiting.setdefault(key, set())
+        those.add(waiting)
+        try:
+            yield waiting
+        finally:
+            those.discard(waiting)
+            if not those:
+                self._waiting.pop(key, None)
+
+    def resolve(self, key: str, value: T) -> None:
+        for waiting in self._waiting.get(key, ()):
+            if not waiting.done():
+                waiting.set_result(value)
+
+
+def cancelled_by_us() -> bool:
+    """In an `except CancelledError`: was this task cancelled, or what it awaited? Only the first is to be obeyed."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
