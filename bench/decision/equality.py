@@ -6,7 +6,7 @@ import numpy as np
 
 from bench.decision.simulate import plan_for, units_at
 from bench.decision.streams import Scenario, Streams, streams
-from bench.decision.twin import PROMOTE, ROLL_BACK, Twin
+from bench.decision.twin import ANSWERED, BOUNDS, LATENCY, LENGTH, PROMOTE, ROLL_BACK, SCORE, SUCCESS, Twin
 from ratchet.experiments.assignment import Assignment
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.unit import Enrolment, Outcome
@@ -67,12 +67,12 @@ def feed(product: Experiment, index: int, candidate: bool, stream: Streams, run:
 def same(product: Experiment, twin: Twin, index: int, run: int) -> None:
     evidence = product.evidence
     pairs = {
-        "gain in score": (evidence.gain_score, twin.score.gain.e[run]),
-        "gain in success": (evidence.gain_success, twin.success.gain.e[run]),
-        "bounds": (evidence.gain_bounds or 0.0, twin.bounds.gain.e[run]),
-        "length kept": (evidence.kept_length or 0.0, twin.length.gain.e[run]),
-        "latency kept": (evidence.kept_latency or 0.0, twin.latency.gain.e[run]),
-        "refusals kept": (evidence.kept_refused or 0.0, twin.refused.gain.e[run]),
+        "gain in score": (evidence.gain_score, twin.gain[SCORE, run]),
+        "gain in success": (evidence.gain_success, twin.gain[SUCCESS, run]),
+        "bounds": (evidence.gain_bounds or 0.0, twin.gain[BOUNDS, run]),
+        "length kept": (evidence.kept_length or 0.0, twin.gain[LENGTH, run]),
+        "latency kept": (evidence.kept_latency or 0.0, twin.gain[LATENCY, run]),
+        "refusals kept": (evidence.kept_refused or 0.0, twin.gain[ANSWERED, run]),
         "harm": (evidence.harm, twin.harm[run]),
     }
     for name, (ours, theirs) in pairs.items():

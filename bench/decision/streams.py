@@ -85,11 +85,16 @@ def streams(scenario: Scenario, runs: int, rng: np.random.Generator) -> Streams:
         scored=(np.ones(shape), scored),
         length=(rng.gamma(4, 15, shape), scenario.longer * rng.gamma(4, 15, shape)),
         latency=(rng.gamma(2, 0.5, shape), scenario.longer * rng.gamma(2, 0.5, shape)),
-        refused=(np.zeros(shape), rng.binomial(8, scenario.refuses, shape) / 8 if scenario.refuses else np.zeros(shape)),
+        refused=(np.zeros(shape), refusals(scenario.refuses, shape, rng)),
         tasks=tasks,
         task_squares=(primary_squares, candidate_squares),
         late=np.where(low, scenario.slow, 0).astype(float),
     )
+
+
+def refusals(share: float, shape: tuple[int, int], rng: np.random.Generator) -> Floats:
+    """Share of the 8 answers of each group."""
+    return rng.binomial(8, share, shape) / 8 if share else np.zeros(shape)
 
 
 def strata(scenario: Scenario, shape: tuple[int, int], rng: np.random.Generator) -> NDArray[np.int64]:

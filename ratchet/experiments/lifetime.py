@@ -1,9 +1,9 @@
 """What one experiment may use of what all experiments of an agent may use together. Pure.
 
 Errors: the n-th candidate is promoted at an e-value of 1/αₙ with αₙ = 2α/(n(n + 1)). These sum to 2α, so by the union
-bound no candidate that is no better is ever promoted, however many there will be, with probability 1 − 2α at least
-(alpha spending; Foster and Stine, "α-investing", JRSS B 70, 2008, compare it with what may be regained). The n-th threshold grows like n², the
-evidence of a better candidate exponentially in its units: the hundredth needs about twice the units of the first.
+bound, with probability 1 − 2α at least, no candidate that is no better is ever promoted, however many there will be
+(alpha spending; Foster and Stine, "α-investing", JRSS B 70, 2008, compare it with rules that win some back). The n-th
+threshold grows like n², the evidence for a better candidate exponentially with its units.
 
 Limits: what the primary has changed since v1.0.0 is taken off what a candidate may change.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ratchet.experiments.effect import loss_of
-from schemas.records.evidence import Change, ExperimentPlan, Limits
+from schemas.records.evidence import Change, ExperimentPlan, Limits, RampStep
 from schemas.records.registry import AdapterEntry
 
 LEAST_TOLERANCE = 0.01
@@ -66,3 +66,27 @@ def limited(plan: ExperimentPlan, *, nth: int, since_base: Change) -> Experiment
             "latency_tolerance": min(plan.latency_tolerance, max(LEAST_TOLERANCE, loss_of(left.latency))),
         }
     )
+
+
+def watch_plan(
+    experiment_id: str, fleet_s: ExperimentPlan, *, holdback: float, nth: int, against_base: bool
+) -> ExperimentPlan:
+    """The n-th watch over a stable primary: it never promotes, and rolls back at its part of the errors.
+
+    Beside v1.0.0 the limits themselves are what must not be exceeded; of the version before it, the fleet's tolerances.
+    """
+    alpha = alpha_of(fleet_s.alpha, nth)
+    step = RampStep(share=1.0 - holdback, candidate_units=0, open_candidates=fleet_s.max_units)
+    changed: dict[str, object] = {
+        "experiment_id": experiment_id,
+        "kind": "watch",
+        "ramp": (step,),
+        "nth": nth,
+        "alpha": alpha,
+        "roll_back_at": 1.0 / alpha,
+    }
+    if (limits := fleet_s.limits) is not None:
+        changed |= {"length_tolerance": loss_of(limits.length), "latency_tolerance": loss_of(limits.latency)}
+        if against_base:
+            changed |= {"success_tolerance": limits.success, "refused_tolerance": limits.refused}
+    return ExperimentPlan.model_validate(fleet_s.model_dump() | changed)

@@ -134,9 +134,9 @@ class ExperimentMetrics:
         success_margin = plan.success_margin if limits is None else limits.success
         self._success = EffectTest(margin=-success_margin, tolerance=plan.success_tolerance)
         self._bounds = EffectTest(margin=-plan.success_margin, tolerance=0.0) if plan.by_intention else None
-        self._length = _size_test(plan.length_tolerance, limits and limits.length)
-        self._latency = _size_test(plan.latency_tolerance, limits and limits.latency)
-        self._refused = limits and EffectTest(margin=-limits.refused, tolerance=plan.refused_tolerance)
+        self._length = _size_test(plan.length_tolerance, limits.length if limits else None)
+        self._latency = _size_test(plan.latency_tolerance, limits.latency if limits else None)
+        self._refused = EffectTest(margin=-limits.refused, tolerance=plan.refused_tolerance) if limits else None
         self._relative_length = Relative(TYPICAL_TOKENS)
         self._relative_latency = Relative(TYPICAL_SECONDS)
         self._ratio = SampleRatioCheck()

@@ -95,7 +95,7 @@ def _also(evidence: Evidence) -> str:
 
 
 def _spent(plan: ExperimentPlan, evidence: Evidence, missing: list[str]) -> tuple[Verdict, str]:
-    if plan.kind == "probation":
+    if plan.kind != "canary":
         return Verdict.STABLE, f"no harm proved, {_watched(plan, evidence)}"
     return Verdict.INCONCLUSIVE, f"after {evidence.units} units, the whole budget, still missing: {'; '.join(missing)}"
 

@@ -25,11 +25,12 @@ Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 class RunningExperiment(Record):
     """A share of the agent's traffic goes to `treatment`, the rest to `control`.
 
-    canary: the treatment is the candidate. probation: it is the new primary, and the control is the holdback.
+    canary: the treatment is the candidate. probation: it is the new primary, and the control is the holdback. watch: it
+    is the stable primary, and the control is the one before it or v1.0.0; the others may run beside it.
     """
 
     experiment_id: Identifier
-    kind: Literal["canary", "probation"] = "canary"
+    kind: Literal["canary", "probation", "watch"] = "canary"
     treatment: AdapterVersion
     control: AdapterVersion
     share: Share = Field(description="Of the traffic, to the treatment, at first; the plan has the whole ramp.")
@@ -64,7 +65,7 @@ class RejectVersion(Record):
 
 
 class StartExperiment(Record):
-    """canary: a validated version becomes the candidate. probation: the new primary gets a holdback beside it."""
+    """canary: a validated version becomes the candidate. probation, watch: the primary gets a holdback beside it."""
 
     kind: Literal["start_experiment"] = "start_experiment"
     experiment: RunningExperiment
@@ -97,12 +98,15 @@ class RollBack(Record):
 
 
 class Conclude(Record):
-    """The running experiment ends without a winner; the primary stays."""
+    """A running experiment ends without a winner; the primary stays. unharmed: a watch has found no harm."""
 
     kind: Literal["conclude"] = "conclude"
     experiment_id: Identifier
-    verdict: Literal["inconclusive", "aborted"]
+    verdict: Literal["inconclusive", "aborted", "unharmed"]
     cool_down_until: Timestamp | None = None
+    since_base: Change | None = Field(
+        None, description="Of the primary, measured by a watch beside v1.0.0: in place of what was known."
+    )
 
 
 class Archive(Record):

@@ -45,7 +45,7 @@ SENTENCES = {
     Verdict.ROLL_BACK: "The candidate is proved harmful: the other version takes all traffic.",
     Verdict.ABORT: "The measurement itself is broken, so it proves nothing: the experiment ends without a winner.",
     Verdict.INCONCLUSIVE: "The budget is spent without proof: the primary stays.",
-    Verdict.STABLE: "The probation is over without proof of harm: the new primary stays.",
+    Verdict.STABLE: "It was watched to the end without proof of harm: the primary stays.",
 }
 
 
@@ -107,11 +107,11 @@ def _threshold(plan: dict[str, Any]) -> float:
 class ExperimentPlan(Record):
     """All an experiment is decided by, fixed before its first unit. Scores, success, margins are on a scale of 0 to 1.
 
-    In a probation the candidate is the new primary and the other arm is the old one, held back with 1 − share.
+    In a probation and in a watch the candidate is the primary, and the other arm is held back with 1 − share.
     """
 
     experiment_id: Identifier
-    kind: Literal["canary", "probation"] = "canary"
+    kind: Literal["canary", "probation", "watch"] = "canary"
     ramp: tuple[RampStep, ...] = Field(CANARY_RAMP, min_length=1)
     alpha: float = Field(
         0.05,
@@ -155,7 +155,7 @@ class ExperimentPlan(Record):
 
     @property
     def threshold(self) -> float:
-        """The e-value that decides: of a probation, the one that rolls back."""
+        """The e-value that decides: of a probation and a watch, the one that rolls back."""
         return self.promote_at if self.kind == "canary" else self.roll_back_at
 
     @model_validator(mode="after")

@@ -33,8 +33,8 @@ class ExperimentOutcome(Record):
     """How an experiment of this version ended; the evidence is in the ledger, at line `decision`."""
 
     experiment_id: Identifier
-    kind: Literal["canary", "probation"]
-    verdict: Literal["promoted", "settled", "rolled_back", "inconclusive", "aborted"]
+    kind: Literal["canary", "probation", "watch"]
+    verdict: Literal["promoted", "settled", "rolled_back", "inconclusive", "aborted", "unharmed", "replaced"]
     decision: int = Field(ge=1)
     at: Timestamp
 
@@ -79,13 +79,19 @@ class AgentAdapters(Record):
     frozen: FrozenBy | None = None
     cool_down_until: Timestamp | None = None
     experiment: RunningExperiment | None = None
+    watch: RunningExperiment | None = Field(None, description="Over the stable primary, beside whatever else runs.")
     versions: dict[AdapterVersion, AdapterEntry] = Field(default_factory=_base_model)
 
     @property
     def in_traffic(self) -> frozenset[str]:
         """Versions that answer tasks now, or would after a roll-back."""
-        running = (self.experiment.treatment, self.experiment.control) if self.experiment else ()
+        running = (version for one in self.running for version in (one.treatment, one.control))
         return frozenset(v for v in (self.primary, self.candidate, self.previous, *running) if v is not None)
+
+    @property
+    def running(self) -> tuple[RunningExperiment, ...]:
+        """The experiment and the watch, as far as there are any."""
+        return tuple(one for one in (self.experiment, self.watch) if one is not None)
 
     @model_validator(mode="after")
     def _exactly_one_primary(self) -> Self:

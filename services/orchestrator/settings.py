@@ -54,7 +54,10 @@ class OrchestratorSettings(FleetSettings):
     )
     validation_timeout_s: float = Field(300.0, gt=0, description="Seconds every replica may take to load a candidate.")
     experiment_max_units: int = Field(
-        5000, ge=1, description="Budget of an experiment: tasks (or sessions) of both arms; then it is inconclusive."
+        5000,
+        ge=1,
+        description="Budget of an experiment: tasks (or sessions) of both arms; then it is inconclusive. A watch "
+        "begins anew after as many.",
     )
     experiment_min_units_per_arm: int = Field(20, ge=0, description="Tasks of each arm before a promotion.")
     experiment_min_age_s: float = Field(0.0, ge=0, description="Seconds an experiment runs before a promotion.")
@@ -84,6 +87,13 @@ class OrchestratorSettings(FleetSettings):
         500, ge=0, description="Tasks for which a new primary is watched beside the old one; 0: no probation."
     )
     holdback: float = Field(0.1, gt=0, lt=1, description="Share of the old primary during a probation.")
+    watch_share: float = Field(
+        0.05,
+        ge=0,
+        lt=0.5,
+        description="Share of the traffic that the version before a stable primary, or v1.0.0, goes on answering, so "
+        "that harm is found later too; 0: nothing watches.",
+    )
     cool_down_s: float = Field(0.0, ge=0, description="Seconds before the next experiment after one that failed.")
     anchor_every_s: float = Field(
         3600.0, ge=0, description="Seconds between two scorings of the anchors, which tell a drifting scorer; 0: never."
@@ -126,7 +136,9 @@ class OrchestratorSettings(FleetSettings):
                 latency=self.latency_limit,
             ),
         )
-        return ExperimentPolicy(canary, self.probation_units, self.holdback, timedelta(seconds=self.cool_down_s))
+        return ExperimentPolicy(
+            canary, self.probation_units, self.holdback, timedelta(seconds=self.cool_down_s), self.watch_share
+        )
 
     @property
     def training(self) -> TrainingPolicy:
