@@ -153,5 +153,7 @@ def show_experiment(agent_id: str, experiment: Experiment | None) -> None:
     experiment_units.labels(agent_id, "control").set(evidence.primary.units)
     experiment_e_value.labels(agent_id, "gain").set(evidence.gain_score)
     experiment_e_value.labels(agent_id, "success_kept").set(evidence.gain_success)
+    if evidence.kept is not None:
+        experiment_e_value.labels(agent_id, "limits_kept").set(evidence.kept)
     experiment_e_value.labels(agent_id, "harm").set(evidence.harm)
     experiment_e_value.labels(agent_id, "sample_ratio").set(evidence.sample_ratio)

@@ -23,7 +23,7 @@ NONE_YET = "No experiment yet. One begins by itself once a new adapter is traine
 
 @experiment.command("list")
 def list_(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None, json: AsJson = False) -> None:
-    """List all experiments, canaries and probations, the newest last, with their outcomes."""
+    """List all experiments, canaries, probations and watches, the newest last, with their outcomes."""
     from ratchet.cli.experiment.view import render_list
     from ratchet.cli.terminal.console import out, print_json
 

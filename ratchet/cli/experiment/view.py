@@ -22,6 +22,7 @@ STYLES = {
     RUNNING: "yellow",
     "promoted": "bold green",
     "settled": "green",
+    "unharmed": "green",
     "rolled_back": "red",
     "aborted": "red",
     "inconclusive": "dim",
@@ -158,7 +159,7 @@ def _e_values(plan: ExperimentPlan, evidence: Evidence) -> Table:
 
 def _verdict(record: ExperimentRecord, decision: ExperimentDecision) -> Text:
     if not decision.verdict.final and record.ended is None:
-        word = "watched" if record.running.kind == "probation" else "still missing"
+        word = "still missing" if record.running.kind == "canary" else "watched"
         return Text.assemble((decision.verdict.sentence, "yellow"), f"\n{word}: {decision.reason}")
     band = decision.band
     return Text.assemble(
