@@ -178,6 +178,8 @@ export function Arms({ experiment }) {
   <//>`;
 }
 
+const times = (factor) => `×${factor.toFixed(2)}`;
+
 export function Plan({ experiment }) {
   const { plan, running } = experiment;
   const limits = plan?.limits;
@@ -190,7 +192,8 @@ export function Plan({ experiment }) {
       ["traffic", plan && plan.ramp.map((step) => percent(step.share)).join(" → ")],
       ["least units of each arm", plan && count(plan.min_units_per_arm)],
       ["loss of success to rule out", plan && experiment.kind === "canary" ? percent(plan.success_margin) : null],
-      ["length, latency at most", limits && canary ? `×${limits.length.toFixed(2)}, ×${limits.latency.toFixed(2)}` : null],
+      ["length at most", limits && canary ? times(limits.length) : null],
+      ["latency at most", limits && canary ? times(limits.latency) : null],
       ["growth of refusals to rule out", limits && canary ? percent(limits.refused) : null],
       ["candidate number", plan && canary ? count(plan.nth) : null],
       ["aborts on a wrong ratio at", plan && count(plan.abort_at)],

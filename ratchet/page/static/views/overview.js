@@ -163,12 +163,15 @@ function Running({ agent }) {
 }
 
 function Watch({ agent: { primary, watch, since_base: since } }) {
-  const times = since && `${since.length.toFixed(2)} times the length, ${since.latency.toFixed(2)} times the latency`;
   return html`<div>
     <a href=${link("experiments", [watch.experiment_id])}>Watched</a> beside ${watch.control}
     <span class="muted"> · ${count(watch.units)} units</span>
     <${Evidence} label="harm of ${primary}" value=${watch.harm} of=${watch.threshold} shade="bad" />
-    ${since && html`<p class="muted">Since v1.0.0: score ${signed(since.score)}, ${times}.</p>`}
+    ${
+      since &&
+      html`<p class="muted">Since v1.0.0: score ${signed(since.score)}, ${since.length.toFixed(2)} times the length,
+      ${` ${since.latency.toFixed(2)}`} times the latency.</p>`
+    }
   </div>`;
 }
 
