@@ -9,7 +9,7 @@ from infra import probes
 from infra.api_keys import KEYS_AT, MOUNT, ApiKeys
 from infra.broker import Accounts
 from infra.broker_users import SETUP, work_queues
-from infra.foundation import ADAPTERS, AUDIT, LOGS, MODELS
+from infra.foundation import ADAPTERS, AUDIT, DECISION_KEYS, LOGS, MODELS
 from infra.network import API
 from infra.process import Backlog, Claim, Kind, Mount, Port, Process, Program, Role, Scale
 from infra.settings import Agent, Autoscaling, Resources, StackSettings, gigabytes
@@ -18,6 +18,8 @@ from infra.vllm import SHARED_MEMORY, URL_BESIDE, hub_token, judge_url, server
 DRAIN_S = 60
 """For what handles a message in seconds."""
 LOGS_AT, ADAPTERS_AT, MODELS_AT, AUDIT_AT = "/data/logs", "/data/adapters", "/models", "/data/audit"
+DECISION_KEYS_AT = "/data/decision-keys"
+"""Of who decides about adapters: the key is not where others can write."""
 HUB_CACHE = "/models/hub"
 LOGS_SHARE = 0.8
 """Of their claim that the logs may take: the index, and what is being compressed, need room too."""
@@ -40,13 +42,18 @@ def orchestrator(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> 
     return _process(
         "orchestrator",
         Role.ORCHESTRATOR,
-        replace(main, readiness=probes.http("/healthz", "http")),
+        replace(
+            main,
+            mounts=(*main.mounts, Mount(Claim(DECISION_KEYS), DECISION_KEYS_AT)),
+            readiness=probes.http("/healthz", "http"),
+        ),
         settings,
         accounts,
         keys,
         {
             "RATCHET_TRAIN_AFTER_GROUPS": str(settings.orchestrator.train_after_groups),
             "RATCHET_LOG_KEEP_GB": f"{_log_keep_gb(settings):g}",
+            "RATCHET_DECISION_KEYS": DECISION_KEYS_AT,
             "RATCHET_API_HOSTS": settings.api.ingress.host if settings.api.ingress else "",
         },
         by_pod=True,

@@ -14,7 +14,8 @@ from pulumi_kubernetes.networking.v1 import NetworkPolicy, NetworkPolicySpecArgs
 
 from infra.settings import StackSettings, Storage
 
-LOGS, ADAPTERS, MODELS, AUDIT = "logs", "adapters", "models", "audit"
+LOGS, ADAPTERS, MODELS, AUDIT, DECISION_KEYS = "logs", "adapters", "models", "audit", "decision-keys"
+KEYS_SIZE = "16Mi"
 PART_OF = "app.kubernetes.io/part-of"
 FLEET = "ratchet"
 NO_WAIT = {"pulumi.com/skipAwait": "true"}
@@ -49,7 +50,13 @@ class Foundation:
 
     @staticmethod
     def _claims(storage: Storage) -> tuple[tuple[str, str], ...]:
-        return (LOGS, storage.logs), (ADAPTERS, storage.adapters), (MODELS, storage.models), (AUDIT, storage.audit)
+        return (
+            (LOGS, storage.logs),
+            (ADAPTERS, storage.adapters),
+            (MODELS, storage.models),
+            (AUDIT, storage.audit),
+            (DECISION_KEYS, KEYS_SIZE),
+        )
 
     def _claim(self, name: str, size: str) -> None:
         """Protected where it holds what can't be made again; a class that binds late is not waited for."""

@@ -35,7 +35,10 @@ def starting() -> ProbeArgs:
 
 
 def turning() -> ProbeArgs:
-    """Restarted after three minutes without an answer: a GPU that computes may keep the loop waiting."""
+    """Restarted after three minutes without an answer: a GPU that computes may keep the loop waiting.
+
+    A service that answers and gets nowhere with its work ends itself: ratchet/runtime/watchdog.py.
+    """
     return http("/healthz", "http", every_s=30, failures=6)
 
 

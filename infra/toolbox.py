@@ -9,8 +9,8 @@ from __future__ import annotations
 from infra import probes
 from infra.broker import Accounts
 from infra.broker_users import OPERATOR
-from infra.fleet import ADAPTERS_AT, AUDIT_AT, LOGS_AT, agent_ids, image_name
-from infra.foundation import ADAPTERS, AUDIT, LOGS
+from infra.fleet import ADAPTERS_AT, AUDIT_AT, DECISION_KEYS_AT, LOGS_AT, agent_ids, image_name
+from infra.foundation import ADAPTERS, AUDIT, DECISION_KEYS, LOGS
 from infra.process import Claim, Mount, Process, Program, Role, Scale
 from infra.settings import Resources, StackSettings
 
@@ -28,6 +28,7 @@ def toolbox(settings: StackSettings, accounts: Accounts) -> Process:
             mounts=(
                 Mount(Claim(LOGS), LOGS_AT),
                 Mount(Claim(ADAPTERS), ADAPTERS_AT),
+                Mount(Claim(DECISION_KEYS), DECISION_KEYS_AT),
                 Mount(Claim(AUDIT), AUDIT_AT, read_only=True),
             ),
             startup=well,
@@ -38,6 +39,7 @@ def toolbox(settings: StackSettings, accounts: Accounts) -> Process:
             "RATCHET_AGENTS": agent_ids(settings),
             "RATCHET_LOGS_DIR": LOGS_AT,
             "RATCHET_ADAPTERS_DIR": ADAPTERS_AT,
+            "RATCHET_DECISION_KEYS": DECISION_KEYS_AT,
             "RATCHET_API_AUDIT_DIR": AUDIT_AT,
         },
         secrets={"RATCHET_AMQP_URL": accounts.amqp_url(OPERATOR)},

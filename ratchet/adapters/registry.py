@@ -10,29 +10,43 @@ Every call blocks on the disk: from an event loop, call it in a thread. Which mo
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
+from typing import Self
 
 from ratchet.adapters.decisions import DecisionLedger, Mark, chained
 from ratchet.adapters.registry_moves import apply
+from ratchet.adapters.signatures import LedgerHead, Signer, Signing
 from ratchet.files.atomic_file import replace_file
 from ratchet.files.folder_lock import LOCK_TIMEOUT_S, locked
 from ratchet.service.errors import NotAllowed, RegistryConflict, RegistryError
+from ratchet.service.settings import FleetSettings
 from ratchet.service.telemetry import Log
 from schemas.messages.base import DecodeError
-from schemas.records.decision import Decision, DecisionDraft
+from schemas.records.decision import Decision, DecisionDraft, SignWith
 from schemas.records.registry import Registry
 
 FILE_NAME = "adapter_registry.json"
+NEW_KEY = "the folder of keys holds another key than the one that signed so far"
 
 log = Log(__name__)
 
 
 class RegistryStore:
-    def __init__(self, adapters_dir: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
+    def __init__(
+        self, adapters_dir: Path, signing: Signing | None = None, *, lock_timeout_s: float = LOCK_TIMEOUT_S
+    ) -> None:
+        """Without `signing` a ledger that is signed can be read, but not written."""
         self.folder = adapters_dir
         self.path = adapters_dir / FILE_NAME
-        self.ledger = DecisionLedger(adapters_dir)
+        self.ledger = DecisionLedger(adapters_dir, signing)
+        self._signing = signing
         self._lock_timeout_s = lock_timeout_s
+
+    @classmethod
+    def of(cls, settings: FleetSettings) -> Self:
+        """The fleet's."""
+        return cls(settings.adapters_dir, Signing(settings.decision_keys_dir, settings.logs_dir))
 
     def read(self) -> Registry:
         """Never waits, never sees half a change. Raises RegistryError if the file is damaged.
@@ -52,10 +66,13 @@ class RegistryStore:
     def open(self) -> Registry:
         """Catch up with the ledger after a crash, and check the whole of it; for the start of a service.
 
-        Raises RegistryError if the ledger is broken, or if the registry is not what the ledger adds up to.
+        The first start makes the key: decisions are signed from then on. Raises RegistryError if the ledger is broken,
+        was not signed by who may, or if the registry is not what the ledger adds up to.
         """
         with locked(self.folder, self._lock_timeout_s):
             registry = self._caught_up()
+            if self._signing is not None:
+                self._begin_signing(self._signing, _mark(registry))
             if registry != self.replay():
                 raise RegistryError(
                     f"{self.path} is not what {self.ledger.path.name} adds up to: it was changed by hand. `ratchet "
@@ -98,30 +115,81 @@ class RegistryStore:
             self._write(registry)
             return registry
 
+    def rotate_key(self, draft: Callable[[str], DecisionDraft]) -> Registry:
+        """A new key from now on, which the old one names. `draft`: of its decision, of the new public key.
+
+        Raises RegistryError, DiskFull, JournalError. A crash half-way leaves a key that names itself when it
+        first signs.
+        """
+        with locked(self.folder, self._lock_timeout_s):
+            registry = self._caught_up()
+            signing = self._need_signing()
+            self._begin_signing(signing, _mark(registry))
+            old = signing.signer()
+            return self._append(registry, draft(signing.make_key().key), old)
+
+    def accept(self, draft: Callable[[str], DecisionDraft]) -> Registry:
+        """Take the ledger as it stands, whoever signed it and wherever it ends; the registry is made anew from it.
+
+        A lost key is made anew. `draft`: of the decision to do so, of the public key that signs from it on. Raises
+        RegistryError if the chain is broken.
+        """
+        with locked(self.folder, self._lock_timeout_s):
+            registry = self._apply_rest(Registry(), only_chain=True)
+            self.ledger.repair(_mark(registry))
+            signing = self._need_signing()
+            signer = signing.signer() or signing.make_key()
+            signing.set_head(_head(_mark(registry), registry.revision))
+            return self._append(registry, draft(signer.key), signer)
+
     def replay(self) -> Registry:
         """What the whole ledger adds up to. Reads only, needs no lock."""
         return self._apply_rest(Registry())
 
     def _decide(self, registry: Registry, draft: DecisionDraft) -> Registry:
+        signer = self.ledger.signer(_mark(registry))
+        if signer and registry.ledger_key not in (None, signer.key):  # who keeps the folder of keys has put another in
+            changed = draft.model_copy(update={"move": SignWith(key=signer.key), "reason": NEW_KEY, "evidence": {}})
+            apply(registry, chained(_mark(registry), draft)[0])  # no new key for what is not allowed
+            registry = self._append(registry, changed, signer)
+        return self._append(registry, draft, signer)
+
+    def _append(self, registry: Registry, draft: DecisionDraft, signer: Signer | None) -> Registry:
         decision, _ = chained(_mark(registry), draft)
         after = apply(registry, decision)  # refuses before anything is written
-        after = _at(after, self.ledger.append(_mark(registry), draft).end)
+        after = _at(after, self.ledger.append(_mark(registry), draft, signer).end)
         self._write(after)
         _announce(decision)
         return after
+
+    def _need_signing(self) -> Signing:
+        if self._signing is None:
+            raise RegistryError("where the keys and the head of the ledger are was not said: see RATCHET_DECISION_KEYS")
+        return self._signing
+
+    def _begin_signing(self, signing: Signing, end: Mark) -> None:
+        """A key, and a head to hold against the ledger, where there was none."""
+        if end.key is None and signing.signer() is None:
+            key = signing.make_key().key
+            log.info("decisions-signed", f"decisions are signed from here on, by key {key}", since=end.sequence + 1)
+        self.ledger.signer(end)
+        if signing.head() is None:
+            unsigned = sum(1 for _ in takewhile(lambda line: line.decision.key is None, self.ledger.read()))
+            signing.set_head(_head(end, unsigned))
 
     def _caught_up(self) -> Registry:
         """The registry with every decision of the ledger in it, and both in order on disk. Needs the lock."""
         registry = self.read()
         after = self._apply_rest(registry)
         self.ledger.repair(_mark(after))
+        self.ledger.advance_head(_mark(after))
         if after != registry or not self.path.exists():
             log.info("caught-up", f"{self.path} was behind the ledger", since=registry.revision, to=after.revision)
             self._write(after)
         return after
 
-    def _apply_rest(self, registry: Registry) -> Registry:
-        for decision, end in self.ledger.read(_mark(registry)):
+    def _apply_rest(self, registry: Registry, *, only_chain: bool = False) -> Registry:
+        for decision, end in self.ledger.read(_mark(registry), only_chain=only_chain):
             try:
                 registry = _at(apply(registry, decision), end)
             except NotAllowed as error:
@@ -136,11 +204,16 @@ class RegistryStore:
 
 
 def _mark(registry: Registry) -> Mark:
-    return Mark(registry.revision, registry.ledger_bytes, registry.ledger_sha256)
+    return Mark(registry.revision, registry.ledger_bytes, registry.ledger_sha256, registry.ledger_key)
 
 
 def _at(registry: Registry, mark: Mark) -> Registry:
-    return registry.model_copy(update={"ledger_bytes": mark.bytes, "ledger_sha256": mark.sha256})
+    stands = {"ledger_bytes": mark.bytes, "ledger_sha256": mark.sha256, "ledger_key": mark.key}
+    return registry.model_copy(update=stands)
+
+
+def _head(end: Mark, signed_after: int) -> LedgerHead:
+    return LedgerHead(signed_after=signed_after, sequence=end.sequence, sha256=end.sha256)
 
 
 def _announce(decision: Decision) -> None:

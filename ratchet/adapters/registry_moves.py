@@ -35,6 +35,7 @@ from schemas.records.decision import (
     RemoveFolder,
     RollBack,
     Settle,
+    SignWith,
     StartExperiment,
     Unfreeze,
     Validate,
@@ -89,6 +90,8 @@ def _moved(agent: AgentAdapters, decision: Decision) -> AgentAdapters:
             return freeze(agent, decision)
         case Unfreeze():
             return unfreeze(agent)
+        case SignWith():
+            return agent
         case _ as never:
             assert_never(never)
 

@@ -1,21 +1,37 @@
 """Is everything about the adapters as it was decided? The ledger's chain, the registry, and every folder on disk.
 
-Reads all of it and changes nothing. Each fault is a sentence that says what to do.
+And whose decisions they are. Reads all of it and changes nothing. Each fault is a sentence that says what to do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from ratchet.adapters.check import adapter_faults
+from ratchet.adapters.decisions import Mark
 from ratchet.adapters.folder import VERSION, adapter_sha256
 from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.manifest import published_versions
 from ratchet.adapters.registry import RegistryStore
 from ratchet.service.errors import RegistryError
+from schemas.api.adapters import Verification
 from schemas.records.adapter_state import AdapterState
 from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
+
+
+def verified(store: RegistryStore, limits: AdapterLimits) -> Verification:
+    """Reads every byte of every adapter."""
+    faults = registry_faults(store, limits)
+    decisions = signed = 0
+    last = Mark()
+    with suppress(RegistryError):
+        for line in store.ledger.read():
+            decisions, signed, last = decisions + 1, signed + (line.decision.key is not None), line.end
+    return Verification(
+        ok=not faults, faults=faults, decisions=decisions, signed=signed, key=last.key, sha256=last.sha256
+    )
 
 
 def registry_faults(store: RegistryStore, limits: AdapterLimits) -> list[str]:

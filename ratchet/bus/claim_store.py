@@ -12,10 +12,9 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from uuid import uuid4
 
 from ratchet.files.append_file import explain
-from ratchet.files.atomic_file import sync_folder
+from ratchet.files.atomic_file import replace_file
 from ratchet.files.folder_lock import FolderLock
 from ratchet.service.errors import DiskFull, JournalError
 
@@ -43,15 +42,9 @@ class ClaimStore:
             held = sum(_size(file) for file in os.scandir(self.folder))
             if held + len(data) > self._most_bytes:
                 raise DiskFull(f"{self.folder} holds {held:,} of at most {self._most_bytes:,} bytes: send them back")
-            temporary = path.with_suffix(f".{uuid4().hex}.tmp")
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(path)
-            sync_folder(self.folder)
         except OSError as error:
             raise explain(error, path) from error
+        replace_file(path, data)
         return claim
 
     def get(self, claim: str) -> bytes | None:

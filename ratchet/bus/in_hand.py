@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 EXPANSION = 128
 """Bytes in memory for a byte of a message being handled: a Reward of 1 MB with 64 samples takes 113 MiB."""
@@ -51,12 +52,31 @@ def fitting_prefetch(most: int, size: int) -> int:
     return max(1, min(most, DELIVERED_BYTES // max(size, 1)))
 
 
-class Progress:
-    """Of one consumer. Times are seconds of a monotonic clock."""
+@runtime_checkable
+class Stepwise(Protocol):
+    """What may work for long before any of it is settled, and shows that it does not hang."""
 
-    def __init__(self, stalled_after_s: float | None) -> None:
-        """None: it may take as long as it takes."""
+    def advanced_at(self) -> float:
+        """When it last got a step further, by `time.monotonic`; NEVER where it did not yet.
+
+        A step that ends by itself, as a call with a time limit does, may count as made until then.
+        """
+
+
+NEVER = float("-inf")
+
+
+def never() -> float:
+    return NEVER
+
+
+class Progress:
+    """Of one consumer. Times are seconds of `time.monotonic`."""
+
+    def __init__(self, stalled_after_s: float | None, advanced_at: Callable[[], float] = never) -> None:
+        """None: it may take as long as it takes. `advanced_at`: as in Stepwise, of what the handler waits for."""
         self._stalled_after_s = stalled_after_s
+        self._advanced_at = advanced_at
         self._in_hand = 0
         self._since = 0.0
         self._paused: dict[object, tuple[float, str]] = {}
@@ -75,6 +95,7 @@ class Progress:
         """That piece of work waits for something that is nobody's fault, again and again maybe."""
         began, _ = self._paused.get(work, (now, why))
         self._paused[work] = (began, why)
+        self._since = now  # it does not hang
 
     def resume(self, work: object) -> None:
         self._paused.pop(work, None)
@@ -85,7 +106,11 @@ class Progress:
             if now - began > PAUSED_AFTER_S:
                 return f"{len(self._paused)} in hand wait since {now - began:.0f} s: {why}"
             return None
-        idle_s = now - self._since
+        return self.stalled(now)
+
+    def stalled(self, now: float) -> str | None:
+        """That there is work in hand, and none of it gets on."""
+        idle_s = now - max(self._since, self._advanced_at())
         if not self._in_hand or self._stalled_after_s is None or idle_s <= self._stalled_after_s:
             return None
         return f"no progress: {self._in_hand} in hand, and none of them settled for {idle_s:.0f} s"

@@ -7,14 +7,15 @@ Leaves out what only a broker has: durability, several processes, length limits,
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from ratchet.bus.in_hand import STALLED_AFTER_S, Progress
-from ratchet.bus.protocol import Delivery, Handler, Hear, QueueState
+from ratchet.bus.in_hand import STALLED_AFTER_S, Progress, never
+from ratchet.bus.protocol import BroadcastHandler, Delivery, Handler, QueueState
 from ratchet.bus.retry_policy import (
     Climb,
     GiveUp,
@@ -55,7 +56,7 @@ class MemoryBus:
         self._published: dict[str, list[Delivery]] = {}
         self._replies: dict[str, deque[Delivery]] = {}
         self._consumers: list[_Consumer] = []
-        self._listeners: dict[str, list[Hear]] = {}
+        self._listeners: dict[str, list[BroadcastHandler]] = {}
         self._unfinished = 0
         self._draining = asyncio.Event()
         self._running = False
@@ -82,7 +83,7 @@ class MemoryBus:
         delivery = Delivery(queue, body, type, message_id, reply_to, correlation_id, _traced(headers))
         self._published.setdefault(queue, []).append(delivery)
         if queue == REWARDS:
-            self._tell(delivery)
+            self._broadcast(delivery)
         self._route(delivery)
 
     async def reply(
@@ -96,22 +97,28 @@ class MemoryBus:
         return True
 
     async def consume(
-        self, queue: str, handler: Handler, *, prefetch: int, stalled_after_s: float | None = STALLED_AFTER_S
+        self,
+        queue: str,
+        handler: Handler,
+        *,
+        prefetch: int,
+        stalled_after_s: float | None = STALLED_AFTER_S,
+        advanced_at: Callable[[], float] = never,
     ) -> None:
         self.topology.queue(queue)
         if not self._running:
             raise BusError(f"can't consume {queue!r}: the bus is not started")
-        self._consumers.append(_Consumer(queue, handler, prefetch, Progress(stalled_after_s)))
+        self._consumers.append(_Consumer(queue, handler, prefetch, Progress(stalled_after_s, advanced_at)))
         self._deliver(queue)
 
     async def broadcast(self, topic: str, body: bytes, *, type: str, message_id: str) -> None:
         await self._confirm()
-        self._tell(Delivery(topic, body, type, message_id, headers=_traced(None)))
+        self._broadcast(Delivery(topic, body, type, message_id, headers=_traced(None)))
 
-    async def listen(self, topic: str, hear: Hear) -> None:
+    async def listen(self, topic: str, handler: BroadcastHandler) -> None:
         if not self._running:
             raise BusError(f"can't listen to {topic!r}: the bus is not started")
-        self._listeners.setdefault(topic, []).append(hear)
+        self._listeners.setdefault(topic, []).append(handler)
 
     async def state(self, queue: str) -> QueueState:
         if queue not in self._ready:
@@ -137,9 +144,14 @@ class MemoryBus:
             return "the bus is not started"
         if self._failing:
             return "the broker takes no messages now"
-        now = asyncio.get_running_loop().time() if self._consumers else 0.0
+        now = time.monotonic()
         troubles = ((consumer.queue, consumer.progress.trouble(now)) for consumer in self._consumers)
         return next((f"{queue!r}: {trouble}" for queue, trouble in troubles if trouble), None)
+
+    def stalled(self) -> str | None:
+        now = time.monotonic()
+        stalled = ((consumer.queue, consumer.progress.stalled(now)) for consumer in self._consumers)
+        return next((f"{queue!r}: {why}" for queue, why in stalled if why), None)
 
     def published(self, queue: str) -> list[Delivery]:
         """All that was published to the queue with `publish`, in order, consumed or not."""
@@ -174,10 +186,10 @@ class MemoryBus:
         if delivery.queue == RESPONSES and KEPT_RESPONSES in self._ready:
             self._route(delivery._replace(queue=KEPT_RESPONSES))
 
-    def _tell(self, delivery: Delivery) -> None:
-        for hear in self._listeners.get(delivery.queue, ()):
+    def _broadcast(self, delivery: Delivery) -> None:
+        for handler in self._listeners.get(delivery.queue, ()):
             try:
-                hear(delivery)
+                handler(delivery)
             except Exception as error:
                 _log.error("hearing-failed", f"{delivery.queue}: {error}", exc_info=error)
 
@@ -190,7 +202,7 @@ class MemoryBus:
             consumer = min(free, key=lambda one: len(one.running))
             task = asyncio.create_task(self._handle(consumer, ready.popleft()))
             consumer.running.add(task)
-            consumer.progress.begin(asyncio.get_running_loop().time())
+            consumer.progress.begin(time.monotonic())
             task.add_done_callback(consumer.running.discard)
             task.add_done_callback(lambda _task: self._deliver(queue))
 
@@ -201,7 +213,7 @@ class MemoryBus:
             outcome = await self._settled(consumer, delivery)
         finally:
             consumer.progress.resume(id(delivery))
-            consumer.progress.end(asyncio.get_running_loop().time(), settled=outcome is not None)
+            consumer.progress.end(time.monotonic(), settled=outcome is not None)
             if outcome is None:
                 self._unfinished += 1
                 self._ready[delivery.queue].appendleft(delivery._replace(redelivered=True))
@@ -214,7 +226,7 @@ class MemoryBus:
                 await consumer.handler(delivery)
             except (BusError, StorageUnavailable) as error:
                 failures += 1
-                consumer.progress.pause(id(delivery), asyncio.get_running_loop().time(), str(error))
+                consumer.progress.pause(id(delivery), time.monotonic(), str(error))
                 await self._pause(failures)
             except asyncio.CancelledError:
                 if cancelled_by_us():

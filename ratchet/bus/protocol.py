@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from ratchet.bus.in_hand import STALLED_AFTER_S
+from ratchet.bus.in_hand import STALLED_AFTER_S, never
 from ratchet.service.errors import Reject
 from schemas.messages.base import DecodeError, Message
 
@@ -64,7 +64,7 @@ def opened(message: type[M], delivery: Delivery) -> M:
 
 
 Handler = Callable[[Delivery], Awaitable[None]]
-Hear = Callable[[Delivery], None]
+BroadcastHandler = Callable[[Delivery], None]
 """What is done with a broadcast; it must be quick."""
 
 
@@ -100,18 +100,27 @@ class Bus(Protocol):
         """
 
     async def consume(
-        self, queue: str, handler: Handler, *, prefetch: int, stalled_after_s: float | None = STALLED_AFTER_S
+        self,
+        queue: str,
+        handler: Handler,
+        *,
+        prefetch: int,
+        stalled_after_s: float | None = STALLED_AFTER_S,
+        advanced_at: Callable[[], float] = never,
     ) -> None:
         """Hand every delivery of the queue to the handler, up to `prefetch` at once, until `stop`.
 
-        Deliveries in hand of which none is settled for `stalled_after_s` are a trouble; None: never.
+        Deliveries in hand of which none is settled for `stalled_after_s`, and which did not advance since either, are
+        a trouble; None: never.
         """
 
     async def broadcast(self, topic: str, body: bytes, *, type: str, message_id: str) -> None:
         """Publish to whoever listens to the topic now; returns when confirmed, also if nobody does. Raises BusError."""
 
-    async def listen(self, topic: str, hear: Hear) -> None:
-        """Hear every message of a topic, each listener its own copy, until `stop`; missed while disconnected.
+    async def listen(self, topic: str, handler: BroadcastHandler) -> None:
+        """Hand every message of a topic to the handler, each listener its own copy, until `stop`.
+
+        What comes while it is disconnected is missed.
 
         The topic `rewards` has a copy of all that is published to the queue `rewards`.
         """
@@ -127,3 +136,6 @@ class Bus(Protocol):
 
     def trouble(self) -> str | None:
         """Why the bus can't do its work now, as a sentence; None if it can."""
+
+    def stalled(self) -> str | None:
+        """That work in hand does not get on, for no reason that is known; a part of `trouble`."""

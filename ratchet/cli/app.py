@@ -1,47 +1,101 @@
-"""Which commands there are. Light on purpose: `--help` must not wait for pydantic, pika or a model."""
+"""Which commands there are. One is imported when it is called: `--help` must not wait for pydantic, pika or a model."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any, Final
 
 import typer
 
-from ratchet.cli.adapters import command as adapters
-from ratchet.cli.audit import command as audit
-from ratchet.cli.broker import command as broker
-from ratchet.cli.dead_letters import command as dead_letters
-from ratchet.cli.demo import command as demo
-from ratchet.cli.doctor import command as doctor
-from ratchet.cli.down import command as down
-from ratchet.cli.experiment import command as experiment
-from ratchet.cli.feedback import command as feedback
-from ratchet.cli.log import command as log
-from ratchet.cli.mcp import command as mcp
-from ratchet.cli.models import command as models
-from ratchet.cli.report import command as report
-from ratchet.cli.result import command as result
-from ratchet.cli.schema import command as schema
-from ratchet.cli.status import command as status
-from ratchet.cli.submit import command as submit
-from ratchet.cli.terminal.errors import FaultsAsSentences
-from ratchet.cli.token import command as token
-from ratchet.cli.train import command as train
-from ratchet.cli.up import command as up
-from ratchet.cli.watch import command as watch
+from ratchet.cli.terminal import FaultsAsSentences
 
+COMMANDS = {
+    "demo": (
+        "Show the loop: answer, score, learn from the log, prove it on live traffic, promote; and throw a bad "
+        "adapter out."
+    ),
+    "up": "Start the fleet on this machine and wait until it works.",
+    "down": "Stop the fleet that was started here: services finish what they have in hand, then the broker stops.",
+    "submit": "Submit a task and print the best answer, or a file of tasks and print a result a line.",
+    "result": (
+        "Print the answer to a task submitted earlier. Exit code 1 if the task failed or is not known, 4 if still open."
+    ),
+    "feedback": (
+        "Give feedback on an answer. In training its score takes the place of the scorer's; of several the last counts."
+    ),
+    "status": (
+        "Show each service, the broker and the queues. Exit code 0 if all is healthy, 1 if not, 3 without a broker."
+    ),
+    "watch": (
+        "Queues, rates, scores by adapter version and latencies by stage; live on a terminal, a line a reading "
+        "elsewhere."
+    ),
+    "train": (
+        "Train an adapter from the log, in a process of its own, and register it: a running fleet takes it from there."
+    ),
+    "doctor": (
+        "Check this machine and the broker; each line says ok, warn or fail, and what to type. Exit code 1 on a fail."
+    ),
+    "report": (
+        "Write one HTML page that opens offline: lineage, scores, training, experiments, decisions with their evidence."
+    ),
+    "schema": (
+        "Write a JSON Schema for each message, an AsyncAPI document of the queues, and an OpenAPI document for each "
+        "service; or check that they are current."
+    ),
+    "mcp": "Serve MCP on stdin and stdout: the tools of orchestrator, agents, scorer and trainer in one server.",
+    "log": "The log of answers and scores.",
+    "dead-letters": "What could not be handled: list, show, send back.",
+    "models": "The small models that are made here, with no download.",
+    "adapters": "Versions of the adapters: list, show, diff; promote, rollback, freeze; verify, rebuild; key, accept.",
+    "broker": "Set up a broker: its users and its queues.",
+    "experiment": "Adapters tried on live traffic: list, show the evidence as a chart, replay a verdict.",
+    "token": (
+        "API tokens. Once: `ratchet token keys`, and the services get RATCHET_API_PUBLIC_KEYS=keys/jwks.json. Then, "
+        "as often as needed: `ratchet token issue --role viewer --name ci --ttl 1h`. A fleet that listens on this "
+        "machine only, as `ratchet up` starts it, needs neither."
+    ),
+    "audit": "The audit of the API: a line for every change and every refusal, each chained to the one before.",
+}
+"""By name: what it is for. It is the function, or the group of commands, of that name in ratchet/cli/<name>.py,
+or in ratchet/cli/<name>/command.py where it has more files."""
+
+MARKUP: Final = "markdown"
 EPILOG = (
     "Exit codes: 0 all well · 1 a task failed, or something is not healthy · 2 what was typed makes no sense · "
     "3 no broker answers · 4 what was waited for did not happen in time."
 )
 
+
+def command(name: str) -> Any:
+    """With all its options, or the commands of its group."""
+    word = name.replace("-", "_")
+    module = import_module(f"ratchet.cli.{word}")
+    found = getattr(import_module(f"{module.__name__}.command") if hasattr(module, "__path__") else module, word)
+    parent = typer.Typer(rich_markup_mode=MARKUP)
+    if isinstance(found, typer.Typer):
+        parent.add_typer(found, name=name, help=COMMANDS[name], no_args_is_help=True)
+    else:
+        parent.command(name)(found)
+    return typer.main.get_group(parent).commands[name]
+
+
+class Commands(FaultsAsSentences):
+    """Knows the names and what each is for; the one that is called is then made whole."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, known, rest = super().resolve_command(ctx, args)
+        return name, command(name) if name and known else known, rest
+
+
 app = typer.Typer(
-    cls=FaultsAsSentences,
+    cls=Commands,
     help="A fleet in which a small model answers tasks, a bigger one scores the answers, and nothing is lost.",
     epilog=EPILOG,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=MARKUP,
 )
 
 
@@ -50,24 +104,5 @@ def options(debug: Annotated[bool, typer.Option("--debug", help="Show the traceb
     """Options of every command."""
 
 
-app.command()(demo.demo)
-app.command()(up.up)
-app.command()(down.down)
-app.command()(submit.submit)
-app.command()(result.result)
-app.command()(feedback.feedback)
-app.command()(status.status)
-app.command()(watch.watch)
-app.command()(train.train)
-app.command()(doctor.doctor)
-app.command()(report.report)
-app.command()(schema.schema)
-app.command()(mcp.mcp)
-app.add_typer(log.log, name="log")
-app.add_typer(dead_letters.dead_letters, name="dead-letters")
-app.add_typer(models.models, name="models")
-app.add_typer(adapters.adapters, name="adapters")
-app.add_typer(broker.broker, name="broker")
-app.add_typer(experiment.experiment, name="experiment")
-app.add_typer(token.token, name="token")
-app.add_typer(audit.audit, name="audit")
+for _name, _about in COMMANDS.items():
+    app.command(_name, help=_about)(lambda: None)

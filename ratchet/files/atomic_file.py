@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from uuid import uuid4
 
 from ratchet.files.append_file import explain
 from ratchet.service import failpoint
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Blocks until it is on disk. One writer at a time: the temporary name is always the same, so none piles up.
+def replace_file(path: Path, content: bytes, *, mode: int = 0o666) -> None:
+    """Blocks until it is on disk. Several writers may be at it: the last one's content stays.
 
-    Raises DiskFull and JournalError; the old content is then still there.
+    `mode`: what the file may be used for from its first byte on, less the umask. Raises DiskFull and JournalError; the
+    old content is then still there.
     """
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(f"{path.name}.{uuid4().hex}.tmp")
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        failpoint.reach("registry-written")
-        temporary.rename(path)
+        try:
+            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            failpoint.reach("registry-written")
+            temporary.rename(path)
+        finally:
+            temporary.unlink(missing_ok=True)
         failpoint.reach("registry-renamed")
         sync_folder(path.parent)
     except OSError as error:

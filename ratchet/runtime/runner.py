@@ -14,19 +14,55 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import h11
 import uvicorn
 import uvloop
 from fastapi import APIRouter
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from ratchet.bus.in_hand import STALLED_AFTER_S
+from ratchet.bus.in_hand import STALLED_AFTER_S, never
 from ratchet.bus.protocol import Bus, Handler
 from ratchet.http.server.application import application
-from ratchet.http.server.header_timeout import HeaderTimeoutProtocol
-from ratchet.service.errors import RatchetError, SettingsError
+from ratchet.runtime.watchdog import BEAT_S, MARGIN_S, Watchdog, WatchdogThread
+from ratchet.service.errors import Hung, RatchetError, SettingsError
 from ratchet.service.metrics import READY
 from ratchet.service.settings import FleetSettings
 from ratchet.service.settings_check import unknown_names
 from ratchet.service.telemetry import Log, log_to_stdout
+
+HEAD_S = 20.0
+
+
+class HeaderTimeoutProtocol(H11Protocol):
+    """HTTP/1.1 as uvicorn speaks it, but a request's head (its line and headers) must come in within `head_s` seconds.
+
+    A connection that brought no whole head in that time, or at most twice that, is closed: else whoever reaches the
+    port could hold open files without end, without a token, by saying nothing. Bodies have their own bound
+    (ratchet/http/server/limits.py), and a connection that is kept between two requests has uvicorn's.
+    """
+
+    head_s = HEAD_S
+    _check: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._look_later(was_idle=True)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._check is not None:
+            self._check.cancel()
+
+    def _look_later(self, *, was_idle: bool) -> None:
+        self._check = self.loop.call_later(self.head_s, self._close_if_idle, was_idle, self.cycle)
+
+    def _close_if_idle(self, was_idle: bool, last: RequestResponseCycle | None) -> None:
+        is_idle = self.conn.their_state is h11.IDLE and self.conn.our_state is h11.IDLE
+        if was_idle and is_idle and self.cycle is last:
+            self.transport.close()
+        else:
+            self._look_later(was_idle=is_idle)
+
 
 log = Log("service")
 
@@ -36,12 +72,14 @@ class Subscription:
     """A queue, what handles its messages, and how many at once.
 
     With some in hand and none settled for `stalled_after_s`, the service is not ready; None: it may take its time.
+    Long work that shows its steps does so by `advanced_at`, as in `in_hand.Stepwise`: it is not stalled while it steps.
     """
 
     queue: str
     handler: Handler
     prefetch: int
     stalled_after_s: float | None = STALLED_AFTER_S
+    advanced_at: Callable[[], float] = never
 
 
 class Service(Protocol):
@@ -106,17 +144,30 @@ def _listen(host: str, port: int, service: str) -> socket.socket:
 class Runner:
     """One service from its start to its orderly end."""
 
-    def __init__(self, service: Service, bus: Bus, settings: FleetSettings, http_port: int) -> None:
+    def __init__(
+        self,
+        service: Service,
+        bus: Bus,
+        settings: FleetSettings,
+        http_port: int,
+        *,
+        leave: Callable[[int], None] = os._exit,
+    ) -> None:
+        """`leave` ends the process where it can't end in order."""
         self._service = service
         self._bus = bus
         self._settings = settings
         self._port = http_port
         self._phase: str | None = "starting"
         self._stop = asyncio.Event()
+        self._watchdog = Watchdog(settings.restart_stalled_s, settings.drain_grace_s + MARGIN_S)
+        self._leave = leave
+        self._looking: WatchdogThread | None = None
+        self._hung: str | None = None
         READY.set_function(lambda: self._phase == DRAINING or self._trouble() is None)
 
     async def run(self) -> None:
-        """Returns after SIGTERM or SIGINT, drained. Raises what made the service fail to start."""
+        """Returns after SIGTERM or SIGINT, drained. Raises what made it fail to start; Hung, after draining."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         listener = _listen(self._settings.http_host, self._port, self._service.name)
@@ -124,11 +175,24 @@ class Runner:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             if await self._unless_stopped(self._begin()):
-                await self._stop.wait()
+                await self._stopped_or_hung()
             await self._end()
         finally:
             server.should_exit = True
             await serving
+            self._stop_looking()
+        if self._hung:
+            raise Hung(self._hung)
+
+    async def _stopped_or_hung(self) -> None:
+        while not self._stop.is_set():
+            if (why := self._watchdog.beat(self._bus.stalled())) is not None:
+                self._hung = f"{why}. This process ends, to be started again, and what it has in hand goes back"
+                log.error("hung", self._hung)
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BEAT_S):
+                    await self._stop.wait()
 
     def _http(self) -> uvicorn.Config:
         service = self._service
@@ -167,19 +231,26 @@ class Runner:
         await self._bus.start()
         self._phase = "starting"
         await self._service.start()
+        self._looking = WatchdogThread(self._watchdog, self._leave)
         for subscription in self._service.subscriptions():
             await self._bus.consume(
                 subscription.queue,
                 subscription.handler,
                 prefetch=subscription.prefetch,
                 stalled_after_s=subscription.stalled_after_s,
+                advanced_at=subscription.advanced_at,
             )
         _spare_the_collector()
         self._phase = None
         log.info("ready", f"{self._service.name} is ready", port=self._port)
 
+    def _stop_looking(self) -> None:
+        if self._looking is not None and not self._hung:  # else it goes on: what hangs may hold up the end too
+            self._looking.close()
+
     async def _end(self) -> None:
         self._phase = DRAINING
+        self._stop_looking()
         log.info("draining", "finishing what is in hand", grace_s=self._settings.drain_grace_s)
         finished = await self._bus.stop(self._settings.drain_grace_s)
         await self._service.stop()

@@ -25,6 +25,10 @@ class SettingsError(RatchetError):
     """A setting is missing or contradicts another; the service does not start."""
 
 
+class Hung(RatchetError):
+    """A service got nowhere with what it had in hand, so it ended, to be started again."""
+
+
 class NotFound(RatchetError):
     """What was named does not exist."""
 

@@ -8,13 +8,29 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
 
+from pika import URLParameters
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from ratchet.service.amqp_url import amqp_parameters
 from ratchet.service.errors import SettingsError
 from schemas.messages.base import AgentId
+
+SCHEMES = ("amqp", "amqps")
+
+
+def amqp_parameters(url: str) -> URLParameters:
+    """Raises SettingsError for what is no AMQP URL, in a sentence that repeats nothing of it: it holds a password."""
+    try:
+        if urlsplit(url).scheme in SCHEMES:
+            return URLParameters(url)
+    except (ValueError, TypeError, AttributeError):
+        pass
+    raise SettingsError(
+        "RATCHET_AMQP_URL is no AMQP URL: write amqp://user:password@host:5672/vhost, and in the user and the password "
+        "%2F for /, %3F for ?, %23 for #, %3A for :, %40 for @, %25 for %"
+    )
 
 
 def _names(value: Any) -> Any:
@@ -60,6 +76,11 @@ class FleetSettings(BaseSettings):
         0.0, ge=0, description="Days after which lines are removed from the logs, a sealed segment at a time; 0: never."
     )
     adapters_dir: Path = Field(Path("adapters"), description="Folder of the adapters.")
+    decision_keys: Path | None = Field(
+        None,
+        description="Folder of the key that decisions about adapters are signed with, which the orchestrator's first "
+        "start makes; decision-keys/ beside the adapters folder if not set. Whoever decides needs it, nobody else.",
+    )
     adapter_max_rank: int = Field(
         64, ge=1, description="Largest LoRA rank that is taken: at most the max-lora-rank of a vllm server."
     )
@@ -91,6 +112,12 @@ class FleetSettings(BaseSettings):
     )
     publish_timeout_s: float = Field(30.0, gt=0, description="Seconds a publish may wait for its confirm.")
     drain_grace_s: float = Field(30.0, ge=0, description="Seconds a service may finish its work in after SIGTERM.")
+    restart_stalled_s: float = Field(
+        300.0,
+        ge=0,
+        description="Seconds beyond being not ready for want of progress after which a service ends itself, to be "
+        "started again by its supervisor: work in hand that hangs, or an event loop that does not turn; 0: never.",
+    )
     max_message_bytes: int = Field(
         1_048_576,
         ge=1024,
@@ -104,6 +131,10 @@ class FleetSettings(BaseSettings):
     def _is_an_amqp_url(cls, url: SecretStr) -> SecretStr:
         amqp_parameters(url.get_secret_value())
         return url
+
+    @property
+    def decision_keys_dir(self) -> Path:
+        return self.decision_keys or self.adapters_dir.parent / "decision-keys"
 
     @property
     def audit_dir(self) -> Path:

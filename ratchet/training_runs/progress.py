@@ -93,7 +93,7 @@ class ProgressFile:
     """Keeps the progress of a run in a file: written at each new stage, and every few seconds.
 
     It is not synced: a kill leaves out of the curves what was reported since the last write. (The report of a trained
-    adapter has every step.) A disk that does not take it stops no training: it is event once.
+    adapter has every step.) A disk that does not take it stops no training: that is logged once.
     """
 
     def __init__(self, path: Path, now: Callable[[], datetime], *, seconds: Callable[[], float] = monotonic) -> None:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ratchet.adapters.manifest import read_card
 from ratchet.service.errors import AdapterError
@@ -19,6 +19,7 @@ from schemas.records.registry import AdapterEntry
 TRAINING_REPORT = "training_report.json"
 LARGEST_BYTES = 64 * 1024 * 1024
 Point = tuple[float, float]
+T = TypeVar("T")
 LARGEST = 1e300
 """Above it, infinity included, is nothing that can be drawn."""
 CURVES = ("loss", "entropy", "effective_share", "clip_fraction", "kl", "reward")
@@ -81,7 +82,7 @@ def _curve(rows: list[dict[str, Any]], name: str) -> list[Point]:
     return [(float(step), float(value)) for step, value in numbered if is_number(step) and is_number(value)]
 
 
-def thinned(points: Sequence[Point], most: int = 300) -> list[Point]:
+def thinned(points: Sequence[T], most: int = 300) -> list[T]:
     """At most so many, evenly, the last one always among them."""
     if len(points) <= most:
         return list(points)

@@ -49,6 +49,17 @@ class AgentView(Record):
     versions: list[VersionView]
 
 
+class Verification(Record):
+    """Whether the decisions, the registry and every adapter are what was decided, and by whom."""
+
+    ok: bool
+    faults: list[str] = Field(description="Each a sentence that says what to do.")
+    decisions: int = Field(ge=0, description="That can be trusted: up to the first fault of the ledger.")
+    signed: int = Field(ge=0, description="Of them; older ones are chained only.")
+    key: str | None = Field(description="The public key that signs the next one, in base64url.")
+    sha256: str = Field(description="Of the last one that can be trusted.")
+
+
 class TrainingView(Record):
     """What the trainer left beside an adapter: groups used and dropped by reason, and the curves by training step."""
 

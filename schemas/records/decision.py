@@ -19,6 +19,8 @@ from schemas.messages.base import (
 from schemas.records.evidence import Change
 
 Who = Annotated[str, StringConstraints(pattern=r"^(orchestrator|trainer|operator:[^\x00-\x1f\x7f]{1,100})$")]
+Ed25519 = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{43}$")]
+"""A public key, in base64url."""
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
@@ -133,6 +135,13 @@ class Unfreeze(Record):
     kind: Literal["unfreeze"] = "unfreeze"
 
 
+class SignWith(Record):
+    """From the next decision on this key signs, of every agent; it changes nothing else."""
+
+    kind: Literal["sign_with"] = "sign_with"
+    key: Ed25519
+
+
 Move = Annotated[
     Register
     | Validate
@@ -145,7 +154,8 @@ Move = Annotated[
     | Archive
     | RemoveFolder
     | Freeze
-    | Unfreeze,
+    | Unfreeze
+    | SignWith,
     Field(discriminator="kind"),
 ]
 
@@ -168,7 +178,10 @@ class DecisionDraft(Message):
 
 
 class Decision(DecisionDraft):
-    """`sha256` is over the canonical JSON of all other fields, `previous_sha256` among them: a chain from line 1 on."""
+    """`sha256` is over the canonical JSON of all other fields, `previous_sha256` among them: a chain from line 1 on.
+
+    `signature` is over the same without `sha256` and itself; decisions of older versions have none.
+    """
 
     TYPE: ClassVar[str] = "decision.v1"
 
@@ -176,3 +189,5 @@ class Decision(DecisionDraft):
     sequence: int = Field(ge=1, description="1, 2, 3 …; the registry's revision after it.")
     previous_sha256: Sha256
     sha256: Sha256
+    key: Ed25519 | None = Field(None, description="Whose signature it is: an Ed25519 public key, in base64url.")
+    signature: str | None = Field(None, description="In base64url.")

@@ -22,7 +22,7 @@ from schemas.messages.base import (
 )
 from schemas.messages.work import BASE_VERSION
 from schemas.records.adapter_state import PRIMARY_STATES, AdapterState
-from schemas.records.decision import RunningExperiment, Who
+from schemas.records.decision import Ed25519, RunningExperiment, Who
 from schemas.records.evidence import Change
 
 NO_DECISION = "0" * 64
@@ -112,7 +112,7 @@ class AgentAdapters(Record):
 
 
 class Registry(Message):
-    """`revision` counts the decisions that are in it; the last two fields say where in the ledger it stands."""
+    """`revision` counts the decisions that are in it; the last three fields say where in the ledger it stands."""
 
     TYPE: ClassVar[str] = "adapter_registry.v1"
 
@@ -121,6 +121,7 @@ class Registry(Message):
     agents: dict[AgentId, AgentAdapters] = Field(default_factory=dict)
     ledger_bytes: int = Field(0, ge=0)
     ledger_sha256: Sha256 = NO_DECISION
+    ledger_key: Ed25519 | None = Field(None, description="Which key signs the next decision; null: none were signed.")
 
     def agent(self, agent_id: str) -> AgentAdapters:
         """A fresh one for an agent nothing was decided about yet."""

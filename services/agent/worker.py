@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from fastapi import APIRouter
 
-from ratchet.bus.in_hand import STALLED_AFTER_S
+from ratchet.bus.in_hand import NEVER, STALLED_AFTER_S, Stepwise
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.bus.topology import HIGH_PRIORITY, RESPONSES, work_queue
@@ -25,8 +25,7 @@ from schemas.messages.work import BASE_VERSION, Work
 from services.agent import metrics
 from services.agent.adapter_cache import AdapterCache, LoadedAdapter
 from services.agent.adapter_sync import AdapterSync
-from services.agent.api import agent_router
-from services.agent.direct_answers import DirectAnswers
+from services.agent.api import DirectAnswers, agent_router
 from services.agent.engines.engine import Engine, Generation, GenerationRequest
 from services.agent.rewards import RewardListener
 from services.agent.settings import AgentSettings
@@ -90,6 +89,7 @@ class AgentWorker:
         self._recent = RecentAnswers()
         self._rewards = RewardListener(self._agent_id, bus)
         self._sync: AdapterSync | None = None
+        self._waited_at = NEVER
 
     def routers(self) -> Sequence[APIRouter]:
         return [agent_router(DirectAnswers(self._agent_id, self._engine, self._cache, self._generate, self._primary))]
@@ -104,7 +104,14 @@ class AgentWorker:
     def subscriptions(self) -> Sequence[Subscription]:
         queues = (work_queue(self._agent_id), work_queue(self._agent_id, priority=HIGH_PRIORITY))
         stalled_after_s = STALLED_AFTER_S + self._generation_timeout_s
-        return [Subscription(queue, self.handle, self._prefetch, stalled_after_s) for queue in queues]
+        return [
+            Subscription(queue, self.handle, self._prefetch, stalled_after_s, self._advanced_at) for queue in queues
+        ]
+
+    def _advanced_at(self) -> float:
+        """Tokens that still come are progress, and so is waiting for an engine that says why it is away."""
+        engine = self._engine.advanced_at() if isinstance(self._engine, Stepwise) else NEVER
+        return max(self._waited_at, engine)
 
     def trouble(self) -> str | None:
         return self._engine.trouble()
@@ -141,6 +148,7 @@ class AgentWorker:
         while now() < work.deadline:
             if self._engine.trouble() is None:
                 return True
+            self._waited_at = time.monotonic()
             await asyncio.sleep(ENGINE_POLL_S)
         return False
 

@@ -50,9 +50,8 @@ from services.orchestrator.feedback.feedback_log import FeedbackLog
 from services.orchestrator.feedback.feedback_service import FeedbackService
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.ledger.log_retention import LogRetention
-from services.orchestrator.observation.disk_gauges import DiskGauges
+from services.orchestrator.observation.gauges import DiskGauges, QueueGauges
 from services.orchestrator.observation.overview import LOOK_EVERY_S
-from services.orchestrator.observation.queue_gauges import QueueGauges
 from services.orchestrator.promotion.anchors import Anchors
 from services.orchestrator.promotion.announcer import Announcer
 from services.orchestrator.promotion.arms import Arms
@@ -66,11 +65,10 @@ from services.orchestrator.tasks.completion import Completion
 from services.orchestrator.tasks.deadline_clock import DeadlineClock
 from services.orchestrator.tasks.intake import Intake
 from services.orchestrator.tasks.result_sender import ResultSender
-from services.orchestrator.tasks.result_waiters import ResultWaiters
 from services.orchestrator.tasks.reward_backlog import RewardBacklog
 from services.orchestrator.tasks.reward_broadcaster import RewardBroadcaster
 from services.orchestrator.tasks.settler import Settler
-from services.orchestrator.tasks.task_service import TaskService
+from services.orchestrator.tasks.task_service import ResultWaiters, TaskService
 from services.orchestrator.training.scheduler import TrainingScheduler
 
 log = Log("orchestrator")
@@ -158,7 +156,7 @@ class Orchestrator:
             group_size=settings.samples,
             clock=now,
         )
-        self._store = RegistryStore(settings.adapters_dir)
+        self._store = RegistryStore.of(settings)
         self._replicas = {agent: Replicas() for agent in settings.agents}
         self._promoters = {agent: self._promoter(one) for agent, one in arms.items()}
         self._anchors = {agent: self._anchors_of(promoter) for agent, promoter in self._promoters.items()}

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from fastapi import APIRouter
 
+from ratchet.bus.in_hand import Stepwise, never
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.bus.topology import DRAFT_RESPONSES, RESPONSES, REWARDS
@@ -100,7 +101,8 @@ class ScorerWorker:
         log.info("scorer-started", f"scoring with {identity.id}", **identity.model_dump())
 
     def subscriptions(self) -> Sequence[Subscription]:
-        return [Subscription(RESPONSES, self.handle, self._prefetch)]
+        advanced_at = self._strategy.advanced_at if isinstance(self._strategy, Stepwise) else never
+        return [Subscription(RESPONSES, self.handle, self._prefetch, advanced_at=advanced_at)]
 
     def trouble(self) -> str | None:
         return self._strategy.trouble()

@@ -141,7 +141,7 @@ def _ask_and_run(settings: TrainerSettings, given: argparse.Namespace, do: Do, e
     try:
         outcome = do(folder, given.dry_run)
         if outcome is not None and outcome.status == "trained":
-            register(settings.adapters_dir, outcome)
+            register(settings, outcome)
     except KeyboardInterrupt:
         folder.remove()
         raise
@@ -155,11 +155,11 @@ def _ask_and_run(settings: TrainerSettings, given: argparse.Namespace, do: Do, e
     return _exit_code(outcome)
 
 
-def register(adapters_dir: Path, outcome: AdapterTrained) -> None:
+def register(settings: TrainerSettings, outcome: AdapterTrained) -> None:
     """Make the adapter known to the registry, as an operator; a running fleet takes it from there."""
     assert outcome.adapter_version is not None
-    folder = adapters_dir / outcome.agent_id / outcome.adapter_version
-    move = registration(folder, adapters_dir)
+    folder = settings.adapters_dir / outcome.agent_id / outcome.adapter_version
+    move = registration(folder, settings.adapters_dir)
 
     def unless_known(registry: Registry) -> DecisionDraft | None:
         if folder.name in registry.agent(outcome.agent_id).versions:
@@ -173,7 +173,7 @@ def register(adapters_dir: Path, outcome: AdapterTrained) -> None:
             evidence=outcome.metrics,
         )
 
-    RegistryStore(adapters_dir).update(unless_known)
+    RegistryStore.of(settings).update(unless_known)
 
 
 def _request(given: argparse.Namespace) -> TrainRequest:

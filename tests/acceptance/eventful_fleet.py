@@ -25,7 +25,7 @@ from ratchet.bus.topology import EXCHANGE
 from ratchet.cli.demo.held_out import end_of_log
 from ratchet.cli.demo.place import DemoPlace, only
 from ratchet.cli.demo.tasks import users_tasks
-from ratchet.cli.feedback.publishing import new_feedback, publish_feedback
+from ratchet.cli.feedback import new_feedback, publish_feedback
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.fleet.local_broker import free_port
 from ratchet.cli.submit.client import FleetClient

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -41,7 +42,7 @@ def restored(amqp_url: str, namespace: str, tmp_path: Path) -> Iterator[Fleet]:
 async def test_a_restored_fleet_knows_its_answers_and_its_adapters(
     start_fleet: Callable[..., Fleet], restored: Fleet, tmp_path: Path
 ) -> None:
-    # given a fleet that answered tasks and registered an adapter, and a backup taken while it was down
+    # given a fleet that answered tasks and registered an adapter, a backup taken while it was down, and its key
     original = start_fleet()
     old = await _lived(original)
     original.stop()
@@ -51,6 +52,7 @@ async def test_a_restored_fleet_knows_its_answers_and_its_adapters(
     archive = original.folder / "ratchet-backup.tar"
     (restored.folder / "ratchet-backup.tar").write_bytes(archive.read_bytes())
     _run(documented("tar -xf"), restored.folder)
+    shutil.copytree(original.folder / "decision-keys", restored.folder / "decision-keys")
     restored.start()
 
     # then old tasks get their old answers without being run again, new ones are answered, and the adapters are whole

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.cli.demo.books import Account, account
-from ratchet.cli.terminal.errors import CommandError
+from ratchet.cli.terminal import CommandError
 from ratchet.logs.reader import read_json
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.foreign_trainer import foreign_trainer

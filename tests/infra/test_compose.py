@@ -217,6 +217,15 @@ def test_whoever_writes_the_keys_is_a_job_or_a_tool() -> None:
     assert writers == {"keys", "token"}
 
 
+def test_only_who_decides_about_adapters_has_the_key_that_decisions_are_signed_with() -> None:
+    """The trainer may write the adapters, where the ledger is: not the key, and not the logs, where its head is."""
+    holders = {name for name in EVERY if any("decision-keys" in one for one in EVERY[name].get("volumes", ()))}
+
+    assert holders == {"orchestrator", "orchestrator-standby", "operator"}
+    assert mounts("orchestrator")["/var/lib/ratchet/decision-keys"] == "decision-keys"
+    assert "logs:/var/lib/ratchet/logs:ro" in SERVICES["trainer"]["volumes"]
+
+
 def test_the_gateway_knows_every_orchestrator() -> None:
     port = OrchestratorSettings.model_fields["orchestrator_http_port"].default
     orchestrators = [name for name in SERVICES if name.startswith("orchestrator")]

@@ -124,7 +124,7 @@ def test_who_only_reads_a_claim_cannot_write_it(prod: list[Manifest]) -> None:
     }
 
     assert {name: writable(pod) for name, pod in pods.items()} == {
-        "orchestrator": {"logs", "adapters", "audit"},
+        "orchestrator": {"logs", "adapters", "audit", "decision-keys"},
         "agent": {"models", "audit"},
         "trainer": {"adapters", "models", "audit"},
     }
@@ -170,7 +170,8 @@ def test_a_person_types_commands_in_a_pod_that_reaches_the_broker_and_nothing_el
     rules = one(prod, "NetworkPolicy", "operator")["spec"]
 
     assert {mount["name"]: mount.get("readOnly", False) for mount in shell["volumeMounts"]} == {
-        "logs": False, "adapters": False, "audit": True, "secret-settings": True, "temporary": False,
+        "logs": False, "adapters": False, "decision-keys": False, "audit": True,
+        "secret-settings": True, "temporary": False,
     }  # fmt: skip
     assert set(one(prod, "Secret", "operator")["stringData"]) == {"RATCHET_AMQP_URL"}
     assert not rules.get("ingress")

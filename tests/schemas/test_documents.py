@@ -9,7 +9,7 @@ import pytest
 
 import schemas
 from ratchet.bus.topology import fleet_topology
-from ratchet.cli.schema.documents import documents, openapi_documents
+from ratchet.cli.schema import documents, openapi_documents
 
 FOLDER = Path(schemas.__file__).parent / "generated"
 ALL = documents() | openapi_documents()

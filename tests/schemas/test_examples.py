@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 import schemas
-from ratchet.cli.schema.documents import json_schema
+from ratchet.cli.schema import json_schema
 from schemas import MESSAGES, RECORDS, DecodeError
 from schemas.messages.base import Message
 

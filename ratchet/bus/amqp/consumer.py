@@ -54,7 +54,7 @@ class Consumer:
         declaration: Declaration,
         failures: Failures,
         budget: ByteBudget,
-        stalled_after_s: float | None,
+        progress: Progress,
     ) -> None:
         self.queue = queue
         self._wire_name = declaration.wire(queue)
@@ -76,8 +76,7 @@ class Consumer:
         """Of bodies, running or in the backlog."""
         self._held_back = False
         """No more deliveries until those in hand are fewer bytes."""
-        self._progress = Progress(stalled_after_s)
-        self._loop = asyncio.get_running_loop()
+        self._progress = progress
         self._subscription: ChannelConsumer | None = None
         self._task: asyncio.Task[None] | None = None
         self._first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -94,7 +93,11 @@ class Consumer:
             return f"not consuming {self.queue!r}: {self._trouble}"
         if self._task is not None and self._task.done() and not self._draining.is_set():
             return f"not consuming {self.queue!r}: the loop that keeps it subscribed has ended; restart this process"
-        stalled = self._progress.trouble(self._loop.time())
+        stands = self._progress.trouble(time.monotonic())
+        return f"{self.queue!r}: {stands}" if stands else None
+
+    def stalled(self) -> str | None:
+        stalled = self._progress.stalled(time.monotonic())
         return f"{self.queue!r}: {stalled}" if stalled else None
 
     async def stop_deliveries(self) -> None:
@@ -205,7 +208,7 @@ class Consumer:
             elif self._budget.take(size, alone=not self._running):
                 task = asyncio.create_task(self._handle(*arrival))
                 self._running[task] = size
-                self._progress.begin(self._loop.time())
+                self._progress.begin(time.monotonic())
                 task.add_done_callback(self._finished)
             else:
                 self._budget.wait(self, self._begin_waiting)
@@ -217,7 +220,7 @@ class Consumer:
         size = self._running.pop(task)
         self._delivered_bytes -= size
         self._progress.resume(task)
-        self._progress.end(self._loop.time(), settled=not task.cancelled())
+        self._progress.end(time.monotonic(), settled=not task.cancelled())
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("handler-lost", f"{self.queue}: {error!r}; its channel is closed", exc_info=error)
             self.close()
@@ -281,7 +284,7 @@ class Consumer:
         """False if the handler must not run again: the bus drains, or the message is no longer ours."""
         pause = pause_s(failures, first_s=FIRST_PAUSE_S, cap_s=LONGEST_PAUSE_S, random=random.random())
         _log.info("paused", f"{self.queue}: {explain(error)}; again in {pause:.1f} s", queue=self.queue)
-        self._progress.pause(asyncio.current_task(), self._loop.time(), explain(error))
+        self._progress.pause(asyncio.current_task(), time.monotonic(), explain(error))
         try:
             async with asyncio.timeout(pause):
                 await self._draining.wait()

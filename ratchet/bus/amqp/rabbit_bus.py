@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ratchet.bus.amqp.channel import ChannelLost, open_channel
@@ -21,8 +21,8 @@ from ratchet.bus.amqp.link import Link
 from ratchet.bus.amqp.listener import Listener
 from ratchet.bus.amqp.publisher import Publisher, Refused, Unreachable
 from ratchet.bus.claim_store import FOLDER, ClaimStore
-from ratchet.bus.in_hand import STALLED_AFTER_S, ByteBudget
-from ratchet.bus.protocol import Handler, Hear, QueueState
+from ratchet.bus.in_hand import STALLED_AFTER_S, ByteBudget, Progress, never
+from ratchet.bus.protocol import BroadcastHandler, Handler, QueueState
 from ratchet.bus.topology import BROADCAST_EXCHANGE, Topology, topology_of
 from ratchet.service import failpoint
 from ratchet.service.errors import BusError, Reject
@@ -154,7 +154,13 @@ class RabbitBus:
         return True
 
     async def consume(
-        self, queue: str, handler: Handler, *, prefetch: int, stalled_after_s: float | None = STALLED_AFTER_S
+        self,
+        queue: str,
+        handler: Handler,
+        *,
+        prefetch: int,
+        stalled_after_s: float | None = STALLED_AFTER_S,
+        advanced_at: Callable[[], float] = never,
     ) -> None:
         """As in Bus. Returns when deliveries may come. One channel for each call."""
         self._declaration.topology.queue(queue)
@@ -168,7 +174,7 @@ class RabbitBus:
             declaration=self._declaration,
             failures=self._failures,
             budget=self._budget,
-            stalled_after_s=stalled_after_s,
+            progress=Progress(stalled_after_s, advanced_at),
         )
         self._consumers.append(consumer)
         await consumer.start()
@@ -184,10 +190,10 @@ class RabbitBus:
         declaration = self._declaration
         await self._open_publisher.send(declaration.wire(BROADCAST_EXCHANGE), declaration.wire(topic), properties, body)
 
-    async def listen(self, topic: str, hear: Hear) -> None:
+    async def listen(self, topic: str, handler: BroadcastHandler) -> None:
         if self._links is None or self._state != "started":
             raise BusError(f"can't listen to {topic!r}: the bus is {self._state}")
-        listener = Listener(topic, hear, link=self._links[0], declaration=self._declaration)
+        listener = Listener(topic, handler, link=self._links[0], declaration=self._declaration)
         self._listeners.append(listener)
         await listener.start()
 
@@ -240,6 +246,9 @@ class RabbitBus:
             *self._listeners,
         )
         return next((trouble for part in parts if (trouble := part.trouble())), None)
+
+    def stalled(self) -> str | None:
+        return next((stalled for consumer in self._consumers if (stalled := consumer.stalled())), None)
 
     @property
     def _open_publisher(self) -> Publisher:

@@ -27,7 +27,7 @@ from ratchet.service.errors import DeadLetterError
 
 TAKEN_TIMEOUT_S = 60.0
 SETTLE_S = 2.0
-LOOK_EVERY_S = 0.1
+ASK_EVERY_S = 0.1
 
 
 class Held(NamedTuple):
@@ -73,7 +73,7 @@ class DeadLetterQueue:
         finally:
             _close(channel)
 
-    def look(self, most: int, within_s: float) -> Listing:
+    def browse(self, most: int, within_s: float) -> Listing:
         """At most so many letters, and only those that came in that time, without their bodies; they stay."""
         channel = self._connection.channel()
         try:
@@ -208,7 +208,7 @@ class DeadLetterQueue:
             if waiting and time.monotonic() - began > TAKEN_TIMEOUT_S:
                 raise DeadLetterError(f"nobody took {letter.id} from {queue} in {TAKEN_TIMEOUT_S:.0f} s: stopped here")
             empty_since = None if waiting else empty_since or time.monotonic()
-            self._connection.sleep(LOOK_EVERY_S)
+            self._connection.sleep(ASK_EVERY_S)
 
     def _state(self, queue: str) -> tuple[int, int] | None:
         """Waiting messages and consumers; None where there is no such queue."""

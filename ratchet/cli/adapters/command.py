@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import getpass
+import re
+import shutil
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from ratchet.adapters.adapter_service import AdapterService
-    from schemas.records.registry import Registry
+from ratchet.adapters.adapter_service import AdapterService, chosen_agents
+from ratchet.adapters.decisions import DecisionLedger, version_of
+from ratchet.adapters.diff import diff_adapters
+from ratchet.adapters.limits import AdapterLimits
+from ratchet.adapters.manifest import read_card
+from ratchet.adapters.registry import RegistryStore
+from ratchet.adapters.signatures import Signing
+from ratchet.adapters.verification import verified
+from ratchet.cli.adapters.view import render_agent, render_decisions, render_diff, render_entry
+from ratchet.cli.terminal import CommandError, ExitCode, out, print_json
+from ratchet.service.errors import NotFound
+from ratchet.service.settings import FleetSettings
+from schemas.records.decision import DecisionDraft, SignWith
+from schemas.records.registry import Registry
 
-adapters = typer.Typer(
-    help="Versions of the adapters: list, show, diff; promote, rollback, freeze; verify, rebuild.", no_args_is_help=True
-)
+adapters = typer.Typer()
 
 Agent = Annotated[str | None, typer.Option(help="Which agent's; the fleet's first one if not named.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
@@ -23,14 +40,8 @@ Reason = Annotated[str, typer.Option(help="Why: it is recorded with the decision
 @adapters.command("list")
 def list_(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None, json: AsJson = False) -> None:
     """List each agent's versions, where they stand, and which one answers."""
-    from ratchet.adapters.adapter_service import chosen_agents
-    from ratchet.adapters.registry import RegistryStore
-    from ratchet.cli.adapters.view import render_agent
-    from ratchet.cli.terminal.console import out, print_json
-    from ratchet.service.settings import FleetSettings
-
     settings = FleetSettings.read()
-    registry = RegistryStore(settings.adapters_dir).read()
+    registry = RegistryStore.of(settings).read()
     names = chosen_agents(settings.agents, registry, agent)
     if json:
         print_json({name: registry.agent(name).model_dump(mode="json") for name in names})
@@ -42,13 +53,6 @@ def list_(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] 
 @adapters.command()
 def show(version: Version, agent: Agent = None, json: AsJson = False) -> None:
     """Show one version: state, lineage, what it was trained on, how its experiments ended, what was decided on it."""
-    from ratchet.adapters.decisions import version_of
-    from ratchet.adapters.manifest import read_card
-    from ratchet.cli.adapters.service_here import adapter_service_here
-    from ratchet.cli.adapters.view import render_decisions, render_entry
-    from ratchet.cli.terminal.console import out, print_json
-    from ratchet.service.errors import NotFound
-
     service = adapter_service_here(agent)
     if (entry := service.agent.versions.get(version)) is None:
         raise NotFound(f"agent {service.agent_id} has no version {version!r}: ratchet adapters list")
@@ -66,14 +70,9 @@ def show(version: Version, agent: Agent = None, json: AsJson = False) -> None:
 @adapters.command()
 def diff(before: Version, after: Version, agent: Agent = None, json: AsJson = False) -> None:
     """Compare two versions: card, data, hyperparameters, metrics, and how much each module's update changed."""
-    from ratchet.adapters.diff import diff_adapters
-    from ratchet.cli.adapters.service_here import adapter_service_here
-    from ratchet.cli.adapters.view import render_diff
-    from ratchet.cli.terminal.console import out, print_json
-
     service = adapter_service_here(agent)
     changes = diff_adapters(service.folder(before), service.folder(after))
-    print_json(changes.as_dict()) if json else out.print(render_diff(changes, before, after))
+    print_json(asdict(changes)) if json else out.print(render_diff(changes, before, after))
 
 
 @adapters.command()
@@ -83,14 +82,7 @@ def history(
     json: Annotated[bool, typer.Option("--json", help="The decisions as they are in the ledger.")] = False,
 ) -> None:
     """Show the newest decisions: what, when, by whom and why. With --json also the evidence."""
-    from collections import deque
-
-    from ratchet.adapters.decisions import DecisionLedger
-    from ratchet.cli.adapters.view import render_decisions
-    from ratchet.cli.terminal.console import out, print_json
-    from ratchet.service.settings import FleetSettings
-
-    entries = DecisionLedger(FleetSettings.read().adapters_dir).read()
+    entries = DecisionLedger(FleetSettings.read().adapters_dir).read(only_chain=True)
     newest = deque((decision for decision, _ in entries if agent in (None, decision.agent_id)), maxlen=count)
     if json:
         print_json([decision.model_dump(mode="json") for decision in newest])
@@ -101,8 +93,6 @@ def history(
 @adapters.command()
 def promote(version: Version, reason: Reason, agent: Agent = None, json: AsJson = False) -> None:
     """Make a version the primary at once, without an experiment; it starts on probation."""
-    from ratchet.cli.adapters.service_here import adapter_service_here
-
     service = adapter_service_here(agent)
     _say_after(service, service.promote(version, reason), json)
 
@@ -116,8 +106,6 @@ def rollback(
     json: AsJson = False,
 ) -> None:
     """Take a version out of traffic at once. Works while frozen, too."""
-    from ratchet.cli.adapters.service_here import adapter_service_here
-
     service = adapter_service_here(agent)
     _say_after(service, service.roll_back(version, to, reason), json)
 
@@ -125,8 +113,6 @@ def rollback(
 @adapters.command()
 def freeze(reason: Reason = "frozen by hand", agent: Agent = None, json: AsJson = False) -> None:
     """Stop all promotion and new experiments of an agent; what does harm is still rolled back."""
-    from ratchet.cli.adapters.service_here import adapter_service_here
-
     service = adapter_service_here(agent)
     _say_after(service, service.freeze(reason), json)
 
@@ -134,42 +120,71 @@ def freeze(reason: Reason = "frozen by hand", agent: Agent = None, json: AsJson 
 @adapters.command()
 def unfreeze(reason: Reason = "unfrozen by hand", agent: Agent = None, json: AsJson = False) -> None:
     """Let the agent learn again."""
-    from ratchet.cli.adapters.service_here import adapter_service_here
-
     service = adapter_service_here(agent)
     _say_after(service, service.unfreeze(reason), json)
 
 
 @adapters.command()
 def verify(json: AsJson = False) -> None:
-    """Check the chain of decisions, the registry, and every byte of every adapter. Exit code 1 if anything is wrong."""
-    from ratchet.adapters.limits import AdapterLimits
-    from ratchet.adapters.registry import RegistryStore
-    from ratchet.adapters.verification import registry_faults
-    from ratchet.cli.terminal.console import out, print_json
-    from ratchet.cli.terminal.errors import ExitCode
-    from ratchet.service.settings import FleetSettings
+    """Check who signed the decisions, their chain, the registry, and every byte of every adapter.
 
+    Exit code 1 if anything is wrong.
+    """
     settings = FleetSettings.read()
-    faults = registry_faults(RegistryStore(settings.adapters_dir), AdapterLimits(settings.adapter_max_rank))
+    found = verified(RegistryStore.of(settings), AdapterLimits(settings.adapter_max_rank))
     if json:
-        print_json({"ok": not faults, "faults": faults})
+        print_json(found.model_dump(mode="json"))
     else:
-        for fault in faults or ["All as it was decided."]:
-            out.print(f"{'✘' if faults else '✔'} {fault}", markup=False, style="red" if faults else "green")
-    if faults:
+        for fault in found.faults or ["All as it was decided."]:
+            out.print(f"{'✔' if found.ok else '✘'} {fault}", markup=False, style="green" if found.ok else "red")
+        signed = f"{found.signed} of them signed, now by key {found.key}" if found.key else "none of them signed yet"
+        out.print(f"{found.decisions} decisions, {signed}; the last one's sha256: {found.sha256}", markup=False)
+    if not found.ok:
         raise typer.Exit(ExitCode.FAILED)
+
+
+@adapters.command()
+def key(
+    rotate: Annotated[bool, typer.Option(help="Make a new one, which the old one names in the ledger.")] = False,
+    reason: Reason = "rotated by hand",
+    json: AsJson = False,
+) -> None:
+    """Show the key that decisions are signed with, or make a new one.
+
+    The private half is signing-key.json in RATCHET_DECISION_KEYS; who keeps a backup of it keeps it apart from that of
+    the adapters. Old public keys stay in jwks.json there: the decisions they signed stay good.
+    """
+    settings = FleetSettings.read()
+    if rotate:
+        RegistryStore.of(settings).rotate_key(_sign_with(settings, reason))
+    signing = Signing(settings.decision_keys_dir, settings.logs_dir)
+    keys, signer = signing.keys(), signing.signer()
+    if json:
+        print_json({"folder": str(signing.keys_dir), "key": signer and signer.key, "keys": keys})
+        return
+    shown = f"{signer.key} signs decisions" if signer else "there is no key: the orchestrator's first start makes one"
+    out.print(f"{shown} ({signing.keys_dir})", markup=False)
+
+
+@adapters.command()
+def accept(reason: Reason, json: AsJson = False) -> None:
+    """Take the ledger as it stands: after a lost key, a restored older copy, or a while under an older version.
+
+    What is in it counts from now on, whoever signed it, and what is missing stays missing; the decision to do so is in
+    the ledger, signed, under your name. Look at it first: `ratchet adapters history`. Stop the orchestrator before.
+    """
+    settings = FleetSettings.read()
+    registry = RegistryStore.of(settings).accept(_sign_with(settings, reason))
+    if json:
+        print_json({"revision": registry.revision, "key": registry.ledger_key})
+        return
+    out.print(f"{registry.revision - 1} decisions are taken as they stand; decision {registry.revision} says so.")
 
 
 @adapters.command()
 def rebuild(json: AsJson = False) -> None:
     """Make adapter_registry.json anew from the decisions; the file it replaces is kept beside it."""
-    from ratchet.adapters.registry import RegistryStore
-    from ratchet.cli.adapters.service_here import rebuild
-    from ratchet.cli.terminal.console import out, print_json
-    from ratchet.service.settings import FleetSettings
-
-    registry, kept = rebuild(RegistryStore(FleetSettings.read().adapters_dir))
+    registry, kept = rebuilt(RegistryStore.of(FleetSettings.read()))
     if json:
         print_json({"revision": registry.revision, "kept": kept and str(kept)})
         return
@@ -179,12 +194,54 @@ def rebuild(json: AsJson = False) -> None:
 
 
 def _say_after(service: AdapterService, registry: Registry, as_json: bool) -> None:
-    from ratchet.cli.adapters.view import render_agent
-    from ratchet.cli.terminal.console import out, print_json
-
     agent = registry.agent(service.agent_id)
     if as_json:
         print_json({"revision": registry.revision, "agent": agent.model_dump(mode="json")})
         return
     out.print(f"Decision {registry.revision} is recorded.")
     out.print(render_agent(service.agent_id, agent))
+
+
+def adapter_service_here(agent_id: str | None) -> AdapterService:
+    """`agent_id` None: the fleet's first agent. Raises SettingsError, NotFound."""
+    settings = FleetSettings.read()
+    store = RegistryStore.of(settings)
+    (chosen, *_) = chosen_agents(settings.agents, store.read(), agent_id)
+    return AdapterService(store, chosen, settings.adapter_max_rank, operator())
+
+
+def _sign_with(settings: FleetSettings, reason: str) -> Callable[[str], DecisionDraft]:
+    """The decision that a public key signs from it on."""
+
+    def draft(key: str) -> DecisionDraft:
+        return DecisionDraft(
+            agent_id=settings.agents[0],
+            move=SignWith(key=key),
+            who=f"operator:{operator()}",
+            at=datetime.now(UTC),
+            reason=reason,
+        )
+
+    return draft
+
+
+def operator() -> str:
+    """The name of who is logged in."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = ""
+    return re.sub(r"[\x00-\x1f\x7f]", "", name)[:100] or "unknown"
+
+
+def rebuilt(store: RegistryStore) -> tuple[Registry, Path | None]:
+    """The registry made anew from the ledger, and where the file it replaced is kept. Raises RegistryError."""
+    store.replay()  # a broken ledger is refused before anything is touched
+    if not store.path.exists():
+        return store.rebuild(), None
+    kept = store.path.with_name(f"{store.path.name}.{datetime.now(UTC):%Y%m%dT%H%M%S}")
+    try:
+        shutil.copy2(store.path, kept)
+    except OSError as error:
+        raise CommandError(f"{store.path} can't be copied before it is replaced: {error}") from error
+    return store.rebuild(), kept

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-broker = typer.Typer(help="Set up a broker: its users and its queues.", no_args_is_help=True)
+from ratchet.bus.topology import topology_of
+from ratchet.cli.broker.accounts import accounts, declare
+from ratchet.cli.broker.credentials import hand_out, write_credentials
+from ratchet.cli.terminal import say
+from ratchet.service.settings import FleetSettings
+
+broker = typer.Typer()
 
 
 @broker.command()
@@ -19,12 +26,6 @@ def credentials(
     given: Annotated[Path | None, typer.Option(help="Folder of further secrets, each for those it is for.")] = None,
 ) -> None:
     """Make the users' passwords, where they are not there yet, and the definitions that the broker loads."""
-    from ratchet.bus.topology import topology_of
-    from ratchet.cli.broker.accounts import accounts
-    from ratchet.cli.broker.credentials import hand_out, write_credentials
-    from ratchet.cli.terminal.console import say
-    from ratchet.service.settings import FleetSettings
-
     settings = FleetSettings.read()
     fleet = accounts(topology_of(settings), settings.agents, settings.namespace)
     write_credentials(out, fleet, host=host, port=port, group=group)
@@ -36,13 +37,6 @@ def credentials(
 @broker.command()
 def setup(timeout: Annotated[float, typer.Option(help="Seconds to wait for the broker.")] = 60.0) -> None:
     """Declare the fleet's queues and exchanges; what is there already stays as it is."""
-    import asyncio
-
-    from ratchet.bus.topology import topology_of
-    from ratchet.cli.broker.accounts import declare
-    from ratchet.cli.terminal.console import say
-    from ratchet.service.settings import FleetSettings
-
     settings = FleetSettings.read()
     asyncio.run(declare(settings, timeout))
     say(f"declared: {', '.join(sorted(topology_of(settings).names))}")

@@ -7,17 +7,21 @@ import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from ratchet.cli.demo.held_out import HeldOutPlan
-    from ratchet.cli.demo.loop import LoopPlan
-    from ratchet.cli.demo.narrator import Narrator
-    from ratchet.cli.demo.place import DemoPlace
-    from ratchet.cli.demo.story import Story
-    from ratchet.cli.fleet.options import FleetOptions
+from ratchet.cli.demo.held_out import HeldOutPlan
+from ratchet.cli.demo.loop import LoopPlan
+from ratchet.cli.demo.narrator import Narrator
+from ratchet.cli.demo.performance import Performance, write_golden_set
+from ratchet.cli.demo.place import QUICK, DemoPlace, delete_queues, only
+from ratchet.cli.demo.story import Story
+from ratchet.cli.demo.story_view import render_story
+from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.fleet.options import FleetOptions
+from ratchet.cli.fleet.start import start_fleet, stop_fleet
+from ratchet.cli.terminal import ExitCode, err, out, print_json, say
 
 AGENT = "small"
 
@@ -42,13 +46,6 @@ def demo(
     A fleet of its own in .ratchet/demo, made anew each time. Exit code 1 if a task was lost, nothing was promoted, the
     bad adapter was not rolled back, or the gain on held-out tasks is not significant.
     """
-    from ratchet.cli.demo.held_out import HeldOutPlan
-    from ratchet.cli.demo.loop import LoopPlan
-    from ratchet.cli.demo.narrator import Narrator
-    from ratchet.cli.fleet.options import FleetOptions
-    from ratchet.cli.terminal.console import err
-    from ratchet.cli.terminal.errors import ExitCode
-
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # its fleet is stopped then, as with Ctrl-C
     options = FleetOptions(agents=(AGENT,), port_base=port_base, amqp_port=amqp_port)
     held_out = HeldOutPlan(tasks, samples, seed, timeout)
@@ -67,10 +64,6 @@ def _fleet_of_its_own(
     options: FleetOptions, held_out: HeldOutPlan, narrator: Narrator, *, keep: bool
 ) -> Iterator[DemoPlace]:
     """Up within the block; an earlier demo's fleet is stopped first. Down after it, unless it is kept."""
-    from ratchet.cli.demo.performance import write_golden_set
-    from ratchet.cli.demo.place import QUICK, DemoPlace, only
-    from ratchet.cli.fleet.start import start_fleet, stop_fleet
-
     place = DemoPlace.here()
     amqp_url = os.environ.get("RATCHET_AMQP_URL")
     namespace = f"demo-{uuid.uuid4().hex[:8]}." if amqp_url else ""
@@ -91,26 +84,17 @@ def _fleet_of_its_own(
 
 def _leave_nothing_on(amqp_url: str | None, namespace: str) -> None:
     """A broker that is not the demo's own gets its queues off again."""
-    from ratchet.cli.demo.place import delete_queues
-
     if amqp_url is not None:
         delete_queues(amqp_url, namespace, (AGENT,))
 
 
 def _perform(place: DemoPlace, held_out: HeldOutPlan, plan: LoopPlan, narrator: Narrator, *, as_json: bool) -> Story:
-    from ratchet.cli.demo.performance import Performance
-    from ratchet.cli.fleet.folder import FleetAccess
-    from ratchet.cli.terminal.console import err, out
-
     tables = err if as_json else out
     show = lambda table: tables.print(table, soft_wrap=False)  # noqa: E731
     return Performance(FleetAccess.here(), place, AGENT, held_out, plan, narrator, show).perform()
 
 
 def _print(story: Story, *, as_json: bool) -> None:
-    from ratchet.cli.demo.story_view import render_story
-    from ratchet.cli.terminal.console import out, print_json
-
     if as_json:
         print_json(story.as_dict())
     else:
@@ -118,8 +102,6 @@ def _print(story: Story, *, as_json: bool) -> None:
 
 
 def _say_next(place: DemoPlace, *, stays: bool) -> None:
-    from ratchet.cli.terminal.console import say
-
     say(f"\nThe report page: {place.report}")
     say(f"To look closer:  . {place.settings_file}    then  ratchet adapters list    ratchet experiment show")
     if stays:

@@ -16,7 +16,7 @@ from ratchet.cli.demo.books import Users
 from ratchet.cli.demo.narrator import Narrator
 from ratchet.cli.demo.sabotage import inject_bad_adapter
 from ratchet.cli.demo.story import DemoTraining, DemoTurn, Sabotage
-from ratchet.cli.terminal.errors import CommandError, TimedOut
+from ratchet.cli.terminal import CommandError, TimedOut
 from ratchet.cli.train.request import publish_train_request
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import end_of_log

@@ -21,10 +21,11 @@ from ratchet.cli.demo.place import DemoPlace
 from ratchet.cli.demo.story import DemoTurn, Sabotage, Story
 from ratchet.cli.demo.tasks import golden_tasks, users_tasks
 from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.report.command import page
 from ratchet.cli.report.gathered import gather
-from ratchet.cli.report.page import page
 from ratchet.files.atomic_file import replace_file
 from ratchet.logs.names import INTERACTIONS, active_path
+from ratchet.service.settings import FleetSettings
 from schemas.messages.work import BASE_VERSION
 
 GOLDEN_TASKS = 32
@@ -56,7 +57,7 @@ class Performance:
     def __post_init__(self) -> None:
         fresh = users_tasks(self.held_out.seed, self.run, samples=self.held_out.samples)
         self.users = Users(self.access, fresh, stall_s=self.held_out.stall_s)
-        self.store = RegistryStore(self.place.adapters)
+        self.store = RegistryStore.of(FleetSettings.read(adapters_dir=self.place.adapters, logs_dir=self.place.logs))
         status = AdapterStatusReader(self.access, self.store, self.agent_id)
         self.loop = Loop(status, self.users, self.narrator, self.plan, self.run)
 

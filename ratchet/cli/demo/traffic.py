@@ -15,7 +15,7 @@ from ratchet.cli.demo.held_out import MOST_OPEN
 from ratchet.cli.demo.tasks import users_tasks
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.submit.client import FleetClient
-from ratchet.cli.terminal.console import print_raw
+from ratchet.cli.terminal import print_raw
 from schemas.messages.result import Result
 
 SEED = 1

@@ -8,11 +8,11 @@ import resource
 import shutil
 import sys
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import psutil
 from pika.adapters.blocking_connection import BlockingConnection
@@ -23,10 +23,11 @@ from ratchet.bus.topology import DEAD_LETTERS, UNROUTABLE, Topology
 from ratchet.cli.fleet.local_broker import INSTALL_SENTENCE, server_folder
 from ratchet.cli.fleet.options import JUDGE_MODEL, SMALL_MODEL
 from ratchet.cli.fleet.ports import taken_ports
-from ratchet.cli.status.queue_depths import QueueDepth, queue_depths
+from ratchet.cli.fleet.queue_depths import QueueDepth, queue_depths
 from ratchet.logs.index_check import disagreement
 from ratchet.logs.names import TASK_INDEX
-from ratchet.service.errors import BusError
+from ratchet.service.errors import BusError, SettingsError
+from ratchet.service.settings_check import require_usable, unknown_names
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -39,9 +40,6 @@ class Check:
     level: Level
     says: str
     fix: str | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def sound(checks: Sequence[Check]) -> bool:
@@ -228,3 +226,12 @@ def _tried_out(connection: BlockingConnection) -> Check:
     if body != b"well?":
         return Check("queues", "fail", "a confirmed message did not come out again", "look into the broker's log")
     return Check("queues", "ok", "a quorum queue took a message and gave it back")
+
+
+def settings_checks(environment: Iterable[str]) -> Iterator[Check]:
+    for sentence in unknown_names(environment):
+        yield Check("settings", "warn", sentence, "correct the name, or unset it")
+    try:
+        require_usable()
+    except SettingsError as error:
+        yield Check("settings", "fail", str(error), "correct or unset what is named")

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
+from typing import Annotated
 
 import typer
+from rich.text import Text
 
-if TYPE_CHECKING:
-    from ratchet.cli.doctor.checks import Check
+from ratchet.cli.doctor.checks import Check, broker_checks, machine_checks, settings_checks, sound
+from ratchet.cli.fleet.folder import FleetAccess, FleetFolder
+from ratchet.cli.fleet.options import FleetOptions
+from ratchet.cli.fleet.plan import plan_fleet
+from ratchet.cli.fleet.processes import supervisor_process
+from ratchet.cli.terminal import ExitCode, out, print_json
 
 MARKS = {"ok": ("✔", "green"), "warn": ("!", "yellow"), "fail": ("✘", "red")}
 
 
 def doctor(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     """Check this machine and the broker; each line says ok, warn or fail, and what to type. Exit code 1 on a fail."""
-    from ratchet.cli.doctor.checks import sound
-    from ratchet.cli.terminal.console import print_json
-    from ratchet.cli.terminal.errors import ExitCode
-
     checks = _examine()
     if json:
-        print_json({"sound": sound(checks), "checks": [check.as_dict() for check in checks]})
+        print_json({"sound": sound(checks), "checks": [asdict(check) for check in checks]})
     else:
         _print(checks)
     if not sound(checks):
@@ -29,13 +31,6 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = Fals
 
 
 def _examine() -> list[Check]:
-    from ratchet.cli.doctor.checks import broker_checks, machine_checks
-    from ratchet.cli.doctor.settings_checks import settings_checks
-    from ratchet.cli.fleet.folder import FleetAccess, FleetFolder
-    from ratchet.cli.fleet.options import FleetOptions
-    from ratchet.cli.fleet.plan import plan_fleet
-    from ratchet.cli.fleet.processes import supervisor_process
-
     access = FleetAccess.here()
     named = os.environ.get("RATCHET_AMQP_URL")
     is_up = access.record is not None and supervisor_process(access.record) is not None
@@ -48,10 +43,6 @@ def _examine() -> list[Check]:
 
 
 def _print(checks: list[Check]) -> None:
-    from rich.text import Text
-
-    from ratchet.cli.terminal.console import out
-
     for check in checks:
         mark, style = MARKS[check.level]
         out.print(Text.assemble((mark, style), f" {check.name:<13} {check.says}"))

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import time
+from collections.abc import Callable
+from typing import Annotated
 
 import typer
+from rich.live import Live
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from ratchet.adapters.decisions import DecisionLedger
+from ratchet.cli.experiment.replay_check import check
+from ratchet.cli.experiment.view import render_check, render_experiment, render_list
+from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.terminal import ExitCode, out, print_json
+from ratchet.experiments.records import ExperimentRecord, chosen, experiments
+from ratchet.experiments.view import ExperimentView, view_of
+from ratchet.service.settings import FleetSettings
 
-    from ratchet.experiments.records import ExperimentRecord
-    from ratchet.experiments.view import ExperimentView
-
-experiment = typer.Typer(
-    help="Adapters tried on live traffic: list, show the evidence as a chart, replay a verdict.",
-    no_args_is_help=True,
-)
+experiment = typer.Typer()
 
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 NONE_YET = "No experiment yet. One begins by itself once a new adapter is trained (ratchet train) and validated."
@@ -24,9 +27,6 @@ NONE_YET = "No experiment yet. One begins by itself once a new adapter is traine
 @experiment.command("list")
 def list_(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None, json: AsJson = False) -> None:
     """List all experiments, canaries, probations and watches, the newest last, with their outcomes."""
-    from ratchet.cli.experiment.view import render_list
-    from ratchet.cli.terminal.console import out, print_json
-
     records = [record for record in _records() if agent in (None, record.agent_id)]
     if json:
         print_json([record.as_dict() for record in records])
@@ -45,11 +45,6 @@ def show(
     json: Annotated[bool, typer.Option("--json", help="As JSON; with --follow one object a reading.")] = False,
 ) -> None:
     """Draw the effect with its anytime-valid band and the e-values; say the verdict, or what is missing for one."""
-    from ratchet.cli.fleet.folder import FleetAccess
-    from ratchet.cli.terminal.console import print_json
-    from ratchet.experiments.records import chosen
-    from ratchet.experiments.view import view_of
-
     logs_dir = FleetAccess.here().logs_dir
     shown = chosen(_records(), experiment_id, agent).experiment_id
 
@@ -69,13 +64,6 @@ def replay(
     experiment_id: Annotated[str, typer.Argument(help="Its id, as `list` shows it.")], json: AsJson = False
 ) -> None:
     """Decide an ended experiment again from the logs alone, and compare with the ledger. Exit code 1 if it differs."""
-    from ratchet.cli.experiment.replay_check import check
-    from ratchet.cli.experiment.view import render_check
-    from ratchet.cli.fleet.folder import FleetAccess
-    from ratchet.cli.terminal.console import out, print_json
-    from ratchet.cli.terminal.errors import ExitCode
-    from ratchet.experiments.records import chosen
-
     found = check(chosen(_records(), experiment_id, None), FleetAccess.here().logs_dir)
     print_json(found.as_dict()) if json else out.print(render_check(found))
     if found.difference is not None:
@@ -83,24 +71,15 @@ def replay(
 
 
 def _records() -> list[ExperimentRecord]:
-    from ratchet.adapters.decisions import DecisionLedger
-    from ratchet.experiments.records import experiments
-    from ratchet.service.settings import FleetSettings
-
     ledger = DecisionLedger(FleetSettings.read().adapters_dir)
     return experiments(decision for decision, _ in ledger.read())
 
 
 def _print(view: ExperimentView) -> None:
-    from ratchet.cli.experiment.view import render_experiment
-    from ratchet.cli.terminal.console import out
-
     out.print(render_experiment(view, width=out.width, plain=_plain(out.encoding)), soft_wrap=False)
 
 
 def _follow(read: Callable[[], ExperimentView], interval: float, json: bool) -> None:
-    from ratchet.cli.terminal.console import out
-
     try:
         _follow_live(read, interval) if out.is_terminal and not json else _follow_plain(read, interval, json)
     except KeyboardInterrupt:
@@ -108,10 +87,6 @@ def _follow(read: Callable[[], ExperimentView], interval: float, json: bool) -> 
 
 
 def _follow_plain(read: Callable[[], ExperimentView], interval: float, json: bool) -> None:
-    import time
-
-    from ratchet.cli.terminal.console import print_json
-
     while True:
         seen = read()
         print_json(seen.as_dict(), indent=None) if json else _print(seen)
@@ -121,13 +96,6 @@ def _follow_plain(read: Callable[[], ExperimentView], interval: float, json: boo
 
 
 def _follow_live(read: Callable[[], ExperimentView], interval: float) -> None:
-    import time
-
-    from rich.live import Live
-
-    from ratchet.cli.experiment.view import render_experiment
-    from ratchet.cli.terminal.console import out
-
     with Live(console=out, auto_refresh=False) as live:
         while True:
             seen = read()

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ratchet.cli.terminal.errors import CommandError
+from ratchet.cli.terminal import CommandError
 from ratchet.experiments.records import ExperimentRecord
 from ratchet.experiments.replay import replayed
 from schemas.messages.base import explain

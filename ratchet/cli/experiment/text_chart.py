@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from ratchet.training_runs.report import thinned
 from schemas.records.evidence import HistoryPoint
 
 LABEL = 8
@@ -65,10 +66,7 @@ def evidence_chart(
 
 def columns(history: Sequence[HistoryPoint], width: int) -> list[HistoryPoint]:
     """At most `width` points, evenly over the units, the last one always among them."""
-    width = max(width, MIN_WIDTH - LABEL - 1)
-    if len(history) <= width:
-        return list(history)
-    return [history[round(index * (len(history) - 1) / (width - 1))] for index in range(width)]
+    return thinned(history, max(width, MIN_WIDTH - LABEL - 1))
 
 
 def _span(history: Sequence[HistoryPoint]) -> float:

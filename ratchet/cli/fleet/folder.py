@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ratchet.bus.topology import Topology, fleet_topology
 from ratchet.cli.fleet.options import FleetOptions
-from ratchet.cli.terminal.errors import CommandError
+from ratchet.cli.terminal import CommandError
+from ratchet.files.atomic_file import replace_file
 from ratchet.service.settings import FleetSettings
 
 LONGEST_SOCKET_PATH = 100
@@ -99,15 +100,8 @@ class FleetFolder:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Whole or not at all, and for this user only: an AMQP URL has a password in it."""
-    draft = file.with_name(file.name + ".new")
-    draft.touch(mode=0o600)
-    draft.chmod(0o600)
-    with draft.open("w") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    draft.replace(file)
+    """For this user only: an AMQP URL has a password in it."""
+    replace_file(file, text.encode(), mode=0o600)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import pika
 from pika.exceptions import AMQPError
 
 from ratchet.bus.topology import CONSUMER_TIMEOUT_MS
+from ratchet.cli.fleet.ports import is_taken
 from ratchet.service.errors import BusError
 
 INSTALL_SENTENCE = (
@@ -51,15 +51,9 @@ def server_folder() -> Path | None:
 
 def free_port() -> int:
     """A TCP port of the loopback that nobody listens on now, below those the system gives to outgoing connections."""
-    while True:
-        port = _CHANCE.randint(10_000, 32_000)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+    while is_taken(port := _CHANCE.randint(10_000, 32_000)):
+        pass
+    return port
 
 
 def _broker_answers(url: str) -> bool:

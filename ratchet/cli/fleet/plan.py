@@ -10,7 +10,7 @@ from pathlib import Path
 from ratchet.cli.fleet.local_broker import LocalBroker
 from ratchet.cli.fleet.options import FleetOptions
 from ratchet.cli.fleet.supervisord import Program
-from ratchet.cli.terminal.errors import UsageError
+from ratchet.cli.terminal import UsageError
 
 FIRST_AGENT = 10
 SCORER = 50

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import psutil
 
-from ratchet.cli.terminal.errors import CommandError
+from ratchet.cli.terminal import CommandError
 
 
 def is_taken(port: int, host: str = "127.0.0.1") -> bool:

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from ratchet.cli.fleet.service_http import readiness
 from ratchet.cli.fleet.supervisord import ProcessState, Program
-from ratchet.cli.terminal.errors import CommandError, TimedOut
+from ratchet.cli.terminal import CommandError, TimedOut
 
 HOPELESS_STARTS = 3
 """A program that had so many pids within one wait ends again each time it is started."""

@@ -19,9 +19,8 @@ from ratchet.cli.fleet.ports import require_free
 from ratchet.cli.fleet.processes import stop_leftovers, stop_supervisor, supervisor_process
 from ratchet.cli.fleet.readiness import Progress, ReadinessView, Waiting
 from ratchet.cli.fleet.supervisord import Supervisor, render, start_supervisord
-from ratchet.cli.models.make import make_models
-from ratchet.cli.terminal.console import err, say
-from ratchet.cli.terminal.errors import CommandError
+from ratchet.cli.models import make_models
+from ratchet.cli.terminal import CommandError, err, say
 from ratchet.files.folder_lock import FolderLock
 from ratchet.service.settings import FleetSettings
 from ratchet.service.settings_check import require_usable, unknown_names

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ratchet.cli.fleet.folder import FleetFolder
-from ratchet.cli.terminal.errors import CommandError
+from ratchet.cli.terminal import CommandError
 
 FIRST_SECONDS = 20
 """A program that ends sooner than this after its start is started again with a growing pause (1 s, 2 s, 3 s …)."""

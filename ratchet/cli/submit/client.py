@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from ratchet.cli.submit.task_link import TaskLink
-from ratchet.cli.terminal.errors import TimedOut
+from ratchet.cli.terminal import TimedOut
 from schemas.messages.result import Result
 from schemas.messages.task import Task
 

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import sys
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
+from pydantic import ValidationError
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.submit.client import FleetClient
+from ratchet.cli.terminal import INTERRUPTED, ExitCode, UsageError, err, print_raw, say, say_error
+from schemas.messages.base import DecodeError, Metadata, explain
+from schemas.messages.result import Result
+from schemas.messages.task import Task
 
 
 def submit(
@@ -28,8 +44,6 @@ def submit(
     json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
 ) -> None:
     """Submit a task and print the best answer, or a file of tasks and print a result a line."""
-    from ratchet.cli.submit.submission import Submission, submit_file, submit_one
-
     if (text is None) == (file is None):
         raise typer.BadParameter('give either a text or --file: ratchet submit "sort: gbaec"')
     if file and (task_id or reference):
@@ -44,6 +58,148 @@ def submit(
 
 
 def _moment(seconds: float | None) -> Any:
-    from datetime import UTC, datetime, timedelta
-
     return None if seconds is None else datetime.now(UTC) + timedelta(seconds=seconds)
+
+
+def new_task(fields: dict[str, Any]) -> Task:
+    """A Task of these fields; those that are None are left out. Raises UsageError naming the field at fault."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    given.setdefault("task_id", f"task-{uuid.uuid4().hex}")
+    given.setdefault("metadata", Metadata(timestamp=datetime.now(UTC), source="ratchet submit"))
+    try:
+        return Task(**given)
+    except ValidationError as error:
+        raise UsageError(explain(Task.TYPE, error)) from None
+
+
+def read_tasks(lines: Iterable[str], defaults: dict[str, Any]) -> Iterator[Task]:
+    """One task a line: a Task as JSON, of which only `input` must be there, or a JSON string, which is the input.
+
+    `defaults` hold for what a line does not say. Empty lines are passed over. Raises UsageError naming the line.
+    """
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield _read_task(line, number, defaults)
+
+
+def _read_task(line: str, number: int, defaults: dict[str, Any]) -> Task:
+    try:
+        read = json.loads(line)
+        fields = {"input": read} if isinstance(read, str) else read
+        if not isinstance(fields, dict):
+            raise UsageError("neither a task nor a string")
+        known = {name: value for name, value in defaults.items() if value is not None}
+        filled = new_task({**known, **{name: value for name, value in fields.items() if name == "input"}})
+        return Task.decode(json.dumps({**json.loads(filled.encode()), **fields}))
+    except (ValueError, UsageError, DecodeError) as error:
+        raise UsageError(f'line {number}: {error}. A line is a task, such as {{"input": "sort: gbaec"}}') from None
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    wait: bool
+    timeout_s: float
+    as_json: bool
+
+
+@dataclass
+class Tally:
+    """How the tasks of a file went."""
+
+    ok: int = 0
+    failed: int = 0
+    scores: list[float] = field(default_factory=list)
+
+    def count(self, result: Result) -> None:
+        self.ok += result.status == "ok"
+        self.failed += result.status != "ok"
+        if result.score is not None:
+            self.scores.append(result.score)
+
+    def __str__(self) -> str:
+        mean = f", mean score {sum(self.scores) / len(self.scores):.3f}" if self.scores else ""
+        return f"{self.ok} answered, {self.failed} failed{mean}"
+
+
+def submit_one(text: str, fields: dict[str, Any], how: Submission) -> None:
+    """Raises Exit 1 for a task that was not answered."""
+    task = new_task({**fields, "input": sys.stdin.read().strip() if text == "-" else text})
+    if not how.wait:
+        _publish([task], how)
+        print_raw(task.task_id)
+        return
+    with _client() as client, _interruptible(client):
+        result = next(client.submit([task], stall_s=how.timeout_s))
+    _print_one(result, how)
+    if result.status != "ok":
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def submit_file(file: Path, fields: dict[str, Any], out: Path | None, how: Submission) -> None:
+    """A file is checked whole before its first task is published. Raises Exit 1 if a task was not answered."""
+    total = None if str(file) == "-" else sum(1 for _ in _tasks(file, fields))
+    if not how.wait:
+        say(f"{_publish(_tasks(file, fields), how)} tasks published")
+        return
+    tally = Tally()
+    target = nullcontext(sys.stdout) if out is None else out.open("w", encoding="utf-8")
+    with target as stream, _client() as client, _interruptible(client):
+        _write_results(client.submit(_tasks(file, fields), stall_s=how.timeout_s), stream, tally, total)
+    say(str(tally))
+    if tally.failed:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _tasks(file: Path, fields: dict[str, Any]) -> Iterator[Task]:
+    if str(file) == "-":
+        yield from read_tasks(sys.stdin, fields)
+        return
+    try:
+        with file.open(encoding="utf-8") as lines:
+            yield from read_tasks(lines, fields)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} can't be read: {error}") from None
+
+
+def _client(*, replies: bool = True) -> FleetClient:
+    access = FleetAccess.here()
+    return FleetClient(access.amqp_url, access.namespace, replies=replies)
+
+
+def _publish(tasks: Iterable[Task], how: Submission) -> int:
+    with _client(replies=False) as client:
+        return client.publish(tasks, stall_s=how.timeout_s)
+
+
+def _write_results(results: Iterator[Result], stream: TextIO, tally: Tally, total: int | None) -> None:
+    columns = (TextColumn("answered"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, disable=not err.is_terminal) as progress:
+        bar = progress.add_task("answered", total=total)
+        for result in results:
+            tally.count(result)
+            stream.write(result.encode().decode() + "\n")
+            progress.advance(bar)
+        stream.flush()
+
+
+def _print_one(result: Result, how: Submission) -> None:
+    if how.as_json:
+        print_raw(result.encode().decode())
+    elif result.status == "ok":
+        print_raw(result.response or "")
+        score = "none" if result.score is None else f"{result.score:.3f}"
+        say(f"score {score} · {result.agent_id} {result.adapter_version} · {result.task_id}")
+    else:
+        say_error(f"{result.status}: {result.reason or 'no reason given'} ({result.task_id})")
+
+
+@contextmanager
+def _interruptible(client: FleetClient) -> Iterator[None]:
+    """Ctrl-C stops the waiting, not the tasks."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        left = client.open_tasks
+        if left:
+            say(f"\n{len(left)} tasks go on without you. Their answers: ratchet result {left[0]}  (… {left[-1]})")
+        raise typer.Exit(INTERRUPTED) from None

@@ -19,7 +19,7 @@ from pika.spec import Basic, BasicProperties
 
 from ratchet.bus.amqp.short_connection import parameters, unreachable
 from ratchet.bus.topology import EXCHANGE, TASKS
-from ratchet.cli.terminal.errors import CommandError
+from ratchet.cli.terminal import CommandError
 from ratchet.service.errors import RatchetError
 from schemas.messages.base import DecodeError
 from schemas.messages.result import Result

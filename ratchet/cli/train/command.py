@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from ratchet.cli.fleet.folder import FleetAccess
-    from ratchet.cli.train.run import TrainOptions
+from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.terminal import UsageError, err, out, print_json, print_raw, say
+from ratchet.cli.train.request import publish_train_request, request_of
+from ratchet.cli.train.run import TrainOptions, run_training
+from ratchet.cli.train.view import TrainView, ended_well, render_outcome
 
 
 def train(
@@ -33,12 +35,6 @@ def train(
 
     Exit code 1 where the data can't support it, with the reason and the numbers.
     """
-    from ratchet.cli.fleet.folder import FleetAccess
-    from ratchet.cli.terminal.console import err, out, print_json
-    from ratchet.cli.terminal.errors import UsageError
-    from ratchet.cli.train.run import TrainOptions, run_training
-    from ratchet.cli.train.view import TrainView, ended_well, render_outcome
-
     access = FleetAccess.here()
     options = TrainOptions(
         agent=agent or access.agents[0],
@@ -68,10 +64,6 @@ def train(
 
 
 def _leave_to_the_fleet(access: FleetAccess, options: TrainOptions) -> None:
-    from ratchet.cli.terminal.console import print_raw, say
-    from ratchet.cli.terminal.errors import UsageError
-    from ratchet.cli.train.request import publish_train_request, request_of
-
     if options.dry_run:
         raise UsageError("--dry-run looks at the data here, --queue trains elsewhere: choose one")
     request = request_of(options)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Annotated
 
 import typer
+from pika.adapters.blocking_connection import BlockingConnection
+from pika.exceptions import AMQPError
+from rich.live import Live
 
-if TYPE_CHECKING:
-    from ratchet.cli.watch.figures import WatchFigures
+from ratchet.bus.amqp.short_connection import parameters, unreachable
+from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.fleet.queue_depths import QueueDepth, queue_depths
+from ratchet.cli.fleet.service_http import metrics_text
+from ratchet.cli.terminal import ExitCode, out, print_json
+from ratchet.cli.watch.figures import Snapshot, WatchFigures, figures, parse_series
+from ratchet.cli.watch.view import plain_line, render_watch
 
-    Reading = tuple[WatchFigures, tuple[str, ...]]
+Reading = tuple[WatchFigures, tuple[str, ...]]
 
 
 def watch(
@@ -22,10 +34,6 @@ def watch(
 
     With --once the exit code is 3 where no broker answers.
     """
-    from ratchet.cli.fleet.folder import FleetAccess
-    from ratchet.cli.terminal.errors import ExitCode
-    from ratchet.cli.watch.source import WatchSource
-
     source = WatchSource(FleetAccess.here())
     readings = _readings(source.read, interval, once=once)
     try:
@@ -39,8 +47,6 @@ def watch(
 
 
 def _readings(read: Callable[[], Reading], interval: float, *, once: bool) -> Iterator[Reading]:
-    import time
-
     first = read()
     if not once:
         yield first
@@ -52,12 +58,9 @@ def _readings(read: Callable[[], Reading], interval: float, *, once: bool) -> It
 
 
 def _show(readings: Iterator[Reading], *, json: bool, once: bool) -> None:
-    from ratchet.cli.terminal.console import out, print_json
-    from ratchet.cli.watch.view import plain_line, render_watch
-
     if json:
         for figures, trouble in readings:
-            print_json(figures.as_dict() | {"trouble": trouble}, indent=None)
+            print_json(asdict(figures) | {"trouble": trouble}, indent=None)
     elif once:
         for figures, trouble in readings:
             out.print(render_watch(figures, trouble), soft_wrap=False)
@@ -69,11 +72,59 @@ def _show(readings: Iterator[Reading], *, json: bool, once: bool) -> None:
 
 
 def _show_live(readings: Iterator[Reading]) -> None:
-    from rich.live import Live
-
-    from ratchet.cli.terminal.console import out
-    from ratchet.cli.watch.view import render_watch
-
     with Live(console=out, screen=False, auto_refresh=False) as live:
         for figures, trouble in readings:
             live.update(render_watch(figures, trouble), refresh=True)
+
+
+WINDOW_S = 10.0
+"""Rates and latencies are those of this many seconds."""
+
+
+class WatchSource:
+    """Reads the fleet: the services' metrics, the queues. Where one does not answer, that is said."""
+
+    def __init__(self, access: FleetAccess) -> None:
+        self._access = access
+        self._connection: BlockingConnection | None = None
+        self._window: deque[Snapshot] = deque()
+        self.broker_fault: str | None = None
+        """Why the last reading saw no queues; None if it saw them."""
+
+    def read(self) -> tuple[WatchFigures, tuple[str, ...]]:
+        """The figures now, and a sentence for each part that does not answer."""
+        trouble: list[str] = []
+        series = parse_series(self._metrics(trouble))
+        now = Snapshot(time.monotonic(), self._depths(trouble), series)
+        while self._window and now.at - self._window[0].at > WINDOW_S:
+            self._window.popleft()
+        before = self._window[0] if self._window else None
+        self._window.append(now)
+        return figures(now, before), tuple(trouble)
+
+    def close(self) -> None:
+        if self._connection is not None and self._connection.is_open:
+            with suppress(AMQPError):
+                self._connection.close()
+
+    def _metrics(self, trouble: list[str]) -> list[str]:
+        record = self._access.record
+        if record is None:
+            trouble.append("no fleet was started here: only the queues can be seen")
+            return []
+        texts = {program.name: metrics_text(program.http_port) for program in record.programs if program.http_port}
+        trouble += [f"{name} does not answer" for name, text in texts.items() if text is None]
+        return [text for text in texts.values() if text is not None]
+
+    def _depths(self, trouble: list[str]) -> tuple[QueueDepth, ...]:
+        """Over one connection, made anew after it was lost."""
+        try:
+            if self._connection is None or not self._connection.is_open:
+                self._connection = BlockingConnection(parameters(self._access.amqp_url))
+            depths = tuple(queue_depths(self._connection, self._access.topology, self._access.namespace))
+        except (AMQPError, OSError) as error:
+            self.broker_fault = str(unreachable(self._access.amqp_url, error))
+            trouble.append(self.broker_fault)
+            return ()
+        self.broker_fault = None
+        return depths

@@ -7,13 +7,11 @@ leaves a folder that works: the new public key is there before a token is signed
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from ratchet.files.append_file import explain
 from ratchet.files.atomic_file import replace_file
 from ratchet.http.access.keys import jwks, private_jwk, public_jwk, public_jwks, read_private_key
 from ratchet.service.errors import SettingsError
@@ -44,7 +42,7 @@ class KeyFolder:
         key = Ed25519PrivateKey.generate()
         public = public_jwk(key.public_key())
         replace_file(self.jwks, jwks([public, *self._public()]))
-        _write_secret(self.folder / SIGNING_KEY, json.dumps(private_jwk(key)).encode() + b"\n")
+        replace_file(self.folder / SIGNING_KEY, json.dumps(private_jwk(key)).encode() + b"\n", mode=0o600)
         return str(public["kid"])
 
     def retire(self) -> list[str]:
@@ -92,18 +90,3 @@ def read_revoked(content: bytes) -> dict[str, int]:
             raise SettingsError(f"line {number} is not an id and a second: `ratchet token revoke` writes them")
         revoked[token_id] = int(until)
     return revoked
-
-
-def _write_secret(path: Path, content: bytes) -> None:
-    """Readable by its owner alone from its first byte on."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        temporary.unlink(missing_ok=True)
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
-    except OSError as error:
-        raise explain(error, path) from None

@@ -1,5 +1,6 @@
 """The engine as the agent sees it: prompts in, groups of samples out. Knows no bus and no messages but their values.
 
+An engine that takes long for an answer and can show its steps is also a `ratchet.bus.in_hand.Stepwise`.
 A new engine is a class with `from_settings`, registered by name in an entry point group: Engine in `ratchet.engines`,
 BatchEngine in `ratchet.batch_engines`; own_process/ makes an Engine of that.
 """
@@ -90,7 +91,8 @@ class EngineKind(Engine, Protocol):
 class BatchEngine(Protocol):
     """Plain, blocking code: one call at a time, in a process of its own, which ends at any moment.
 
-    What the methods promise is what Engine says of those of the same name.
+    What the methods promise is what Engine says of those of the same name. One that has the attribute `on_step` gets a
+    function there, to be called at each step of `generate`: steps are what tells slow from hung.
     """
 
     @classmethod

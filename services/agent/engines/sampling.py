@@ -6,7 +6,7 @@ nothing to sample from; it is marked and ended, so that it spoils no other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from transformers import LogitsProcessor, StoppingCriteria
@@ -91,10 +91,14 @@ def _likeliest_where(greedy: torch.Tensor, logprobs: torch.Tensor) -> torch.Tens
 
 
 class RowLimits(StoppingCriteria):  # type: ignore[misc]
-    """Ends each row at its own number of tokens."""
+    """Ends each row at its own number of tokens. `on_step` is called for each token of the batch."""
 
-    def __init__(self, prompt_length: int, max_tokens: Sequence[int], device: torch.device) -> None:
+    def __init__(
+        self, prompt_length: int, max_tokens: Sequence[int], device: torch.device, on_step: Callable[[], None]
+    ) -> None:
+        self._on_step = on_step
         self._ends = prompt_length + torch.tensor(max_tokens, device=device)
 
     def __call__(self, input_ids: torch.Tensor, scores: object, **_: object) -> torch.Tensor:
+        self._on_step()
         return self._ends <= input_ids.shape[1]

@@ -33,6 +33,7 @@ class TransformersEngine:
         self._load = load
         self._seed = seed
         self._loaded: tuple[LanguageModel, PeftAdapters, LocalGenerator] | None = None
+        self.on_step: Callable[[], None] = lambda: None
 
     @classmethod
     def from_settings(cls, settings: AgentSettings) -> Self:
@@ -69,7 +70,7 @@ class TransformersEngine:
         return BaseModelIdentity(name=identity.name, revision=identity.revision)
 
     def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
-        return self._parts[2].answer(requests)
+        return self._parts[2].answer(requests, self.on_step)
 
     def load_adapter(self, name: str, path: Path) -> None:
         self._parts[1].load(name, path)
@@ -95,11 +96,16 @@ class LocalGenerator:
         self._end_ids = language_model.end_ids
         self._adapters = adapters
 
-    def answer(self, requests: Sequence[GenerationRequest]) -> list[Generation | EngineError]:
-        """In order. Raises EngineError if the whole batch failed, for instance for want of memory."""
+    def answer(
+        self, requests: Sequence[GenerationRequest], on_step: Callable[[], None]
+    ) -> list[Generation | EngineError]:
+        """In order; `on_step` is called for each token of the batch.
+
+        Raises EngineError if the whole batch failed, for instance for want of memory.
+        """
         prepared = [self._prepare(request) for request in requests]
         groups = [group for group in prepared if isinstance(group, _Group)]
-        answers = iter(self._generate(groups) if groups else ())
+        answers = iter(self._generate(groups, on_step) if groups else ())
         return [next(answers) if isinstance(group, _Group) else group for group in prepared]
 
     def _prepare(self, request: GenerationRequest) -> _Group | EngineError:
@@ -120,7 +126,7 @@ class LocalGenerator:
         return _Group(ids, limited, request.adapter)
 
     @torch.inference_mode()
-    def _generate(self, groups: Sequence[_Group]) -> list[Generation | EngineError]:
+    def _generate(self, groups: Sequence[_Group], on_step: Callable[[], None]) -> list[Generation | EngineError]:
         rows = [group for group in groups for _ in range(group.sampling.n)]
         inputs = self._lm.tokenizer.pad({"input_ids": [row.prompt_ids for row in rows]}, return_tensors="pt")
         inputs = inputs.to(self._lm.device)
@@ -138,7 +144,7 @@ class LocalGenerator:
                 top_k=0,
                 top_p=1.0,
                 logits_processor=[sampler],
-                stopping_criteria=[RowLimits(length, limits, self._lm.device)],
+                stopping_criteria=[RowLimits(length, limits, self._lm.device, on_step)],
                 pad_token_id=self._lm.tokenizer.pad_token_id,
                 eos_token_id=sorted(self._end_ids),
             )

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from time import monotonic
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from ratchet.adapters.adapter_service import AdapterService, chosen_agents
 from ratchet.adapters.agent_view import agent_view, version_fields
+from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.registry import RegistryStore
+from ratchet.adapters.verification import verified
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.access.roles import Caller
 from ratchet.http.paging import Cursor, Limit, cursor_of, sequence_of
@@ -25,6 +28,7 @@ from schemas.api.adapters import (
     PromoteRequest,
     RollBackRequest,
     TrainingView,
+    Verification,
     VersionDetail,
 )
 from schemas.api.page import Page
@@ -34,6 +38,7 @@ from schemas.records.registry import Registry
 from services.orchestrator.observation.decision_book import DecisionBook
 
 MOVED = problems(404, 409, 422, 503)
+VERIFIED_FOR_S = 60.0
 NOT_IN_A_NAME = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -41,6 +46,7 @@ def adapters_router(
     store: RegistryStore, book: DecisionBook, agents: tuple[str, ...], max_rank: int, threads: Threads
 ) -> APIRouter:
     router = APIRouter(tags=["adapters"])
+    verifier = Verifier(store, AdapterLimits(max_rank), threads)
 
     async def moved(agent_id: str, caller: Caller, move: Callable[[AdapterService], Registry]) -> AgentView:
         """In other threads than what is read: a rollback waits for nobody who looks at old tasks."""
@@ -86,6 +92,11 @@ def adapters_router(
         """Let the agent learn again."""
         return await moved(agent_id, caller, lambda service: service.unfreeze(asked.reason))
 
+    @router.get("/v1/decisions/verification", responses=problems(503))
+    async def verification() -> Verification:
+        """Whether all is as it was decided, and signed: what `ratchet adapters verify` says. At most once a minute."""
+        return await verifier.verification()
+
     @router.get("/v1/decisions", responses=problems(422, 503))
     async def decisions(
         agent_id: Annotated[AgentId | None, Query(description="Only on this agent's adapters.")] = None,
@@ -100,6 +111,24 @@ def adapters_router(
         return Page(items=found[:limit], next=following)
 
     return router
+
+
+class Verifier:
+    """Reads every byte of every adapter, so one at a time, and what it found stands for a minute."""
+
+    def __init__(self, store: RegistryStore, limits: AdapterLimits, threads: Threads) -> None:
+        self._store = store
+        self._limits = limits
+        self._threads = threads
+        self._lock = asyncio.Lock()
+        self._found: tuple[float, Verification] | None = None
+
+    async def verification(self) -> Verification:
+        async with self._lock:
+            if self._found is None or monotonic() - self._found[0] > VERIFIED_FOR_S:
+                found = await self._threads.run(verified, self._store, self._limits)
+                self._found = monotonic(), found
+            return self._found[1]
 
 
 def version_detail(

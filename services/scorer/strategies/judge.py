@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Sequence
 from statistics import median
 from typing import Any, Self
 
+from ratchet.bus.in_hand import NEVER
 from ratchet.openai.client import OpenAiClient, http_client
 from ratchet.openai.errors import CallTimeout, RequestRefused, ServerUnavailable
 from ratchet.service.errors import ScorerError
@@ -34,6 +36,7 @@ class Judge:
         self._rubric = load_rubric(settings.scorer_judge_rubric)
         self._key = _secret(settings)
         self._client: OpenAiClient | None = None
+        self._advanced_at = NEVER
         self._identity = ScorerIdentity(
             id=f"judge:{mode}",
             revision=f"{settings.scorer_judge_model};votes={settings.scorer_judge_votes}",
@@ -73,6 +76,13 @@ class Judge:
     def trouble(self) -> str | None:
         return self._client.trouble() if self._client else "the judge is not started yet"
 
+    def advanced_at(self) -> float:
+        return self._advanced_at
+
+    def _note_step(self) -> None:
+        """A call ended, with a verdict or without, or began; the next one to end does so within its time."""
+        self._advanced_at = time.monotonic() + self._settings.scorer_judge_timeout_s
+
     async def score(self, request: ScoringRequest) -> list[SampleScore]:
         panels = [request.answers] if self._relative else [(answer,) for answer in request.answers]
         scored = await asyncio.gather(*(self._panel(request, answers) for answers in panels))
@@ -93,6 +103,8 @@ class Judge:
             return ran_out_of_time(len(answers), str(error))
         except ServerUnavailable as error:
             return failure(len(answers), str(error))
+        finally:
+            self._note_step()
         return [
             SampleScore(score=grade.score, reason=grade.reason[:REASON_CHARS])
             for grade in in_request_order(grades, order)
@@ -101,6 +113,7 @@ class Judge:
     async def _grades(self, case: Case) -> list[Grade]:
         if self._client is None:
             raise ScorerError("the judge is not started")
+        self._note_step()
         return parse_verdict(await self._client.chat(self._call(case)), case)
 
     def _call(self, case: Case) -> dict[str, Any]:

@@ -7,6 +7,7 @@ that one absurd token does not hide what the others say. Nothing is sampled: one
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Self
 
 import torch
 
+from ratchet.bus.in_hand import NEVER
 from ratchet.models.batcher import Batcher
 from ratchet.models.loading import LanguageModel, load_language_model
 from ratchet.models.tokenization import prompt_ids
@@ -48,6 +50,7 @@ class Likelihood:
             self._score_round, max_batch=MAX_ANSWERS, size_of=lambda request: len(request.answers)
         )
         self._language_model: LanguageModel | None = None
+        self._advanced_at = NEVER
 
     @classmethod
     def build(cls, argument: str, settings: ScorerSettings) -> Self:
@@ -68,6 +71,9 @@ class Likelihood:
 
     def trouble(self) -> str | None:
         return None if self._language_model else "the likelihood model is not loaded yet"
+
+    def advanced_at(self) -> float:
+        return self._advanced_at
 
     async def score(self, request: ScoringRequest) -> list[SampleScore]:
         return await self._batcher.submit(request)
@@ -98,6 +104,7 @@ class Likelihood:
     def _likelihoods(self, rows: Sequence[TokenRow]) -> Iterator[tuple[int, float]]:
         """(identity of the row, its likelihood), bucket by bucket."""
         for bucket in buckets(rows, self._settings.scorer_likelihood_batch_tokens):
+            self._advanced_at = time.monotonic()
             yield from zip(map(id, bucket), likelihoods(self._model, bucket), strict=True)
 
 

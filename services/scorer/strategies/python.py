@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import inspect
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
@@ -20,6 +21,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
+from ratchet.bus.in_hand import NEVER
 from ratchet.service.errors import ScorerError
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from schemas.messages.task import Prompt
@@ -39,6 +41,7 @@ class PythonFunction:
         self._slots = asyncio.Semaphore(concurrency)
         self._concurrency = concurrency
         self._overrun: set[asyncio.Future[SampleScore]] = set()
+        self._advanced_at = NEVER
         self._identity = ScorerIdentity(id=f"python:{name}", revision=source_sha256(function)[:12])
 
     @classmethod
@@ -66,6 +69,13 @@ class PythonFunction:
             return None
         return f"all {self._concurrency} calls of {self._name} have overrun and still hang: mend it and restart"
 
+    def advanced_at(self) -> float:
+        return self._advanced_at
+
+    def _note_step(self) -> None:
+        """A call ended, was abandoned, or began; the next one to end does so within its time."""
+        self._advanced_at = time.monotonic() + self._timeout_s
+
     async def score(self, request: ScoringRequest) -> list[SampleScore]:
         prompt = _plain(request.prompt)
         calls = (self._scored(prompt, answer.text, request.reference, request.criteria) for answer in request.answers)
@@ -74,10 +84,13 @@ class PythonFunction:
     async def _scored(self, *arguments: Any) -> SampleScore:
         if not await self._free_slot():
             return failure(1, str(self.trouble()))[0]
+        self._note_step()
         scoring = (
             self._awaited(arguments) if inspect.iscoroutinefunction(self._function) else self._in_thread(arguments)
         )
-        return await scoring or ran_out_of_time(1, f"{self._name} took longer than {self._timeout_s:g} s")[0]
+        score = await scoring
+        self._note_step()
+        return score or ran_out_of_time(1, f"{self._name} took longer than {self._timeout_s:g} s")[0]
 
     async def _free_slot(self) -> bool:
         """Waits for as long as others make progress; False where every slot is held by a call that hangs."""

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 
+from ratchet.bus.in_hand import NEVER, Stepwise
 from ratchet.service.errors import ScorerError
 from schemas.messages.reward import SampleScore, ScorerIdentity, ScoreStatus
 from services.scorer.settings import ScorerSettings
@@ -72,6 +73,9 @@ class Weighted:
     def trouble(self) -> str | None:
         troubles = (part.trouble() for part in self._parts)
         return next((trouble for trouble in troubles if trouble), None)
+
+    def advanced_at(self) -> float:
+        return max((part.advanced_at() for part in self._parts if isinstance(part, Stepwise)), default=NEVER)
 
     async def score(self, request: ScoringRequest) -> list[SampleScore]:
         by_part = await asyncio.gather(*(part.score(request) for part in self._parts))

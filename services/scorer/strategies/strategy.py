@@ -1,7 +1,8 @@
 """What a scorer strategy is: one request in, one score per answer out. It knows no queue and no message.
 
 A strategy batches as it needs: `score` is called concurrently, once per task that waits, so one that gains from batches
-gathers the calls itself (`ratchet.models.batcher`), and a slow call never holds up the calls beside it.
+gathers the calls itself (`ratchet.models.batcher`), and a slow call never holds up the calls beside it. One that may
+take longer than half a minute for a task is also a `ratchet.bus.in_hand.Stepwise`, or it is taken for one that hangs.
 """
 
 from __future__ import annotations

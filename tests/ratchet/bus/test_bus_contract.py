@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import AsyncIterator
 
 import pytest
 
+from ratchet.bus.in_hand import NEVER
 from ratchet.bus.protocol import Bus, Delivery
 from ratchet.bus.retry_policy import AT, ATTEMPTS, BY, MAX_ATTEMPTS, QUEUE, REASON
 from ratchet.bus.topology import DEAD_LETTERS, KEPT_RESPONSES, RESPONSES, REWARDS, TASKS, UNROUTABLE
@@ -476,16 +478,20 @@ async def test_a_listener_that_fails_goes_on_hearing(bus: Bus) -> None:
 
 
 async def test_work_in_hand_of_which_none_is_settled_is_a_trouble_until_one_is(bus: Bus) -> None:
-    gate = asyncio.Event()
+    gate, advanced = asyncio.Event(), [NEVER]
 
     async def hold(_delivery: Delivery) -> None:
         await gate.wait()
 
-    await bus.consume(TASKS, Recorder(hold), prefetch=1, stalled_after_s=0.2)
+    await bus.consume(TASKS, Recorder(hold), prefetch=1, stalled_after_s=0.2, advanced_at=lambda: advanced[-1])
     await put(bus, TASKS, b"t")
 
     await until(lambda: bus.trouble() is not None, "the trouble")
     assert bus.trouble() is not None and "no progress: 1 in hand" in (bus.trouble() or "")
+    assert bus.stalled() == bus.trouble()
+    advanced.append(time.monotonic() + 60)
+    assert bus.stalled() is None and bus.trouble() is None
+    advanced.pop()
     gate.set()
     await until(lambda: bus.trouble() is None, "the end of it")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.bus.in_hand import DELIVERED_BYTES, EXPANSION, ByteBudget, Progress, fitting_prefetch
+from ratchet.bus.in_hand import DELIVERED_BYTES, EXPANSION, NEVER, ByteBudget, Progress, fitting_prefetch
 
 
 @given(st.lists(st.integers(0, 10**6), max_size=50), st.integers(1, 10**8))
@@ -46,14 +46,20 @@ def test_what_is_asked_for_fits_or_is_one(most: int, size: int) -> None:
         ([("begin", 0), ("end", 10), ("begin", 500)], 529, None),
         ([("begin", 0), ("fail", 20)], 1000, None),
         ([("begin", 0), ("begin", 0), ("fail", 20)], 31, "no progress: 1 in hand, and none of them settled for 31 s"),
+        ([("begin", 0), ("step", 20)], 50, None),
+        ([("begin", 0), ("step", 20)], 51, "no progress: 1 in hand, and none of them settled for 31 s"),
+        ([("begin", 0), ("begin", 0), ("step", 20), ("end", 40)], 70, None),
         ([("begin", 0), ("pause", 2), ("pause", 5)], 6, None),
         ([("begin", 0), ("pause", 2), ("pause", 5)], 8, "1 in hand wait since 6 s: the disk is full"),
     ],
 )
 def test_no_progress_is_a_trouble_after_a_while(steps: list[tuple[str, float]], at: float, trouble: str | None) -> None:
-    progress = Progress(30.0)
+    advanced = [NEVER]
+    progress = Progress(30.0, lambda: advanced[-1])
     for step, now in steps:
         match step:
+            case "step":
+                advanced.append(now)
             case "begin":
                 progress.begin(now)
             case "pause":
@@ -61,6 +67,19 @@ def test_no_progress_is_a_trouble_after_a_while(steps: list[tuple[str, float]], 
             case _:
                 progress.end(now, settled=step == "end")
     assert progress.trouble(at) == trouble
+
+
+def test_work_that_waits_for_a_broker_or_a_disk_is_a_trouble_and_does_not_hang() -> None:
+    progress = Progress(30.0)
+    progress.begin(0)
+
+    for tried in range(0, 3_600, 25):
+        progress.pause("work", tried, "the disk is full")
+        assert progress.stalled(tried + 24) is None
+    assert progress.trouble(3_600) == "1 in hand wait since 3600 s: the disk is full"
+
+    progress.resume("work")
+    assert progress.stalled(3_606) == "no progress: 1 in hand, and none of them settled for 31 s"
 
 
 def test_who_may_take_any_time_never_stalls() -> None:

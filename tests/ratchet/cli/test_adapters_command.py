@@ -87,7 +87,8 @@ def test_what_makes_no_sense_changes_nothing(
 
 def test_a_tampered_version_is_not_promoted_and_verify_finds_it(store: RegistryStore, ratchet: Ratchet) -> None:
     # given a byte changed in a version, a folder nobody registered, and a lost one
-    assert ratchet("adapters", "verify", "--json").json == {"ok": True, "faults": []}
+    found = ratchet("adapters", "verify", "--json").json
+    assert (found["ok"], found["faults"], found["decisions"], found["signed"]) == (True, [], 6, 0)
     weights = store.folder / "small" / "v1.0.2" / "adapter_model.safetensors"
     weights.chmod(0o644)
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
@@ -125,6 +126,29 @@ def test_a_forged_decision_is_named_and_nothing_is_rebuilt_on_it(store: Registry
         ran = ratchet("adapters", command)
         assert ran.code == 1
         assert "line 1 (from byte 0) was changed after it was written" in ran.out + ran.err
+
+
+def test_the_key_of_the_decisions_is_made_rotated_and_accepted_anew(store: RegistryStore, ratchet: Ratchet) -> None:
+    assert "there is no key" in ratchet("adapters", "key").out
+    # when the key is made, with a decision that the next one names
+    assert ratchet("adapters", "key", "--rotate", "--reason", "spring").code == 0
+    made = ratchet("adapters", "key", "--json").json
+    assert (made["key"], len(made["keys"])) == (made["keys"][0], 2)
+    # then what an operator decides is signed with it
+    assert ratchet("adapters", "freeze").code == 0
+    found = ratchet("adapters", "verify", "--json").json
+    assert (found["ok"], found["decisions"], found["signed"], found["key"]) == (True, 8, 2, made["key"])
+    # and a decision taken out is found, until somebody says in the ledger that it may stay out
+    lines = store.ledger.path.read_bytes().splitlines(keepends=True)
+    store.ledger.path.write_bytes(b"".join(lines[:-1]))
+    for command in ("verify", "rebuild"):
+        ran = ratchet("adapters", command)
+        assert (ran.code, "ends after decision 7, but 8 were decided" in ran.out + ran.err) == (1, True)
+    accepted = ratchet("adapters", "accept", "--reason", "the disk ate it")
+    assert "7 decisions are taken as they stand; decision 8 says so" in accepted.out
+    newest = ratchet("adapters", "history", "-n", "1", "--json").json
+    assert [(one["who"], one["reason"]) for one in newest] == [("operator:ann", "the disk ate it")]
+    assert ratchet("adapters", "verify").code == 0
 
 
 def test_a_fleet_without_adapters_runs_the_base_model(ratchet: Ratchet) -> None:

@@ -19,7 +19,7 @@ from ratchet.cli.doctor.checks import (
     sound,
     unroutable_check,
 )
-from ratchet.cli.status.queue_depths import QueueDepth
+from ratchet.cli.fleet.queue_depths import QueueDepth
 
 
 @pytest.mark.parametrize(("free", "level"), [(5e8, "fail"), (3e9, "warn"), (5e10, "ok")])

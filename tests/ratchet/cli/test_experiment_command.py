@@ -14,7 +14,7 @@ from ratchet.adapters.decisions import DecisionLedger
 from ratchet.adapters.registry import RegistryStore
 from ratchet.cli.experiment.replay_check import check
 from ratchet.cli.experiment.view import render_experiment
-from ratchet.cli.terminal.errors import CommandError
+from ratchet.cli.terminal import CommandError
 from ratchet.experiments.records import ExperimentRecord, chosen, experiments
 from ratchet.experiments.view import view_of
 from ratchet.service.errors import NotFound

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.cli.doctor.settings_checks import settings_checks
+from ratchet.cli.doctor.checks import settings_checks
 from ratchet.service.settings_check import settings_classes, unknown_names
 
 ROOT = Path(__file__).parents[3]

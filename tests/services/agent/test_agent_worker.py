@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.adapters.folder import adapter_sha256
+from ratchet.bus.in_hand import NEVER
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import DEAD_LETTERS, RESPONSES, fleet_topology, work_queue
@@ -160,6 +162,20 @@ async def test_a_failure_that_may_pass_is_retried_and_then_answered(
         engine.errors.clear()
         await worker.handle(delivery(make_work()))
         assert len(responses(bus)) == 1
+
+
+async def test_waiting_for_an_engine_that_is_away_is_no_hang(settings: AgentSettings, make_work: MakeWork) -> None:
+    engine = ScriptedEngine()
+    async with agent(settings, engine) as (worker, _):
+        asked = {subscription.advanced_at() for subscription in worker.subscriptions()}
+        engine.away, before = "it loads its model", time.monotonic()
+        waiting = asyncio.create_task(worker.handle(delivery(make_work())))
+        await asyncio.sleep(0)
+        waited = {subscription.advanced_at() for subscription in worker.subscriptions()}
+        waiting.cancel()
+
+    assert asked == {NEVER}
+    assert len(waited) == 1 and before <= waited.pop() <= time.monotonic()
 
 
 async def test_while_the_engine_is_away_work_waits_and_costs_no_attempt(

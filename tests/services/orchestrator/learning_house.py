@@ -32,7 +32,7 @@ class LearningHouse(House):
         self.quality = quality
         self.refuses: dict[str, str] = {}
         self.events: list[AdapterEvent] = []
-        self.store = RegistryStore(folder / "adapters")
+        self.store = RegistryStore.of(self.settings)
         self.submitted = 0
         self.noise = 0.2
         self.scorer = SCORER

@@ -16,6 +16,7 @@ const SAID = {
   remove_folder: "folder removed",
   freeze: "frozen",
   unfreeze: "no longer frozen",
+  sign_with: "gets a new signing key",
 };
 
 const BEGINS = { canary: "goes on trial", probation: "goes on probation", watch: "is watched" };

@@ -18,6 +18,7 @@ const PROMOTABLE = new Set(["validated", "canary", "superseded", "rolled_back", 
 
 export function Adapters({ parts, status }) {
   const agents = useResource("v1/adapters", { kinds: CHANGES });
+  const verification = useResource("v1/decisions/verification", { kinds: ["decision"] });
   const [asked, setAsked] = useState(null);
   const means = useMemo(() => meansOf(status.data), [status.data]);
   const shown = (agent) => {
@@ -32,8 +33,22 @@ export function Adapters({ parts, status }) {
     <${Heading} title="Adapters" about="From the base model to the right; each grew from the one it is joined to" />
     <${Loaded} resource=${agents}>${({ items }) => html`<div class="stack">
       ${items.map((agent) => html`<${Agent} key=${agent.agent_id} ...${shown(agent)} ask=${setAsked} />`)}
+      <${Verified} found=${verification.data} />
     </div>`}<//>
     ${asked && html`<${AdapterMove} ...${asked} done=${done} onClose=${() => setAsked(null)} />`}`;
+}
+
+/** What `ratchet adapters verify` says. */
+function Verified({ found }) {
+  if (!found) return null;
+  if (!found.ok) {
+    return html`<div class="banner bad" role="alert"><div><b>Not as it was decided</b>
+      ${found.faults.map((fault) => html`<div>${fault}</div>`)}</div></div>`;
+  }
+  const signed = found.key
+    ? `${count(found.signed)} of them signed, now by key ${found.key.slice(0, 8)}…`
+    : "none of them signed yet";
+  return html`<p class="caption">All as it was decided: ${count(found.decisions)} decisions, ${signed}.</p>`;
 }
 
 function meansOf(status) {

@@ -54,6 +54,11 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """A batch is being generated, and has got on. At most one a second."""
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """The answers of one batch, and how many samples were generated at once for it."""
 

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import socket
 import sys
+import time
 from collections import deque
 from itertools import count
 from typing import Any, Protocol, Self
@@ -21,6 +22,7 @@ from services.agent.engines.own_process.calls import (
     Frames,
     Order,
     Started,
+    Step,
     framed,
 )
 
@@ -89,6 +91,8 @@ class ChildProcess:
 
     def __init__(self, process: Process, pipe: Pipe, started: Started) -> None:
         self.started = started
+        self.advanced_at = time.monotonic()
+        """When it last said anything."""
         self._process = process
         self._pipe = pipe
         self._numbers = count(1)
@@ -152,7 +156,7 @@ class ChildProcess:
 
     async def _live(self) -> str:
         """Take its answers until it ends; then no call waits any more."""
-        fault = await self._hear()
+        fault = await self._receive_all()
         if fault is not None:
             self._process.kill()
         why = await _why_it_ended(self._process)
@@ -160,7 +164,7 @@ class ChildProcess:
         self._pipe.close()
         return fault or why
 
-    async def _hear(self) -> str | None:
+    async def _receive_all(self) -> str | None:
         """Until it is silent; None, or that what it says can't be understood: nothing after that can be trusted."""
         try:
             while True:
@@ -170,7 +174,10 @@ class ChildProcess:
         except Exception as error:
             return f"the engine's process can't be understood ({error!r})"
 
-    def _take(self, said: Answer | Batch) -> None:
+    def _take(self, said: Answer | Batch | Step) -> None:
+        self.advanced_at = time.monotonic()
+        if isinstance(said, Step):
+            return
         if isinstance(said, Answer):
             self._settle(said)
             return

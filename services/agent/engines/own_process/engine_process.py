@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 
 from ratchet.adapters.folder import adapter_sha256
+from ratchet.bus.in_hand import NEVER
 from ratchet.bus.retry_policy import pause_s
 from ratchet.service.errors import AdapterError, EngineError, RatchetError
 from ratchet.service.telemetry import Log
@@ -100,6 +101,9 @@ class EngineProcess:
 
     def adapters(self) -> frozenset[str]:
         return frozenset(self._adapters)
+
+    def advanced_at(self) -> float:
+        return self._child.advanced_at if self._child is not None else NEVER
 
     def trouble(self) -> str | None:
         return self._trouble if self._child is None else None

@@ -25,7 +25,7 @@ from ratchet.bus.topology import (
     UNROUTABLE_EXCHANGE,
     fleet_topology,
 )
-from ratchet.cli.status.queue_depths import queue_depths
+from ratchet.cli.fleet.queue_depths import queue_depths
 from ratchet.service.errors import DeadLetterError
 
 pytestmark = pytest.mark.broker

@@ -8,7 +8,7 @@ from ratchet.bus.amqp.rabbit_bus import RabbitBus
 from ratchet.bus.amqp.short_connection import connected
 from ratchet.bus.topology import fleet_topology
 from ratchet.cli.demo.place import delete_queues
-from ratchet.cli.status.queue_depths import queue_depths
+from ratchet.cli.fleet.queue_depths import queue_depths
 
 pytestmark = pytest.mark.broker
 TOPOLOGY = fleet_topology(("small",))

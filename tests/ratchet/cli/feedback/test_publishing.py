@@ -8,9 +8,9 @@ import pika
 import pytest
 
 from ratchet.bus.topology import EXCHANGE, FEEDBACK, fleet_topology
-from ratchet.cli.feedback.publishing import new_feedback, publish_feedback
+from ratchet.cli.feedback import new_feedback, publish_feedback
 from ratchet.cli.fleet.folder import FleetAccess
-from ratchet.cli.terminal.errors import CommandError, UsageError
+from ratchet.cli.terminal import CommandError, UsageError
 from schemas.messages.feedback import Feedback
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from ratchet.cli.fleet.options import FleetOptions
 from ratchet.cli.fleet.plan import FleetPlan, plan_fleet
-from ratchet.cli.terminal.errors import UsageError
+from ratchet.cli.terminal import UsageError
 
 URL = "amqp://user:secret@broker.example:5672/"
 

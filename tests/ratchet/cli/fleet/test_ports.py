@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from ratchet.cli.fleet.ports import is_taken, require_free
-from ratchet.cli.terminal.errors import CommandError
+from ratchet.cli.terminal import CommandError
 
 
 @pytest.fixture

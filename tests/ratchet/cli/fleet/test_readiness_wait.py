@@ -13,7 +13,7 @@ import pytest
 from ratchet.cli.fleet.readiness import Waiting, last_words
 from ratchet.cli.fleet.service_http import metrics_text, readiness
 from ratchet.cli.fleet.supervisord import ProcessState, Program
-from ratchet.cli.terminal.errors import CommandError, TimedOut
+from ratchet.cli.terminal import CommandError, TimedOut
 
 
 class Service(BaseHTTPRequestHandler):

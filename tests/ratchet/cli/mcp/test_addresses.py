@@ -8,8 +8,8 @@ import pytest
 
 from ratchet.cli.fleet.folder import FleetRecord, StartedProgram
 from ratchet.cli.fleet.options import FleetOptions
-from ratchet.cli.mcp.stdio import addresses_of
-from ratchet.cli.terminal.errors import UsageError
+from ratchet.cli.mcp import addresses_of
+from ratchet.cli.terminal import UsageError
 
 
 def started(options: FleetOptions, **ports: int) -> FleetRecord:

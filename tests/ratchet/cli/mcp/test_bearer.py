@@ -8,8 +8,8 @@ import httpx
 import jwt
 import pytest
 
-from ratchet.cli.mcp.stdio import Bearer, Token
-from ratchet.cli.terminal.errors import CommandError
+from ratchet.cli.mcp import Bearer, Token
+from ratchet.cli.terminal import CommandError
 from ratchet.http.access.roles import Role
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from ratchet.cli.log.tail import last_rows, render_row
-from ratchet.cli.result.logged_task import find_task
+from ratchet.cli.log import last_rows, render_row
+from ratchet.cli.result import find_task
 from ratchet.logs.journal import Journal
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.rows import AnswerRow

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 import schemas
-from ratchet.cli.schema.documents import openapi_documents
+from ratchet.cli.schema import openapi_documents
 from ratchet.http.access.matrix import matrix_of
 from ratchet.http.server.application import application
 from ratchet.http.server.limits import TIMEOUT_HEADER

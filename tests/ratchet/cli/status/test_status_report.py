@@ -5,9 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 
 from ratchet.bus.topology import Queue, Topology, fleet_topology
-from ratchet.cli.status.queue_depths import QueueDepth
-from ratchet.cli.status.report import ServiceStatus, StatusReport, queue_faults
-from ratchet.cli.status.view import render_status
+from ratchet.cli.fleet.queue_depths import QueueDepth
+from ratchet.cli.status import ServiceStatus, StatusReport, queue_faults, render_status
 
 TOPOLOGY = fleet_topology(("small",))
 

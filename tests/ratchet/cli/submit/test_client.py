@@ -16,7 +16,7 @@ from pika.spec import Basic, BasicProperties
 from ratchet.bus.amqp.short_connection import BrokerUnreachable
 from ratchet.bus.topology import EXCHANGE, TASKS, UNROUTABLE_EXCHANGE, fleet_topology
 from ratchet.cli.submit.client import FleetClient
-from ratchet.cli.terminal.errors import CommandError, TimedOut
+from ratchet.cli.terminal import CommandError, TimedOut
 from schemas.messages.result import Result
 from schemas.messages.task import Task
 from tests.ratchet.cli.tcp_proxy import proxy_to

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from ratchet.cli.submit.submission import new_task, read_tasks
-from ratchet.cli.terminal.errors import UsageError
+from ratchet.cli.submit.command import new_task, read_tasks
+from ratchet.cli.terminal import UsageError
 
 
 def test_a_line_needs_only_its_input() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ratchet.cli.terminal.errors import UsageError
+from ratchet.cli.terminal import UsageError
 from ratchet.cli.train.request import request_of
 from ratchet.cli.train.run import TrainOptions
 

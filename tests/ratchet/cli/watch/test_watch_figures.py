@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from rich.console import Console
 
-from ratchet.cli.status.queue_depths import QueueDepth
+from ratchet.cli.fleet.queue_depths import QueueDepth
 from ratchet.cli.watch.figures import Snapshot, figures, parse_series, total
 from ratchet.cli.watch.view import plain_line, rate, render_watch, seconds
 

@@ -63,9 +63,11 @@ def test_the_recorded_value_is_that_of_the_token_drawn_at_each_step() -> None:
 
 
 def test_rows_end_at_their_own_limit() -> None:
-    limits = RowLimits(5, [1, 3], CPU)
+    steps: list[int] = []
+    limits = RowLimits(5, [1, 3], CPU, lambda: steps.append(len(steps)))
     assert limits(torch.zeros(2, 6, dtype=torch.long), None).tolist() == [True, False]
     assert limits(torch.zeros(2, 8, dtype=torch.long), None).tolist() == [True, True]
+    assert len(steps) == 2
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from ratchet.bus.in_hand import NEVER, Stepwise
 from schemas.messages.reward import SampleScore
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.judge import Judge, majority
@@ -47,6 +49,15 @@ async def test_every_answer_gets_its_own_score_whatever_the_order_shown(mode: st
     assert [score.score for score in scores] == [0.0, 0.5, 1.0]
     assert {score.reason for score in scores} == {"because"}
     assert len(server.requests) == calls
+
+
+async def test_a_call_counts_as_progress_for_as_long_as_it_may_take() -> None:
+    async with judging("absolute", honest, scorer_judge_timeout_s=70.0) as (judge, _):
+        assert isinstance(judge, Stepwise)
+        assert judge.advanced_at() == NEVER
+        began = time.monotonic()
+        await judge.score(REQUEST)
+        assert began + 70 <= judge.advanced_at() <= time.monotonic() + 70
 
 
 async def test_a_call_is_deterministic_and_bound_to_a_strict_schema() -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ratchet.bus.in_hand import NEVER, Stepwise
 from ratchet.service.errors import ScorerError
 from schemas.messages.task import ChatMessage
 from services.scorer.settings import ScorerSettings
@@ -71,12 +72,17 @@ async def test_an_async_function_that_takes_too_long_is_a_timeout() -> None:
 async def test_a_function_that_hangs_is_a_timeout_then_trouble_and_heals_when_it_ends() -> None:
     functions.release.clear()
     python = scorer("hangs", timeout_s=0.05, concurrency=2)
+    assert isinstance(python, Stepwise)
+    assert python.advanced_at() == NEVER
 
     timed_out = await python.score(REQUEST)
+    stepped = python.advanced_at()
+    assert stepped > NEVER
     assert {score.status for score in timed_out} == {"timeout"}
     assert "all 2 calls" in (python.trouble() or "")
     refused = await python.score(REQUEST)
     assert {score.status for score in refused} == {"infra_fail"}
+    assert python.advanced_at() == stepped
 
     functions.release.set()
     async with asyncio.timeout(5):

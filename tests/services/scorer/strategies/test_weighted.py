@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from ratchet.bus.in_hand import NEVER
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.spec import parse_spec
 from services.scorer.strategies.registry import Weighted
@@ -64,6 +65,15 @@ def test_a_long_specification_still_makes_a_valid_id() -> None:
     spec = parse_spec(" + ".join(f"python:package.module{n}:function" for n in range(9)))
     made = Weighted(spec, [Scripted([])] * 9).identity
     assert made.id.startswith("weighted:")
+
+
+def test_a_step_of_any_part_is_a_step_of_the_whole() -> None:
+    class Stepping(Scripted):
+        def advanced_at(self) -> float:
+            return 7.0
+
+    assert Weighted(SPEC, [Scripted([]), Stepping([])]).advanced_at() == 7.0
+    assert Weighted(SPEC, [Scripted([]), Scripted([])]).advanced_at() == NEVER
 
 
 async def test_start_stop_and_trouble_reach_every_part() -> None:

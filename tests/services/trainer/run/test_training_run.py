@@ -130,7 +130,7 @@ def test_a_child_starts_where_its_parent_stands(
 ) -> None:
     # given an adapter, and a log that it wrote
     parent = train(settings)
-    register(settings.adapters_dir, parent)
+    register(settings, parent)
     lines = logged_groups(base_model, folder(settings, parent), count=12, each=5, seed=8)
     own = settings.model_copy(update={"logs_dir": write_log(tmp_path / "own", lines)})
 
@@ -250,7 +250,7 @@ def test_another_models_adapter_is_no_parent(
 ) -> None:
     # given an adapter, and a log whose engine does not say which model it runs
     parent = train(settings)
-    register(settings.adapters_dir, parent)
+    register(settings, parent)
     unnamed = changed_log(logs, tmp_path / "logs", lambda row, rng: row.update(engine="vllm served"))
     model = other_model(base_model, tmp_path / "model")
     moved = settings.model_copy(update={"trainer_model": str(model), "logs_dir": unnamed})
@@ -266,8 +266,8 @@ def test_another_models_adapter_is_no_parent(
 def test_an_operators_adapter_is_registered_once(settings: TrainerSettings) -> None:
     outcome = train(settings)
 
-    register(settings.adapters_dir, outcome)
-    register(settings.adapters_dir, outcome)
+    register(settings, outcome)
+    register(settings, outcome)
 
     registry = RegistryStore(settings.adapters_dir).read()
     assert registry.revision == 1

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -21,6 +21,8 @@ LONG = "long"
 ODD = "odd"
 OWN_ERROR = "own error"
 EXIT = "exit"
+SLOWLY, SLOWLY_DONE = "slowly", threading.Event()
+"""Asked for, a batch takes one step after the other until that is set, where the child is a thread of the test."""
 DEADLY, SLOW, LOADING = "deadly", "slow", "loading"
 """Files in an adapter's folder: loading it kills the child, or takes a while; and made when it begins."""
 
@@ -41,6 +43,7 @@ class ScriptedEngine:
     def __init__(self, latency_s: float = 0.0) -> None:
         self._seconds = latency_s
         self._adapters: set[str] = set()
+        self.on_step: Callable[[], None] = lambda: None
 
     @classmethod
     def from_settings(cls, settings: AgentSettings) -> Self:
@@ -63,6 +66,8 @@ class ScriptedEngine:
         self._adapters.discard(name)
 
     def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
+        while requests[0].prompt == SLOWLY and not SLOWLY_DONE.wait(0.001):
+            self.on_step()
         time.sleep(self._seconds)
         batch = " ".join(str(request.prompt) for request in requests)
         return [self._answered(request, batch) for request in requests]

@@ -16,12 +16,14 @@ import psutil
 import pytest
 from prometheus_client import REGISTRY
 
+from ratchet.bus.in_hand import NEVER, Stepwise
 from ratchet.service.errors import EngineError, PromptTooLong
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import BatchEngine, Generation, GenerationRequest
 from services.agent.engines.own_process.calls import LENGTH, Order, Started, framed
 from services.agent.engines.own_process.child_process import ChildProcess, Pipe
 from services.agent.engines.own_process.engine_process import EngineProcess
+from tests.services.agent.engines.child_here import begin_here
 from tests.services.agent.engines.own_process.scripted import (
     DEADLY,
     DIE,
@@ -31,6 +33,8 @@ from tests.services.agent.engines.own_process.scripted import (
     ODD,
     OWN_ERROR,
     SLOW,
+    SLOWLY,
+    SLOWLY_DONE,
     NoModel,
     ScriptedEngine,
     broken,
@@ -233,6 +237,26 @@ async def test_a_model_that_can_t_be_loaded_says_why(make: Callable[[], BatchEng
 
     assert engine.trouble() is not None
     await engine.stop()
+
+
+async def test_a_slow_batch_shows_its_steps_and_a_hung_one_shows_none() -> None:
+    engine = EngineProcess(ScriptedEngine, max_batch=4, begin=partial(begin_here, step_every_s=0.0))
+    await engine.start()
+    began = engine.advanced_at()
+
+    running = asyncio.create_task(engine.generate([ask(SLOWLY)]))
+    await until(lambda: engine.advanced_at() > began)
+    stepping = engine.advanced_at()
+    await until(lambda: engine.advanced_at() > stepping)
+    SLOWLY_DONE.set()
+    (answer,) = await running
+    ended = engine.advanced_at()
+    await engine.stop()
+
+    assert text(answer) == SLOWLY
+    assert ended >= stepping
+    assert isinstance(engine, Stepwise)
+    assert engine.advanced_at() == NEVER
 
 
 async def test_a_stop_waits_for_nothing_and_leaves_no_process() -> None:

@@ -1,0 +1,196 @@
+"""`ratchet log`: the end of the log of answers, and what is added to it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.text import Text
+
+from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.terminal import CommandError, out, print_json, print_raw, say
+from ratchet.files.folder_lock import FolderLock
+from ratchet.logs.names import INTERACTIONS, active_path
+from ratchet.logs.reader import Line, end_of_log, follow, read, tail_position
+from ratchet.logs.retention.contents import newest_time
+from ratchet.logs.retention.needs import needs
+from ratchet.logs.retention.plan import Bound
+from ratchet.logs.retention.pruner import Pruned, Pruner
+from ratchet.logs.rows import AnswerRow, question
+from ratchet.service.settings import FleetSettings
+
+log = typer.Typer()
+
+
+@log.command()
+def tail(
+    count: Annotated[int, typer.Option("-n", min=0, help="Samples to show.")] = 10,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more; Ctrl-C ends it.")] = False,
+    agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="The lines as they are in the log.")] = False,
+) -> None:
+    """Show the newest samples in the log: when, score, adapter version, question and answer."""
+    folder = FleetAccess.here().logs_dir
+    rows, end = last_rows(folder, count, agent)
+    if count and not rows:
+        say(nothing_to_show(folder, agent))
+    try:
+        for line, row in rows:
+            print_raw(line) if json else out.print(render_row(row), soft_wrap=False)
+        for line, row in follow_rows(folder, end, agent) if follow else ():
+            print_raw(line) if json else out.print(render_row(row), soft_wrap=False)
+    except KeyboardInterrupt:
+        return
+
+
+@log.command()
+def prune(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would go, and what keeps the rest.")
+    ] = False,
+    keep_gb: Annotated[
+        float | None, typer.Option(min=0, help="Room for both; RATCHET_LOG_KEEP_GB if not named.")
+    ] = None,
+    keep_days: Annotated[
+        float | None, typer.Option(min=0, help="Before the newest line; RATCHET_LOG_KEEP_DAYS if not named.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Remove the oldest sealed segments of the logs that are over their bound, with the fleet down.
+
+    A running orchestrator does this by itself. What an open task, a running experiment or a training needs stays. The
+    tasks removed are remembered by the sums of their ids, so that none of them is run again.
+    """
+    settings = FleetSettings.read()
+    bound = Bound.of(
+        settings.log_keep_gb if keep_gb is None else keep_gb,
+        settings.log_keep_days if keep_days is None else keep_days,
+    )
+    pruned = pruned_now(FleetAccess.here().logs_dir, settings.adapters_dir, bound, dry=dry_run)
+    if json:
+        print_json(as_dict(pruned, dry=dry_run))
+        return
+    for sentence in sentences(pruned, dry=dry_run):
+        out.print(sentence, markup=False)
+
+
+SHOWN_CHARS = 60
+
+
+def last_rows(folder: Path, count: int, agent: str | None) -> tuple[list[tuple[str, AnswerRow]], int]:
+    """The last `count` samples (of that agent), each as the line and decoded, and where the log ends."""
+    window = count
+    while True:
+        start = tail_position(folder, INTERACTIONS, window) if window else None
+        lines = list(read(folder, INTERACTIONS, start)) if start is not None else []
+        rows = deque(_rows(lines, agent), maxlen=count)
+        if len(rows) == count or start in (0, None) or len(lines) < window:
+            break
+        window *= 4
+    end = lines[-1].end if lines else end_of_log(folder, INTERACTIONS)
+    return list(rows), end
+
+
+def follow_rows(folder: Path, start: int, agent: str | None) -> Iterator[tuple[str, AnswerRow]]:
+    """What is added from there on, for ever."""
+    yield from _rows(follow(folder, INTERACTIONS, start), agent)
+
+
+def nothing_to_show(folder: Path, agent: str | None) -> str:
+    """Where was looked, for whoever looked in the wrong place."""
+    whose = f" of agent {agent!r}" if agent else ""
+    return f"no samples{whose} in {active_path(folder, INTERACTIONS)} (RATCHET_LOGS_DIR says where a fleet logs)"
+
+
+def render_row(row: AnswerRow) -> Text:
+    """One line: time, score, agent and version, task and sample, question → answer."""
+    shown = "  –  " if row.score is None else f"{row.score:.3f}"
+    style = "dim" if row.score is None else "green" if row.score >= 0.5 else "yellow"
+    sample = "" if row.sample is None else f"#{row.sample}"
+    said = row.response if row.response is not None else row.reason
+    return Text.assemble(
+        (row.timestamp[11:19], "dim"),
+        " ",
+        (shown, style),
+        f" {row.agent_id} {row.adapter_version} ",
+        (f"{_short(row.task_id, 18)}{sample} ", "dim"),
+        f"{_short(question(row.input), SHOWN_CHARS)} → {_short(str(said), SHOWN_CHARS)}",
+        no_wrap=True,
+        overflow="ellipsis",
+    )
+
+
+def _rows(lines: Iterable[Line], agent: str | None) -> Iterator[tuple[str, AnswerRow]]:
+    decoder = msgspec.json.Decoder(AnswerRow)
+    for line in lines:
+        row = decoder.decode(line.data)
+        if agent in (None, row.agent_id):
+            yield line.data.decode(), row
+
+
+def _short(text: str, length: int) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= length else flat[: length - 1] + "…"
+
+
+def pruned_now(logs_dir: Path, adapters_dir: Path, bound: Bound, *, dry: bool) -> Pruned:
+    """Ages are counted from the newest line, should the clock be ahead of it.
+
+    Raises CommandError where an orchestrator works, unless `dry`; JournalError, RegistryError, DiskFull.
+    """
+    with _lock(logs_dir, dry=dry):
+        now = datetime.now(UTC)
+        present = min(now, newest_time(logs_dir) or now)
+        return Pruner(logs_dir, bound).prune(needs(logs_dir, adapters_dir), present, dry=dry)
+
+
+def as_dict(pruned: Pruned, *, dry: bool) -> dict[str, Any]:
+    return {
+        "dry_run": dry,
+        "removed": [
+            {
+                "file": part.segment.path.name,
+                "bytes": part.disk_bytes,
+                "from": part.first_at.isoformat(),
+                "to": part.last_at.isoformat(),
+            }
+            for part in pruned.removed
+        ],
+        "held": pruned.held and {"file": pruned.held.part.segment.path.name, "why": pruned.held.why},
+        "bytes_left": pruned.disk_bytes,
+    }
+
+
+def sentences(pruned: Pruned, *, dry: bool) -> Iterator[str]:
+    done = "would go" if dry else "gone"
+    for part in pruned.removed:
+        lines = f"lines of {part.first_at:%F %R} to {part.last_at:%F %R}"
+        yield f"{done}: {part.segment.path.name} ({part.disk_bytes / 1e6:,.1f} MB, {lines})"
+    if pruned.held is not None:
+        yield f"stays: {pruned.held.part.segment.path.name} and what came after it: {pruned.held.why}"
+    if not pruned.removed:
+        yield "nothing to remove" if pruned.held is None else "nothing can be removed"
+    yield f"{'would be left' if dry else 'left'}: {pruned.disk_bytes / 1e6:,.1f} MB of logs"
+
+
+@contextmanager
+def _lock(logs_dir: Path, *, dry: bool) -> Iterator[None]:
+    if dry:
+        yield
+        return
+    lock = FolderLock(logs_dir)
+    if not lock.try_acquire():
+        raise CommandError(
+            f"the orchestrator of {lock.holder()} keeps {logs_dir} within its bound by itself, twice a minute. To have "
+            f"it remove more, lower RATCHET_LOG_KEEP_GB or RATCHET_LOG_KEEP_DAYS and restart it; --dry-run only looks"
+        )
+    try:
+        yield
+    finally:
+        lock.release()

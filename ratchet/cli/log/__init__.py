@@ -1,1 +1,0 @@
-"""The log of answers, for people and for `ratchet result`."""

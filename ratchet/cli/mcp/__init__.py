@@ -1,1 +1,0 @@
-"""`ratchet mcp`: one MCP server over stdio for all services of a fleet."""

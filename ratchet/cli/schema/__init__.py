@@ -1,1 +1,0 @@
-"""`ratchet schema`: the contract as documents."""

@@ -1,0 +1,163 @@
+"""`ratchet status`: is everything well, and if not, what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ratchet.bus.amqp.short_connection import connected, without_password
+from ratchet.bus.topology import DEAD_LETTERS, RESULTS, UNROUTABLE, Topology
+from ratchet.cli.fleet.folder import FleetAccess, FleetFolder, FleetRecord
+from ratchet.cli.fleet.processes import supervisor_process
+from ratchet.cli.fleet.queue_depths import QueueDepth, queue_depths
+from ratchet.cli.fleet.service_http import readiness
+from ratchet.cli.fleet.supervisord import ProcessState, Supervisor
+from ratchet.cli.terminal import CommandError, ExitCode, out, print_json, table
+from ratchet.service.errors import BusError
+
+
+def status(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+    """Show each service, the broker and the queues. Exit code 0 if all is healthy, 1 if not, 3 without a broker."""
+    report = ask_status(FleetAccess.here(), FleetFolder.here())
+    if json:
+        print_json(report.as_dict())
+    else:
+        out.print(render_status(report))
+    if report.broker_fault:
+        raise typer.Exit(ExitCode.BROKER_UNREACHABLE)
+    if not report.healthy:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+FOR_PEOPLE = (RESULTS, DEAD_LETTERS, UNROUTABLE)
+"""Queues that no service consumes."""
+MAY_BE_AWAY = ("trainer",)
+"""Services a fleet answers and scores without: missed only when something waits for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStatus:
+    name: str
+    pid: int
+    ready: bool
+    reason: str | None
+    http: str | None
+    log: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReport:
+    """`faults` are sentences; the fleet is healthy when there is none."""
+
+    broker: str
+    broker_fault: str | None
+    services: tuple[ServiceStatus, ...]
+    queues: tuple[QueueDepth, ...]
+    started_here: bool
+    faults: tuple[str, ...]
+
+    @property
+    def healthy(self) -> bool:
+        return not self.faults
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"healthy": self.healthy, **asdict(self)}
+
+
+def ask_status(access: FleetAccess, folder: FleetFolder) -> StatusReport:
+    services = _services(access.record, folder) if access.record else ()
+    queues, broker_fault = _queues(access)
+    faults = [f"{service.name}: {service.reason}" for service in services if not service.ready]
+    faults += [broker_fault] if broker_fault else list(queue_faults(queues, access.topology))
+    url = without_password(access.amqp_url)
+    return StatusReport(url, broker_fault, services, queues, access.record is not None, tuple(faults))
+
+
+def queue_faults(queues: tuple[QueueDepth, ...], topology: Topology) -> list[str]:
+    """A sentence for each queue that is missing, or that a service should consume and none does."""
+    missing = [f"the broker has no queue {queue.name}" for queue in queues if queue.messages is None]
+    idle = [
+        f"nobody consumes {queue.name}: {', '.join(topology.queue(queue.name).consumers)} is not working"
+        for queue in queues
+        if queue.name in topology.names and _is_missed(queue, topology.queue(queue.name).consumers)
+    ]
+    return missing + idle
+
+
+def _is_missed(queue: QueueDepth, consumers: tuple[str, ...]) -> bool:
+    if queue.name in FOR_PEOPLE or queue.messages is None or queue.consumers > 0:
+        return False
+    return queue.messages > 0 or not set(consumers) <= set(MAY_BE_AWAY)
+
+
+def _queues(access: FleetAccess) -> tuple[tuple[QueueDepth, ...], str | None]:
+    try:
+        with connected(access.amqp_url) as connection:
+            return tuple(queue_depths(connection, access.topology, access.namespace)), None
+    except BusError as error:
+        return (), str(error)
+
+
+def _services(record: FleetRecord, folder: FleetFolder) -> tuple[ServiceStatus, ...]:
+    states = _states(record, folder)
+    return tuple(
+        _service(program.name, program.http_port, str(program.log), states.get(program.name))
+        for program in record.programs
+    )
+
+
+def _states(record: FleetRecord, folder: FleetFolder) -> Mapping[str, ProcessState]:
+    if supervisor_process(record) is None:
+        return {}
+    try:
+        return Supervisor(folder).processes()
+    except CommandError:
+        return {}
+
+
+def _service(name: str, port: int | None, log: str, state: ProcessState | None) -> ServiceStatus:
+    http = f"http://127.0.0.1:{port}" if port else None
+    if state is None or not state.alive:
+        return ServiceStatus(name, 0, False, "not running: ratchet up starts it again", http, log)
+    if port is None:
+        return ServiceStatus(name, state.pid, True, None, http, log)
+    answer = readiness(port)
+    return ServiceStatus(name, state.pid, answer.ready, answer.reason, http, log)
+
+
+def render_status(report: StatusReport) -> Group:
+    parts: list[RenderableType] = [_headline(report)]
+    if report.services:
+        parts.append(services_table(report.services))
+    if report.queues:
+        parts.append(queues_table(report.queues))
+    parts += [Text(f"✘ {fault}", style="red") for fault in report.faults]
+    if not report.started_here:
+        parts.append(Text("No fleet was started here (no .ratchet/fleet.json): seen through the broker only.", "dim"))
+    return Group(*parts)
+
+
+def _headline(report: StatusReport) -> Text:
+    health = ("healthy", "bold green") if report.healthy else ("not healthy", "bold red")
+    return Text.assemble("The fleet is ", health, f" · broker {report.broker}")
+
+
+def services_table(services: Sequence[ServiceStatus]) -> Table:
+    shown = table("service", "pid", "state", "http", left=4)
+    for service in services:
+        state = Text("ready", "green") if service.ready else Text(service.reason or "not ready", "red")
+        shown.add_row(service.name, str(service.pid or "–"), state, service.http or "")
+    return shown
+
+
+def queues_table(queues: Sequence[QueueDepth]) -> Table:
+    shown = table("queue", "waiting", "consumers")
+    for queue in queues:
+        shown.add_row(queue.name, "–" if queue.messages is None else f"{queue.messages:,}", str(queue.consumers))
+    return shown

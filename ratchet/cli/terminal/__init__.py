@@ -1,1 +1,0 @@
-"""How every command writes, fails and exits."""

@@ -1,1 +1,0 @@
-"""`ratchet token`: keys, lifetimes, and tokens as they are given to a command."""

@@ -1,0 +1,67 @@
+"""`ratchet up`: a broker, the models and the services on this machine, supervised, and where everything is."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from ratchet.bus.amqp.short_connection import without_password
+from ratchet.cli.fleet.folder import FleetRecord
+from ratchet.cli.fleet.options import FleetOptions
+from ratchet.cli.fleet.start import start_fleet
+from ratchet.cli.terminal import out
+from ratchet.logs.names import INTERACTIONS, active_path
+
+
+def up(
+    ctx: typer.Context,
+    agents: Annotated[str, typer.Option(envvar="RATCHET_AGENTS", help="Names of the agents, by comma.")] = "small",
+    replicas: Annotated[int, typer.Option(help="Processes of each agent.")] = 1,
+    engine: Annotated[
+        str, typer.Option(envvar="RATCHET_AGENT_ENGINE", help="What agents generate with: transformers, vllm or echo.")
+    ] = "transformers",
+    scorer: Annotated[
+        str, typer.Option(envvar="RATCHET_SCORER", help="Who scores: likelihood, verifier:exact, judge:absolute …")
+    ] = "likelihood",
+    model: Annotated[
+        str, typer.Option(envvar="RATCHET_AGENT_MODEL", help="The agents' model: a folder or a hub name.")
+    ] = "models/small",
+    judge_model: Annotated[
+        str, typer.Option(envvar="RATCHET_SCORER_LIKELIHOOD_MODEL", help="The bigger model of the likelihood scorer.")
+    ] = "models/judge",
+    port_base: Annotated[
+        int, typer.Option(help="HTTP: orchestrator here, agents from +10 on, scorer at +50, trainer at +60.")
+    ] = 8700,
+    amqp_port: Annotated[int, typer.Option(help="AMQP port of the broker it starts.")] = 5673,
+    trainer: Annotated[bool, typer.Option(help="With a trainer; the echo engine never has one.")] = True,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait until all are ready.")] = 180.0,
+) -> None:
+    """Start the fleet on this machine and wait until it works.
+
+    With RATCHET_AMQP_URL set that broker is used; else a private RabbitMQ is started in .ratchet/rabbitmq.
+    """
+    names = tuple(name.strip() for name in agents.split(",") if name.strip())
+    options = FleetOptions(names, replicas, engine, scorer, model, judge_model, port_base, amqp_port, trainer)
+    record = start_fleet(options, os.environ.get("RATCHET_AMQP_URL"), timeout, insist=_any_typed(ctx))
+    _say_where(record, options)
+
+
+def _any_typed(ctx: typer.Context) -> bool:
+    """Whether an option was given on the command line, rather than by the environment or by default."""
+    sources = (ctx.get_parameter_source(name) for name in ctx.params if name != "timeout")
+    return any(source is not None and source.name == "COMMANDLINE" for source in sources)
+
+
+def _say_where(record: FleetRecord, options: FleetOptions) -> None:
+    out.print("[bold green]The fleet is up.[/bold green]")
+    lines = [("broker", f"{without_password(record.amqp_url)}  (queue of tasks: tasks, of results: results)")]
+    lines += [(p.name, f"http://127.0.0.1:{p.http_port}") for p in record.programs if p.http_port]
+    lines += [("the page", f"{place}/") for name, place in lines if name == "orchestrator"]
+    lines += [("log of answers", str(active_path(record.logs_dir, INTERACTIONS)))]
+    lines += [("process logs", str(record.programs[0].log.parent))]
+    for name, place in lines:
+        out.print(f"  {name:<16} {place}", markup=False)
+    example = "sort: gbaec" if options.model == "models/small" else "your task"
+    out.print(f'\nNext:  ratchet submit "{example}"    ratchet watch    ratchet log tail    ratchet down', markup=False)
