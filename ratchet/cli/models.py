@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from ratchet.cli.terminal import CommandError, out, print_json, print_raw, say
+from ratchet.cli.terminal import AsJson, CommandError, out, print_json, print_raw, say
 
 models = typer.Typer()
 
@@ -26,7 +26,7 @@ def make(out: Annotated[Path, typer.Option(help="Folder to put them in.")] = Pat
 @models.command("list")
 def list_(
     folder: Annotated[Path, typer.Option(help="Folder to look in.")] = Path("models"),
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    json: AsJson = False,
 ) -> None:
     """List the model folders: name, size and what they hold."""
     found = model_folders(folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Group, RenderableType
@@ -18,11 +18,11 @@ from ratchet.cli.fleet.processes import supervisor_process
 from ratchet.cli.fleet.queue_depths import QueueDepth, queue_depths
 from ratchet.cli.fleet.service_http import readiness
 from ratchet.cli.fleet.supervisord import ProcessState, Supervisor
-from ratchet.cli.terminal import CommandError, ExitCode, out, print_json, table
+from ratchet.cli.terminal import AsJson, CommandError, ExitCode, out, print_json, table
 from ratchet.service.errors import BusError
 
 
-def status(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+def status(json: AsJson = False) -> None:
     """Show each service, the broker and the queues. Exit code 0 if all is healthy, 1 if not, 3 without a broker."""
     report = ask_status(FleetAccess.here(), FleetFolder.here())
     if json:

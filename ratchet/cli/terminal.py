@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from enum import IntEnum
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -72,6 +72,9 @@ class FaultsAsSentences(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
 
+
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+"""The option of every command that can write JSON."""
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)

@@ -23,7 +23,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.signatures import Signing
 from ratchet.adapters.verification import verified
 from ratchet.cli.adapters.view import render_agent, render_decisions, render_diff, render_entry
-from ratchet.cli.terminal import CommandError, ExitCode, out, print_json
+from ratchet.cli.terminal import AsJson, CommandError, ExitCode, out, print_json
 from ratchet.service.errors import NotFound
 from ratchet.service.settings import FleetSettings
 from schemas.records.decision import DecisionDraft, SignWith
@@ -32,7 +32,6 @@ from schemas.records.registry import Registry
 adapters = typer.Typer()
 
 Agent = Annotated[str | None, typer.Option(help="Which agent's; the fleet's first one if not named.")]
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 Version = Annotated[str, typer.Argument(help="As in v1.0.3; v1.0.0 is the base model.")]
 Reason = Annotated[str, typer.Option(help="Why: it is recorded with the decision, under your name.")]
 
