@@ -413,7 +413,7 @@ async def test_while_the_scorer_has_drifted_no_training_is_asked_for(tmp_path: P
         assert kinds == ["distrust", "trust"]
 
 
-def read(anchors: Path) -> list[dict[str, Any]]:
+def read(anchors: Path) -> list[dict[str, list[float]]]:
     return [json.loads(line) for line in anchors.read_text().splitlines()]
 
 
