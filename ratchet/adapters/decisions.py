@@ -1,9 +1,14 @@
 """The ledger of decisions: adapters/decisions.jsonl, append-only, each line chained to the one before by its sha256.
 
+<<<<<<< HEAD
+A changed, removed or inserted line is found and named (ratchet/files/hash_chain.py says how); only the removal of the
+newest lines needs the registry, which knows how long the ledger was. Who may write, and when, is the registry's affair.
+=======
 A line is the canonical JSON of a Decision: keys sorted, no spaces, UTF-8, as Python's json writes numbers. Its `sha256`
 is over the same without that field. A changed, removed or inserted line is found and named, and so is a forged one
 where lines are signed (signatures.py); the removal of the newest lines needs the registry or the head, which know how
 long the ledger was. Who may write, and when, is the registry's affair.
+>>>>>>> 729e997
 """
 
 from __future__ import annotations
@@ -16,9 +21,10 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from ratchet.adapters.signatures import WAY_ON, LedgerHead, Signer, Signing, check_signature
+from ratchet.files import hash_chain
 from ratchet.files.append_file import AppendFile, explain
 from ratchet.files.atomic_file import sync_folder
-from ratchet.files.hash_chain import canonical, content_sum
+from ratchet.files.hash_chain import Link
 from ratchet.logs.quarantine import BadLine, Quarantine
 from ratchet.service import failpoint
 from ratchet.service.errors import RegistryError
@@ -42,6 +48,10 @@ class Mark(NamedTuple):
     bytes: int = 0
     sha256: str = NO_DECISION
     key: str | None = None
+
+    @property
+    def link(self) -> Link:
+        return Link(self.sequence, self.sha256)
 
 
 class LedgerLine(NamedTuple):
@@ -196,17 +206,13 @@ class DecisionLedger:
         """The decision on a line, if the line is exactly what was written after `before`."""
         where = f"{self.path}, line {before.sequence + 1} (from byte {before.bytes:,})"
         try:
-            fields = json.loads(line)
-            if canonical(fields) != line or content_sum(fields) != fields["sha256"]:
-                raise ValueError("its content does not give its sha256")
-            if (fields["previous_sha256"], fields["sequence"]) != (before.sha256, before.sequence + 1):
-                raise ValueError("it does not follow the line before it")
+            _, fields = hash_chain.follow(before.link, line)
             decision = Decision.model_validate(fields)
         except ValidationError as error:
             raise RegistryError(
                 f"{where} was written by another version of ratchet ({explain_fields(Decision.TYPE, error)}): use that"
             ) from None
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except ValueError as error:
             raise RegistryError(
                 f"{where} was changed after it was written: {error}. Restore the file from a copy; nothing after this "
                 f"line can be trusted"
@@ -236,18 +242,12 @@ class DecisionLedger:
 
 def chained(before: Mark, draft: DecisionDraft, signer: Signer | None = None) -> tuple[Decision, bytes]:
     """The decision that follows the mark, and its line. Raises RegistryError for evidence that UTF-8 can't hold."""
-    content = draft.model_dump(mode="json")
-    fields = content | {
-        "schema_version": "decision.v1",
-        "sequence": before.sequence + 1,
-        "previous_sha256": before.sha256,
-    }
     try:
-        fields = signer.signed(fields) if signer else fields
-        fields["sha256"] = content_sum(fields)
+        fields = draft.model_dump(mode="json") | {"schema_version": Decision.TYPE}
+        _, line = hash_chain.chained(before.link, fields, signed=signer.signed if signer else None)
     except ValueError as error:
         raise RegistryError(f"the decision holds text that is no UTF-8, as from a damaged file name: {error}") from None
-    return Decision.model_validate(fields), canonical(fields) + b"\n"
+    return Decision.model_validate_json(line), line + b"\n"
 
 
 def _after(before: Mark, decision: Decision, size: int) -> Mark:

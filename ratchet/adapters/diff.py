@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -41,9 +41,6 @@ class AdapterDiff:
     fields: tuple[FieldChange, ...]
     modules: tuple[ModuleChange, ...]
     note: str | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def diff_adapters(before: Path | None, after: Path | None) -> AdapterDiff:

@@ -61,11 +61,6 @@ class LoraConfig(BaseModel):
         return (self.r, *(self.rank_pattern or {}).values())
 
     @property
-    def alphas(self) -> tuple[float, ...]:
-        """All it scales with, before the division by the rank."""
-        return (self.lora_alpha, *(self.alpha_pattern or {}).values())
-
-    @property
     def patterns(self) -> tuple[str, ...]:
         return (*(self.rank_pattern or {}), *(self.alpha_pattern or {}))
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ratchet.bus.in_hand import STALLED_AFTER_S, Progress, never
-from ratchet.bus.protocol import Delivery, Handler, Hear, QueueState
+from ratchet.bus.protocol import BroadcastHandler, Delivery, Handler, QueueState
 from ratchet.bus.retry_policy import (
     Climb,
     GiveUp,
@@ -56,7 +56,7 @@ class MemoryBus:
         self._published: dict[str, list[Delivery]] = {}
         self._replies: dict[str, deque[Delivery]] = {}
         self._consumers: list[_Consumer] = []
-        self._listeners: dict[str, list[Hear]] = {}
+        self._listeners: dict[str, list[BroadcastHandler]] = {}
         self._unfinished = 0
         self._draining = asyncio.Event()
         self._running = False
@@ -83,7 +83,7 @@ class MemoryBus:
         delivery = Delivery(queue, body, type, message_id, reply_to, correlation_id, _traced(headers))
         self._published.setdefault(queue, []).append(delivery)
         if queue == REWARDS:
-            self._tell(delivery)
+            self._broadcast(delivery)
         self._route(delivery)
 
     async def reply(
@@ -113,12 +113,12 @@ class MemoryBus:
 
     async def broadcast(self, topic: str, body: bytes, *, type: str, message_id: str) -> None:
         await self._confirm()
-        self._tell(Delivery(topic, body, type, message_id, headers=_traced(None)))
+        self._broadcast(Delivery(topic, body, type, message_id, headers=_traced(None)))
 
-    async def listen(self, topic: str, hear: Hear) -> None:
+    async def listen(self, topic: str, handler: BroadcastHandler) -> None:
         if not self._running:
             raise BusError(f"can't listen to {topic!r}: the bus is not started")
-        self._listeners.setdefault(topic, []).append(hear)
+        self._listeners.setdefault(topic, []).append(handler)
 
     async def state(self, queue: str) -> QueueState:
         if queue not in self._ready:
@@ -186,10 +186,10 @@ class MemoryBus:
         if delivery.queue == RESPONSES and KEPT_RESPONSES in self._ready:
             self._route(delivery._replace(queue=KEPT_RESPONSES))
 
-    def _tell(self, delivery: Delivery) -> None:
-        for hear in self._listeners.get(delivery.queue, ()):
+    def _broadcast(self, delivery: Delivery) -> None:
+        for handler in self._listeners.get(delivery.queue, ()):
             try:
-                hear(delivery)
+                handler(delivery)
             except Exception as error:
                 _log.error("hearing-failed", f"{delivery.queue}: {error}", exc_info=error)
 

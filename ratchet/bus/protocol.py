@@ -64,7 +64,7 @@ def opened(message: type[M], delivery: Delivery) -> M:
 
 
 Handler = Callable[[Delivery], Awaitable[None]]
-Hear = Callable[[Delivery], None]
+BroadcastHandler = Callable[[Delivery], None]
 """What is done with a broadcast; it must be quick."""
 
 
@@ -117,8 +117,10 @@ class Bus(Protocol):
     async def broadcast(self, topic: str, body: bytes, *, type: str, message_id: str) -> None:
         """Publish to whoever listens to the topic now; returns when confirmed, also if nobody does. Raises BusError."""
 
-    async def listen(self, topic: str, hear: Hear) -> None:
-        """Hear every message of a topic, each listener its own copy, until `stop`; missed while disconnected.
+    async def listen(self, topic: str, handler: BroadcastHandler) -> None:
+        """Hand every message of a topic to the handler, each listener its own copy, until `stop`.
+
+        What comes while it is disconnected is missed.
 
         The topic `rewards` has a copy of all that is published to the queue `rewards`.
         """

@@ -1,6 +1,7 @@
 """What becomes of a message whose handler failed, and how long to pause before trying anything again. Pure.
 
-It knows no bus and no clock; the random part of a pause is given in.
+It knows no bus and no clock; the random part of a pause is given in. The queues of the ladder are declared with the
+topology's others.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ratchet.bus.topology import RETRY_LADDER, Rung
 from ratchet.service.errors import Reject, Retry
 
+MAX_BYTES = "x-max-length-bytes"
 MAX_ATTEMPTS = 8
 """Times a message is handled before it goes to the dead letters."""
 
@@ -30,6 +31,35 @@ LONGEST_REASON = 1000
 _ROUTES = ("CC", "BCC")
 """The broker sends a copy wherever these say, each time the message is published."""
 _BROKER_OWN = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-acquired-count", "x-opt-")
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A step of the retry ladder: a topic exchange and a queue of one name, whose messages return after `delay_ms`.
+
+    A message enters with the failing queue's name as its routing key and leaves through the default exchange, so only
+    that queue sees it again. A topic exchange, because there the broker can tell a user which routing keys it may use.
+    """
+
+    name: str
+    delay_ms: int
+    max_bytes: int = 200_000_000
+    """Of its queue; the topology gives it a hundredth of the broker's disk."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "x-queue-type": "quorum",
+            MAX_BYTES: self.max_bytes,
+            "x-overflow": "reject-publish",
+            "x-message-ttl": self.delay_ms,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-strategy": "at-least-once",
+        }
+
+
+RETRY_LADDER = (Rung("retry.5s", 5_000), Rung("retry.30s", 30_000), Rung("retry.5m", 300_000))
+"""Beyond the last rung a message stays on it."""
 
 
 @dataclass(frozen=True, slots=True)

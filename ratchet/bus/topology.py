@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from ratchet.bus.retry_policy import MAX_BYTES, RETRY_LADDER, Rung
 from ratchet.service.settings import FleetSettings
 
 EXCHANGE = "ratchet"
@@ -26,7 +27,6 @@ CONSUMER_TIMEOUT_MS = 6 * 3600 * 1000
 HIGH_PRIORITY = 5
 """From this priority on, a task's Work waits in the agent's queue for high priority."""
 
-MAX_BYTES = "x-max-length-bytes"
 BROKER_DISK = 20 * 10**9
 """Bytes of the broker's disk, where no setting says (RATCHET_BROKER_DISK_GB)."""
 WORK_SHARE = 0.12
@@ -84,30 +84,6 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
-    """A step of the retry ladder: a topic exchange and a queue of one name, whose messages return after `delay_ms`.
-
-    A message enters with the failing queue's name as its routing key and leaves through the default exchange, so only
-    that queue sees it again. A topic exchange, because there the broker can tell a user which routing keys it may use.
-    """
-
-    name: str
-    delay_ms: int
-    max_bytes: int = BROKER_DISK // 100
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        return {
-            "x-queue-type": "quorum",
-            MAX_BYTES: self.max_bytes,
-            "x-overflow": "reject-publish",
-            "x-message-ttl": self.delay_ms,
-            "x-dead-letter-exchange": "",
-            "x-dead-letter-strategy": "at-least-once",
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class Topology:
     queues: tuple[Queue, ...]
     rungs: tuple[Rung, ...]
@@ -136,8 +112,6 @@ ADAPTERS = "adapters"
 ADAPTER_REPORTS = "adapters.reports"
 DEAD_LETTERS = "dead-letters"
 UNROUTABLE = "unroutable"
-
-RETRY_LADDER = (Rung("retry.5s", 5_000), Rung("retry.30s", 30_000), Rung("retry.5m", 300_000))
 
 DAY_MS = 24 * 3600 * 1000
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ratchet.cli.terminal import UsageError, out, print_json
+from ratchet.cli.terminal import AsJson, UsageError, out, print_json
 from ratchet.files.hash_chain import NOTHING_BEFORE
 from ratchet.http.access.audit import NAME, read_audit
 from ratchet.logs.names import active_path
@@ -22,7 +22,6 @@ audit = typer.Typer()
 Folder = Annotated[
     Path | None, typer.Option("--dir", help="Folder of the audit; that of the settings (logs/audit) if not named.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 
 @audit.command()

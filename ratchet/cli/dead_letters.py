@@ -14,7 +14,7 @@ from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService, advi
 from ratchet.bus.dead_letters.kinds import ADVICE_ON_LOST, DEAD, LOST
 from ratchet.bus.dead_letters.letter import DeadLetter
 from ratchet.cli.fleet.folder import FleetAccess
-from ratchet.cli.terminal import CommandError, ExitCode, out, print_json, print_raw, say, say_error
+from ratchet.cli.terminal import AsJson, CommandError, ExitCode, out, print_json, print_raw, say, say_error
 
 dead_letters = typer.Typer()
 
@@ -25,7 +25,7 @@ Unroutable = Annotated[bool, typer.Option("--unroutable", help="Instead, what wa
 def list_(
     limit: Annotated[int, typer.Option("--limit", "-n", help="How many, from the oldest on.")] = 50,
     unroutable: Unroutable = False,
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    json: AsJson = False,
 ) -> None:
     """List the dead letters, the oldest first; nothing is taken out."""
     access = FleetAccess.here()

@@ -6,17 +6,14 @@ import uuid
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-import pika
 import typer
-from pika.exceptions import ChannelClosedByBroker, NackError
-from pika.spec import BasicProperties
 from pydantic import ValidationError
 
-from ratchet.bus.amqp.short_connection import connected
 from ratchet.bus.message_id import derived_id
-from ratchet.bus.topology import EXCHANGE, FEEDBACK
+from ratchet.bus.topology import FEEDBACK
 from ratchet.cli.fleet.folder import FleetAccess
-from ratchet.cli.terminal import CommandError, UsageError, print_raw, say
+from ratchet.cli.fleet.publishing import publish
+from ratchet.cli.terminal import UsageError, print_raw, say
 from schemas.messages.base import Metadata, explain
 from schemas.messages.feedback import Feedback
 
@@ -54,22 +51,4 @@ def new_feedback(fields: dict[str, Any]) -> Feedback:
 
 def publish_feedback(access: FleetAccess, feedback: Feedback) -> None:
     """Returns once the broker has it. Raises BusError, CommandError where no fleet ever was."""
-    properties = BasicProperties(
-        content_type="application/json",
-        delivery_mode=pika.DeliveryMode.Persistent.value,
-        type=Feedback.TYPE,
-        message_id=derived_id(feedback.feedback_id or "", "feedback"),
-    )
-    with connected(access.amqp_url) as connection:
-        channel = connection.channel()
-        channel.confirm_delivery()
-        try:
-            channel.basic_publish(
-                access.namespace + EXCHANGE, access.namespace + FEEDBACK, feedback.encode(), properties
-            )
-        except ChannelClosedByBroker as error:
-            raise CommandError(
-                f"the broker refused it ({error.reply_text}): was the fleet ever up here? ratchet up"
-            ) from None
-        except NackError:
-            raise CommandError(f"the broker refused it: is the queue {FEEDBACK!r} full? ratchet watch") from None
+    publish(access, FEEDBACK, feedback, derived_id(feedback.feedback_id or "", "feedback"))

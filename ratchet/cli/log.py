@@ -14,7 +14,7 @@ import typer
 from rich.text import Text
 
 from ratchet.cli.fleet.folder import FleetAccess
-from ratchet.cli.terminal import CommandError, out, print_json, print_raw, say
+from ratchet.cli.terminal import AsJson, CommandError, out, print_json, print_raw, say
 from ratchet.files.folder_lock import FolderLock
 from ratchet.logs.names import INTERACTIONS, active_path
 from ratchet.logs.reader import Line, end_of_log, follow, read, tail_position
@@ -60,7 +60,7 @@ def prune(
     keep_days: Annotated[
         float | None, typer.Option(min=0, help="Before the newest line; RATCHET_LOG_KEEP_DAYS if not named.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Remove the oldest sealed segments of the logs that are over their bound, with the fleet down.
 

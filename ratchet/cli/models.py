@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from ratchet.cli.terminal import CommandError, out, print_json, print_raw, say
+from ratchet.cli.terminal import AsJson, CommandError, out, print_json, print_raw, say
 
 models = typer.Typer()
 
@@ -26,12 +26,12 @@ def make(out: Annotated[Path, typer.Option(help="Folder to put them in.")] = Pat
 @models.command("list")
 def list_(
     folder: Annotated[Path, typer.Option(help="Folder to look in.")] = Path("models"),
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    json: AsJson = False,
 ) -> None:
     """List the model folders: name, size and what they hold."""
     found = model_folders(folder)
     if json:
-        print_json([model.as_dict() for model in found])
+        print_json([asdict(model) for model in found])
         return
     if not found:
         out.print(f"No models in {folder}/. Type: ratchet models make", markup=False)
@@ -44,9 +44,6 @@ class ModelFolder:
     path: str
     architecture: str
     megabytes: float
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def model_folders(folder: Path) -> list[ModelFolder]:

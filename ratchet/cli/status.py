@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Group, RenderableType
@@ -19,12 +19,12 @@ from ratchet.cli.fleet.processes import supervisor_process
 from ratchet.cli.fleet.queue_depths import QueueDepth, queue_depths
 from ratchet.cli.fleet.service_http import readiness
 from ratchet.cli.fleet.supervisord import ProcessState, Supervisor
-from ratchet.cli.terminal import CommandError, ExitCode, out, print_json
+from ratchet.cli.terminal import AsJson, CommandError, ExitCode, out, print_json, table
 from ratchet.service.errors import BusError, RegistryError
 from ratchet.service.settings import FleetSettings
 
 
-def status(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+def status(json: AsJson = False) -> None:
     """Show each service, the broker and the queues. Exit code 0 if all is healthy, 1 if not, 3 without a broker."""
     report = ask_status(FleetAccess.here(), FleetFolder.here())
     if json:
@@ -166,17 +166,15 @@ def _headline(report: StatusReport) -> Text:
 
 
 def services_table(services: Sequence[ServiceStatus]) -> Table:
-    table = Table("service", "pid", "state", "http", box=None, header_style="dim", pad_edge=False)
+    shown = table("service", "pid", "state", "http", left=4)
     for service in services:
         state = Text("ready", "green") if service.ready else Text(service.reason or "not ready", "red")
-        table.add_row(service.name, str(service.pid or "–"), state, service.http or "")
-    return table
+        shown.add_row(service.name, str(service.pid or "–"), state, service.http or "")
+    return shown
 
 
 def queues_table(queues: Sequence[QueueDepth]) -> Table:
-    table = Table("queue", box=None, header_style="dim", pad_edge=False)
-    table.add_column("waiting", justify="right")
-    table.add_column("consumers", justify="right")
+    shown = table("queue", "waiting", "consumers")
     for queue in queues:
-        table.add_row(queue.name, "–" if queue.messages is None else f"{queue.messages:,}", str(queue.consumers))
-    return table
+        shown.add_row(queue.name, "–" if queue.messages is None else f"{queue.messages:,}", str(queue.consumers))
+    return shown

@@ -10,10 +10,11 @@ import json
 import os
 import sys
 from enum import IntEnum
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 from typer.core import TyperGroup
 
 from ratchet.service.errors import Ambiguous, BusError, NotFound, RatchetError, SettingsError
@@ -72,6 +73,9 @@ class FaultsAsSentences(TyperGroup):
             raise typer.Exit(0) from None
 
 
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+"""The option of every command that can write JSON."""
+
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -86,6 +90,14 @@ def print_raw(line: str) -> None:
     """A line on stdout that rich must not touch: answers of models, JSON lines."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
+
+
+def table(*columns: str, left: int = 1) -> Table:
+    """Without lines; the first `left` columns are aligned to that side, the rest, numbers, to the right."""
+    made = Table(box=None, header_style="dim", pad_edge=False)
+    for number, column in enumerate(columns):
+        made.add_column(column, justify="left" if number < left else "right")
+    return made
 
 
 def say(text: str) -> None:

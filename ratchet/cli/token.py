@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ratchet.cli.terminal import UsageError, out, print_json, print_raw, say
+from ratchet.cli.terminal import AsJson, UsageError, out, print_json, print_raw, say
 from ratchet.http.access import tokens
 from ratchet.http.access.key_folder import KeyFolder, read_revoked
 from ratchet.http.access.keys import read_public_keys
@@ -24,7 +24,6 @@ token = typer.Typer()
 Keys = Annotated[
     Path | None, typer.Option(help="Folder of the keys; where RATCHET_API_PUBLIC_KEYS points, or `keys`, if not named.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 Token = Annotated[str, typer.Argument(help="The token, or `-` to read it from stdin: a shell remembers what is typed.")]
 
 

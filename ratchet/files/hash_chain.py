@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 NOTHING_BEFORE = "0" * 64
@@ -30,9 +30,12 @@ def content_sum(fields: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical({key: value for key, value in fields.items() if key != "sha256"})).hexdigest()
 
 
-def chained(before: Link, fields: Mapping[str, Any]) -> tuple[Link, bytes]:
-    """The line that follows, without its newline. Raises ValueError as `canonical` does."""
+def chained(
+    before: Link, fields: Mapping[str, Any], signed: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+) -> tuple[Link, bytes]:
+    """The line that follows, without its newline; `signed` adds a signature. Raises ValueError as `canonical` does."""
     content = {**fields, "sequence": before.sequence + 1, "previous_sha256": before.sha256}
+    content = signed(content) if signed else content
     content["sha256"] = content_sum(content)
     return Link(before.sequence + 1, content["sha256"]), canonical(content)
 

@@ -1,1 +1,1 @@
-"""Starts a service and ends it: HTTP for operators, the bus, and an orderly end on SIGTERM."""
+"""Runs a process: starts what it wired, serves HTTP, watches its loop, ends in order. Imports the rest of ratchet/."""

@@ -14,20 +14,55 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import h11
 import uvicorn
 import uvloop
 from fastapi import APIRouter
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from ratchet.bus.in_hand import STALLED_AFTER_S, never
 from ratchet.bus.protocol import Bus, Handler
 from ratchet.http.server.application import application
-from ratchet.http.server.header_timeout import HeaderTimeoutProtocol
 from ratchet.runtime.watchdog import BEAT_S, MARGIN_S, Watchdog, WatchdogThread
 from ratchet.service.errors import Hung, RatchetError, SettingsError
 from ratchet.service.metrics import READY
 from ratchet.service.settings import FleetSettings
 from ratchet.service.settings_check import unknown_names
 from ratchet.service.telemetry import Log, log_to_stdout
+
+HEAD_S = 20.0
+
+
+class HeaderTimeoutProtocol(H11Protocol):
+    """HTTP/1.1 as uvicorn speaks it, but a request's head (its line and headers) must come in within `head_s` seconds.
+
+    A connection that brought no whole head in that time, or at most twice that, is closed: else whoever reaches the
+    port could hold open files without end, without a token, by saying nothing. Bodies have their own bound
+    (ratchet/http/server/limits.py), and a connection that is kept between two requests has uvicorn's.
+    """
+
+    head_s = HEAD_S
+    _check: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._look_later(was_idle=True)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._check is not None:
+            self._check.cancel()
+
+    def _look_later(self, *, was_idle: bool) -> None:
+        self._check = self.loop.call_later(self.head_s, self._close_if_idle, was_idle, self.cycle)
+
+    def _close_if_idle(self, was_idle: bool, last: RequestResponseCycle | None) -> None:
+        is_idle = self.conn.their_state is h11.IDLE and self.conn.our_state is h11.IDLE
+        if was_idle and is_idle and self.cycle is last:
+            self.transport.close()
+        else:
+            self._look_later(was_idle=is_idle)
+
 
 log = Log("service")
 

@@ -1,1 +1,1 @@
-"""What every process has: errors, settings, telemetry, metrics. Imports nothing else of ours."""
+"""What every module may import: errors, settings, telemetry, metrics, failpoints. Imports nothing else of ratchet/."""

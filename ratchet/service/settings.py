@@ -8,13 +8,29 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
 
+from pika import URLParameters
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from ratchet.service.amqp_url import amqp_parameters
 from ratchet.service.errors import SettingsError
 from schemas.messages.base import AgentId
+
+SCHEMES = ("amqp", "amqps")
+
+
+def amqp_parameters(url: str) -> URLParameters:
+    """Raises SettingsError for what is no AMQP URL, in a sentence that repeats nothing of it: it holds a password."""
+    try:
+        if urlsplit(url).scheme in SCHEMES:
+            return URLParameters(url)
+    except (ValueError, TypeError, AttributeError):
+        pass
+    raise SettingsError(
+        "RATCHET_AMQP_URL is no AMQP URL: write amqp://user:password@host:5672/vhost, and in the user and the password "
+        "%2F for /, %3F for ?, %23 for #, %3A for :, %40 for @, %25 for %"
+    )
 
 
 def _names(value: Any) -> Any:

@@ -50,14 +50,14 @@ class AdapterSync:
 
     async def start(self) -> None:
         self._work = asyncio.create_task(self._keep())
-        await self._bus.listen(events_topic(self._agent_id), self._hear)
+        await self._bus.listen(events_topic(self._agent_id), self._receive)
 
     async def stop(self) -> None:
         if self._work is not None:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
 
-    def _hear(self, delivery: Delivery) -> None:
+    def _receive(self, delivery: Delivery) -> None:
         """The topic has other messages too, which are for others."""
         if delivery.type != AdapterEvent.TYPE:
             return

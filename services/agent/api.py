@@ -4,18 +4,21 @@ it is not scored, not logged and not learned from, and it never loads or unloads
 
 from __future__ import annotations
 
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from fastapi import APIRouter, Request
 
 from ratchet.http.problem import Problem, problems
 from ratchet.http.work import while_connected
+from ratchet.service.errors import EngineError
 from schemas.api.generate import GenerateAnswer, GeneratedSample, GenerateRequest, LoadedAdapter, LoadedAdapters
 from schemas.messages.response import Sample
 from schemas.messages.task import Prompt
-from schemas.messages.work import BASE_VERSION, Sampling
-from services.agent.engines.engine import Generation
+from schemas.messages.work import BASE_VERSION, Arm, Sampling
+from services.agent.adapter_cache import AdapterCache
+from services.agent.engines.engine import Engine, Generation, GenerationRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,27 +28,49 @@ class DirectAnswer:
     seconds: float
 
 
-class Answering(Protocol):
-    """What the routes ask of the worker."""
+Generate = Callable[[GenerationRequest], Awaitable[Generation]]
 
-    @property
-    def agent_id(self) -> str: ...
+
+class DirectAnswers:
+    """The other way into the engine, past the queues, with what is loaded.
+
+    `generate` is the worker's, so that both share the engine's batches. `primary`: as last announced.
+    """
+
+    def __init__(
+        self, agent_id: str, engine: Engine, cache: AdapterCache, generate: Generate, primary: Callable[[], str]
+    ) -> None:
+        self.agent_id = agent_id
+        self._engine = engine
+        self._cache = cache
+        self._generate = generate
+        self._primary = primary
 
     @property
     def engine(self) -> str:
         """Kind of engine, model and revision."""
+        return self._engine.identity
 
     def loaded(self) -> dict[str, str]:
         """Version → the name the engine knows it by, without the base model."""
+        return self._cache.names()
 
     def primary(self) -> str:
-        """The version that answers what names none."""
+        """The base model until the primary is announced and loaded."""
+        primary = self._primary()
+        return primary if primary in self._cache.versions() else BASE_VERSION
 
     async def answer(self, prompt: Prompt, sampling: Sampling, version: str) -> DirectAnswer:
-        """Raises EngineError."""
+        """Raises EngineError at once where the engine is away, so that the caller can try another replica."""
+        if trouble := self._engine.trouble():
+            raise EngineError(trouble)
+        began = time.perf_counter()
+        async with self._cache.acquire(Arm(adapter_version=version, sequence=0)) as adapter:
+            generation = await self._generate(GenerationRequest(prompt, sampling, adapter.name if adapter else None))
+        return DirectAnswer(generation, adapter.sha256 if adapter else None, time.perf_counter() - began)
 
 
-def agent_router(agent: Answering) -> APIRouter:
+def agent_router(agent: DirectAnswers) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["agent"])
 
     @router.post("/generate", responses=problems(408, 409))
@@ -83,6 +108,6 @@ def _sample(sample: Sample) -> GeneratedSample:
     return GeneratedSample(text=sample.text, finish_reason=sample.finish_reason, tokens=tokens)
 
 
-def _not_loaded(version: str, agent: Answering) -> Problem:
+def _not_loaded(version: str, agent: DirectAnswers) -> Problem:
     has = ", ".join((BASE_VERSION, *agent.loaded()))
     return Problem(409, "Not loaded", f"this replica has not loaded {version}: it has {has}", "not-loaded")

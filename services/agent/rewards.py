@@ -43,14 +43,14 @@ class RewardListener:
         self._scores: dict[str, RunningScore] = {}
 
     async def start(self) -> None:
-        await self._bus.listen(events_topic(self._agent_id), self.hear)
+        await self._bus.listen(events_topic(self._agent_id), self.receive)
 
     @property
     def scores(self) -> Mapping[str, RunningScore]:
         """By adapter version."""
         return self._scores
 
-    def hear(self, delivery: Delivery) -> None:
+    def receive(self, delivery: Delivery) -> None:
         """The topic has other events too, which are for others."""
         if delivery.type != AgentRewards.TYPE:
             return

@@ -25,8 +25,7 @@ from schemas.messages.work import BASE_VERSION, Work
 from services.agent import metrics
 from services.agent.adapter_cache import AdapterCache, LoadedAdapter
 from services.agent.adapter_sync import AdapterSync
-from services.agent.api import agent_router
-from services.agent.direct_answers import DirectAnswers
+from services.agent.api import DirectAnswers, agent_router
 from services.agent.engines.engine import Engine, Generation, GenerationRequest
 from services.agent.rewards import RewardListener
 from services.agent.settings import AgentSettings

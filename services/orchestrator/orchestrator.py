@@ -50,9 +50,8 @@ from services.orchestrator.feedback.feedback_log import FeedbackLog
 from services.orchestrator.feedback.feedback_service import FeedbackService
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.ledger.log_retention import LogRetention
-from services.orchestrator.observation.disk_gauges import DiskGauges
+from services.orchestrator.observation.gauges import DiskGauges, QueueGauges
 from services.orchestrator.observation.overview import LOOK_EVERY_S
-from services.orchestrator.observation.queue_gauges import QueueGauges
 from services.orchestrator.promotion.anchors import Anchors
 from services.orchestrator.promotion.announcer import Announcer
 from services.orchestrator.promotion.arms import Arms
@@ -66,11 +65,10 @@ from services.orchestrator.tasks.completion import Completion
 from services.orchestrator.tasks.deadline_clock import DeadlineClock
 from services.orchestrator.tasks.intake import Intake
 from services.orchestrator.tasks.result_sender import ResultSender
-from services.orchestrator.tasks.result_waiters import ResultWaiters
 from services.orchestrator.tasks.reward_backlog import RewardBacklog
 from services.orchestrator.tasks.reward_broadcaster import RewardBroadcaster
 from services.orchestrator.tasks.settler import Settler
-from services.orchestrator.tasks.task_service import TaskService
+from services.orchestrator.tasks.task_service import ResultWaiters, TaskService
 from services.orchestrator.training.scheduler import TrainingScheduler
 
 log = Log("orchestrator")
@@ -266,7 +264,7 @@ class Orchestrator:
         start("index-commit", self._commit, COMMIT_EVERY_S)
         start("deadline-sweep", self._sweep, SWEEP_EVERY_S)
         start("telling", self._settler.tell_the_untold, TELL_EVERY_S)
-        start("reward-news", self._news.tell, NEWS_EVERY_S)
+        start("reward-news", self._news.flush, NEWS_EVERY_S)
         start("queue-gauges", self._gauges.refresh, GAUGES_EVERY_S)
         start("disk-gauges", self._disks.refresh, GAUGES_EVERY_S)
         start("storage", self._check_storage, STORAGE_EVERY_S)
@@ -325,7 +323,7 @@ class Orchestrator:
 
     async def _reported(self, delivery: Delivery) -> None:
         report = opened(AdapterReport, delivery)
-        self._of_agent(self._replicas, report.agent_id).heard(report, monotonic())
+        self._of_agent(self._replicas, report.agent_id).record(report, monotonic())
 
     def _of_agent(self, table: dict[str, T], agent_id: str) -> T:
         if agent_id not in table:

@@ -32,7 +32,7 @@ from ratchet.bus.amqp.frames import (
     read_deliver,
     read_properties,
 )
-from ratchet.service.amqp_url import amqp_parameters
+from ratchet.service.settings import amqp_parameters
 
 HEARTBEAT_S = 30
 CONNECT_TIMEOUT_S = 15.0

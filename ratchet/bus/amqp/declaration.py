@@ -11,19 +11,18 @@ from typing import Any
 
 from ratchet.bus.amqp.channel import AmqpChannel, ChannelLost, open_channel
 from ratchet.bus.amqp.connection import AmqpConnection
+from ratchet.bus.retry_policy import MAX_BYTES, Rung
 from ratchet.bus.topology import (
     BROADCAST_EXCHANGE,
     DEAD_EXCHANGE,
     DEAD_LETTERS,
     EXCHANGE,
     KEPT_RESPONSES,
-    MAX_BYTES,
     RESPONSES,
     REWARDS,
     UNROUTABLE,
     UNROUTABLE_EXCHANGE,
     Queue,
-    Rung,
     Topology,
 )
 from ratchet.service.errors import BusError

@@ -16,7 +16,7 @@ from ratchet.bus.amqp.connection import AmqpConnection, Receiver
 from ratchet.bus.amqp.declaration import Declaration
 from ratchet.bus.amqp.frames import Properties
 from ratchet.bus.amqp.link import FIRST_PAUSE_S, LONGEST_PAUSE_S, Link, explain
-from ratchet.bus.protocol import Delivery, Hear
+from ratchet.bus.protocol import BroadcastHandler, Delivery
 from ratchet.bus.retry_policy import pause_s
 from ratchet.bus.topology import BROADCAST_EXCHANGE, LISTENER
 from ratchet.concurrency.keyed import cancelled_by_us
@@ -32,9 +32,9 @@ _log = Log(__name__)
 class Listener:
     """Runs from `start` until `stop`."""
 
-    def __init__(self, topic: str, hear: Hear, *, link: Link, declaration: Declaration) -> None:
+    def __init__(self, topic: str, handler: BroadcastHandler, *, link: Link, declaration: Declaration) -> None:
         self._topic = topic
-        self._hear = hear
+        self._handler = handler
         self._link = link
         self._declaration = declaration
         self._task: asyncio.Task[None] | None = None
@@ -42,7 +42,7 @@ class Listener:
         self._trouble: str | None = "not subscribed yet"
 
     async def start(self) -> None:
-        """Returns when it hears."""
+        """Returns when it is bound to the topic."""
         self._task = asyncio.create_task(self._keep_listening())
         await self._first
 
@@ -95,7 +95,7 @@ class Listener:
             headers = properties.headers or {}
             delivery = Delivery(self._topic, body, properties.type, properties.message_id, headers=headers)
             try:
-                self._hear(delivery)
+                self._handler(delivery)
             except Exception as error:
                 _log.error("hearing-failed", f"{self._topic}: {error}", exc_info=error)
 

@@ -22,7 +22,7 @@ from ratchet.bus.amqp.listener import Listener
 from ratchet.bus.amqp.publisher import Publisher, Refused, Unreachable
 from ratchet.bus.claim_store import FOLDER, ClaimStore
 from ratchet.bus.in_hand import STALLED_AFTER_S, ByteBudget, Progress, never
-from ratchet.bus.protocol import Handler, Hear, QueueState
+from ratchet.bus.protocol import BroadcastHandler, Handler, QueueState
 from ratchet.bus.topology import BROADCAST_EXCHANGE, Topology, topology_of
 from ratchet.service import failpoint
 from ratchet.service.errors import BusError, Reject
@@ -190,10 +190,10 @@ class RabbitBus:
         declaration = self._declaration
         await self._open_publisher.send(declaration.wire(BROADCAST_EXCHANGE), declaration.wire(topic), properties, body)
 
-    async def listen(self, topic: str, hear: Hear) -> None:
+    async def listen(self, topic: str, handler: BroadcastHandler) -> None:
         if self._links is None or self._state != "started":
             raise BusError(f"can't listen to {topic!r}: the bus is {self._state}")
-        listener = Listener(topic, hear, link=self._links[0], declaration=self._declaration)
+        listener = Listener(topic, handler, link=self._links[0], declaration=self._declaration)
         self._listeners.append(listener)
         await listener.start()
 

@@ -19,8 +19,8 @@ from pika.frame import Header, decode_frame
 from pika.spec import FRAME_HEADER, BasicProperties
 
 from ratchet.bus.amqp.frames import FRAME_OVERHEAD, FRAME_START, TAG, Properties, read_properties, write_properties
-from ratchet.service.amqp_url import amqp_parameters
 from ratchet.service.errors import BusError
+from ratchet.service.settings import amqp_parameters
 
 SOCKET_TIMEOUT_S = 5.0
 

@@ -19,9 +19,9 @@ from ratchet.bus.dead_letters.queue import DeadLetterQueue, Held, Stays
 from ratchet.bus.retry_policy import MAX_ATTEMPTS
 
 MOST_LISTED = 10_000
-LOOK_S = 10.0
+BROWSE_S = 10.0
 """Seconds a look may hold letters in hand: a requeue of others waits for it. About a thousand come in a second."""
-LOOK_AGAIN_S = 30.0
+LISTING_GOOD_FOR_S = 30.0
 """Seconds a look is as good as another, while there are as many letters as then."""
 
 
@@ -46,7 +46,7 @@ class DeadLetterService:
         with self._queue() as queue:
             if known is not None and _holds(known, queue.depth()):
                 return known
-            return queue.look(MOST_LISTED, LOOK_S)
+            return queue.browse(MOST_LISTED, BROWSE_S)
 
     def find(self, letter_id: str, within_s: float | None = None) -> Held | None:
         """With its properties and its body; None if there is none of that id, or none that came in that time."""
@@ -71,7 +71,7 @@ class DeadLetterService:
 
 
 def _holds(known: Listing, depth: int) -> bool:
-    return depth == known.total and time.monotonic() - known.looked_at < LOOK_AGAIN_S
+    return depth == known.total and time.monotonic() - known.read_at < LISTING_GOOD_FOR_S
 
 
 def advice(letter: DeadLetter) -> str:

@@ -30,13 +30,13 @@ class Place(NamedTuple):
 class Listing:
     """One look into the queue: its letters, the oldest first, and `total`, how many were in it at that moment.
 
-    `looked_at` is in seconds of a monotonic clock. There are fewer letters than `total` if the look was cut short.
+    `read_at` is in seconds of a monotonic clock. There are fewer letters than `total` if the look was cut short.
     """
 
     letters: tuple[DeadLetter, ...]
     places: tuple[Place, ...]
     total: int
-    looked_at: float
+    read_at: float
 
     def page(self, after: Place | None, limit: int) -> tuple[list[DeadLetter], Place | None]:
         """At most `limit` after the place, and the place of the last of them; None where nothing follows."""
@@ -46,7 +46,7 @@ class Listing:
         return list(self.letters[begin:end]), following
 
 
-def listing(letters: Iterable[DeadLetter], total: int, looked_at: float) -> Listing:
+def listing(letters: Iterable[DeadLetter], total: int, read_at: float) -> Listing:
     alike = Counter[tuple[str, str]]()
     placed: list[tuple[Place, DeadLetter]] = []
     for letter in letters:
@@ -54,4 +54,4 @@ def listing(letters: Iterable[DeadLetter], total: int, looked_at: float) -> List
         placed.append((Place(*key, alike[key]), letter))
         alike[key] += 1
     placed.sort(key=lambda one: one[0])
-    return Listing(tuple(one for _, one in placed), tuple(place for place, _ in placed), total, looked_at)
+    return Listing(tuple(one for _, one in placed), tuple(place for place, _ in placed), total, read_at)

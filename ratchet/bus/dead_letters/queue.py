@@ -27,7 +27,7 @@ from ratchet.service.errors import DeadLetterError
 
 TAKEN_TIMEOUT_S = 60.0
 SETTLE_S = 2.0
-LOOK_EVERY_S = 0.1
+ASK_EVERY_S = 0.1
 
 
 class Held(NamedTuple):
@@ -53,7 +53,8 @@ class Stays(NamedTuple):
 class DeadLetterQueue:
     """Of dead letters or, with another `kind`, of the unroutable. `store`: where letters refer to, if it is here.
 
-    The connection is one of `ratchet.bus.amqp.short_connection.connected`.
+    The connection is one of `ratchet.bus.amqp.short_connection.connected`. What is held and not acked is back in the
+    queue when its channel is closed.
     """
 
     def __init__(
@@ -67,38 +68,26 @@ class DeadLetterQueue:
 
     def letters(self, limit: int | None = None) -> list[tuple[DeadLetter, bytes]]:
         """The oldest `limit` letters with their bodies; they stay in the queue."""
-        channel = self._connection.channel()
-        try:
+        with self._connection.channel() as channel:
             return [(held.letter, held.body) for held in self._hold(channel, limit)]
-        finally:
-            _close(channel)
 
-    def look(self, most: int, within_s: float) -> Listing:
+    def browse(self, most: int, within_s: float) -> Listing:
         """At most so many letters, and only those that came in that time, without their bodies; they stay."""
-        channel = self._connection.channel()
-        try:
+        with self._connection.channel() as channel:
             total, began = self._depth(channel), time.monotonic()
             letters = [held.letter for held in self._hold(channel, most, within_s)]
             return listing(letters, max(total, len(letters)), began)
-        finally:
-            _close(channel)
 
     def find(self, letter_id: str, within_s: float | None = None) -> Held | None:
         """That letter, for reading; it stays in the queue. Looks at all before it, or at those that come in time."""
-        channel = self._connection.channel()
-        try:
+        with self._connection.channel() as channel:
             held_ones = self._hold(channel, None, within_s)
             return next((held for held in held_ones if held.letter.id == letter_id), None)
-        finally:
-            _close(channel)
 
     def depth(self) -> int:
         """How many there are."""
-        channel = self._connection.channel()
-        try:
+        with self._connection.channel() as channel:
             return self._depth(channel)
-        finally:
-            _close(channel)
 
     def requeue(
         self, wanted: Callable[[DeadLetter], bool], *, one_at_a_time: bool, say: Callable[[str], None]
@@ -108,10 +97,9 @@ class DeadLetterQueue:
         With `one_at_a_time` the next goes only when the last was taken and no consumer is gone since: raises
         DeadLetterError as soon as one is.
         """
-        channel = self._connection.channel()
-        channel.confirm_delivery()
         sent, stayed = list[str](), list[Stays]()
-        try:
+        with self._connection.channel() as channel:
+            channel.confirm_delivery()
             for held in self._hold(channel, None):
                 if not wanted(held.letter):
                     continue
@@ -123,8 +111,6 @@ class DeadLetterQueue:
                 if one_at_a_time:
                     self._await_taken(held.letter, consumers)
                     say(f"{held.letter.id} taken from {held.letter.queue}")
-        finally:
-            _close(channel)
         return sent, stayed
 
     def _hold(self, channel: BlockingChannel, limit: int | None, within_s: float | None = None) -> Iterator[Held]:
@@ -208,7 +194,7 @@ class DeadLetterQueue:
             if waiting and time.monotonic() - began > TAKEN_TIMEOUT_S:
                 raise DeadLetterError(f"nobody took {letter.id} from {queue} in {TAKEN_TIMEOUT_S:.0f} s: stopped here")
             empty_since = None if waiting else empty_since or time.monotonic()
-            self._connection.sleep(LOOK_EVERY_S)
+            self._connection.sleep(ASK_EVERY_S)
 
     def _state(self, queue: str) -> tuple[int, int] | None:
         """Waiting messages and consumers; None where there is no such queue."""
@@ -219,9 +205,3 @@ class DeadLetterQueue:
             return None
         channel.close()
         return said.message_count, said.consumer_count
-
-
-def _close(channel: BlockingChannel) -> None:
-    """What was held and not acked is back in the queue by that."""
-    if channel.is_open:
-        channel.close()

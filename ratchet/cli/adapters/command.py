@@ -7,6 +7,7 @@ import re
 import shutil
 from collections import deque
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -22,7 +23,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.signatures import Signing
 from ratchet.adapters.verification import verified
 from ratchet.cli.adapters.view import render_agent, render_decisions, render_diff, render_entry
-from ratchet.cli.terminal import CommandError, ExitCode, out, print_json
+from ratchet.cli.terminal import AsJson, CommandError, ExitCode, out, print_json
 from ratchet.service.errors import NotFound
 from ratchet.service.settings import FleetSettings
 from schemas.records.decision import DecisionDraft, SignWith
@@ -31,7 +32,6 @@ from schemas.records.registry import Registry
 adapters = typer.Typer()
 
 Agent = Annotated[str | None, typer.Option(help="Which agent's; the fleet's first one if not named.")]
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 Version = Annotated[str, typer.Argument(help="As in v1.0.3; v1.0.0 is the base model.")]
 Reason = Annotated[str, typer.Option(help="Why: it is recorded with the decision, under your name.")]
 
@@ -71,7 +71,7 @@ def diff(before: Version, after: Version, agent: Agent = None, json: AsJson = Fa
     """Compare two versions: card, data, hyperparameters, metrics, and how much each module's update changed."""
     service = adapter_service_here(agent)
     changes = diff_adapters(service.folder(before), service.folder(after))
-    print_json(changes.as_dict()) if json else out.print(render_diff(changes, before, after))
+    print_json(asdict(changes)) if json else out.print(render_diff(changes, before, after))
 
 
 @adapters.command()

@@ -11,8 +11,6 @@ from ratchet.cli.fleet.service_http import metrics_text
 from ratchet.cli.watch.figures import Series, parse_series
 from schemas.records.registry import AgentAdapters
 
-E_VALUES = ("gain", "success_kept", "harm")
-
 
 @dataclass(frozen=True, slots=True)
 class ExperimentStatus:

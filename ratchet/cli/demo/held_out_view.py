@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ratchet.cli.demo.held_out_report import Choice, HeldOutReport
+from ratchet.cli.terminal import table
 from ratchet.cli.watch.view import seconds
 
 BAR = 40
@@ -46,24 +47,21 @@ def _headline(report: HeldOutReport) -> Text:
 
 
 def _histogram(report: HeldOutReport) -> Table:
-    table = Table("score", box=None, header_style="dim", pad_edge=False)
-    table.add_column("samples", justify="right")
-    table.add_column("")
+    shown = table("score", "samples")
+    shown.add_column("")
     most = max(report.histogram, default=0) or 1
     for part, count in enumerate(report.histogram):
         low = part / len(report.histogram)
-        table.add_row(f"{low:.1f}–{low + 1 / len(report.histogram):.1f}", str(count), "█" * round(BAR * count / most))
-    return table
+        shown.add_row(f"{low:.1f}–{low + 1 / len(report.histogram):.1f}", str(count), "█" * round(BAR * count / most))
+    return shown
 
 
 def _choices(report: HeldOutReport) -> Table:
-    table = Table("answer", box=None, header_style="dim", pad_edge=False)
-    table.add_column("mean score", justify="right")
-    table.add_column("right (checked against the known answer)", justify="right")
+    shown = table("answer", "mean score", "right (checked against the known answer)")
     group = round(report.samples / report.answered) if report.answered else 0
-    table.add_row("the first sample", *_cells(report.first))
-    table.add_row(f"the best-scored of {group}", *_cells(report.best))
-    return table
+    shown.add_row("the first sample", *_cells(report.first))
+    shown.add_row(f"the best-scored of {group}", *_cells(report.best))
+    return shown
 
 
 def _cells(choice: Choice) -> tuple[str, str]:
@@ -71,20 +69,15 @@ def _cells(choice: Choice) -> tuple[str, str]:
 
 
 def _latencies(report: HeldOutReport) -> Table:
-    table = Table("stage", box=None, header_style="dim", pad_edge=False)
-    for name in ("p50", "p95", "max"):
-        table.add_column(name, justify="right")
+    shown = table("stage", "p50", "p95", "max")
     for latency in report.latencies:
         cells = (seconds(latency.p50), seconds(latency.p95), seconds(latency.max))
-        table.add_row(STAGE_NAMES[latency.stage], *cells)
-    return table
+        shown.add_row(STAGE_NAMES[latency.stage], *cells)
+    return shown
 
 
 def _ledger(report: HeldOutReport) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column()
-    table.add_column(justify="right")
-    for name, count, wanted in (
+    return counts_table(
         ("tasks submitted", report.tasks, None),
         ("tasks answered", report.answered, report.tasks),
         ("tasks lost", report.lost, 0),
@@ -93,6 +86,14 @@ def _ledger(report: HeldOutReport) -> Table:
         ("samples logged twice", report.logged_twice, 0),
         ("samples without a score", report.unscored, None),
         ("dead letters", report.dead_letters, 0),
-    ):
-        table.add_row(name, Text(f"{count:,}", style="red" if wanted not in (None, count) else ""))
-    return table
+    )
+
+
+def counts_table(*rows: tuple[str, int, int | None]) -> Table:
+    """What was counted, the count, and what it should be, where that is known."""
+    shown = Table(box=None, show_header=False, pad_edge=False)
+    shown.add_column()
+    shown.add_column(justify="right")
+    for name, count, wanted in rows:
+        shown.add_row(name, Text(f"{count:,}", style="red" if wanted not in (None, count) else ""))
+    return shown

@@ -21,8 +21,8 @@ from ratchet.cli.demo.place import DemoPlace
 from ratchet.cli.demo.story import DemoTurn, Sabotage, Story
 from ratchet.cli.demo.tasks import golden_tasks, users_tasks
 from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.report.command import page
 from ratchet.cli.report.gathered import gather
-from ratchet.cli.report.page import page
 from ratchet.files.atomic_file import replace_file
 from ratchet.logs.names import INTERACTIONS, active_path
 from ratchet.service.settings import FleetSettings

@@ -9,7 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ratchet.cli.demo.gain import Estimate, Gain
+from ratchet.cli.demo.held_out_view import counts_table
 from ratchet.cli.demo.story import DemoTurn, Story
+from ratchet.cli.terminal import table
 from ratchet.cli.watch.view import seconds
 from schemas.records.decision import Decision
 
@@ -34,23 +36,16 @@ def _heading(text: str) -> Text:
     return Text(f"\n{text}", style="bold")
 
 
-def _table(*columns: str, right: Iterable[str] = ()) -> Table:
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left")
-    return table
-
-
 def _gains(story: Story) -> Group:
     columns = ("v1.0.0, the base model", f"{story.primary}, the primary", "difference")
-    table = _table("", *columns, right=columns)
-    table.add_row("verifier", *_cells(story.verifier))
-    table.add_row("judge", *_cells(story.judge))
+    shown = table("", *columns)
+    shown.add_row("verifier", *_cells(story.verifier))
+    shown.add_row("judge", *_cells(story.judge))
     note = (
         f"Means over {story.verifier.before.tasks} tasks, paired by task. The judge is the bigger model, whose scores "
         "the fleet learned from; the verifier says right or wrong, and nobody in the fleet has it."
     )
-    return Group(table, Text(note, style="dim"))
+    return Group(shown, Text(note, style="dim"))
 
 
 def _cells(gain: Gain) -> tuple[str | Text, ...]:
@@ -65,10 +60,10 @@ def _shown(estimate: Estimate, *, signed: bool = False) -> str:
 
 def _turns(turns: Iterable[DemoTurn]) -> Table:
     columns = ("groups", "samples", "steps", "training", "tasks of proof", "swap")
-    table = _table("version", "from", "became", *columns, right=columns)
+    shown = table("version", "from", "became", *columns, left=3)
     for turn in turns:
         training = turn.training
-        table.add_row(
+        shown.add_row(
             turn.version,
             turn.parent,
             Text(turn.state, style="green" if turn.promoted else "red"),
@@ -79,16 +74,16 @@ def _turns(turns: Iterable[DemoTurn]) -> Table:
             f"{turn.tasks:,}",
             "–" if turn.swap_s is None else seconds(turn.swap_s),
         )
-    return table
+    return shown
 
 
 def _decisions(decisions: Iterable[Decision]) -> Table:
-    table = _table("#", "time", "what", "because", right=("#",))
+    shown = table("#", "time", "what", "because", left=4)
     for decision in decisions:
         what = f"{decision.move.kind} {_version(decision)}".replace("_", " ")
         by = f"{decision.who}: " if decision.by_operator else ""
-        table.add_row(str(decision.sequence), f"{decision.at:%H:%M:%S}", what, Text(by + decision.reason))
-    return table
+        shown.add_row(str(decision.sequence), f"{decision.at:%H:%M:%S}", what, Text(by + decision.reason))
+    return shown
 
 
 def _version(decision: Decision) -> str:
@@ -112,18 +107,13 @@ def _sabotage(story: Story) -> Text:
 
 
 def _books(story: Story) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column()
-    table.add_column(justify="right")
-    for name, count, wanted in (
+    return counts_table(
         ("tasks asked", story.books.asked, None),
         ("tasks lost", story.books.lost, 0),
         ("tasks failed", story.books.failed, 0),
         ("samples logged twice", story.books.logged_twice, 0),
         ("dead letters", story.dead_letters, 0),
-    ):
-        table.add_row(name, Text(f"{count:,}", style="red" if wanted not in (None, count) else ""))
-    return table
+    )
 
 
 def _verdict(story: Story) -> Text:

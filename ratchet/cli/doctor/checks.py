@@ -9,10 +9,10 @@ import shutil
 import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import psutil
 from pika.adapters.blocking_connection import BlockingConnection
@@ -40,9 +40,6 @@ class Check:
     level: Level
     says: str
     fix: str | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def sound(checks: Sequence[Check]) -> bool:

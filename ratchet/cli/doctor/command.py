@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from dataclasses import asdict
 
 import typer
 from rich.text import Text
@@ -13,16 +13,16 @@ from ratchet.cli.fleet.folder import FleetAccess, FleetFolder
 from ratchet.cli.fleet.options import FleetOptions
 from ratchet.cli.fleet.plan import plan_fleet
 from ratchet.cli.fleet.processes import supervisor_process
-from ratchet.cli.terminal import ExitCode, out, print_json
+from ratchet.cli.terminal import AsJson, ExitCode, out, print_json
 
 MARKS = {"ok": ("✔", "green"), "warn": ("!", "yellow"), "fail": ("✘", "red")}
 
 
-def doctor(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+def doctor(json: AsJson = False) -> None:
     """Check this machine and the broker; each line says ok, warn or fail, and what to type. Exit code 1 on a fail."""
     checks = _examine()
     if json:
-        print_json({"sound": sound(checks), "checks": [check.as_dict() for check in checks]})
+        print_json({"sound": sound(checks), "checks": [asdict(check) for check in checks]})
     else:
         _print(checks)
     if not sound(checks):

@@ -13,14 +13,13 @@ from ratchet.adapters.decisions import DecisionLedger
 from ratchet.cli.experiment.replay_check import check
 from ratchet.cli.experiment.view import render_check, render_experiment, render_list
 from ratchet.cli.fleet.folder import FleetAccess
-from ratchet.cli.terminal import ExitCode, out, print_json
+from ratchet.cli.terminal import AsJson, ExitCode, out, print_json
 from ratchet.experiments.records import ExperimentRecord, chosen, experiments
 from ratchet.experiments.view import ExperimentView, view_of
 from ratchet.service.settings import FleetSettings
 
 experiment = typer.Typer()
 
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 NONE_YET = "No experiment yet. One begins by itself once a new adapter is trained (ratchet train) and validated."
 
 

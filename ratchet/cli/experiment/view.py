@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ratchet.cli.experiment.replay_check import ReplayCheck
 from ratchet.cli.experiment.text_chart import effect_chart, evidence_chart
+from ratchet.cli.terminal import table
 from ratchet.experiments.records import RUNNING, ExperimentRecord
 from ratchet.experiments.view import ExperimentView
 from schemas.records.evidence import ArmSummary, Evidence, ExperimentDecision, ExperimentPlan
@@ -36,12 +37,12 @@ WORDS, WORDS_OF_ALL = 16, 27
 
 
 def render_list(records: Sequence[ExperimentRecord]) -> Table:
-    table = Table(box=None, header_style="dim", pad_edge=False)
-    table.add_column("experiment", overflow="fold", min_width=SHORTEST_ID)
+    shown = Table(box=None, header_style="dim", pad_edge=False)
+    shown.add_column("experiment", overflow="fold", min_width=SHORTEST_ID)
     for name in ("outcome", "kind", "versions", "began", "lasted"):
-        table.add_column(name, no_wrap=True)
+        shown.add_column(name, no_wrap=True)
     for record in records:
-        table.add_row(
+        shown.add_row(
             record.experiment_id,
             Text(record.outcome, STYLES.get(record.outcome, "")),
             record.running.kind,
@@ -49,7 +50,7 @@ def render_list(records: Sequence[ExperimentRecord]) -> Table:
             f"{record.began.at:%m-%d %H:%M}",
             _duration(record.ended.at - record.began.at) if record.ended else "",
         )
-    return table
+    return shown
 
 
 def render_experiment(view: ExperimentView, *, width: int, rows: int = TALL, plain: bool = False) -> Group:
@@ -120,12 +121,10 @@ def chart_heights(rows: int) -> tuple[int, int]:
 
 
 def _arms(record: ExperimentRecord, evidence: Evidence) -> Table:
-    table = Table("arm", box=None, header_style="dim", pad_edge=False)
-    for name in ("units", "score", "success", "tokens", "latency"):
-        table.add_column(name, justify="right")
-    table.add_row(record.running.treatment, *_means(evidence.candidate))
-    table.add_row(record.running.control, *_means(evidence.primary))
-    return table
+    arms = table("arm", "units", "score", "success", "tokens", "latency")
+    arms.add_row(record.running.treatment, *_means(evidence.candidate))
+    arms.add_row(record.running.control, *_means(evidence.primary))
+    return arms
 
 
 def _means(arm: ArmSummary) -> tuple[str, ...]:
@@ -134,9 +133,7 @@ def _means(arm: ArmSummary) -> tuple[str, ...]:
 
 
 def _e_values(plan: ExperimentPlan, evidence: Evidence) -> Table:
-    table = Table("e-value for", box=None, header_style="dim", pad_edge=False)
-    table.add_column("now", justify="right")
-    table.add_column("verdict at", justify="right")
+    shown = table("e-value for", "now", "verdict at")
     rows = [
         ("harm (all metrics)", evidence.harm, plan.roll_back_at),
         ("broken shares", evidence.sample_ratio, plan.abort_at),
@@ -153,8 +150,8 @@ def _e_values(plan: ExperimentPlan, evidence: Evidence) -> Table:
             *rows,
         ]
     for name, value, threshold in rows:
-        table.add_row(name, Text(f"{value:.3g}", "bold" if value >= threshold else ""), f"{threshold:g}")
-    return table
+        shown.add_row(name, Text(f"{value:.3g}", "bold" if value >= threshold else ""), f"{threshold:g}")
+    return shown
 
 
 def _verdict(record: ExperimentRecord, decision: ExperimentDecision) -> Text:

@@ -7,16 +7,13 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any
 
-import pika
-from pika.exceptions import NackError, UnroutableError
-from pika.spec import BasicProperties
 from pydantic import ValidationError
 
-from ratchet.bus.amqp.short_connection import connected
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.topology import TRAINING
 from ratchet.cli.fleet.folder import FleetAccess
-from ratchet.cli.terminal import CommandError, UsageError
+from ratchet.cli.fleet.publishing import publish
+from ratchet.cli.terminal import UsageError
 from ratchet.cli.train.run import TrainOptions
 from schemas.messages.base import Metadata, explain
 from schemas.messages.train_request import TrainRequest
@@ -60,22 +57,4 @@ def _assigned(text: str) -> tuple[str, Any]:
 
 def publish_train_request(access: FleetAccess, request: TrainRequest) -> None:
     """Returns once the broker has it. Raises BusError, CommandError where no fleet ever was."""
-    properties = BasicProperties(
-        content_type="application/json",
-        delivery_mode=pika.DeliveryMode.Persistent.value,
-        type=TrainRequest.TYPE,
-        message_id=derived_id(request.request_id, "train"),
-    )
-    with connected(access.amqp_url) as connection:
-        channel = connection.channel()
-        channel.confirm_delivery()
-        try:
-            channel.basic_publish("", access.namespace + TRAINING, request.encode(), properties, mandatory=True)
-        except UnroutableError:
-            raise CommandError(
-                f"the broker has no queue {TRAINING!r}: the fleet was never up here: ratchet up"
-            ) from None
-        except NackError:
-            raise CommandError(
-                f"the broker refused the request: is the queue {TRAINING!r} full? ratchet watch"
-            ) from None
+    publish(access, TRAINING, request, derived_id(request.request_id, "train"))

@@ -50,8 +50,8 @@ class TrainOptions:
         return [*given, *(f"--set={pair}" for pair in self.assignments), *(["--dry-run"] if self.dry_run else [])]
 
 
-def run_training(options: TrainOptions, access: FleetAccess, hear: Callable[[Mapping[str, Any]], None]) -> Any:
-    """The run's outcome, an AdapterTrained as JSON. Each thing the trainer tells goes to `hear`.
+def run_training(options: TrainOptions, access: FleetAccess, on_event: Callable[[Mapping[str, Any]], None]) -> Any:
+    """The run's outcome, an AdapterTrained as JSON. Each thing the trainer reports goes to `on_event`.
 
     Ctrl-C ends the trainer, which forgets the run. Raises CommandError with the last lines if it fails.
     """
@@ -65,7 +65,7 @@ def run_training(options: TrainOptions, access: FleetAccess, hear: Callable[[Map
             env=_environment(access),
         )
         try:
-            outcome = _listen(trainer, hear)
+            outcome = _listen(trainer, on_event)
         finally:
             if trainer.poll() is None:
                 trainer.send_signal(signal.SIGINT)
@@ -76,7 +76,7 @@ def run_training(options: TrainOptions, access: FleetAccess, hear: Callable[[Map
         return outcome
 
 
-def _listen(trainer: subprocess.Popen[str], hear: Callable[[Mapping[str, Any]], None]) -> Any:
+def _listen(trainer: subprocess.Popen[str], on_event: Callable[[Mapping[str, Any]], None]) -> Any:
     assert trainer.stdout is not None
     outcome = None
     for line in trainer.stdout:
@@ -84,7 +84,7 @@ def _listen(trainer: subprocess.Popen[str], hear: Callable[[Mapping[str, Any]], 
         if said["stage"] == "ended":
             outcome = said["outcome"]
         else:
-            hear(said)
+            on_event(said)
     trainer.wait()
     return outcome
 

@@ -8,8 +8,9 @@ from typing import Any, Self
 
 from rich.console import Console, Group
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
+
+from ratchet.cli.terminal import table
 
 FIGURES = (("loss", "loss", "+.4f"), ("clip_fraction", "clipped", ".1%"), ("gap", "drift", ".3f"), ("kl", "kl", ".4f"))
 NOTHING_AGAINST_IT = "a dry run stops here"
@@ -61,12 +62,11 @@ def ended_well(outcome: Mapping[str, Any], *, dry_run: bool) -> bool:
 
 def render_outcome(outcome: Mapping[str, Any], *, dry_run: bool) -> Group:
     """What was in the log, and the sentence."""
-    table = Table("of the log", box=None, header_style="dim", pad_edge=False)
-    table.add_column("count", justify="right")
+    counts = table("of the log", "count")
     for name, count in outcome["counts"].items():
-        table.add_row(_part(name), f"{count:,}")
+        counts.add_row(_part(name), f"{count:,}")
     style = "green" if ended_well(outcome, dry_run=dry_run) else "red"
-    return Group(*([table] if outcome["counts"] else []), Text(_sentence(outcome, dry_run=dry_run), style=style))
+    return Group(*([counts] if outcome["counts"] else []), Text(_sentence(outcome, dry_run=dry_run), style=style))
 
 
 def _part(name: str) -> str:

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -59,7 +60,7 @@ def _readings(read: Callable[[], Reading], interval: float, *, once: bool) -> It
 def _show(readings: Iterator[Reading], *, json: bool, once: bool) -> None:
     if json:
         for figures, trouble in readings:
-            print_json(figures.as_dict() | {"trouble": trouble}, indent=None)
+            print_json(asdict(figures) | {"trouble": trouble}, indent=None)
     elif once:
         for figures, trouble in readings:
             out.print(render_watch(figures, trouble), soft_wrap=False)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -68,9 +67,6 @@ class WatchFigures:
     queues: tuple[QueueFigure, ...]
     stages: tuple[StageFigure, ...]
     scores: tuple[ScoreFigure, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def parse_series(texts: Iterable[str]) -> Series:

@@ -8,6 +8,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from ratchet.cli.terminal import table
 from ratchet.cli.watch.figures import QueueFigure, ScoreFigure, StageFigure, WatchFigures
 
 STAGE_NAMES = {"queue": "waiting for the agent", "generate": "generating", "score_queue": "waiting for the scorer",
@@ -47,29 +48,22 @@ def plain_line(figures: WatchFigures) -> str:
 
 
 def _queues(queues: tuple[QueueFigure, ...]) -> Table:
-    table = _table("queue", "waiting", "done/s", "consumers")
+    shown = table("queue", "waiting", "done/s", "consumers")
     for queue in queues:
         waiting = "–" if queue.waiting is None else f"{queue.waiting:,}"
-        table.add_row(queue.name, waiting, rate(queue.per_s), str(queue.consumers))
-    return table
+        shown.add_row(queue.name, waiting, rate(queue.per_s), str(queue.consumers))
+    return shown
 
 
 def _stages(stages: tuple[StageFigure, ...]) -> Table:
-    table = _table("stage", "tasks", "p50", "p95")
+    shown = table("stage", "tasks", "p50", "p95")
     for stage in stages:
-        table.add_row(STAGE_NAMES[stage.stage], f"{stage.count:,}", seconds(stage.p50), seconds(stage.p95))
-    return table
+        shown.add_row(STAGE_NAMES[stage.stage], f"{stage.count:,}", seconds(stage.p50), seconds(stage.p95))
+    return shown
 
 
 def _scores(scores: tuple[ScoreFigure, ...]) -> Table:
-    table = _table("agent and version", "samples", "mean score")
+    shown = table("agent and version", "samples", "mean score")
     for score in scores:
-        table.add_row(f"{score.agent} {score.adapter_version}", f"{score.count:,}", f"{score.mean:.3f}")
-    return table
-
-
-def _table(first: str, *numbers: str) -> Table:
-    table = Table(first, box=None, header_style="dim", pad_edge=False)
-    for name in numbers:
-        table.add_column(name, justify="right")
-    return table
+        shown.add_row(f"{score.agent} {score.adapter_version}", f"{score.count:,}", f"{score.mean:.3f}")
+    return shown

@@ -7,17 +7,68 @@ own log has it whole.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ratchet.http.access.audit import AuditLog
 from ratchet.http.access.matrix import AccessRule
-from ratchet.http.access.refusals import Refusals
 from ratchet.http.access.roles import Caller
 from ratchet.http.problem import RETRY_AFTER_S, Problem, status_of
 from ratchet.service.errors import JournalError
 from ratchet.service.telemetry import without_tokens
+
+WINDOW_S = 60.0
+MOST_CALLERS = 100
+
+Entry = dict[str, Any]
+Key = tuple[str, int]
+OTHERS: Key = ("others", 0)
+
+
+@dataclass(slots=True)
+class _Window:
+    first: Entry
+    more: int = 0
+
+
+class Refusals:
+    """Refusals for the audit, so that whoever is refused again and again fills no disk. Use it from one event loop.
+
+    The first refusal of a caller is a line (`note` takes it); further ones within a minute are counted, and one line
+    tells how many. At most a hundred callers are told apart at a time; the rest count together.
+    """
+
+    def __init__(self, note: Callable[[Entry], None], *, window_s: float = WINDOW_S) -> None:
+        self._note = note
+        self._window_s = window_s
+        self._windows: dict[Key, _Window] = {}
+
+    def refused(self, entry: Entry) -> None:
+        """`entry` has `who` or, without a token that counts, `from`; and `status`."""
+        key = (str(entry.get("who") or entry.get("from")), int(entry["status"]))
+        if key not in self._windows and len(self._windows) >= MOST_CALLERS:
+            key = OTHERS
+        if window := self._windows.get(key):
+            window.more += 1
+            return
+        self._windows[key] = _Window(entry)
+        self._note({"event": "refused", **entry})
+        asyncio.get_running_loop().call_later(self._window_s, self._end, key)
+
+    def close(self) -> None:
+        """Tell what was only counted so far."""
+        for key in list(self._windows):
+            self._end(key)
+
+    def _end(self, key: Key) -> None:
+        window = self._windows.pop(key, None)
+        if window is not None and window.more:
+            told = {"who": "others"} if key == OTHERS else window.first
+            self._note({"event": "refused_again", **told, "times": window.more})
+
 
 REFUSED = frozenset({401, 403, 429})
 LONGEST_PATH = 300

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from typing import Any
+from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -24,12 +25,10 @@ from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ratchet.http.access.audit import AuditLog
-from ratchet.http.access.audited import AuditChanges, AuditRefusals
+from ratchet.http.access.audited import AuditChanges, AuditRefusals, Refusals
 from ratchet.http.access.guard import Guard, token_check
-from ratchet.http.access.matrix import matrix_of
-from ratchet.http.access.refusals import Refusals
-from ratchet.http.problem import RETRY_AFTER_S, Problem, problem_of, problem_of_http, problem_of_validation
-from ratchet.http.queries import KnownQueries
+from ratchet.http.access.matrix import AccessRule, matrix_of
+from ratchet.http.problem import RETRY_AFTER_S, Fault, Problem, problem_of, problem_of_http, problem_of_validation
 from ratchet.http.server.limits import Body, ConcurrencyLimit, Deadline, RateLimit, is_work, of_the_api, places_of_work
 from ratchet.http.server.openapi import document
 from ratchet.http.server.operations import operations_router
@@ -179,3 +178,38 @@ async def _http_problem(request: Request, error: Any) -> Response:
 
 async def _validation_problem(request: Request, error: Any) -> Response:
     return problem_of_validation(error).response(request.url.path)
+
+
+LONGEST_NAME = 40
+
+Document = Callable[[], dict[str, Any]]
+
+
+class KnownQueries:
+    """Refuses query parameters that a route does not have: a filter that was misspelt must not quietly filter nothing.
+
+    After the guard. `document`: the service's OpenAPI document, which names every parameter.
+    """
+
+    def __init__(self, app: ASGIApp, document: Document) -> None:
+        self._app = app
+        self._known = cache(lambda method, path: parameters(document(), method, path))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["query_string"] and scope["path"].startswith("/v1/"):
+            row: AccessRule = scope["state"]["row"]
+            self._check(scope["query_string"], self._known(row.method, row.path))
+        await self._app(scope, receive, send)
+
+    def _check(self, query: bytes, known: frozenset[str]) -> None:
+        given = {name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)}
+        if unknown := sorted(given - known):
+            names = ", ".join(sorted(known)) or "none"
+            faults = [Fault(pointer=name[:LONGEST_NAME], detail="this route has no such parameter") for name in unknown]
+            raise Problem(422, "Not valid", f"parameters of this route: {names}", "invalid", faults=faults[:20])
+
+
+def parameters(document: dict[str, Any], method: str, path: str) -> frozenset[str]:
+    """Names of the query parameters of a route."""
+    operation = document["paths"].get(path, {}).get(method.lower(), {})
+    return frozenset(one["name"] for one in operation.get("parameters", ()) if one["in"] == "query")

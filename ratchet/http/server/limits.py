@@ -1,6 +1,6 @@
 """What one caller, or all together, may ask for at a time: requests at once and per second, bytes, nesting, time.
 
-Left out: headers; uvicorn bounds their size, and header_timeout.py how slowly they may come in.
+Left out: headers; uvicorn bounds their size, and ratchet/runtime/runner.py how slowly they may come in.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Path
 from pydantic import JsonValue
 
-from ratchet.bus.dead_letters.dead_letter_service import LOOK_S, DeadLetterService, advice
+from ratchet.bus.dead_letters.dead_letter_service import BROWSE_S, DeadLetterService, advice
 from ratchet.bus.dead_letters.letter import DeadLetter
 from ratchet.bus.dead_letters.listing import Listing, Place
 from ratchet.bus.dead_letters.queue import Held, Stays
@@ -33,7 +33,7 @@ from schemas.api.dead_letters import (
 LetterId = Annotated[str, Path(max_length=64, description="As in the list.")]
 T = TypeVar("T")
 GONE = "it is not among the dead letters (any more)"
-TOO_DEEP = f"it lies deeper than one look of {LOOK_S:g} s: send some of the others back first"
+TOO_DEEP = f"it lies deeper than one look of {BROWSE_S:g} s: send some of the others back first"
 
 
 def dead_letters_router(service: DeadLetterService, threads: Threads) -> APIRouter:
@@ -110,7 +110,7 @@ class _DeadLetters:
     async def find(self, letter_id: str) -> Held | None:
         async def read() -> Held | None:
             async with self._readers, self._turn:
-                return await self._threads.run(self._service.find, letter_id, LOOK_S)
+                return await self._threads.run(self._service.find, letter_id, BROWSE_S)
 
         return await _to_its_end(read())
 

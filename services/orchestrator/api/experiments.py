@@ -43,6 +43,6 @@ def experiments_router(book: DecisionBook, views: ExperimentViews, threads: Thre
         record = await threads.run(book.experiment, experiment_id)
         if record is None:
             raise Problem(404, "No such experiment", "there was no experiment of this id", "unknown-experiment")
-        return (await views.look(record)).detail()
+        return (await views.view(record)).detail()
 
     return router

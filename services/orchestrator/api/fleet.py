@@ -9,7 +9,8 @@ from fastapi import APIRouter, Query
 from pydantic import ValidationError
 
 from ratchet.bus.protocol import QueueState
-from ratchet.bus.topology import Queue, Rung, Topology
+from ratchet.bus.retry_policy import Rung
+from ratchet.bus.topology import Queue, Topology
 from ratchet.http.problem import problems
 from ratchet.http.work import Threads
 from ratchet.logs.names import INTERACTIONS
@@ -39,7 +40,7 @@ def queues_router(snapshots: QueueSnapshots, topology: Topology) -> APIRouter:
     @router.get("/v1/queues", responses=problems(503))
     async def queues() -> Queues:
         """Every queue: what it is for, what waits in it, who consumes it. The retry ladder comes last."""
-        snapshot = await snapshots.look()
+        snapshot = await snapshots.latest()
         queues = [_queue(queue, snapshot) for queue in topology.queues]
         return Queues(at=snapshot.at, items=queues + [_rung(rung, snapshot) for rung in topology.rungs])
 

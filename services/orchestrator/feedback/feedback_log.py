@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ratchet.concurrency.keyed import KeyedLock
 from ratchet.logs.journal import Journal
 from ratchet.logs.names import FEEDBACK, FEEDBACK_INDEX, file_name
 from ratchet.logs.quarantine import BadLine, Quarantine
@@ -44,7 +45,7 @@ class FeedbackLog:
         self._journal: Journal
         self._db: sqlite3.Connection
         self._broken = False
-        self._adding: dict[str, asyncio.Event] = {}
+        self._locks = KeyedLock()
 
     async def open(self) -> None:
         """Repair the log's tail and bring the index up to it. Raises JournalError."""
@@ -63,17 +64,11 @@ class FeedbackLog:
 
         Raises JournalError.
         """
-        while (other := self._adding.get(line.feedback_id)) is not None:
-            await other.wait()
-        if (known := self.find(line.feedback_id)) is not None:
-            return known
-        done = self._adding[line.feedback_id] = asyncio.Event()
-        try:
+        async with self._locks.of(line.feedback_id):
+            if (known := self.find(line.feedback_id)) is not None:
+                return known
             body = line.encode()
             self._index(await self._journal.append([body]), line, body)
-        finally:
-            del self._adding[line.feedback_id]
-            done.set()
         return line
 
     async def forget(self, begin: int) -> None:

@@ -2,7 +2,7 @@
 
 A client that reads too slowly finds its place in the ring gone: it is told how much it missed, and goes on. All clients
 are woken together, some ten times a second and less often where there are many, and those that stand at the same place
-share the bytes they get. Leaves out HTTP (api/event_stream.py).
+share the bytes they get. Leaves out HTTP (api/events.py).
 """
 
 from __future__ import annotations

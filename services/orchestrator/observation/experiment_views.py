@@ -1,4 +1,4 @@
-"""Pictures of experiments: of a running one from the orchestrator's memory, of an ended one from the logs, and kept.
+"""Views of experiments: of a running one from the orchestrator's memory, of an ended one from the logs, and kept.
 
 The bands cost some 30 µs a unit, so they are worked out in a thread, for each experiment by one at a time, and of a
 running one again only after ten times as long as it took. One replay of the logs at a time.
@@ -26,7 +26,7 @@ SPARING = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    look: ExperimentView
+    view: ExperimentView
     units: int | None
     """Finished units in it; None for an ended experiment, which does not change."""
     good_until: float
@@ -44,32 +44,32 @@ class ExperimentViews:
         self._locks = KeyedLock()
         self._replaying = asyncio.Lock()
 
-    async def look(self, record: ExperimentRecord) -> ExperimentView:
+    async def view(self, record: ExperimentRecord) -> ExperimentView:
         """A running one may be as old as a second, and longer where it has many units."""
         async with self._locks.of(record.experiment_id):
             kept = self._kept.get(record.experiment_id)
             if kept is None or not self._is_good(kept, record):
                 kept = await self._made(record)
                 self._keep(record.experiment_id, kept)
-            return kept.look
+            return kept.view
 
     def _is_good(self, kept: _Kept, record: ExperimentRecord) -> bool:
         if record.ended is not None or kept.units is None:
-            return kept.units is None and kept.look.record == record
-        still = self._still(record)
-        return self._seconds() < kept.good_until or (still is not None and still.evidence.units == kept.units)
+            return kept.units is None and kept.view.record == record
+        snapshot = self._snapshot(record)
+        return self._seconds() < kept.good_until or (snapshot is not None and snapshot.evidence.units == kept.units)
 
     async def _made(self, record: ExperimentRecord) -> _Kept:
         began = self._seconds()
-        still = self._still(record) if record.ended is None else None
-        if still is None:
+        snapshot = self._snapshot(record) if record.ended is None else None
+        if snapshot is None:
             async with self._replaying:
                 return _Kept(await self._threads.run(view_of, record, self._logs_dir), None, began)
-        look = await self._threads.run(_drawn, record, still)
+        view = await self._threads.run(_drawn, record, snapshot)
         spent = self._seconds() - began
-        return _Kept(look, still.evidence.units, self._seconds() + max(LEAST_S, SPARING * spent))
+        return _Kept(view, snapshot.evidence.units, self._seconds() + max(LEAST_S, SPARING * spent))
 
-    def _still(self, record: ExperimentRecord) -> ExperimentSnapshot | None:
+    def _snapshot(self, record: ExperimentRecord) -> ExperimentSnapshot | None:
         arms = self._arms.get(record.agent_id)
         experiment = arms.experiment if arms else None
         same = experiment is not None and experiment.plan.experiment_id == record.experiment_id
@@ -82,5 +82,5 @@ class ExperimentViews:
             self._kept.popitem(last=False)
 
 
-def _drawn(record: ExperimentRecord, still: ExperimentSnapshot) -> ExperimentView:
-    return ExperimentView(record, still.plan, still.decision, still.history)
+def _drawn(record: ExperimentRecord, snapshot: ExperimentSnapshot) -> ExperimentView:
+    return ExperimentView(record, snapshot.plan, snapshot.decision, snapshot.history)

@@ -121,7 +121,7 @@ class Overview:
 
     async def _lost(self) -> tuple[int | None, int | None]:
         try:
-            states = (await self._queues.look()).states
+            states = (await self._queues.latest()).states
         except BusError:
             return None, None
         dead, unroutable = states.get(DEAD_LETTERS), states.get(UNROUTABLE)

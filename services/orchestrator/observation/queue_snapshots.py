@@ -30,16 +30,16 @@ class QueueSnapshots:
         self._names = [queue.name for queue in topology.queues] + [rung.name for rung in topology.rungs]
         self._clock = clock
         self._seconds = seconds
-        self._looking = asyncio.Lock()
+        self._asking = asyncio.Lock()
         self._latest: QueueSnapshot | None = None
-        self._looked_at = 0.0
+        self._asked_at = 0.0
 
-    async def look(self) -> QueueSnapshot:
+    async def latest(self) -> QueueSnapshot:
         """Raises BusError if the broker says nothing of any queue."""
-        async with self._looking:
-            if self._latest is None or self._seconds() - self._looked_at > GOOD_FOR_S:
+        async with self._asking:
+            if self._latest is None or self._seconds() - self._asked_at > GOOD_FOR_S:
                 self._latest = await self._ask()
-                self._looked_at = self._seconds()
+                self._asked_at = self._seconds()
             return self._latest
 
     async def _ask(self) -> QueueSnapshot:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from ratchet.adapters.decisions import version_of
 from ratchet.http.work import Threads
 from ratchet.training_runs.reader import TrainingRuns
-from schemas.api.events import AdapterMoved, DecisionMade, ExperimentMoved, QueueDepth, QueuesLooked
+from schemas.api.events import AdapterMoved, DecisionMade, ExperimentMoved, QueueDepth, QueuesLooked, TrainingMoved
+from schemas.api.runs import RunView
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Record
@@ -25,7 +26,6 @@ from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.event_hub import EventHub
 from services.orchestrator.observation.queue_snapshots import QueueSnapshots
 from services.orchestrator.promotion.promoter import Promoter
-from services.orchestrator.training.run_watch import RunWatch
 
 QUEUES_EVERY_S = 2.0
 RUNS_EVERY_S = 1.0
@@ -105,16 +105,16 @@ class Watcher:
     def trained(self, message: AdapterTrained) -> None:
         """A training has ended."""
         if (moved := self._run_watch.ended(message)) is not None:
-            self._tell("training", moved)
+            self._publish("training", moved)
 
     async def _look_at_adapters(self) -> None:
         now = {agent: promoter.arms.adapters for agent, promoter in self._promoters.items()}
         if all(now[agent] is self._adapters.get(agent) for agent in now):
             return
         for decision in await self._threads.run(self._book.read_on):
-            self._tell("decision", _made(decision))
+            self._publish("decision", _made(decision))
             if (promoter := self._promoters.get(decision.agent_id)) and (event := _move_of(decision)):
-                self._tell("adapter", _moved(decision, event, promoter.arms.adapters))
+                self._publish("adapter", _moved(decision, event, promoter.arms.adapters))
         self._adapters = now
 
     def _look_at_experiment(self, agent_id: str, promoter: Promoter) -> None:
@@ -137,31 +137,31 @@ class Watcher:
             harm=evidence.harm,
             verdict=verdict,
         )
-        self._tell("experiment", moved)
+        self._publish("experiment", moved)
 
     async def _look_at_runs(self) -> None:
         """Each second, or for a tenth of the time where the disk is slow."""
-        began, heard = self._seconds(), self._run_watch.messages
+        began, ended = self._seconds(), self._run_watch.messages
         views = await self._runs.views()
         self._look_at_runs_after = self._seconds() + max(RUNS_EVERY_S, 9 * (self._seconds() - began))
-        if self._run_watch.messages == heard:
+        if self._run_watch.messages == ended:
             for moved in self._run_watch.changes(views):
-                self._tell("training", moved)
+                self._publish("training", moved)
 
     async def _look_at_queues(self) -> None:
         self._looked_at = self._seconds()
-        look = await self._queues.look()
+        snapshot = await self._queues.latest()
         depths = [
             QueueDepth(name=name, messages=state.messages, consumers=state.consumers)
-            for name, state in look.states.items()
+            for name, state in snapshot.states.items()
             if state is not None
         ]
         looked = QueuesLooked(items=depths)
         if looked != self._depths:
             self._depths = looked
-            self._tell("queues", looked)
+            self._publish("queues", looked)
 
-    def _tell(self, kind: str, record: Record) -> None:
+    def _publish(self, kind: str, record: Record) -> None:
         self._hub.publish(kind, record.model_dump(mode="json"))
 
 
@@ -194,3 +194,57 @@ def _move_of(decision: Decision) -> AdapterMove | None:
     if isinstance(decision.move, Conclude):
         return decision.move.verdict
     return MOVES.get(decision.move.kind)
+
+
+Name = tuple[str, str]
+Seen = tuple[str, str | None, int | None]
+"""State, stage and step."""
+
+
+class RunWatch:
+    """Follows the runs; those that were there at the first reading have not changed."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        """How many ends came as messages: what was read before the last of them is older than what is known."""
+        self._seen: dict[Name, Seen] | None = None
+
+    def ended(self, outcome: AdapterTrained) -> TrainingMoved | None:
+        """A run's end as a message; None where reading was faster than the message."""
+        self.messages += 1
+        name, seen = (outcome.agent_id, outcome.request_id), (outcome.status, None, None)
+        if self._seen is not None and self._seen.get(name) == seen:
+            return None
+        self._seen = (self._seen or {}) | {name: seen}
+        return TrainingMoved(
+            agent_id=outcome.agent_id,
+            request_id=outcome.request_id,
+            state=outcome.status,
+            version=outcome.adapter_version,
+            reason=outcome.reason,
+        )
+
+    def changes(self, views: Sequence[RunView]) -> list[TrainingMoved]:
+        before = self._seen
+        self._seen = {(view.agent_id, view.run_id): _seen(view) for view in views}
+        if before is None:
+            return []
+        return [_training_moved(view) for view in views if before.get((view.agent_id, view.run_id)) != _seen(view)]
+
+
+def _seen(view: RunView) -> Seen:
+    if view.progress is None:
+        return view.state, None, None
+    return view.state, view.progress.stage, view.progress.step
+
+
+def _training_moved(view: RunView) -> TrainingMoved:
+    return TrainingMoved(
+        agent_id=view.agent_id,
+        request_id=view.run_id,
+        state="requested" if view.state == "queued" else view.state,
+        version=view.adapter_version,
+        reason=view.reason,
+        step=view.progress.step if view.progress else None,
+        steps=view.progress.steps if view.progress else None,
+    )

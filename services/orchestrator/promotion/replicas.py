@@ -13,7 +13,7 @@ FORGET_AFTER_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class RollCall:
-    """An announcement, by its own moment and by the clock the reports are heard by, to be answered by who is there."""
+    """An announcement, by its own moment and by the clock of the reports, to be answered by who is there."""
 
     announced_at: datetime
     at: float
@@ -40,7 +40,7 @@ class Replicas:
     def __init__(self) -> None:
         self._reports: dict[str, tuple[AdapterReport, float]] = {}
 
-    def heard(self, report: AdapterReport, at: float) -> None:
+    def record(self, report: AdapterReport, at: float) -> None:
         """`at` in seconds of any one clock."""
         self._reports[report.replica] = (report, at)
 

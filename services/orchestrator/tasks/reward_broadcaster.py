@@ -1,4 +1,4 @@
-"""Tells the agents what their answers were worth: what was logged since the last telling, one message for each agent.
+"""Tells the agents what their answers were worth: what was logged since the last flush, one message for each agent.
 
 A message for every task would cost the broker a copy of each Reward. Whoever is away misses it: the log is the record.
 """
@@ -22,27 +22,27 @@ class RewardBroadcaster:
     def __init__(self, bus: Bus, clock: Callable[[], datetime]) -> None:
         self._bus = bus
         self._clock = clock
-        self._untold: dict[str, list[TaskScores]] = {}
-        self._told = 0
+        self._unsent: dict[str, list[TaskScores]] = {}
+        self._sent = 0
 
     def logged(self, agent_id: str, lines: Sequence[Interaction]) -> None:
         """The lines of one task; `agent_id` is the one whose Work it was."""
         first = lines[0]
         if first.sample is not None:
             scores = tuple(line.score for line in lines)
-            told = TaskScores(task_id=first.task_id, adapter_version=first.adapter_version, scores=scores)
-            self._untold.setdefault(agent_id, []).append(told)
+            scored = TaskScores(task_id=first.task_id, adapter_version=first.adapter_version, scores=scores)
+            self._unsent.setdefault(agent_id, []).append(scored)
 
-    async def tell(self) -> None:
-        """Raises BusError: what could not be told then is not told again."""
-        untold, self._untold = self._untold, {}
-        for agent_id, tasks in untold.items():
+    async def flush(self) -> None:
+        """Raises BusError: what could not be sent then is not sent again."""
+        unsent, self._unsent = self._unsent, {}
+        for agent_id, tasks in unsent.items():
             for start in range(0, len(tasks), MOST_AT_ONCE):
                 await self._broadcast(agent_id, tasks[start : start + MOST_AT_ONCE])
 
     async def _broadcast(self, agent_id: str, tasks: Sequence[TaskScores]) -> None:
         metadata = Metadata(timestamp=self._clock(), source="orchestrator")
         body = AgentRewards(agent_id=agent_id, metadata=metadata, tasks=tuple(tasks)).encode()
-        self._told += 1
-        message_id = f"{agent_id}/rewards/{self._told}"
+        self._sent += 1
+        message_id = f"{agent_id}/rewards/{self._sent}"
         await self._bus.broadcast(events_topic(agent_id), body, type=AgentRewards.TYPE, message_id=message_id)

@@ -7,14 +7,43 @@ requests and statuses.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
+from ratchet.concurrency.keyed import KeyedFutures
 from ratchet.service.errors import RatchetError
 from schemas.messages.result import Result
 from schemas.messages.task import Task
 from schemas.messages.work import Work
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.intake import Intake
-from services.orchestrator.tasks.result_waiters import ResultWaiters
+
+
+class ResultWaiters:
+    """Callers who wait for a task to be closed; whoever closes one says so with `closed`, at next to no cost."""
+
+    def __init__(self) -> None:
+        self._waiting = KeyedFutures[None]()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def wait(self, task_id: str, is_closed: Callable[[], bool], seconds: float) -> bool:
+        """Whether it was closed in time. A caller that is cancelled leaves nothing behind."""
+        if is_closed():
+            return True
+        if seconds <= 0:
+            return False
+        with self._waiting.of(task_id) as waiting:
+            try:
+                async with asyncio.timeout(seconds):
+                    await waiting
+            except TimeoutError:
+                return is_closed()
+        return True
+
+    def closed(self, task_id: str) -> None:
+        self._waiting.resolve(task_id, None)
+
 
 OF_ITS_OWN = frozenset({"task_id", "metadata"})
 """Fields that may differ where the same task is sent again."""

@@ -11,7 +11,8 @@ import aio_pika
 from ratchet.bus.amqp.rabbit_bus import RabbitBus
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Bus, Delivery
-from ratchet.bus.topology import Rung, Topology, fleet_topology
+from ratchet.bus.retry_policy import Rung
+from ratchet.bus.topology import Topology, fleet_topology
 
 QUICK_LADDER = (Rung("retry.5s", 30), Rung("retry.30s", 60), Rung("retry.5m", 90))
 PATIENCE_S = 30.0

@@ -15,6 +15,7 @@ from ratchet.bus.retry_policy import (
     MAX_ATTEMPTS,
     QUEUE,
     REASON,
+    RETRY_LADDER,
     Climb,
     GiveUp,
     after_failure,
@@ -24,7 +25,6 @@ from ratchet.bus.retry_policy import (
     pause_s,
     retry_headers,
 )
-from ratchet.bus.topology import RETRY_LADDER
 from ratchet.service.errors import Reject, Retry
 
 FIVE_S, THIRTY_S, FIVE_MIN = RETRY_LADDER

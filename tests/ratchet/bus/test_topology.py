@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from ratchet.bus.retry_policy import RETRY_LADDER
 from ratchet.bus.topology import (
     DEAD_EXCHANGE,
     DEAD_LETTERS,
@@ -13,7 +14,6 @@ from ratchet.bus.topology import (
     KEPT_RESPONSES,
     READ_LIMIT,
     RESULTS,
-    RETRY_LADDER,
     TASKS,
     UNROUTABLE,
     Topology,

@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from ratchet.http.server.header_timeout import HeaderTimeoutProtocol
+from ratchet.runtime.runner import HeaderTimeoutProtocol
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HEAD_S = 0.2

@@ -7,9 +7,8 @@ import traceback
 import pytest
 
 from ratchet.bus.amqp.short_connection import parameters
-from ratchet.service.amqp_url import amqp_parameters
 from ratchet.service.errors import SettingsError
-from ratchet.service.settings import FleetSettings
+from ratchet.service.settings import FleetSettings, amqp_parameters
 
 PASSWORD = "hunter/2secret"
 UNREADABLE = [

@@ -14,7 +14,7 @@ from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, active_path
 from ratchet.service.errors import StorageUnavailable
 from schemas import Task
 from schemas.messages.agent_rewards import AgentRewards
-from services.orchestrator.observation.queue_gauges import QueueGauges
+from services.orchestrator.observation.gauges import QueueGauges
 from tests.disks import files_no_larger_than
 from tests.services.orchestrator.house import House, answered, house, scored, settled, until
 

@@ -1,4 +1,4 @@
-"""The child: hears what its parent asks, generates a batch, answers, and so on; one thread, nothing beside the model.
+"""The child: takes what its parent asks, generates a batch, answers, and so on; one thread, nothing beside the model.
 
 `python -m services.agent.engines.own_process.child <file descriptor>`; everything else comes over that socket. It ends
 the moment its parent closes the socket or is gone, also in the middle of a batch.
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ratchet.models.waiting_line import WaitingLine
+from ratchet.models.batcher import WaitingLine
 from ratchet.service.errors import EngineError, RatchetError
 from services.agent.engines.engine import BatchEngine, Generation, GenerationRequest
 from services.agent.engines.own_process.calls import (
@@ -82,7 +82,7 @@ class Parent:
         self._end = end
         self._frames = Frames()
 
-    def say(self, item: Any) -> None:
+    def send(self, item: Any) -> None:
         """Raises ParentGone, and what pickle raises."""
         frame = framed(item)
         try:
@@ -90,7 +90,7 @@ class Parent:
         except OSError as error:
             raise ParentGone from error
 
-    def hear(self, *, wait: bool) -> Iterator[Any]:
+    def received(self, *, wait: bool) -> Iterator[Any]:
         """What it said since; with `wait`, at least a part of something. Raises ParentGone."""
         try:
             piece = self._end.recv(READ_BYTES, 0 if wait else socket.MSG_DONTWAIT)
@@ -119,16 +119,16 @@ class Child:
     def run(self) -> None:
         """Raises ParentGone."""
         while True:
-            for call in self._parent.hear(wait=not self._waiting):
+            for call in self._parent.received(wait=not self._waiting):
                 self._take(call)
             if batch := self._waiting.batch(self._max_batch):
                 answers = tuple(map(Answer, (one.number for one in batch), self._results(batch)))
-                self._parent.say(Batch(sum(one.request.sampling.n for one in batch), answers))
+                self._parent.send(Batch(sum(one.request.sampling.n for one in batch), answers))
 
     def _step(self) -> None:
         if time.monotonic() - self._stepped_at >= self._step_every_s:
             self._stepped_at = time.monotonic()
-            self._parent.say(Step())
+            self._parent.send(Step())
 
     def _take(self, call: Call) -> None:
         if call.method == GENERATE:
@@ -136,7 +136,7 @@ class Child:
         elif call.method == CANCEL:
             self._waiting.drop(call.number)
         else:
-            self._parent.say(Answer(call.number, self._changed(call)))
+            self._parent.send(Answer(call.number, self._changed(call)))
 
     def _changed(self, call: Call) -> RatchetError | None:
         change = self._engine.load_adapter if call.method == LOAD_ADAPTER else self._engine.unload_adapter
@@ -177,24 +177,24 @@ def serve(end: socket.socket, step_every_s: float = STEP_EVERY_S) -> None:
     """Returns when the parent is gone."""
     parent = Parent(end)
     try:
-        (order,) = heard_first(parent)
+        (order,) = first_order(parent)
         try:
             engine = order.make()
             engine.start()
         except Exception as error:
-            parent.say(portable(error))
+            parent.send(portable(error))
             return
-        parent.say(Started(engine.identity, engine.base))
+        parent.send(Started(engine.identity, engine.base))
         Child(parent, engine, order.max_batch, step_every_s).run()
     except ParentGone:
         return
 
 
-def heard_first(parent: Parent) -> list[Order]:
-    heard: list[Order] = []
-    while not heard:
-        heard.extend(parent.hear(wait=True))
-    return heard
+def first_order(parent: Parent) -> list[Order]:
+    orders: list[Order] = []
+    while not orders:
+        orders.extend(parent.received(wait=True))
+    return orders
 
 
 def end_with(end: socket.socket) -> None:

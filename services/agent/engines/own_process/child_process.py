@@ -156,7 +156,7 @@ class ChildProcess:
 
     async def _live(self) -> str:
         """Take its answers until it ends; then no call waits any more."""
-        fault = await self._hear()
+        fault = await self._receive_all()
         if fault is not None:
             self._process.kill()
         why = await _why_it_ended(self._process)
@@ -164,7 +164,7 @@ class ChildProcess:
         self._pipe.close()
         return fault or why
 
-    async def _hear(self) -> str | None:
+    async def _receive_all(self) -> str | None:
         """Until it is silent; None, or that what it says can't be understood: nothing after that can be trusted."""
         try:
             while True:

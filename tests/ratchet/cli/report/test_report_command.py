@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ratchet.cli.report.command import page
 from ratchet.cli.report.gathered import Report, gather
-from ratchet.cli.report.page import page
 from ratchet.training_runs.report import TRAINING_REPORT, training_report
 from tests.acceptance.ratchet_command import Ratchet
 from tests.ratchet.cli.report.reading_page import ReadPage

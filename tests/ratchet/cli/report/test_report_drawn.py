@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
+from ratchet.cli.report.command import page
 from ratchet.cli.report.gathered import Report, gather
-from ratchet.cli.report.page import page
 from ratchet.page.bundle import bundle
 from ratchet.training_runs.report import TRAINING_REPORT
 from tests.acceptance.browser import NARROW, WIDE, Visit, chromium, visiting

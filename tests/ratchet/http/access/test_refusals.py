@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ratchet.http.access.refusals import MOST_CALLERS, Refusals
+from ratchet.http.access.audited import MOST_CALLERS, Refusals
 
 
 def refusal(who: str | None = "somebody", status: int = 403, **more: Any) -> dict[str, Any]:

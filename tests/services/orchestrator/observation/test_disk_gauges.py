@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
-from services.orchestrator.observation.disk_gauges import DiskGauges
+from services.orchestrator.observation.gauges import DiskGauges
 
 
 async def test_room_and_size_of_each_folders_disk_are_on_the_metrics(tmp_path: Path) -> None:

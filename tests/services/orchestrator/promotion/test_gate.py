@@ -84,7 +84,7 @@ class Fleet:
             announced_at=self.announced[-1],
             loaded=(self.candidate.version,),
         )
-        self.replicas.heard(report, monotonic())
+        self.replicas.record(report, monotonic())
 
 
 @pytest.fixture

@@ -31,8 +31,8 @@ def report(replica: str, announced_at: datetime | None = NOON, **fields: object)
 )
 def test_who_answered_the_call_counts(announced_at: datetime | None, heard_at: float, counts: bool) -> None:
     replicas = Replicas()
-    replicas.heard(report("one", announced_at, loaded=["v1.0.1"]), heard_at)
-    replicas.heard(report("two", announced_at, refused={"v1.0.1": "too large"}), heard_at)
+    replicas.record(report("one", announced_at, loaded=["v1.0.1"]), heard_at)
+    replicas.record(report("two", announced_at, refused={"v1.0.1": "too large"}), heard_at)
 
     loading = replicas.loading("v1.0.1", 101.0, CALL)
 
@@ -42,8 +42,8 @@ def test_who_answered_the_call_counts(announced_at: datetime | None, heard_at: f
 
 def test_without_a_call_all_count_that_were_heard_of_lately() -> None:
     replicas = Replicas()
-    replicas.heard(report("old", loaded=["v1.0.1"]), 100.0)
-    replicas.heard(report("new", loaded=["v1.0.1"]), 120.0)
+    replicas.record(report("old", loaded=["v1.0.1"]), 100.0)
+    replicas.record(report("new", loaded=["v1.0.1"]), 120.0)
 
     assert replicas.loading("v1.0.1", 121.0).loaded == 2
     assert replicas.loading("v1.0.1", 100.0 + FORGET_AFTER_S).loaded == 1
@@ -51,7 +51,7 @@ def test_without_a_call_all_count_that_were_heard_of_lately() -> None:
 
 def test_the_newest_word_of_a_replica_counts() -> None:
     replicas = Replicas()
-    replicas.heard(report("one", loaded=["v1.0.1"]), 100.1)
-    replicas.heard(report("one", NOON + SECOND, loaded=[]), 100.2)
+    replicas.record(report("one", loaded=["v1.0.1"]), 100.1)
+    replicas.record(report("one", NOON + SECOND, loaded=[]), 100.2)
 
     assert replicas.loading("v1.0.1", 101.0, CALL).loaded == 0

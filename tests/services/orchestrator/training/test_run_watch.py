@@ -7,7 +7,7 @@ from ratchet.training_runs.run import TrainingRun
 from schemas.api.runs import RunProgress, RunView
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
-from services.orchestrator.training.run_watch import RunWatch
+from services.orchestrator.observation.watcher import RunWatch
 from tests.ratchet.adapters.making_adapters import NOON
 
 REFUSED = AdapterTrained(request_id="r-1", agent_id="small", status="refused", reason="too few groups")

@@ -1,0 +1,46 @@
+"""What a dashboard and an alert look at first, on /metrics: room on the disks, depth and consumers of the queues."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from prometheus_client import Gauge
+
+from ratchet.bus.protocol import Bus
+
+free_bytes = Gauge("ratchet_disk_free_bytes", "Bytes free where a folder lies: logs, adapters.", ["folder"])
+size_bytes = Gauge("ratchet_disk_size_bytes", "Size in bytes of the disk a folder lies on.", ["folder"])
+
+
+class DiskGauges:
+    """Of the disks the fleet writes to. On a full one it stops: nothing is acked that is not on disk."""
+
+    def __init__(self, folders: Mapping[str, Path]) -> None:
+        self._folders = folders
+
+    async def refresh(self) -> None:
+        """Raises OSError for a folder that is gone."""
+        for name, folder in self._folders.items():
+            usage = await asyncio.to_thread(shutil.disk_usage, folder)
+            free_bytes.labels(name).set(usage.free)
+            size_bytes.labels(name).set(usage.total)
+
+
+queue_messages = Gauge("ratchet_queue_messages", "Messages that wait in a queue.", ["queue"])
+queue_consumers = Gauge("ratchet_queue_consumers", "Consumers of a queue.", ["queue"])
+
+
+class QueueGauges:
+    def __init__(self, bus: Bus, queues: Iterable[str]) -> None:
+        self._bus = bus
+        self._queues = sorted(queues)
+
+    async def refresh(self) -> None:
+        """Raises BusError if the broker can't say."""
+        for queue in self._queues:
+            state = await self._bus.state(queue)
+            queue_messages.labels(queue).set(state.messages)
+            queue_consumers.labels(queue).set(state.consumers)
