@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 ASSIGNMENTS = "assignments"
@@ -9,9 +10,13 @@ ASSIGNMENTS = "assignments"
 INTERACTIONS = "agent_interactions"
 """Every sample that was answered, and a line for each task that ended without one."""
 FEEDBACK = "feedback"
+PROMISES = "promises"
+"""What no other log says and an index that lies elsewhere may lose."""
 TASK_LOGS = (ASSIGNMENTS, INTERACTIONS)
 
 TASK_INDEX = "index.sqlite"
+LEFT_BEHIND = re.compile(r"index-(\d+)\.sqlite")
+"""What the index is called once a leader that hangs kept the file before: by the epoch of the one that took over."""
 FEEDBACK_INDEX = "feedback.sqlite"
 QUARANTINE = "quarantine.jsonl"
 START_OFFSETS = "retention.json"
@@ -27,6 +32,20 @@ def file_name(log: str) -> str:
 
 def active_path(folder: Path, log: str) -> Path:
     return folder / file_name(log)
+
+
+def task_indexes(folder: Path) -> list[Path]:
+    """The index of tasks in its folder, and what was left behind, the current one last; empty where there is none."""
+    numbered = {
+        int(match[1]): path for path in folder.glob("index-*.sqlite") if (match := LEFT_BEHIND.match(path.name))
+    }
+    first = folder / TASK_INDEX
+    return [*([first] if first.exists() else []), *(numbered[epoch] for epoch in sorted(numbered))]
+
+
+def task_index(folder: Path) -> Path:
+    """The index of tasks, or where it will be."""
+    return next(reversed(task_indexes(folder)), folder / TASK_INDEX)
 
 
 def is_own(experiment_id: str | None) -> bool:

@@ -14,7 +14,9 @@ log = Log("orchestrator")
 class Clocks:
     """A clock goes on after any failure; until its next success there is a trouble."""
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[], None] = lambda: None) -> None:
+        """`check` is asked before each turn: what it raises is the turn's failure."""
+        self._check = check
         self._troubles: dict[str, str] = {}
         self._ticking: list[asyncio.Task[None]] = []
 
@@ -26,6 +28,7 @@ class Clocks:
                 await asyncio.sleep(every_s)
             while True:
                 with self._surviving(name):
+                    self._check()
                     await turn()
                 await asyncio.sleep(every_s)
 

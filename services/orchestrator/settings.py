@@ -21,6 +21,12 @@ class OrchestratorSettings(FleetSettings):
 
     orchestrator_http_port: int = Field(8700, ge=1, le=65535, description="Port of the orchestrator's HTTP server.")
     orchestrator_prefetch: int = Field(512, ge=1, le=10_000, description="Messages in hand at once, for each queue.")
+    lease_s: float = Field(
+        10.0,
+        ge=1,
+        description="Seconds without a sign of life from the orchestrator that leads, after which a standby takes its "
+        "place; the same for all of a fleet.",
+    )
     samples: int = Field(8, ge=1, le=64, description="Group size of tasks that do not say: answers sampled for each.")
     temperature: float = Field(1.0, ge=0, le=5, description="Sampling temperature; 0 is greedy.")
     top_p: float = Field(1.0, gt=0, le=1, description="Nucleus sampling; 1 filters nothing.")
@@ -29,6 +35,12 @@ class OrchestratorSettings(FleetSettings):
     task_deadline_s: float = Field(3600.0, gt=0, description="Seconds a task may take, where it names no deadline.")
     longest_deadline_s: float = Field(
         7 * 86_400.0, gt=0, description="Seconds ahead that a task may name its own deadline; a later one is refused."
+    )
+    max_logged_bytes: int = Field(
+        32 * 1024 * 1024,
+        ge=1024,
+        description="Largest a task may become in the log, in bytes: its size times its samples; a larger one is "
+        "refused.",
     )
     segment_bytes: int = Field(
         256 * 1024 * 1024, ge=4096, description="Size at which a log is sealed, compressed and begun anew, in bytes."

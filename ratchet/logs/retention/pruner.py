@@ -1,7 +1,7 @@
 """Removes from the logs what is over their bound: the ids kept first, then where the log begins, then the file itself.
 
 A crash between two steps leaves sums that are cut off, or files that nobody reads: the next turn finishes. Who calls it
-has the folder's lock, or only looks (`dry`). Blocks on the disk.
+leads the folder, or only looks (`dry`). Blocks on the disk.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ratchet.files.append_file import explain
+from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.names import ASSIGNMENTS, TASK_LOGS, active_path
 from ratchet.logs.retention.contents import last_sequence, tasks_in, time_at
 from ratchet.logs.retention.needs import Needs
@@ -37,9 +38,10 @@ class Pruned:
 
 
 class Pruner:
-    def __init__(self, folder: Path, bound: Bound) -> None:
+    def __init__(self, folder: Path, bound: Bound, fence: Fence = UNFENCED) -> None:
         self._folder = folder
         self._bound = bound
+        self._fence = fence
         self._last: dict[Segment, int] = {}
         """Highest task number by segment, of those that were held before: they are not read twice."""
 
@@ -47,7 +49,8 @@ class Pruner:
         """`present`: as `Planner.next`. Raises DiskFull, JournalError; what went until then is gone."""
         starts = read_start_offsets(self._folder)
         if not dry:
-            self._finish(starts)
+            with self._fence.changing():
+                self._finish(starts)
         parts = {name: self._removable(name, starts) for name in TASK_LOGS}
         planner = Planner(self._bound, needs, self._last_sequence)
         pruned = Pruned(disk_bytes=self.disk_bytes())
@@ -80,14 +83,14 @@ class Pruner:
 
     def _remove(self, starts: LogStartOffsets, step: Removal) -> LogStartOffsets:
         segment = step.part.segment
-        ids = starts.ids
-        if segment.name == ASSIGNMENTS:
-            ids = append(self._folder, ids, tasks_in(segment))
+        tasks = tasks_in(segment) if segment.name == ASSIGNMENTS else []
+        with self._fence.changing():
+            ids = append(self._folder, starts.ids, tasks)
             failpoint.reach("ids-kept")
-        moved = moved_behind(starts, step, ids)
-        write_start_offsets(self._folder, moved)
-        failpoint.reach("start-moved")
-        self._finish(moved)
+            moved = moved_behind(starts, step, ids)
+            write_start_offsets(self._folder, moved)
+            failpoint.reach("start-moved")
+            self._finish(moved)
         failpoint.reach("segment-removed")
         self._last.pop(segment, None)
         log.info(

@@ -13,6 +13,7 @@ import msgspec
 
 from ratchet.files.append_file import explain
 from ratchet.files.atomic_file import sync_folder
+from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.names import ASSIGNMENTS, FEEDBACK
 from ratchet.logs.retention.contents import time_at
 from ratchet.logs.segments import Position, Segment, sealed_segments
@@ -26,7 +27,7 @@ def keep_newest(folder: Path, log: str, count: int) -> None:
         remove_before(folder, log, segments[-max(1, count)].start)
 
 
-def trim_feedback(folder: Path) -> Position:
+def trim_feedback(folder: Path, fence: Fence = UNFENCED) -> Position:
     """Remove feedback that is older than any task that is left. Returns where the log begins then."""
     starts = read_start_offsets(folder)
     oldest_task = time_at(folder, ASSIGNMENTS, starts.begin(ASSIGNMENTS)) if starts.sequence else None
@@ -35,7 +36,8 @@ def trim_feedback(folder: Path) -> Position:
             given = time_at(folder, FEEDBACK, after.start)
             if given is None or given >= oldest_task:
                 break
-            remove_before(folder, FEEDBACK, after.start)
+            with fence.changing():
+                remove_before(folder, FEEDBACK, after.start)
     return read_start_offsets(folder).begin(FEEDBACK)
 
 

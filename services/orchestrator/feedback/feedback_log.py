@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ratchet.concurrency.keyed import KeyedLock
 from ratchet.logs.journal import Journal
+from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.names import FEEDBACK, FEEDBACK_INDEX, file_name
 from ratchet.logs.quarantine import BadLine, Quarantine
 from ratchet.logs.reader import read
@@ -37,10 +38,15 @@ log = Log("feedback")
 
 
 class FeedbackLog:
-    """The only writer of a folder's feedback: whoever opens one holds the folder's lock. Use it from one event loop."""
+    """The only writer of a folder's feedback: whoever opens one leads the folder. Use it from one event loop."""
 
-    def __init__(self, folder: Path, *, segment_bytes: int) -> None:
+    def __init__(
+        self, folder: Path, *, segment_bytes: int, index_dir: Path | None = None, fence: Fence = UNFENCED
+    ) -> None:
+        """`index_dir`, `fence`: as of the Ledger."""
         self._folder = folder
+        self._index_path = (index_dir or folder) / FEEDBACK_INDEX
+        self._fence = fence
         self._segment_bytes = segment_bytes
         self._journal: Journal
         self._db: sqlite3.Connection
@@ -67,7 +73,7 @@ class FeedbackLog:
         async with self._locks.of(line.feedback_id):
             if (known := self.find(line.feedback_id)) is not None:
                 return known
-            body = line.encode()
+            body = self._journal.stamped(line.encode())
             self._index(await self._journal.append([body]), line, body)
         return line
 
@@ -97,7 +103,7 @@ class FeedbackLog:
             yield self._usable()
         except sqlite3.Error as error:
             self._broken = True
-            raise StorageUnavailable(f"{self._folder / FEEDBACK_INDEX} can't be used now: {error}") from error
+            raise StorageUnavailable(f"{self._index_path} can't be used now: {error}") from error
 
     def _index(self, position: int, line: LoggedFeedback, body: bytes) -> None:
         """The line is in the log, so a failing index loses nothing: it is caught up before it is used again.
@@ -123,14 +129,14 @@ class FeedbackLog:
             try:
                 self._open_index()
             except sqlite3.Error as error:
-                what = f"{self._folder / FEEDBACK_INDEX} can't be written ({error}): free some disk"
+                what = f"{self._index_path} can't be written ({error}): free some disk"
                 raise StorageUnavailable(what) from None
             self._broken = False
         return self._db
 
     def _open(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._journal = Journal.open(self._folder, FEEDBACK, max_segment_bytes=self._segment_bytes)
+        self._index_path.parent.mkdir(parents=True, exist_ok=True)
+        self._journal = Journal.open(self._folder, FEEDBACK, max_segment_bytes=self._segment_bytes, fence=self._fence)
         try:
             self._open_index()
         except (sqlite3.DatabaseError, JournalError) as error:
@@ -139,7 +145,7 @@ class FeedbackLog:
             self._open_index()
 
     def _open_index(self) -> None:
-        self._db = sqlite3.connect(self._folder / FEEDBACK_INDEX, isolation_level=None, check_same_thread=False)
+        self._db = sqlite3.connect(self._index_path, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.executescript(SCHEMA)
@@ -162,4 +168,4 @@ class FeedbackLog:
         with suppress(AttributeError, sqlite3.Error):
             self._db.close()
         for suffix in ("", "-wal", "-shm"):
-            (self._folder / f"{FEEDBACK_INDEX}{suffix}").unlink(missing_ok=True)
+            Path(f"{self._index_path}{suffix}").unlink(missing_ok=True)

@@ -47,6 +47,7 @@ from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.announcer import Announcer
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.experiment_transitions import (
+    CoolDown,
     ExperimentPolicy,
     Where,
     canary,
@@ -96,6 +97,7 @@ class Promoter:
         self._logs_dir = logs_dir
         self._keep = keep
         self._clock = clock
+        self._cool_down = CoolDown(policy.cool_down)
         self._seconds = seconds
         self._agent_id = arms.agent_id
         self._validation: asyncio.Task[None] | None = None
@@ -282,7 +284,7 @@ class Promoter:
 
     async def _start_experiment(self) -> None:
         adapters = self.arms.adapters
-        if (candidate := next_candidate(adapters, self._clock())) is None:
+        if (candidate := next_candidate(adapters, self._now())) is None:
             return
         move = canary(self._agent_id, candidate, adapters.primary, self._policy, self._where())
         await self._decide(move, f"{candidate} is validated", event="experiment_started")
@@ -305,7 +307,10 @@ class Promoter:
         return version not in self.arms.answering and not self._replicas.loading(version, self._seconds()).loaded
 
     def _where(self) -> Where:
-        return Where(self._ledger.sequence, self._ledger.positions(), self._clock())
+        return Where(self._ledger.sequence, self._ledger.positions(), self._now())
+
+    def _now(self) -> datetime:
+        return self._cool_down.now(self.arms.adapters.cool_down_until, self._clock(), self._seconds())
 
     async def _decide(
         self,
@@ -320,7 +325,7 @@ class Promoter:
         """Into the ledger of decisions, then into effect. Nothing where the registry has gone on without us."""
         proof = verdict.model_dump(mode="json") if verdict else evidence or {}
         draft = DecisionDraft.model_validate(
-            {"agent_id": self._agent_id, "move": move, "who": WHO, "at": self._clock(), "reason": one_line(reason)}
+            {"agent_id": self._agent_id, "move": move, "who": WHO, "at": self._now(), "reason": one_line(reason)}
             | {"evidence": proof}
         )
 

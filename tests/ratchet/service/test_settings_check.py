@@ -98,6 +98,9 @@ def test_the_settings_of_all_services_are_checked_where_their_other_files_are_no
 
     assert "RATCHET_AGENT_MAX_BATCH: " in ended.stderr and "RATCHET_TEMPERATURE: " in ended.stderr, ended.stderr
 
+    of_others = {"RATCHET_SCORER": "of.my.own", "RATCHET_AGENT_ENGINE": "mine"}  # known where they are installed, maybe
+    assert run("-m", "ratchet.service.settings_check", folder=tmp_path, **of_others).returncode == 0
+
 
 def test_with_good_settings_the_job_says_nothing() -> None:
     ended = run("-m", "ratchet.service.settings_check", RATCHET_SAMPLES="4")
@@ -105,13 +108,23 @@ def test_with_good_settings_the_job_says_nothing() -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_a_bad_value_ends_up_at_once_and_names_the_setting(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("RATCHET_AGENT_MAX_BATCH", "0", "greater than or equal to 1"),
+        ("RATCHET_SCORER", "nonsense", "there is no scorer 'nonsense'; installed are judge, likelihood, "),
+        ("RATCHET_SCORER", "0.7*verifier:exact + judge", "some parts have a weight"),
+        ("RATCHET_AGENT_ENGINE", "nonsense", "no such engine; installed are "),
+    ],
+)
+def test_a_bad_value_ends_up_at_once_and_names_the_setting(tmp_path: Path, name: str, value: str, says: str) -> None:
     began = time.monotonic()
 
-    ended = run("-m", "ratchet.cli", "up", RATCHET_STATE_DIR=str(tmp_path), RATCHET_AGENT_MAX_BATCH="0")
+    ended = run("-m", "ratchet.cli", "up", RATCHET_STATE_DIR=str(tmp_path), **{name: value})
 
+    said = " ".join((ended.stdout + ended.stderr).split())
     assert ended.returncode != 0
-    assert "RATCHET_AGENT_MAX_BATCH" in ended.stdout + ended.stderr
+    assert name in said and says in said
     assert time.monotonic() - began < AT_ONCE_S
     assert not (tmp_path / "fleet.json").exists()
 

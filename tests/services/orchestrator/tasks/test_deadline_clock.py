@@ -49,6 +49,33 @@ def is_over(clock: DeadlineClock, task: tuple[int, float]) -> bool:
 
 
 @pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("boot", "counted"), [("b1", 100.0), ("b2", 60.0)])
+def test_even_seconds_go_on_over_a_restart_and_know_no_wall_clock(step: float, boot: str, counted: float) -> None:
+    world = World()
+    first = world.clock()
+    began = first.even()
+    world.steady += 60
+    world.set_by += step
+    note = first.note()
+    world.steady += 40
+    if boot == "b2":
+        world.steady = 5.0
+
+    again = world.clock(note, boot=boot)
+
+    assert again.even() - began == pytest.approx(counted)
+    world.steady += 7
+    assert again.even() - began == pytest.approx(counted + 7)
+
+
+def test_a_note_of_an_earlier_version_counts_from_nought() -> None:
+    world = World()
+    clock = world.clock(b'{"boot":"b1","steady_s":900.0,"epochs":[{"first_sequence":0,"ahead_s":7.0}]}')
+
+    assert clock.even() == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize("step", STEPS)
 def test_a_step_of_the_wall_clock_moves_no_deadline(step: float) -> None:
     world = World()
     clock = world.clock()
