@@ -79,6 +79,42 @@ def test_what_is_left_out_is_counted(tmp_path: Path, lines: list[bytes], left_ou
     assert found.counts["lines"] == 2 + len(lines)
 
 
+def test_unscorable_answers_of_scored_tasks_are_learned_from_and_counted(tmp_path: Path) -> None:
+    def scored(task: str, *statuses: str) -> list[bytes]:
+        return [
+            line(task, index, score=0.9 if status == "ok" else None, score_status=status, group_size=len(statuses))
+            for index, status in enumerate(statuses)
+        ]
+
+    lines = scored("a", "ok", "ok", "unscorable") + scored("b", "unscorable", "unscorable")
+    lines += scored("c", "ok", "ok", "infra_fail") + scored("d", "ok", "unscorable", "timeout")
+
+    found = selected(write_log(tmp_path, lines))
+
+    assert [list(kept.scores) for kept in found.groups] == [[0.9, 0.9, 0.0], [0.9, 0.0]]
+    assert found.counts == {
+        **{"lines": 11, "groups": 2, "samples": 5, "unscorable": 2},
+        **{"groups.too_few_samples": 1, "samples.too_few_samples": 2},
+        **{"groups.zero_spread": 1, "samples.zero_spread": 3, "samples.null_score": 1},
+    }
+
+
+def test_groups_by_too_different_a_policy_are_left_out_later_and_counted(tmp_path: Path) -> None:
+    lines = group("a", (0.0, 1.0)) + group("b", (0.0, 0.5, 1.0), adapter_version="v1.0.1") + group("c", (0.5, 0.5))
+    policy = DataPolicy(agent_id="small", versions={"v1.0.0": None, "v1.0.1": None})
+    found = selected(write_log(tmp_path, lines), policy)
+
+    left = found.without({"v1.0.1"})
+
+    assert [kept.version for kept in left.groups] == ["v1.0.0"]
+    assert left.counts == {
+        **{"lines": 7, "groups": 1, "samples": 2},
+        **{"groups.zero_spread": 1, "samples.zero_spread": 2},
+        **{"groups.too_different": 1, "samples.too_different": 3},
+    }
+    assert found.without({"v1.0.9"}) is found
+
+
 def test_only_the_newest_scorer_counts(tmp_path: Path) -> None:
     logs = write_log(tmp_path, group("a", (0.0, 1.0), **scored_by("1")) + group("b", (0.0, 1.0), **scored_by("2")))
 
