@@ -254,7 +254,7 @@ class Orchestrator:
             self._intake.rescore,
             self._own_tasks,
             arm,
-            promoter.abort,
+            promoter,
             tolerance=self._settings.anchor_tolerance,
         )
 

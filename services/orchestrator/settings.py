@@ -111,7 +111,11 @@ class OrchestratorSettings(FleetSettings):
         3600.0, ge=0, description="Seconds between two scorings of the anchors, which tell a drifting scorer; 0: never."
     )
     anchor_tolerance: float = Field(
-        0.05, ge=0, le=1, description="Mean change of the anchors' scores at which an experiment is aborted."
+        0.05,
+        ge=0,
+        le=1,
+        description="Mean change of the anchors' scores, up, down or apart, that is no drift yet; once more is proved, "
+        "the experiment is aborted and training waits. Keep it at half the judge's noise or above.",
     )
     keep_adapters: int = Field(5, ge=1, description="Newest adapter folders kept for each agent, besides those in use.")
 

@@ -31,16 +31,18 @@ from schemas.records.decision import (
     Archive,
     Conclude,
     DecisionDraft,
+    Distrust,
     Move,
     Register,
     RejectVersion,
     RunningExperiment,
     Settle,
+    Trust,
     Validate,
 )
 from schemas.records.evidence import ExperimentDecision, Verdict
 from schemas.records.interaction import Interaction
-from schemas.records.registry import AdapterEntry, Registry
+from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
 from services.orchestrator import metrics
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.announcer import Announcer
@@ -168,6 +170,19 @@ class Promoter:
             move, event = carried_out(running, Verdict.ABORT, self._policy, self._where())
             await self._decide(move, reason, event=event, running=running)
 
+    @property
+    def adapters(self) -> AgentAdapters:
+        return self.arms.adapters
+
+    async def distrust(self, reason: str) -> None:
+        """The scorer has moved: end what is judged by it; no training, no experiment. Raises RegistryError."""
+        await self.abort(reason)
+        await self._decide(Distrust(), reason)
+
+    async def trust(self, reason: str) -> None:
+        """It is back, or another one. Raises RegistryError."""
+        await self._decide(Trust(), reason)
+
     # --- its loop --------------------------------------------------------------------------------------------------
 
     async def turn(self) -> None:
@@ -177,9 +192,10 @@ class Promoter:
             if experiment.final is not None:
                 await self._carry_out(running, experiment.final)
         self._validate_next()
-        await self._watch_primary()
-        await self._start_watch()
-        await self._start_experiment()
+        if self.adapters.distrusted is None:
+            await self._watch_primary()
+            await self._start_watch()
+            await self._start_experiment()
         await self.training.ask_if_due(allowed=self._may_train(), primary=self.arms.adapters.primary)
         await self._retire()
         self._show()
@@ -291,7 +307,7 @@ class Promoter:
         adapters = self.arms.adapters
         waiting = (AdapterState.TRAINED, AdapterState.VALIDATED)
         busy = any(entry.state in waiting for entry in adapters.versions.values())
-        return not (busy or adapters.experiment or adapters.frozen)
+        return not (busy or adapters.experiment or adapters.frozen or adapters.distrusted)
 
     async def _retire(self) -> None:
         adapters = self.arms.adapters

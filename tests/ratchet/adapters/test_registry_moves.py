@@ -20,6 +20,7 @@ from schemas.records.decision import (
     Conclude,
     Decision,
     DecisionDraft,
+    Distrust,
     Freeze,
     Move,
     Promote,
@@ -29,6 +30,7 @@ from schemas.records.decision import (
     RunningExperiment,
     Settle,
     StartExperiment,
+    Trust,
     Unfreeze,
     Validate,
 )
@@ -313,6 +315,8 @@ MOVES = st.one_of(
     st.builds(Archive, version=VERSIONS),
     st.builds(RemoveFolder, version=VERSIONS),
     st.builds(Freeze),
+    st.builds(Distrust),
+    st.builds(Trust, anchor_anew=st.booleans()),
     st.builds(Unfreeze),
 )
 HEAD_START = [move for version in ("v1.0.1", "v1.0.2") for move in (register(version), Validate(version=version))]
