@@ -17,6 +17,7 @@ import msgspec
 from ratchet.experiments.logged import scorer_of
 from ratchet.files.atomic_file import replace_file
 from ratchet.logs.names import VALIDATION, is_own
+from ratchet.service.errors import JournalError
 from ratchet.service.telemetry import Log
 from schemas.messages.task import Task
 from schemas.messages.work import Arm
@@ -68,6 +69,7 @@ class Anchors:
         self._drifted = drifted
         self._tolerance = tolerance
         self._anchors: list[Anchor] = []
+        self._unsaved = False
         self._runs = 0
 
     def start(self) -> None:
@@ -80,8 +82,18 @@ class Anchors:
         return [Task.decode(anchor.task) for anchor in self._anchors] if len(self._anchors) >= COUNT else []
 
     def closed(self, lines: Sequence[Interaction], task: Task) -> None:
-        """Of a task of the fleet: its first answer becomes an anchor while there are too few."""
-        line = lines[0]
+        """Of a task of the fleet: its first answer becomes an anchor while there are too few.
+
+        Raises nothing for a disk that fails: that is no fault of the task, and the next one tries again.
+        """
+        self._collect(lines[0], task)
+        if self._unsaved:
+            try:
+                self._save()
+            except (OSError, JournalError) as error:
+                log.warning("anchors-unsaved", f"kept in memory until {self._path} can be written: {error}")
+
+    def _collect(self, line: Interaction, task: Task) -> None:
         scorer = scorer_of(line)
         if len(self._anchors) >= COUNT or is_own(line.arm.experiment_id) or line.response is None or scorer is None:
             return
@@ -94,8 +106,7 @@ class Anchors:
             task_type=task.task_type,
         )
         self._anchors.append(Anchor(plain.encode(), line.response, line.score, scorer))
-        if len(self._anchors) == COUNT:
-            self._save()
+        self._unsaved = len(self._anchors) == COUNT
 
     async def check(self) -> None:
         """Score all of them again. Under another scorer than before, its scores become the measure."""
@@ -142,3 +153,4 @@ class Anchors:
     def _save(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(self._path, b"".join(_encoder.encode(anchor) + b"\n" for anchor in self._anchors))
+        self._unsaved = False
