@@ -126,6 +126,7 @@ class SelectionRow(msgspec.Struct):
     group_size: int
     sample: int | None
     score: float | None
+    score_status: str | None = None
     response: msgspec.Raw = msgspec.Raw()
     adapter_sha256: str | None = None
     engine: str | None = None

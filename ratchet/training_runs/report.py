@@ -28,7 +28,7 @@ Point = tuple[float, float]
 T = TypeVar("T")
 LARGEST = 1e300
 """Above it, infinity included, is nothing that can be drawn."""
-CURVES = ("loss", "entropy", "effective_share", "clip_fraction", "kl", "reward")
+CURVES = ("loss", "entropy", "effective_share", "clip_fraction", "kl", "reward", "divergence", "good_log_ratio")
 
 
 @dataclass(frozen=True, slots=True)

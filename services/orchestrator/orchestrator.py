@@ -110,8 +110,9 @@ class Orchestrator:
         seconds: Callable[[], float] = monotonic,
         file_type: type[AppendFile] = AppendFile,
         on_lost: Callable[[str], None] = lambda _: None,
+        pace: float = 1.0,
     ) -> None:
-        """`clock` may jump, `seconds` never does. `file_type`: of the logs of tasks.
+        """`clock` may jump, `seconds` never does. `file_type`: of the logs of tasks. `pace`: as of Clocks.
 
         `on_lost` is told once another leads: it ends the process, in whatever thread that was found out.
         """
@@ -202,7 +203,7 @@ class Orchestrator:
         )
         self._disks = DiskGauges({"logs": settings.logs_dir, "adapters": settings.adapters_dir})
         self._standby = False
-        self._clocks = Clocks(self._leadership.check)
+        self._clocks = Clocks(self._leadership.check, pace)
         self._lease_clock = Clocks()
         self._renewing = ThreadPoolExecutor(1, "lease")
 

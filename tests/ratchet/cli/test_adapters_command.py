@@ -9,7 +9,7 @@ import pytest
 from ratchet.adapters.publish import registration, remove_tree
 from ratchet.adapters.registry import RegistryStore
 from schemas.records.decision import Promote, StartExperiment, Validate
-from tests.acceptance.ratchet_command import Ratchet
+from tests.acceptance.ratchet_command import ForkedRatchet as Ratchet
 from tests.ratchet.adapters.making_adapters import published
 from tests.ratchet.adapters.making_decisions import decided, experiment
 

@@ -12,7 +12,7 @@ from ratchet.adapters.limits import LARGEST_REPORT
 from ratchet.cli.report.command import page
 from ratchet.cli.report.gathered import Report, gather
 from ratchet.training_runs.report import TRAINING_REPORT, training_report
-from tests.acceptance.ratchet_command import Ratchet
+from tests.acceptance.ratchet_command import ForkedRatchet
 from tests.ratchet.cli.report.reading_page import ReadPage
 from tests.ratchet.cli.whole_loop import WholeLoop
 
@@ -89,7 +89,7 @@ def test_the_figures_are_those_of_the_log(copy: Path) -> None:
 
 
 def test_the_command_writes_the_page_and_says_where(loop: WholeLoop, tmp_path: Path) -> None:
-    ratchet = Ratchet(tmp_path, loop.environment)
+    ratchet = ForkedRatchet(tmp_path, loop.environment)
 
     ran = ratchet("report", "--out", "deep/er/page.html")
 
@@ -100,7 +100,7 @@ def test_the_command_writes_the_page_and_says_where(loop: WholeLoop, tmp_path: P
 
 
 def test_with_nothing_at_all_there_is_a_page_too(tmp_path: Path) -> None:
-    assert Ratchet(tmp_path)("report").code == 0
+    assert ForkedRatchet(tmp_path)("report").code == 0
 
     shown = safe((tmp_path / "report.html").read_text())
 
@@ -110,7 +110,7 @@ def test_with_nothing_at_all_there_is_a_page_too(tmp_path: Path) -> None:
 def test_a_place_that_can_t_be_written_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    ran = Ratchet(tmp_path)("report", "--out", "file/page.html")
+    ran = ForkedRatchet(tmp_path)("report", "--out", "file/page.html")
 
     assert (ran.code, len(ran.err.splitlines())) == (1, 1)
     assert "--out" in ran.err

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.disks import MayNotMount, run_where_mounting_is_allowed
+from tests.quick import rounds
 from tests.services.orchestrator.filling_disk import fill_and_free
 
-CYCLES = 24
+CYCLES = rounds(24, quick=10)
 
 
 async def test_a_disk_that_is_filled_and_freed_makes_the_index_forget_nothing(
