@@ -29,7 +29,7 @@ def files_no_larger_than(size: int) -> Iterator[None]:
 
 def remount(folder: Path, how: str) -> None:
     """A file system that was mounted here as root, `ro` or `rw` from now on."""
-    subprocess.run(["mount", "-o", f"remount,bind,{how}", folder], check=True)
+    subprocess.run(["mount", "-o", f"remount,bind,{how}", folder], check=True, capture_output=True)
 
 
 class MayNotMount(Exception):

@@ -21,6 +21,7 @@ from ratchet.experiments.drift import REFERENCE_ROUNDS, ROUNDS_AT_ONCE, Drift, D
 from ratchet.experiments.logged import scorer_of
 from ratchet.files.atomic_file import replace_file
 from ratchet.logs.names import VALIDATION, is_own
+from ratchet.service.errors import JournalError
 from ratchet.service.telemetry import Log
 from schemas.messages.task import Task
 from schemas.messages.work import BASE_VERSION, Arm
@@ -104,6 +105,7 @@ class Anchors:
         self._tolerance = tolerance
         self._anchors: list[Anchor] = []
         self._fresh: dict[str, list[Anchor]] = {}
+        self._unsaved = False
         self._watch = DriftWatch(tolerance)
         self._returning = DriftWatch(tolerance, for_return=True)
         self._runs = 0
@@ -118,8 +120,15 @@ class Anchors:
         return [Task.decode(anchor.task) for anchor in self._anchors[:COUNT]]
 
     def closed(self, lines: Sequence[Interaction], task: Task) -> None:
-        """Of a task of the fleet: its first answer becomes an anchor while its version has too few."""
-        line = lines[0]
+        """Of a task of the fleet: its first answer becomes an anchor while its version has too few.
+
+        Raises nothing for a disk that fails: that is no fault of the task, and the next one tries again.
+        """
+        self._collect(lines[0], task)
+        if self._unsaved:
+            self._save()
+
+    def _collect(self, line: Interaction, task: Task) -> None:
         scorer = scorer_of(line)
         if is_own(line.arm.experiment_id) or line.response is None or scorer is None or self._trust.adapters.distrusted:
             return
@@ -145,7 +154,7 @@ class Anchors:
         versions = list(dict.fromkeys(one.version for one in self._anchors))
         gone = set(versions[1 : len(versions) - VERSIONS + 2])
         self._anchors = [*(one for one in self._anchors if one.version not in gone), *fresh]
-        self._save()
+        self._unsaved = True
 
     async def check(self) -> None:
         """Score all of them again, and at once again while that may tell. Raises RegistryError."""
@@ -248,8 +257,15 @@ class Anchors:
         return None if scorer is None or line.score is None else anchor.scored(line.score, scorer)
 
     def _save(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(self._path, b"".join(_encoder.encode(anchor) + b"\n" for anchor in self._anchors))
+        """Kept in memory where the disk fails, and saved with the next answer."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(self._path, b"".join(_encoder.encode(anchor) + b"\n" for anchor in self._anchors))
+        except (OSError, JournalError) as error:
+            self._unsaved = True
+            log.warning("anchors-unsaved", f"kept in memory until {self._path} can be written: {error}")
+        else:
+            self._unsaved = False
 
 
 def described(drift: Drift, rescored: Sequence[Rescored]) -> str:

@@ -157,7 +157,7 @@ class Intake:
         body = await self._ledger.admit(work)
         self._arms[work.agent_id].admitted(work)
         metrics.admitted(work.agent_id).inc()
-        failpoint.reach("worked")
+        failpoint.reach("admitted")
         return body, work
 
     async def _repeat(self, known: Entry, origin: Origin, *, seen_before: bool) -> None:

@@ -153,6 +153,7 @@ class Settler:
         logged = 0 if lines[0].sample is None else known.logged
         lines[:logged] = self._ledger.torn(work.task_id)[:logged] or lines[:logged]
         result, body = await self._ledger.settle(lines, logged=logged)
+        failpoint.reach("settled")
         if known.result is not None:
             metrics.count_samples(lines)
             log.info("late", "logged after the deadline had closed the task; the user was told it expired")
@@ -174,6 +175,7 @@ class Settler:
         untold = self._untold.get(task_id)
         if untold is None:
             return
+        failpoint.reach("telling")
         try:
             await self._results.send(task_id, untold.result, untold.origin)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""A full disk costs time and nothing else: the short version of `python -m bench.full_disk`."""
+"""A full disk costs time and nothing else: the short version of `bench.faults --only enospc --cycles 1000`."""
 
 from __future__ import annotations
 

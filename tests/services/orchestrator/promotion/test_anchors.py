@@ -212,3 +212,19 @@ async def test_anchors_of_an_older_version_get_their_references_at_the_next_chec
     world.anchors = world.anew()
     await world.checks(1)
     assert all(len(one["scores"]) == 8 for one in world.saved)  # type: ignore[arg-type]
+
+
+def test_anchors_that_the_disk_does_not_take_are_saved_with_the_next_answer(tmp_path: Path) -> None:
+    blocked = tmp_path / "adapters"
+    blocked.mkdir()
+    world = World(blocked)
+    (blocked / AGENT).write_text("a file where the folder should be")
+
+    world.traffic()
+    assert len(world.anchors.tasks) == COUNT
+
+    (blocked / AGENT).unlink()
+    world.traffic(count=1)
+
+    assert len(world.saved) == COUNT
+    assert world.anew().tasks == world.anchors.tasks
