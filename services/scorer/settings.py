@@ -13,8 +13,8 @@ from ratchet.service.settings import FleetSettings
 class ScorerSettings(FleetSettings):
     scorer: str = Field(
         "verifier:normalised",
-        description="Who scores: verifier:exact|normalised|numeric|regex|graded, judge:absolute|relative, likelihood, "
-        "python:package.module:function, or a weighted sum such as 0.7*verifier:exact + 0.3*judge:absolute.",
+        description="Who scores: verifier:exact|normalised|numeric|regex|graded|json, judge:absolute|relative, "
+        "likelihood, python:package.module:function, or a weighted sum such as 0.7*verifier:exact + 0.3*judge:absolute.",
     )
     scorer_http_port: int = Field(8750, ge=0, le=65535, description="Port of the scorer's HTTP server.")
     scorer_prefetch: int = Field(128, ge=1, le=10_000, description="Responses being scored at once.")
