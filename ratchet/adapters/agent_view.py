@@ -17,6 +17,7 @@ def agent_view(registry: Registry, agent_id: str) -> AgentView:
         frozen=agent.frozen,
         cool_down_until=agent.cool_down_until,
         experiment=agent.experiment,
+        watch=agent.watch,
         versions=[VersionView.model_validate(version_fields(agent, entry)) for entry in agent.versions.values()],
     )
 
@@ -34,5 +35,6 @@ def version_fields(agent: AgentAdapters, entry: AdapterEntry) -> dict[str, objec
         "replaced": entry.replaced,
         "sha256": entry.sha256,
         "can_serve": entry.can_serve,
+        "since_base": entry.since_base,
         "outcomes": list(entry.outcomes),
     }

@@ -127,6 +127,19 @@ class TrainingScheduler:
         self._ended.record(outcome, self._request(outcome.request_id, outcome.parent_version), self._asked_at)
         self._over(used=uses_up(outcome))
 
+    def give_back(self, version: str) -> None:
+        """Of this version nothing was proved: what it was trained on is read again, with what came in since.
+
+        A training that was not asked for here has no window to give back.
+        """
+        runs = (run for run in reversed(self.ended_runs) if run.outcome and run.outcome.adapter_version == version)
+        run = next(runs, None)
+        if run is None or run.request is None or run.request.since >= self._state.since:
+            return
+        log.info("window-back", f"{version} proved nothing: the next training reads its data again", version=version)
+        self._state.since = run.request.since
+        self._save()
+
     def _lose(self, request_id: str) -> None:
         reason = "no trainer answered within a day: is one there (ratchet status)? see ratchet dead-letters list"
         log.error("training-lost", f"{request_id}: {reason}", agent_id=self._agent_id)

@@ -8,7 +8,6 @@ const SAID = {
   register: "registered",
   validate: "passed its checks",
   reject: "rejected",
-  start_experiment: "goes on trial",
   promote: "promoted",
   settle: "is stable",
   roll_back: "rolled back",
@@ -19,6 +18,8 @@ const SAID = {
   unfreeze: "no longer frozen",
   sign_with: "gets a new signing key",
 };
+
+const BEGINS = { canary: "goes on trial", probation: "goes on probation", watch: "is watched" };
 
 const NOTHING = "Nothing was decided yet. The first decision is made when a training has made an adapter.";
 
@@ -50,6 +51,6 @@ function Subject({ decision }) {
 
 function said(move) {
   if (move.kind === "conclude") return `ended: ${words(move.verdict)}`;
-  if (move.kind === "start_experiment" && move.experiment.kind === "probation") return "goes on probation";
+  if (move.kind === "start_experiment") return BEGINS[move.experiment.kind];
   return SAID[move.kind] ?? words(move.kind);
 }

@@ -1,5 +1,5 @@
 // Adapters: each agent's lineage, the chosen version with its card and decisions, and what an operator may do with it.
-import { count, moment, score, words } from "../core/format.js";
+import { count, moment, score, signed, words } from "../core/format.js";
 import { html, useMemo, useState } from "../core/html.js";
 import { useResource } from "../core/resource.js";
 import { apiPath, go, link } from "../core/router.js";
@@ -143,6 +143,7 @@ function Made({ data, mean }) {
       "trained with",
       card && html`${card.algorithm}, <a href=${link("training", [data.agent_id, data.version])}>its curves</a>`,
     ],
+    ["since v1.0.0", data.since_base && changed(data.since_base)],
     ["learned from", card && `${count(card.data.groups)} groups, ${count(card.data.samples)} samples`],
     ["made", card && moment(card.created)],
     ["base model", card && `${card.base.name}${card.base.revision ? ` at ${card.base.revision.slice(0, 12)}` : ""}`],
@@ -152,6 +153,9 @@ function Made({ data, mean }) {
     ["made of", data.sha256 || data.parent ? null : "the base model, as it is: no adapter"],
   ]} />`;
 }
+
+const changed = ({ score: gain, length, latency }) =>
+  `score ${signed(gain)}, ${length.toFixed(2)} times the length, ${latency.toFixed(2)} times the latency`;
 
 function Outcomes({ all }) {
   return all.map((one) => html`<div key=${one.decision}>
