@@ -13,6 +13,7 @@ from schemas.messages.task import Task
 from schemas.messages.train_request import TrainRequest
 from schemas.messages.work import Work
 from schemas.records.adapter_card import AdapterCard, AdapterManifest
+from schemas.records.audit import AuditedTask
 from schemas.records.decision import Decision
 from schemas.records.interaction import Interaction
 from schemas.records.registry import Registry
@@ -30,7 +31,15 @@ MESSAGES: tuple[type[Message], ...] = (
     AgentRewards,
     Feedback,
 )
-RECORDS: tuple[type[Message], ...] = (Interaction, LoggedFeedback, AdapterCard, AdapterManifest, Decision, Registry)
+RECORDS: tuple[type[Message], ...] = (
+    Interaction,
+    AuditedTask,
+    LoggedFeedback,
+    AdapterCard,
+    AdapterManifest,
+    Decision,
+    Registry,
+)
 
 __all__ = [
     "MESSAGES",

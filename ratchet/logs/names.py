@@ -9,10 +9,16 @@ ASSIGNMENTS = "assignments"
 INTERACTIONS = "agent_interactions"
 """Every sample that was answered, and a line for each task that ended without one."""
 FEEDBACK = "feedback"
+AUDITS = "auditor_scores"
+"""What the auditor said of a sample of the tasks; no training reads it."""
+LABELS = "labels"
+"""What people said of answers they were shown, to know the judge by; no training and no experiment reads it."""
 TASK_LOGS = (ASSIGNMENTS, INTERACTIONS)
 
 TASK_INDEX = "index.sqlite"
 FEEDBACK_INDEX = "feedback.sqlite"
+AUDIT_INDEX = "auditor_scores.sqlite"
+LABEL_INDEX = "labels.sqlite"
 QUARANTINE = "quarantine.jsonl"
 START_OFFSETS = "retention.json"
 

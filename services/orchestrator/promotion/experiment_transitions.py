@@ -137,7 +137,7 @@ def carried_out(
 def _of_watch(running: RunningExperiment, verdict: Verdict, evidence: Evidence | None) -> tuple[Move, AdapterMove]:
     """A primary that is worse in score gives way to what it is worse than; one beyond a limit to the one before it."""
     if verdict is Verdict.ROLL_BACK:
-        by_score = evidence is not None and evidence.harm_score >= max(
+        by_score = evidence is not None and max(evidence.harm_score, evidence.harm_audit or 0.0) >= max(
             evidence.harm_success, evidence.harm_length, evidence.harm_latency, evidence.harm_refused or 0.0
         )
         return RollBack(version=running.treatment, to=running.control if by_score else None), "rolled_back"
