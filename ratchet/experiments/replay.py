@@ -86,10 +86,11 @@ def _lines_of(
 
 def _position(experiments: Iterable[RunningExperiment], log: str) -> int:
     """Where to begin to read a log: before the first unit of any of them."""
-    return min((_began_at(running, log) for running in experiments), default=0)
+    return min((began_at(running, log) for running in experiments), default=0)
 
 
-def _began_at(running: RunningExperiment, log: str) -> int:
+def began_at(running: RunningExperiment, log: str) -> int:
+    """The byte at which a log stood before the experiment's first unit."""
     positions = running.parameters.get("positions")
     position = positions.get(log, 0) if isinstance(positions, dict) else 0
     return position if isinstance(position, int) else 0

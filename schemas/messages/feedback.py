@@ -40,3 +40,8 @@ class LoggedFeedback(Message):
     timestamp: Timestamp = Field(description="When the fleet took it.")
     metadata: Metadata = Metadata()
     schema_version: Literal["logged_feedback.v1"] = "logged_feedback.v1"
+
+    @property
+    def key(self) -> str:
+        """What there is one line of."""
+        return self.feedback_id

@@ -58,6 +58,9 @@ since_base = Gauge(
     ["agent", "measure"],
 )
 judge_drift = Gauge("ratchet_judge_drift", "Mean change of the anchors' scores since they were taken.", ["agent"])
+audits = Counter(
+    "ratchet_audits_total", "Tasks the auditor was to see, by whether it scored them.", ["agent", "outcome"]
+)
 swap_seconds = Gauge("ratchet_swap_seconds", "From a decision to the first answer of the new primary.", ["agent"])
 decisions = Counter("ratchet_decisions_total", "Decisions about adapters.", ["agent", "move"])
 

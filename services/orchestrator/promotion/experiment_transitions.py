@@ -31,6 +31,8 @@ class ExperimentPolicy:
     """Between an experiment that ended without a promotion and the next one."""
     watch_share: float
     """Share of the version that a stable primary is watched beside; 0: it is not watched."""
+    audit_share: float = 0.0
+    """Of the units of a watch that are audited: all traffic is its units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ def next_watch(
         holdback=policy.watch_share,
         nth=nth,
         against_base=control == BASE_VERSION,
+        audit_share=policy.audit_share,
     )
     return StartExperiment(experiment=_running(plan, treatment=primary, control=control, where=where))
 
