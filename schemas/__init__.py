@@ -16,6 +16,7 @@ from schemas.records.adapter_card import AdapterCard, AdapterManifest
 from schemas.records.audit import AuditedTask
 from schemas.records.decision import Decision
 from schemas.records.interaction import Interaction
+from schemas.records.label import LoggedLabel
 from schemas.records.registry import Registry
 
 MESSAGES: tuple[type[Message], ...] = (
@@ -34,6 +35,7 @@ MESSAGES: tuple[type[Message], ...] = (
 RECORDS: tuple[type[Message], ...] = (
     Interaction,
     AuditedTask,
+    LoggedLabel,
     LoggedFeedback,
     AdapterCard,
     AdapterManifest,

@@ -61,6 +61,12 @@ judge_drift = Gauge("ratchet_judge_drift", "Mean change of the anchors' scores s
 audits = Counter(
     "ratchet_audits_total", "Tasks the auditor was to see, by whether it scored them.", ["agent", "outcome"]
 )
+audit_gap = Gauge("ratchet_audit_gap", "Mean of the scorer's scores minus the auditor's, newest 200 audits.", ["agent"])
+audit_discordance = Gauge(
+    "ratchet_audit_discordance",
+    "How often scorer and auditor order two answers differently, newest 200 audits: 0 never, 0.5 as by chance.",
+    ["agent"],
+)
 swap_seconds = Gauge("ratchet_swap_seconds", "From a decision to the first answer of the new primary.", ["agent"])
 decisions = Counter("ratchet_decisions_total", "Decisions about adapters.", ["agent", "move"])
 

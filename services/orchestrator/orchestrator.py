@@ -30,7 +30,7 @@ from ratchet.bus.topology import (
 from ratchet.files.append_file import AppendFile
 from ratchet.files.folder_lock import FolderLock
 from ratchet.http.work import Threads
-from ratchet.logs.names import AUDITS
+from ratchet.logs.names import AUDITS, LABELS
 from ratchet.logs.names import FEEDBACK as FEEDBACK_LOG
 from ratchet.logs.retention.plan import Bound
 from ratchet.runtime.runner import Subscription
@@ -42,6 +42,7 @@ from schemas.messages.result import Result
 from schemas.messages.work import Arm, Work
 from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
+from services.orchestrator.api.agreement import agreement_router
 from services.orchestrator.api.chat import chat_router
 from services.orchestrator.api.chat_service import ChatService
 from services.orchestrator.api.feedback import feedback_router
@@ -49,6 +50,7 @@ from services.orchestrator.api.page import page_router
 from services.orchestrator.api.routers import OrchestratorApi
 from services.orchestrator.api.tasks import tasks_router
 from services.orchestrator.auditing.audits import AuditLog, Audits
+from services.orchestrator.auditing.labels import Calibrations, LabelLog
 from services.orchestrator.clocks import Clocks
 from services.orchestrator.feedback.feedback_service import FeedbackLog, FeedbackService
 from services.orchestrator.ledger.ledger import Ledger
@@ -163,6 +165,16 @@ class Orchestrator:
         self._store = RegistryStore.of(settings)
         self._replicas = {agent: Replicas() for agent in settings.agents}
         self._audit_log = AuditLog(settings.logs_dir, segment_bytes=settings.segment_bytes)
+        self._label_log = LabelLog(settings.logs_dir, segment_bytes=settings.segment_bytes)
+        self._calibrations = Calibrations(
+            self.ledger,
+            self._label_log,
+            self._audit_log,
+            settings.agents,
+            self._threads,
+            logs_dir=settings.logs_dir,
+            clock=now,
+        )
         self._audits = Audits(
             bus,
             self.ledger,
@@ -170,7 +182,7 @@ class Orchestrator:
             arms,
             settings.audits,
             logs_dir=settings.logs_dir,
-            heard=lambda line: None,
+            heard=self._calibrations.audited,
             clock=clock,
             seconds=seconds,
         )
@@ -190,7 +202,7 @@ class Orchestrator:
         self._gauges = QueueGauges(bus, topology_of(settings).names)
         self._retention = LogRetention(
             self.ledger,
-            {FEEDBACK_LOG: self._feedback_log.forget, AUDITS: self._audit_log.forget},
+            {FEEDBACK_LOG: self._feedback_log.forget, AUDITS: self._audit_log.forget, LABELS: self._label_log.forget},
             Bound.of(settings.log_keep_gb, settings.log_keep_days),
             logs_dir=settings.logs_dir,
             adapters_dir=settings.adapters_dir,
@@ -256,6 +268,7 @@ class Orchestrator:
             tasks_router(self._task_desk, self.ledger, self._settings.logs_dir, self._feedback.of_task, self._threads),
             chat_router(self._chat_desk),
             feedback_router(self._feedback),
+            agreement_router(self._calibrations),
             *self._api.routers(),
         ]
 
@@ -267,6 +280,8 @@ class Orchestrator:
         self._deadlines.start(self.ledger.index.note(DEADLINES), await self.ledger.newest_line())
         await self._feedback_log.open()
         await self._audit_log.open()
+        await self._label_log.open()
+        self._calibrations.start()
         await asyncio.to_thread(self._take_up_registry)
         for promoter in self._promoters.values():
             await promoter.start()
@@ -323,6 +338,7 @@ class Orchestrator:
                 await promoter.stop()
             await self._feedback_log.close()
             await self._audit_log.close()
+            await self._label_log.close()
             await self.ledger.close()
         self._threads.close()
         self._lock.release()
@@ -387,6 +403,7 @@ class Orchestrator:
                 await self.ledger.check_storage()
                 await self._feedback_log.check_storage()
                 await self._audit_log.check_storage()
+                await self._label_log.check_storage()
         except TimeoutError:
             folder = self._settings.logs_dir
             raise StorageUnavailable(f"{folder} has not answered for {STORAGE_TIMEOUT_S:.0f} s: see dmesg") from None
