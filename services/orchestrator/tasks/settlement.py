@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Any, Literal
 
 from schemas.messages.response import Response, Sample
-from schemas.messages.reward import Reward, SampleScore
+from schemas.messages.reward import NOT_MENTIONED, Reward, SampleScore
 from schemas.messages.work import Work
 from schemas.records.interaction import Attempts, Interaction, Latencies
 
-NOT_SCORED = SampleScore(score=None, status="unscorable", reason="the scorer gave no score for this sample")
+NOT_SCORED = SampleScore(score=None, status="unscorable", reason=NOT_MENTIONED)
 
 OF_WORK = tuple(name for name in Interaction.model_fields if name in Work.model_fields)
 """What a line says of its task: whatever has the same name in both. A new field is logged by a line in Interaction."""
