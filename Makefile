@@ -22,7 +22,7 @@ check: setup  ## The inner loop, a few minutes: format, lint, types, imports, an
 	$(BIN)/ruff check --quiet
 	$(BIN)/lint-imports > /dev/null || $(BIN)/lint-imports
 	$(BIN)/mypy
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --quick -p no:schemathesis $(SIDE_BY_SIDE) \
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --quick -p no:schemathesis -o tmp_path_retention_policy=failed $(SIDE_BY_SIDE) \
 		--deselect tests/test_house.py::test_the_tree_is_clean tests
 
 setup: .venv/ready  ## Debian packages and the Python environment, once.

@@ -1,8 +1,10 @@
 """python -m bench.decision [--runs 2000] [--seed 1]: error rates and speed of the promotion decision, simulated.
 
 Every method looks after every unit. Prints tables; the same figures go to bench/out/decision.json. Exits 1 if a bar is
-missed: wrong promotions and wrong rollbacks at most 5 % each, +0.05 promoted within 300 units, and −0.2 stopped within
-20 responses of the candidate (medians).
+missed: wrong promotions and wrong rollbacks at most 5 % each, also of what the judge likes for its length; +0.05
+promoted within 320 units, and −0.2 stopped within 20 responses of the candidate (medians); chains of longer candidates
+stop before the second; of 20 candidates that are no better at most 10 % of the fleets promote one; a stable −0.05 is
+demoted within 5,000 tasks in 90 %.
 """
 
 from __future__ import annotations
@@ -12,10 +14,13 @@ import json
 import math
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
+from bench.decision import anchors
 from bench.decision.equality import assert_twin_equals_product
+from bench.decision.lifetimes import Lifetime, Watched, lifetimes, watched
 from bench.decision.simulate import Outcome, simulate
 from bench.decision.streams import NOISE, Scenario
 from bench.machine import machine
@@ -42,6 +47,19 @@ MISSING = tuple(
     for share in (0.1, 0.2, 0.4)
 )
 """What the candidate's judge can't score is what it does badly: it may not gain by that."""
+LONGER = (
+    Scenario("−0.05, judged +0.05 for ×1.45 in length", effect=0.05, longer=1.45),
+    Scenario("−0.05, judged ±0 for ×1.2 in length", effect=0.0, longer=1.2),
+    Scenario("+0.05, but 10 % refusals", effect=0.05, refuses=0.1),
+)
+"""A judge that likes length by +0.10 at ×1.45, in proportion to its logarithm; and what a judge may not see."""
+LEFT_TO_AN_AUDITOR = Scenario("−0.05, judged +0.05 for ×1.2 in length", effect=0.05, longer=1.2)
+CHAINS = (
+    Scenario("+0.05 and ×1.45 in length, five in a row", effect=0.05, longer=1.45, units=1500),
+    Scenario("+0.05 and ×1.2 in length, five in a row", effect=0.05, longer=1.2, units=1500),
+)
+TWENTY = Scenario("A/A, twenty in a row", units=1000)
+WATCHES = (Scenario("stable, equal", units=5000), Scenario("stable, −0.05", effect=-0.05, units=5000))
 TRUTHS = (
     Scenario("+0.05", effect=0.05, units=1500),
     Scenario("+0.05, half and half", effect=0.05, ramp=HALF, units=1500),
@@ -55,6 +73,7 @@ TRUTHS = (
     Scenario("half of its tasks fail", success_effect=-0.5, units=1000),
 )
 Results = dict[str, dict[str, Outcome]]
+Judges = dict[str, anchors.Watched]
 
 
 def main() -> None:
@@ -66,7 +85,7 @@ def main() -> None:
     print(f"{machine()}\n{options.runs} runs each, peeked at each unit; four task types; score noise {NOISE}\n")
     print(f"twin equals product on {assert_twin_equals_product()} units\n")
     results: Results = {}
-    for scenario in (*NULLS, *EDGES, *MISSING, *TRUTHS):
+    for scenario in (*NULLS, *EDGES, *MISSING, *LONGER, LEFT_TO_AN_AUDITOR, *TRUTHS):
         results[scenario.name] = simulate(scenario, options.runs, options.seed)
         if scenario.slow:
             wrong = simulate(scenario, options.runs, options.seed, as_they_arrive=True)
@@ -76,10 +95,20 @@ def main() -> None:
     errors("On the edge of a null hypothesis", results, [scenario.name for scenario in EDGES])
     missing = [scenario.name for scenario in MISSING]
     errors("Bad samples of the candidate have no score", results, missing)
+    longer = [scenario.name for scenario in LONGER]
+    errors("What a judge likes or does not see", results, [*longer, LEFT_TO_AN_AUDITOR.name])
     speed(results, [scenario.name for scenario in TRUTHS])
-    write(results, options.runs, options.seed)
+    chains = {one.name: lifetimes(one, 5, options.runs, options.seed) for one in CHAINS}
+    chains[TWENTY.name] = lifetimes(TWENTY, 20, options.runs, options.seed)
+    watches = {one.name: watched(one, options.runs, options.seed) for one in WATCHES}
+    lives(chains, watches)
+    print(f"\ntwin of the anchors equals product on {anchors.assert_twin_equals_product()} rounds")
+    judges = {judge.name: anchors.watch(judge, options.runs, options.seed) for judge in anchors.JUDGES}
+    by_anchors(judges)
+    write({**results, "chains": chains, "watches": watches}, judges, options.runs, options.seed)
     print(f"\n{time.monotonic() - started:.0f} s, {time.process_time():.0f} CPU-seconds; figures in {OUT}")
-    sys.exit(not bars_met(results, nulls, missing))
+    met = [bars_met(results, nulls, missing, longer), shown(life_bars(chains, watches)), anchor_bars_met(judges)]
+    sys.exit(not all(met))
 
 
 def errors(title: str, results: Results, names: list[str]) -> None:
@@ -97,13 +126,47 @@ def speed(results: Results, names: list[str]) -> None:
         print(f"{name:26}" + "".join(f"{cell(one):>34}" for one in results[name].values()))
 
 
+def lives(chains: dict[str, Lifetime], watches: dict[str, Watched]) -> None:
+    print("\nA fleet's life: share of the fleets that promoted none, one, two … of the candidates")
+    for name, life in chains.items():
+        print(f"{name:42}" + "".join(f"{share:9.1%}" for share in life.promotions if share))
+    print("\nWatched while stable: demoted; tasks until then (median, 90 %)")
+    for name, one in watches.items():
+        print(f"{name:42}{one.demoted:9.1%}" + (f"; {one.tasks[0]:.0f}, {one.tasks[1]:.0f}" if one.tasks else ""))
+
+
+def by_anchors(judges: Judges) -> None:
+    print("The scorer, by its anchors (hourly checks, a week): false alarms; found within 1 / 3 / 24 checks;")
+    print("wrongly called back; checks until the pause ends once it is back (99 %); rounds of a check")
+    for name, one in judges.items():
+        found = " / ".join(f"{share:.1%}" for share in one.found_in)
+        back = "–" if one.back_in is None else f"{one.back_in:.0f}"
+        print(f"{name:46}{one.false_alarms:8.2%}{found:>26}{one.wrongly_back:8.1%}{back:>5}{one.rounds:7.2f}")
+    print()
+
+
+def anchor_bars_met(judges: Judges) -> bool:
+    false = max(one.false_alarms for name, one in judges.items() if name.startswith("a week of noise 0.1"))
+    found = min(judges[f"{sign}0.10, noise 0.1"].found_in[1] for sign in "+−")
+    polarised = judges["polarised: twice as far from 0.5"].found_in[1]
+    back = judges["+0.10, back after a day"].back_in or math.inf
+    return shown(
+        {
+            f"false alarms in a week at noise 0.1: {false:.2%}, at most 1 %": false <= 0.01,
+            f"a drift of 0.10 found within 3 checks in {found:.1%}, at least 95 %": found >= 0.95,
+            f"a scorer that polarises found within 3 checks in {polarised:.1%}, at least 95 %": polarised >= 0.95,
+            f"the pause ends {back:.0f} checks after the scorer is back (99 %), at most 6": back <= 6,
+        }
+    )
+
+
 def cell(one: Outcome) -> str:
     shown = one.units_to_promote if one.promoted > one.rolled_back else one.candidates_to_roll_back
     when = f"{shown[0]:.0f}, {shown[1]:.0f}" if shown else "–"
     return f"{one.promoted:.1%} / {one.rolled_back:.1%}; {when}"
 
 
-def bars_met(results: Results, nulls: list[str], missing: list[str]) -> bool:
+def bars_met(results: Results, nulls: list[str], missing: list[str], longer: list[str]) -> bool:
     fed_right = [results[name]["ratchet"] for name in nulls if not name.endswith("as they arrive")]
     promoted, stopped = results["+0.05"]["ratchet"], results["−0.20"]["ratchet"]
     wrong_up = max(one.promoted for one in fed_right)
@@ -111,22 +174,46 @@ def bars_met(results: Results, nulls: list[str], missing: list[str]) -> bool:
     units = (promoted.units_to_promote or (math.inf,))[0]
     responses = (stopped.candidates_to_roll_back or (math.inf,))[0]
     unscored = max(results[name]["ratchet"].promoted for name in missing)
+    liked = max(results[name]["ratchet"].promoted for name in longer)
     bars = {
+        f"promotions of what only the judge likes {liked:.1%}, at most 5 %": liked <= 0.05,
         f"promotions of what is no better, its bad samples unscored {unscored:.1%}, at most 5 %": unscored <= 0.05,
         f"wrong promotions {wrong_up:.1%}, at most 5 %": wrong_up <= 0.05,
         f"wrong rollbacks {wrong_down:.1%}, at most 5 %": wrong_down <= 0.05,
-        f"+0.05 promoted after {units:.0f} units, at most 300": units <= 300,
+        f"+0.05 promoted after {units:.0f} units, at most 320": units <= 320,
         f"−0.20 stopped after {responses:.0f} of its responses, at most 20": responses <= 20,
     }
+    return shown(bars)
+
+
+def life_bars(chains: dict[str, Lifetime], watches: dict[str, Watched]) -> dict[str, bool]:
+    twice = max(chains[scenario.name].more_than(1) for scenario in CHAINS)
+    wrong = chains[TWENTY.name].any
+    equal, worse = (watches[scenario.name].demoted for scenario in WATCHES)
+    return {
+        f"chains of longer candidates that promote a second {twice:.1%}, at most 5 %": twice <= 0.05,
+        f"fleets that promote one of 20 that are no better {wrong:.1%}, at most 10 %": wrong <= 0.1,
+        f"stable, equal: demoted {equal:.1%}, at most 5 %": equal <= 0.05,
+        f"stable, −0.05: demoted {worse:.1%} within 5,000 tasks, at least 90 %": worse >= 0.9,
+    }
+
+
+def shown(bars: dict[str, bool]) -> bool:
     for bar, met in bars.items():
         print(f"{'met   ' if met else 'MISSED'} {bar}")
     return all(bars.values())
 
 
-def write(results: Results, runs: int, seed: int) -> None:
+def write(
+    results: Mapping[str, Mapping[str, Outcome | Lifetime | Watched]], judges: Judges, runs: int, seed: int
+) -> None:
     OUT.parent.mkdir(exist_ok=True)
+    watch = {name: asdict(one) for name, one in judges.items()}
     figures = {name: {method: asdict(one) for method, one in by.items()} for name, by in results.items()}
-    OUT.write_text(json.dumps({"machine": machine(), "runs": runs, "seed": seed, "results": figures}, indent=1) + "\n")
+    OUT.write_text(
+        json.dumps({"machine": machine(), "runs": runs, "seed": seed, "results": figures, "anchors": watch}, indent=1)
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import numpy as np
 
 from bench.decision.simulate import plan_for, units_at
 from bench.decision.streams import Scenario, Streams, streams
-from bench.decision.twin import PROMOTE, ROLL_BACK, Twin
+from bench.decision.twin import ANSWERED, BOUNDS, LATENCY, LENGTH, PROMOTE, ROLL_BACK, SCORE, SUCCESS, Twin
 from ratchet.experiments.assignment import Assignment
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.unit import Enrolment, Outcome
@@ -19,8 +19,10 @@ TOLERANCE = 1e-9
 def assert_twin_equals_product(runs: int = 4) -> int:
     """Returns how many units were compared. Raises AssertionError naming the first difference."""
     compared = 0
-    for effect, unscored in ((0.0, 0.0), (0.05, 0.1), (-0.1, 0.3)):
-        scenario = Scenario("equality", effect=effect, success=0.99, unscored=unscored, units=600)
+    for effect, unscored, longer in ((0.0, 0.0, 1.0), (0.05, 0.1, 1.1), (-0.1, 0.3, 1.3)):
+        scenario = Scenario(
+            "equality", effect=effect, success=0.99, unscored=unscored, longer=longer, refuses=unscored / 10, units=600
+        )
         stream = streams(scenario, runs, np.random.default_rng(7))
         compared += compare(scenario, stream, runs)
     return compared
@@ -28,7 +30,7 @@ def assert_twin_equals_product(runs: int = 4) -> int:
 
 def compare(scenario: Scenario, stream: Streams, runs: int) -> int:
     plan = plan_for(scenario).model_copy(update={"max_units": scenario.units + 1})
-    twin = Twin(plan, runs)
+    twin = Twin([plan] * runs)
     products = [Experiment(plan) for _ in range(runs)]
     live, compared = [True] * runs, 0
     for index in range(scenario.units):
@@ -57,6 +59,7 @@ def feed(product: Experiment, index: int, candidate: bool, stream: Streams, run:
         scored=scored,
         length=float(stream.length[candidate][run, index]),
         latency_s=float(stream.latency[candidate][run, index]),
+        refused=float(stream.refused[candidate][run, index]),
     )
     product.observe(index, outcome)
 
@@ -64,9 +67,12 @@ def feed(product: Experiment, index: int, candidate: bool, stream: Streams, run:
 def same(product: Experiment, twin: Twin, index: int, run: int) -> None:
     evidence = product.evidence
     pairs = {
-        "gain in score": (evidence.gain_score, twin.score.gain.e[run]),
-        "gain in success": (evidence.gain_success, twin.success.gain.e[run]),
-        "bounds": (evidence.gain_bounds or 0.0, twin.bounds.gain.e[run]),
+        "gain in score": (evidence.gain_score, twin.gain[SCORE, run]),
+        "gain in success": (evidence.gain_success, twin.gain[SUCCESS, run]),
+        "bounds": (evidence.gain_bounds or 0.0, twin.gain[BOUNDS, run]),
+        "length kept": (evidence.kept_length or 0.0, twin.gain[LENGTH, run]),
+        "latency kept": (evidence.kept_latency or 0.0, twin.gain[LATENCY, run]),
+        "refusals kept": (evidence.kept_refused or 0.0, twin.gain[ANSWERED, run]),
         "harm": (evidence.harm, twin.harm[run]),
     }
     for name, (ours, theirs) in pairs.items():

@@ -10,9 +10,13 @@ from numpy.typing import NDArray
 from bench.decision.rivals import Arms, GrowthBook, Rival, TTest
 from bench.decision.streams import Floats, Scenario, Streams, in_arrival_order, streams
 from bench.decision.twin import PROMOTE, ROLL_BACK, Twin, Units
-from schemas.records.evidence import CANARY_RAMP, ExperimentPlan, RampStep
+from ratchet.experiments.lifetime import limited
+from schemas.records.evidence import CANARY_RAMP, Change, ExperimentPlan, RampStep
+from services.orchestrator.settings import OrchestratorSettings
 
 CHUNK = 500
+UNCHANGED = Change()
+POLICY = OrchestratorSettings().experiments
 
 
 @dataclass(frozen=True)
@@ -26,12 +30,14 @@ class Outcome:
     candidates_to_roll_back: tuple[float, float] | None
 
 
-def plan_for(scenario: Scenario) -> ExperimentPlan:
+def plan_for(scenario: Scenario, *, nth: int = 1, since_base: Change = UNCHANGED) -> ExperimentPlan:
+    """As a fleet with the default settings would make it for its n-th candidate."""
     by_share = {step.share: step for step in CANARY_RAMP}
     ramp = tuple(
         by_share.get(share, RampStep(share=share, candidate_units=0, open_candidates=1)) for share in scenario.ramp
     )
-    return ExperimentPlan(experiment_id=scenario.name, ramp=ramp, max_units=scenario.units, by_intention=True)
+    changed = {"experiment_id": scenario.name, "ramp": ramp, "max_units": scenario.units}
+    return limited(POLICY.canary.model_copy(update=changed), nth=nth, since_base=since_base)
 
 
 def simulate(scenario: Scenario, runs: int, seed: int, *, as_they_arrive: bool = False) -> dict[str, Outcome]:
@@ -47,7 +53,7 @@ def simulate(scenario: Scenario, runs: int, seed: int, *, as_they_arrive: bool =
 
 def play(scenario: Scenario, stream: Streams) -> list[Twin | Rival]:
     runs = stream.draws.shape[0]
-    twin, arms = Twin(plan_for(scenario), runs), Arms(runs)
+    twin, arms = Twin([plan_for(scenario)] * runs), Arms(runs)
     rivals: list[Rival] = [TTest(runs), GrowthBook(runs)]
     for index in range(scenario.units):
         candidate = stream.draws[:, index] < twin.share
@@ -69,6 +75,7 @@ def units_at(stream: Streams, index: int, candidate: NDArray[np.bool_], share: F
         scored=chosen(stream.success, index, candidate) * chosen(stream.scored, index, candidate),
         length=chosen(stream.length, index, candidate),
         latency=chosen(stream.latency, index, candidate),
+        refused=chosen(stream.refused, index, candidate),
     )
 
 

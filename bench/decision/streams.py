@@ -27,6 +27,10 @@ class Scenario:
     success_effect: float = 0.0
     drift: float = 0.0
     """Every score rises by so much over the run, and the mix moves from the hardest to the easiest type."""
+    longer: float = 1.0
+    """The candidate's lengths and latencies are so many times the primary's."""
+    refuses: float = 0.0
+    """Share of the candidate's answers that are refusals."""
     unscored: float = 0.0
     """Share of the candidate's bad samples, those below the mean of their type, that get no score; groups of 8."""
     slow: int = 0
@@ -48,6 +52,7 @@ class Streams:
     """Share of the unit's samples with a score; `score` is the mean over these."""
     length: tuple[Floats, Floats]
     latency: tuple[Floats, Floats]
+    refused: tuple[Floats, Floats]
     tasks: Floats
     """Tasks of the unit."""
     task_squares: tuple[Floats, Floats]
@@ -78,12 +83,18 @@ def streams(scenario: Scenario, runs: int, rng: np.random.Generator) -> Streams:
             (rng.random(shape) < scenario.success + scenario.success_effect).astype(float),
         ),
         scored=(np.ones(shape), scored),
-        length=(rng.gamma(4, 15, shape), rng.gamma(4, 15, shape)),
-        latency=(rng.gamma(2, 0.5, shape), rng.gamma(2, 0.5, shape)),
+        length=(rng.gamma(4, 15, shape), scenario.longer * rng.gamma(4, 15, shape)),
+        latency=(rng.gamma(2, 0.5, shape), scenario.longer * rng.gamma(2, 0.5, shape)),
+        refused=(np.zeros(shape), refusals(scenario.refuses, shape, rng)),
         tasks=tasks,
         task_squares=(primary_squares, candidate_squares),
         late=np.where(low, scenario.slow, 0).astype(float),
     )
+
+
+def refusals(share: float, shape: tuple[int, int], rng: np.random.Generator) -> Floats:
+    """Share of the 8 answers of each group."""
+    return rng.binomial(8, share, shape) / 8 if share else np.zeros(shape)
 
 
 def strata(scenario: Scenario, shape: tuple[int, int], rng: np.random.Generator) -> NDArray[np.int64]:
@@ -140,6 +151,7 @@ def in_arrival_order(source: Streams) -> Streams:
         scored=both(source.scored),
         length=both(source.length),
         latency=both(source.latency),
+        refused=both(source.refused),
         tasks=sort(source.tasks),
         task_squares=both(source.task_squares),
     )

@@ -30,6 +30,7 @@ def learning() -> Dashboard:
     dashboard.with_variable(agent_variable())
     _scores(dashboard)
     _experiment(dashboard)
+    _watch(dashboard)
     _decisions(dashboard)
     return dashboard
 
@@ -101,8 +102,8 @@ def _experiment(dashboard: Dashboard) -> None:
     panels = (
         lines(
             "Evidence",
-            "E-values of the running experiment. Gain and success_kept at the line “decides”: promoted; harm:"
-            " rolled back. Drawn from 0.01 to 1,000.",
+            "E-values of the running experiment. Gain, success_kept and limits_kept at the line “decides”: promoted;"
+            " harm: rolled back. Drawn from 0.01 to 1,000.",
             Query(f'clamp(ratchet_experiment_e_value{{agent=~"$agent"}}, {LEAST}, {MOST})', "{{agent}} {{test}}"),
             Query('ratchet_experiment_threshold{agent=~"$agent"}', "{{agent}} decides"),
             span=HALF,
@@ -126,6 +127,26 @@ def _experiment(dashboard: Dashboard) -> None:
     row(dashboard, "Running experiment", panels)
 
 
+def _watch(dashboard: Dashboard) -> None:
+    panels = (
+        lines(
+            "Watch over the stable primary",
+            "E-value that it is harmful, beside the version before it or v1.0.0. At the line “rolls back”: demoted.",
+            Query(f'clamp(ratchet_watch_e_value{{agent=~"$agent"}}, {LEAST}, {MOST})', "{{agent}} harm"),
+            Query('ratchet_watch_threshold{agent=~"$agent"}', "{{agent}} rolls back"),
+            span=HALF,
+            logarithmic=True,
+        ),
+        lines(
+            "The primary since v1.0.0",
+            "Differences of score, success and share of refusals; length and latency in times of v1.0.0's.",
+            Query('ratchet_primary_since_base{agent=~"$agent"}', "{{agent}} {{measure}}"),
+            span=HALF,
+        ),
+    )
+    row(dashboard, "Stable primary", panels)
+
+
 def _decisions(dashboard: Dashboard) -> None:
     panels = (
         lines(
@@ -141,8 +162,10 @@ def _decisions(dashboard: Dashboard) -> None:
         ),
         lines(
             "Drift of the scorer",
-            "Mean change of the scores of fixed answers. At the tolerance the running experiment is aborted.",
+            "Mean change of the scores of fixed answers, and its spread. Training waits once a drift is proved (1).",
             Query('abs(ratchet_judge_drift{agent=~"$agent"})', "{{agent}}"),
+            Query('ratchet_judge_noise{agent=~"$agent"}', "{{agent}} noise"),
+            Query('ratchet_judge_distrusted{agent=~"$agent"}', "{{agent}} distrusted"),
             span=QUARTER,
             limit=0.05,
         ),

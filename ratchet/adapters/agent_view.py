@@ -15,8 +15,10 @@ def agent_view(registry: Registry, agent_id: str) -> AgentView:
         candidate=agent.candidate,
         previous=agent.previous,
         frozen=agent.frozen,
+        distrusted=agent.distrusted,
         cool_down_until=agent.cool_down_until,
         experiment=agent.experiment,
+        watch=agent.watch,
         versions=[VersionView.model_validate(version_fields(agent, entry)) for entry in agent.versions.values()],
     )
 
@@ -34,5 +36,6 @@ def version_fields(agent: AgentAdapters, entry: AdapterEntry) -> dict[str, objec
         "replaced": entry.replaced,
         "sha256": entry.sha256,
         "can_serve": entry.can_serve,
+        "since_base": entry.since_base,
         "outcomes": list(entry.outcomes),
     }

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from ratchet.service.errors import NotAllowed
+from schemas.messages.work import BASE_VERSION
 from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import Conclude, Decision, Promote, RollBack, RunningExperiment, Settle, StartExperiment
 from schemas.records.registry import AdapterEntry, AgentAdapters, ExperimentOutcome
 
-Verdict = Literal["promoted", "settled", "rolled_back", "inconclusive", "aborted"]
+Verdict = Literal["promoted", "settled", "rolled_back", "inconclusive", "aborted", "unharmed", "replaced"]
 WITHOUT_A_WINNER = {"inconclusive": AdapterState.INCONCLUSIVE, "aborted": AdapterState.ABORTED}
 
 
@@ -70,23 +71,33 @@ def _restated(
     stamp = {"decision": decision.sequence, "since": decision.at}
     entries = {version: moved(agent, version, to).model_copy(update=stamp) for version, to in states.items()}
     versions = {**agent.versions, **entries}
-    if verdict and (experiment := agent.experiment):
-        treated = versions[experiment.treatment]
-        outcome = ExperimentOutcome(
-            experiment_id=experiment.experiment_id,
-            kind=experiment.kind,
-            verdict=verdict,
-            decision=decision.sequence,
-            at=decision.at,
-        )
-        versions[experiment.treatment] = treated.model_copy(update={"outcomes": (*treated.outcomes, outcome)})
-    return versions
+    return _with_outcome(versions, agent.experiment, verdict, decision) if verdict else versions
+
+
+def _with_outcome(
+    versions: dict[str, AdapterEntry], experiment: RunningExperiment | None, verdict: Verdict, decision: Decision
+) -> dict[str, AdapterEntry]:
+    """All entries, of which the treatment of the experiment, if there is one, got its outcome."""
+    if experiment is None:
+        return versions
+    treated = versions[experiment.treatment]
+    outcome = ExperimentOutcome(
+        experiment_id=experiment.experiment_id,
+        kind=experiment.kind,
+        verdict=verdict,
+        decision=decision.sequence,
+        at=decision.at,
+    )
+    return {**versions, treated.version: treated.model_copy(update={"outcomes": (*treated.outcomes, outcome)})}
 
 
 def start_experiment(agent: AgentAdapters, move: StartExperiment, decision: Decision) -> AgentAdapters:
-    """One at a time, not while frozen, and by itself not while cooling down."""
+    """One at a time beside the watch, not while frozen, and by itself not while cooling down."""
     experiment = move.experiment
     _refuse_if_frozen(agent)
+    if experiment.kind == "watch":
+        _check_watch(agent, experiment)
+        return changed(agent, watch=experiment)
     if agent.experiment:
         raise NotAllowed(f"experiment {agent.experiment.experiment_id} is still running: one at a time for each agent")
     if agent.cool_down_until and decision.at < agent.cool_down_until and not decision.by_operator:
@@ -124,7 +135,10 @@ def promote(agent: AgentAdapters, move: Promote, decision: Decision) -> AgentAda
         _check_probation(agent, move.probation, primary=move.version, before=agent.primary)
     states = {agent.primary: AdapterState.SUPERSEDED, move.version: AdapterState.PROBATION}
     versions = _restated(agent, states, decision, "promoted" if agent.candidate else None)
-    versions[move.version] = versions[move.version].model_copy(update={"replaced": agent.primary})
+    versions = _with_outcome(versions, agent.watch, "replaced", decision)
+    since_base = move.since_base or versions[move.version].since_base
+    update = {"replaced": agent.primary, "since_base": since_base}
+    versions[move.version] = versions[move.version].model_copy(update=update)
     return changed(
         agent,
         versions=versions,
@@ -132,6 +146,7 @@ def promote(agent: AgentAdapters, move: Promote, decision: Decision) -> AgentAda
         previous=agent.primary,
         candidate=None,
         experiment=move.probation,
+        watch=None,
         cool_down_until=None,
     )
 
@@ -158,6 +173,7 @@ def roll_back(agent: AgentAdapters, move: RollBack, decision: Decision) -> Agent
     if agent.candidate:
         states[agent.candidate] = AdapterState.ABORTED
     versions = _restated(agent, states, decision, "aborted" if agent.candidate else "rolled_back")
+    versions = _with_outcome(versions, agent.watch, "rolled_back", decision)
     return changed(
         agent,
         versions=versions,
@@ -165,13 +181,21 @@ def roll_back(agent: AgentAdapters, move: RollBack, decision: Decision) -> Agent
         previous=_before(versions, target),
         candidate=None,
         experiment=None,
+        watch=None,
         cool_down_until=move.cool_down_until,
     )
 
 
 def conclude(agent: AgentAdapters, move: Conclude, decision: Decision) -> AgentAdapters:
-    """Of a canary, the candidate leaves; of a probation, the primary stays on probation until settled."""
-    _running(agent, move.experiment_id)
+    """Of a canary, the candidate leaves; of a probation, the primary stays on probation until settled.
+
+    A watch leaves all as it is.
+    """
+    if agent.watch is not None and agent.watch.experiment_id == move.experiment_id:
+        return _watched(agent, agent.watch, move, decision)
+    experiment = _running(agent, move.experiment_id)
+    if move.verdict == "unharmed":
+        raise NotAllowed(f"{experiment.experiment_id} is a {experiment.kind}: only a watch ends as unharmed")
     states = {agent.candidate: WITHOUT_A_WINNER[move.verdict]} if agent.candidate else {}
     return changed(
         agent,
@@ -180,6 +204,14 @@ def conclude(agent: AgentAdapters, move: Conclude, decision: Decision) -> AgentA
         experiment=None,
         cool_down_until=move.cool_down_until,
     )
+
+
+def _watched(agent: AgentAdapters, watch: RunningExperiment, move: Conclude, decision: Decision) -> AgentAdapters:
+    versions = _with_outcome(agent.versions, watch, move.verdict, decision)
+    if move.since_base is not None:
+        entry = versions[watch.treatment].model_copy(update={"since_base": move.since_base})
+        versions = {**versions, watch.treatment: entry}
+    return changed(agent, versions=versions, watch=None)
 
 
 def _way_back(agent: AgentAdapters, move: RollBack) -> str:
@@ -214,6 +246,16 @@ def _check_proof(agent: AgentAdapters, move: Promote) -> None:
     experiment = _running(agent, str(move.experiment_id))
     if experiment.kind != "canary" or experiment.treatment != move.version:
         raise NotAllowed(f"experiment {experiment.experiment_id} tests {experiment.treatment}, not {move.version}")
+
+
+def _check_watch(agent: AgentAdapters, watch: RunningExperiment) -> None:
+    if agent.watch is not None:
+        raise NotAllowed(f"{agent.watch.experiment_id} is still watching: one watch at a time for each agent")
+    if entry_of(agent, agent.primary).state is not AdapterState.STABLE or watch.treatment != agent.primary:
+        raise NotAllowed(f"{watch.treatment} is not the primary, or not stable: there is nothing to watch")
+    if watch.control not in (agent.previous, BASE_VERSION) or watch.control == agent.primary:
+        raise NotAllowed(f"a watch over {agent.primary} must hold back {agent.previous} or {BASE_VERSION}")
+    _refuse_without_folder(agent, watch.control)
 
 
 def _check_probation(agent: AgentAdapters, probation: RunningExperiment, *, primary: str, before: str | None) -> None:

@@ -82,6 +82,25 @@ def contrast(
     )
 
 
+class EffectMean:
+    """The mean of contrasts, weighted by p(1 − p): at a small share one contrast says little."""
+
+    __slots__ = ("_total", "_weight")
+
+    def __init__(self) -> None:
+        self._total = 0.0
+        self._weight = 0.0
+
+    def add(self, unit: Contrast, share: float) -> None:
+        weight = share * (1.0 - share)
+        self._total += weight * unit.x
+        self._weight += weight
+
+    @property
+    def value(self) -> float:
+        return max(-1.0, min(1.0, self._total / self._weight)) if self._weight else 0.0
+
+
 class HarmTest:
     """The e-process against "the candidate is worse by at most `tolerance`"."""
 
@@ -89,6 +108,8 @@ class HarmTest:
         self._tolerance = tolerance
         self._means = StratumMeans(prior=0.5)
         self.harm = BettingProcess()
+        self.mean = EffectMean()
+        """Of candidate minus primary; decides nothing here."""
 
     def observe(
         self, y: float | None, *, is_candidate: bool, share: float, stratum: str, weight: float = 1.0
@@ -97,6 +118,7 @@ class HarmTest:
         m, count = self._means.mean(stratum), self._means.count(stratum)
         unit = contrast(y, m, share, is_candidate=is_candidate, caution=1.0 + CAUTION / count, weight=weight)
         self._bet(unit)
+        self.mean.add(unit, share)
         if y is not None:
             self._means.add(stratum, y, weight)
         return unit
@@ -140,3 +162,14 @@ class Relative:
         if not is_candidate:
             self._usual.add(stratum, size)
         return usual / (usual + size)
+
+
+def loss_of(factor: float) -> float:
+    """What a size so many times the usual loses on the scale of `Relative`, where a usual one has 0.5."""
+    return 0.5 - 1.0 / (1.0 + factor)
+
+
+def factor_of(effect: float) -> float:
+    """The way back: from candidate minus primary on that scale to how many times as large the candidate's is."""
+    effect = max(-0.45, min(0.45, effect))
+    return (0.5 - effect) / (0.5 + effect)

@@ -96,8 +96,14 @@ class Experiment:
         """As of now: cheap, and unmoved by what comes later. Its bands are worked out when asked for."""
         return ExperimentSnapshot(self.plan, self.evidence, self._sequence, self._final, self._metrics.estimate)
 
-    def arm_for(self, unit_id: str, *, in_session: bool) -> Assignment | None:
+    def knows(self, session_id: str) -> bool:
+        """Whether it has given the session an arm, which the session keeps."""
+        return self._final is None and self._line.arm_of(session_id) is not None
+
+    def arm_for(self, unit_id: str, *, in_session: bool, share: float | None = None) -> Assignment | None:
         """The arm of a task about to be admitted; None: it stays out of the experiment and gets the primary.
+
+        `share`: probability of the candidate, where it is not that of the plan; known before the unit.
 
         A session keeps the arm it has. New units stay out while the candidate has too many unfinished ones, so that a
         flood can't give it thousands of answers before the first is judged, and once the budget is handed out.
@@ -108,7 +114,7 @@ class Experiment:
             return known
         if self._line.enrolled >= self.plan.max_units or self._line.open_candidates >= self._ramp_step.open_candidates:
             return None
-        return assign(self.plan.experiment_id, unit_id, self.share)
+        return assign(self.plan.experiment_id, unit_id, self.share if share is None else share)
 
     def enrol(self, enrolment: Enrolment) -> ExperimentDecision | None:
         """A task's assignment, once it is logged, in the order of the log. Returns the verdict if this brought it."""

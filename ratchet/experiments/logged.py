@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ratchet.experiments.assignment import Assignment
 from ratchet.experiments.experiment import Experiment
+from ratchet.experiments.refusals import is_refusal
 from ratchet.experiments.unit import Enrolment, Outcome, mean
 from ratchet.logs.groups import grouped
 from schemas.messages.task import Task
@@ -48,6 +49,7 @@ def outcome_of(lines: Sequence[Interaction]) -> Outcome:
         scored=len(scores) / len(lines),
         length=mean([float(len(line.completion_ids)) for line in answered if line.completion_ids is not None]),
         latency_s=mean([line.latencies.total_s for line in answered]),
+        refused=mean([float(is_refusal(line.response or "")) for line in answered]),
         scorer=next((name for name in map(scorer_of, answered) if name is not None), None),
     )
 

@@ -6,13 +6,16 @@ from dataclasses import dataclass, replace
 
 from ratchet.experiments.confidence import EffectBand
 from ratchet.experiments.e_process import LARGEST, SampleRatioCheck
-from ratchet.experiments.effect import EffectTest, HarmTest, Relative
+from ratchet.experiments.effect import EffectTest, HarmTest, Relative, factor_of, loss_of
 from ratchet.experiments.unit import Unit
-from schemas.records.evidence import ArmSummary, Band, Evidence, ExperimentPlan, HistoryPoint
+from schemas.records.evidence import ArmSummary, Band, Change, Evidence, ExperimentPlan, HistoryPoint
 
 HARM_WEIGHTS = (0.5, 0.3, 0.1, 0.1)
 """Of score, success, length and latency. Four tests at alpha each would raise a false alarm in up to four times as many
 experiments; a weighted mean of e-processes is an e-process itself, so one threshold keeps the whole at alpha."""
+
+HARM_WEIGHTS_WITH_REFUSALS = (0.5, 0.25, 0.1, 0.1, 0.05)
+"""Of plans with limits: the fifth is of refusals."""
 
 MAX_POINTS = 400
 TYPICAL_TOKENS = 50.0
@@ -47,6 +50,7 @@ class ArmMeans:
         self._success = MeanOf()
         self._length = MeanOf()
         self._latency = MeanOf()
+        self._refused = MeanOf()
 
     def observe(self, unit: Unit) -> None:
         self.units += 1
@@ -54,6 +58,7 @@ class ArmMeans:
         self._success.add(unit.success)
         self._length.add(unit.length)
         self._latency.add(unit.latency_s)
+        self._refused.add(unit.refused)
 
     @property
     def summary(self) -> ArmSummary:
@@ -63,6 +68,7 @@ class ArmMeans:
             success=self._success.value,
             length=self._length.value,
             latency_s=self._latency.value,
+            refused=self._refused.value,
         )
 
 
@@ -124,10 +130,13 @@ class ExperimentMetrics:
 
     def __init__(self, plan: ExperimentPlan) -> None:
         self._score = EffectTest(margin=plan.min_gain, tolerance=plan.score_tolerance)
-        self._success = EffectTest(margin=-plan.success_margin, tolerance=plan.success_tolerance)
+        limits = plan.limits
+        success_margin = plan.success_margin if limits is None else limits.success
+        self._success = EffectTest(margin=-success_margin, tolerance=plan.success_tolerance)
         self._bounds = EffectTest(margin=-plan.success_margin, tolerance=0.0) if plan.by_intention else None
-        self._length = HarmTest(plan.length_tolerance)
-        self._latency = HarmTest(plan.latency_tolerance)
+        self._length = _size_test(plan.length_tolerance, limits.length if limits else None)
+        self._latency = _size_test(plan.latency_tolerance, limits.latency if limits else None)
+        self._refused = EffectTest(margin=-limits.refused, tolerance=plan.refused_tolerance) if limits else None
         self._relative_length = Relative(TYPICAL_TOKENS)
         self._relative_latency = Relative(TYPICAL_SECONDS)
         self._ratio = SampleRatioCheck()
@@ -147,11 +156,27 @@ class ExperimentMetrics:
     @property
     def harm(self) -> float:
         tests: tuple[HarmTest, ...] = (self._score, self._success, self._length, self._latency)
-        return min(sum(weight * test.harm.e for weight, test in zip(HARM_WEIGHTS, tests, strict=True)), LARGEST)
+        weights: tuple[float, ...] = HARM_WEIGHTS
+        if self._refused is not None:
+            tests, weights = (*tests, self._refused), HARM_WEIGHTS_WITH_REFUSALS
+        return min(sum(weight * test.harm.e for weight, test in zip(weights, tests, strict=True)), LARGEST)
+
+    @property
+    def change(self) -> Change:
+        """Of candidate to primary, estimated."""
+        return Change.model_construct(
+            score=self._score.mean.value,
+            success=self._success.mean.value,
+            refused=-self._refused.mean.value if self._refused is not None else 0.0,
+            length=factor_of(self._length.mean.value),
+            latency=factor_of(self._latency.mean.value),
+        )
 
     def observe(self, unit: Unit) -> None:
         if self._bounds is not None:
             unit = replace(unit, score=unit.known / unit.scored if unit.scored else None, success=unit.scored)
+        if self._refused is None:
+            unit = replace(unit, refused=None)
         self._grow_older(unit.at)
         for scorer in unit.scorers:
             self._identify(scorer)
@@ -171,11 +196,16 @@ class ExperimentMetrics:
             gain_score=self._score.gain.e,
             gain_success=self._success.gain.e,
             gain_bounds=self._bounds.gain.e if self._bounds is not None else None,
+            kept_length=_kept(self._length),
+            kept_latency=_kept(self._latency),
+            kept_refused=_kept(self._refused),
+            change=self.change if self._refused is not None else None,
             harm=self.harm,
             harm_score=self._score.harm.e,
             harm_success=self._success.harm.e,
             harm_length=self._length.harm.e,
             harm_latency=self._latency.harm.e,
+            harm_refused=self._refused.harm.e if self._refused is not None else None,
             sample_ratio=self._ratio.e,
             scorer=self._scorer,
             foreign_scorer=self._foreign_scorer,
@@ -221,4 +251,15 @@ class ExperimentMetrics:
         self._success.observe(unit.success, is_candidate=arm, share=share, stratum=stratum)
         self._length.observe(length, is_candidate=arm, share=share, stratum=stratum)
         self._latency.observe(latency, is_candidate=arm, share=share, stratum=stratum)
+        if self._refused is not None:
+            answered = None if unit.refused is None else 1.0 - unit.refused
+            self._refused.observe(answered, is_candidate=arm, share=share, stratum=stratum)
         self._ratio.observe(is_candidate=arm, share=share)
+
+
+def _size_test(tolerance: float, limit: float | None) -> HarmTest:
+    return HarmTest(tolerance) if limit is None else EffectTest(margin=-loss_of(limit), tolerance=tolerance)
+
+
+def _kept(test: HarmTest | None) -> float | None:
+    return test.gain.e if isinstance(test, EffectTest) else None

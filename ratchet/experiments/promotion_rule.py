@@ -15,7 +15,7 @@ def judge(plan: ExperimentPlan, evidence: Evidence) -> tuple[Verdict, str]:
     if plan.kind == "canary" and not missing:
         return Verdict.PROMOTE, (
             f"better in score: e-value {evidence.gain_score:.4g}; success kept: {evidence.gain_success:.4g}; "
-            f"{_bounds(evidence)} at least {plan.promote_at:g} "
+            f"{_also(evidence)} at least {plan.promote_at:g} "
             f"after {evidence.units} units, {evidence.candidate.units} of the candidate"
         )
     if evidence.units >= plan.max_units:
@@ -46,6 +46,7 @@ def _harm(plan: ExperimentPlan, evidence: Evidence) -> str:
         "success": evidence.harm_success,
         "length": evidence.harm_length,
         "latency": evidence.harm_latency,
+        "refusals": evidence.harm_refused or 0.0,
     }
     worst = max(by_metric, key=lambda metric: by_metric[metric])
     return (
@@ -59,14 +60,9 @@ def _missing(plan: ExperimentPlan, evidence: Evidence) -> list[str]:
     fewest = min(evidence.candidate.units, evidence.primary.units)
     last = len(plan.ramp) - 1
     checks = [
-        (evidence.gain_score >= plan.promote_at, f"score e-value {evidence.gain_score:.3g} of {plan.promote_at:g}"),
-        (
-            evidence.gain_success >= plan.promote_at,
-            f"success e-value {evidence.gain_success:.3g} of {plan.promote_at:g}",
-        ),
-        (
-            evidence.gain_bounds is None or evidence.gain_bounds >= plan.promote_at,
-            f"e-value with missing scores at their worst {evidence.gain_bounds or 0.0:.3g} of {plan.promote_at:g}",
+        *(
+            (value is None or value >= plan.promote_at, f"{words} {value or 0.0:.3g} of {plan.promote_at:g}")
+            for words, value in proofs(evidence)
         ),
         (evidence.step >= last, f"ramp at step {evidence.step + 1} of {last + 1}, {evidence.share:.0%}"),
         (fewest >= plan.min_units_per_arm, f"{fewest} of {plan.min_units_per_arm} units in the smaller arm"),
@@ -75,14 +71,31 @@ def _missing(plan: ExperimentPlan, evidence: Evidence) -> list[str]:
     return [sentence for met, sentence in checks if not met]
 
 
-def _bounds(evidence: Evidence) -> str:
+def proofs(evidence: Evidence) -> tuple[tuple[str, float | None], ...]:
+    """All that must be proved before a promotion, each at the plan's threshold; null where the plan asks for it not.
+
+    Whoever may veto a promotion puts an e-value into the evidence, and a line here.
+    """
+    return (
+        ("score e-value", evidence.gain_score),
+        ("success e-value", evidence.gain_success),
+        ("e-value with missing scores at their worst", evidence.gain_bounds),
+        ("e-value for length within its limit", evidence.kept_length),
+        ("e-value for latency within its limit", evidence.kept_latency),
+        ("e-value for refusals within their limit", evidence.kept_refused),
+    )
+
+
+def _also(evidence: Evidence) -> str:
+    """What else was proved, as part of a sentence."""
     if evidence.gain_bounds is None:
         return "both"
-    return f"with missing scores at their worst: {evidence.gain_bounds:.4g}; all"
+    limits = "" if evidence.kept is None else f"within the limits: {evidence.kept:.4g}; "
+    return f"with missing scores at their worst: {evidence.gain_bounds:.4g}; {limits}all"
 
 
 def _spent(plan: ExperimentPlan, evidence: Evidence, missing: list[str]) -> tuple[Verdict, str]:
-    if plan.kind == "probation":
+    if plan.kind != "canary":
         return Verdict.STABLE, f"no harm proved, {_watched(plan, evidence)}"
     return Verdict.INCONCLUSIVE, f"after {evidence.units} units, the whole budget, still missing: {'; '.join(missing)}"
 

@@ -85,17 +85,14 @@ class ExperimentFold:
 
     def add(self, decision: Decision) -> None:
         """Raises NotAllowed for a ledger that breaks the rules of the registry."""
-        before = self._registry.agent(decision.agent_id).experiment
+        before = {one.experiment_id for one in self._registry.agent(decision.agent_id).running}
         self._registry = apply(self._registry, decision)
-        after = self._registry.agent(decision.agent_id).experiment
-        began, ended = _id(after), _id(before)
-        if began == ended:
-            return
-        if ended:
+        after = {one.experiment_id: one for one in self._registry.agent(decision.agent_id).running}
+        for ended in before - after.keys():
             record = self.records[ended]
             self.records[ended] = replace(record, ended=decision, outcome=_outcome(self._registry, record))
-        if after is not None:
-            self.records[after.experiment_id] = ExperimentRecord(decision.agent_id, after, decision)
+        for began in after.keys() - before:
+            self.records[began] = ExperimentRecord(decision.agent_id, after[began], decision)
 
 
 def experiments(decisions: Iterable[Decision]) -> list[ExperimentRecord]:
@@ -117,11 +114,8 @@ def chosen(records: Sequence[ExperimentRecord], experiment_id: str | None, agent
     if not theirs:
         whose = f"agent {agent_id} has" if agent_id else "there is"
         raise NotFound(f"{whose} no experiment yet: one begins by itself after `ratchet train` made a new adapter")
-    return next((record for record in reversed(theirs) if record.ended is None), theirs[-1])
-
-
-def _id(running: RunningExperiment | None) -> str | None:
-    return running.experiment_id if running else None
+    running = [record for record in reversed(theirs) if record.ended is None]
+    return min(running, key=lambda record: record.running.kind == "watch", default=theirs[-1])
 
 
 def _outcome(registry: Registry, record: ExperimentRecord) -> str:

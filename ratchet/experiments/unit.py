@@ -44,6 +44,8 @@ class Outcome:
     length: float | None = None
     """Mean tokens of the group's samples."""
     latency_s: float | None = None
+    refused: float | None = None
+    """Share of its answers that are refusals."""
     scorer: str | None = None
 
     @property
@@ -71,6 +73,7 @@ class Unit:
     known: float
     length: float | None
     latency_s: float | None
+    refused: float | None
     scorers: tuple[str, ...]
 
 
@@ -99,6 +102,7 @@ class OpenUnit:
             known=sum(outcome.usable * (outcome.score or 0.0) for outcome in outcomes) / len(outcomes),
             length=mean([outcome.length for outcome in outcomes if outcome.length is not None]),
             latency_s=mean([outcome.latency_s for outcome in outcomes if outcome.latency_s is not None]),
+            refused=mean([outcome.refused for outcome in outcomes if outcome.refused is not None]),
             scorers=tuple(dict.fromkeys(outcome.scorer for outcome in outcomes if outcome.scorer is not None)),
         )
 

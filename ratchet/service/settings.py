@@ -165,9 +165,12 @@ class FleetSettings(BaseSettings):
     def faults(cls) -> list[str]:
         """A sentence for each setting whose value can't be used, its name first. Raises SettingsError for a secret."""
         try:
-            cls._made({})
+            return cls._made({}).unknown_parts()
         except ValidationError as error:
             return cls._sentences(error)
+
+    def unknown_parts(self) -> list[str]:
+        """A sentence for each setting that names a part which is not installed, where its service is installed."""
         return []
 
     @classmethod

@@ -10,6 +10,7 @@ from schemas.messages.base import AdapterVersion, AgentId, Record, Timestamp
 from schemas.records.adapter_card import AdapterCard
 from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import Decision, RunningExperiment
+from schemas.records.evidence import Change
 from schemas.records.registry import ExperimentOutcome, FrozenBy
 
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)]
@@ -29,6 +30,7 @@ class VersionView(Record):
     replaced: AdapterVersion | None = Field(description="The primary it took over from.")
     sha256: str | None
     can_serve: bool = Field(description="False once its folder was removed.")
+    since_base: Change | None = Field(description="What it has changed since v1.0.0; null: never measured.")
     outcomes: list[ExperimentOutcome]
 
 
@@ -41,8 +43,12 @@ class AgentView(Record):
     candidate: AdapterVersion | None
     previous: AdapterVersion | None
     frozen: FrozenBy | None
+    distrusted: FrozenBy | None = Field(
+        description="Since when the scorer is not trusted, and why: no training is asked for, no experiment starts."
+    )
     cool_down_until: Timestamp | None
     experiment: RunningExperiment | None
+    watch: RunningExperiment | None = Field(description="Over the stable primary, beside whatever else runs.")
     versions: list[VersionView]
 
 

@@ -19,11 +19,11 @@ class Ending(Record):
 
 
 class ExperimentSummary(Record):
-    """`outcome`: running, promoted, settled, rolled_back, inconclusive, aborted or replaced."""
+    """`outcome`: running, promoted, settled, unharmed, rolled_back, inconclusive, aborted or replaced."""
 
     experiment_id: str
     agent_id: str
-    kind: Literal["canary", "probation"]
+    kind: Literal["canary", "probation", "watch"]
     treatment: str
     control: str
     outcome: str

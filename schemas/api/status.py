@@ -9,6 +9,7 @@ from pydantic import Field
 from schemas.messages.base import AdapterVersion, Metadata, Record, Score, Timestamp
 from schemas.messages.reward import ScoreStatus
 from schemas.messages.task import Prompt
+from schemas.records.evidence import Change
 
 
 class TaskFigures(Record):
@@ -57,16 +58,29 @@ class LearningFigures(Record):
     pending: str | None = Field(description="Id of the training that was asked for and has not ended.")
 
 
+class WatchFigures(Record):
+    """The watch over the stable primary."""
+
+    experiment_id: str
+    control: AdapterVersion = Field(description="What it is watched beside.")
+    units: int = Field(ge=0, description="Finished units; it begins anew when its budget is spent.")
+    harm: float = Field(description="E-value for harm; at the threshold the primary is rolled back.")
+    threshold: float
+
+
 class AgentFigures(Record):
     agent_id: str
     primary: AdapterVersion
     candidate: AdapterVersion | None
     frozen: bool
+    distrusted: bool = Field(description="The scorer has drifted: training waits.")
     experiment_id: str | None
     units: int | None = Field(description="Finished units of the running experiment.")
     gain: float | None = Field(description="E-value for better in score; at the threshold it promotes.")
     harm: float | None = Field(description="E-value for harm; at the threshold it rolls back.")
     threshold: float | None = Field(description="E-value that decides the running experiment: 1 / alpha.")
+    watch: WatchFigures | None
+    since_base: Change | None = Field(description="What the primary has changed since v1.0.0; null: never measured.")
     replicas: list[ReplicaView]
     learning: LearningFigures
 

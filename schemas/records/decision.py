@@ -16,6 +16,7 @@ from schemas.messages.base import (
     Sha256,
     Timestamp,
 )
+from schemas.records.evidence import Change
 
 Who = Annotated[str, StringConstraints(pattern=r"^(orchestrator|trainer|operator:[^\x00-\x1f\x7f]{1,100})$")]
 Ed25519 = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{43}$")]
@@ -26,11 +27,12 @@ Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 class RunningExperiment(Record):
     """A share of the agent's traffic goes to `treatment`, the rest to `control`.
 
-    canary: the treatment is the candidate. probation: it is the new primary, and the control is the holdback.
+    canary: the treatment is the candidate. probation: it is the new primary, and the control is the holdback. watch: it
+    is the stable primary, and the control is the one before it or v1.0.0; the others may run beside it.
     """
 
     experiment_id: Identifier
-    kind: Literal["canary", "probation"] = "canary"
+    kind: Literal["canary", "probation", "watch"] = "canary"
     treatment: AdapterVersion
     control: AdapterVersion
     share: Share = Field(description="Of the traffic, to the treatment, at first; the plan has the whole ramp.")
@@ -65,7 +67,7 @@ class RejectVersion(Record):
 
 
 class StartExperiment(Record):
-    """canary: a validated version becomes the candidate. probation: the new primary gets a holdback beside it."""
+    """canary: a validated version becomes the candidate. probation, watch: the primary gets a holdback beside it."""
 
     kind: Literal["start_experiment"] = "start_experiment"
     experiment: RunningExperiment
@@ -78,6 +80,7 @@ class Promote(Record):
     version: AdapterVersion
     experiment_id: Identifier | None = Field(None, description="The canary that proved it; absent by hand.")
     probation: RunningExperiment | None = Field(None, description="The holdback experiment to start with it.")
+    since_base: Change | None = Field(None, description="What it has changed since v1.0.0, as far as was measured.")
 
 
 class Settle(Record):
@@ -97,12 +100,15 @@ class RollBack(Record):
 
 
 class Conclude(Record):
-    """The running experiment ends without a winner; the primary stays."""
+    """A running experiment ends without a winner; the primary stays. unharmed: a watch has found no harm."""
 
     kind: Literal["conclude"] = "conclude"
     experiment_id: Identifier
-    verdict: Literal["inconclusive", "aborted"]
+    verdict: Literal["inconclusive", "aborted", "unharmed"]
     cool_down_until: Timestamp | None = None
+    since_base: Change | None = Field(
+        None, description="Of the primary, measured by a watch beside v1.0.0: in place of what was known."
+    )
 
 
 class Archive(Record):
@@ -129,6 +135,19 @@ class Unfreeze(Record):
     kind: Literal["unfreeze"] = "unfreeze"
 
 
+class Distrust(Record):
+    """The scorer has moved: no training is asked for and no experiment starts until it is trusted again."""
+
+    kind: Literal["distrust"] = "distrust"
+
+
+class Trust(Record):
+    """The scorer counts again: it is as it was, or its scores are the new measure."""
+
+    kind: Literal["trust"] = "trust"
+    anchor_anew: bool = Field(False, description="Its scores of the anchors, from now on, are what they are held to.")
+
+
 class SignWith(Record):
     """From the next decision on this key signs, of every agent; it changes nothing else."""
 
@@ -149,7 +168,9 @@ Move = Annotated[
     | RemoveFolder
     | Freeze
     | Unfreeze
-    | SignWith,
+    | SignWith
+    | Distrust
+    | Trust,
     Field(discriminator="kind"),
 ]
 

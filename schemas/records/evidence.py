@@ -16,6 +16,8 @@ EValue = Annotated[float, Field(ge=0.0, le=1e300)]
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 Count = Annotated[int, Field(ge=0)]
 Margin = Annotated[float, Field(ge=0.0, le=0.5)]
+Loss = Annotated[float, Field(gt=-0.5, lt=0.5)]
+Factor = Annotated[float, Field(gt=0.0)]
 
 
 class Verdict(StrEnum):
@@ -43,7 +45,7 @@ SENTENCES = {
     Verdict.ROLL_BACK: "The candidate is proved harmful: the other version takes all traffic.",
     Verdict.ABORT: "The measurement itself is broken, so it proves nothing: the experiment ends without a winner.",
     Verdict.INCONCLUSIVE: "The budget is spent without proof: the primary stays.",
-    Verdict.STABLE: "The probation is over without proof of harm: the new primary stays.",
+    Verdict.STABLE: "It was watched to the end without proof of harm: the primary stays.",
 }
 
 
@@ -64,6 +66,39 @@ CANARY_RAMP = (
 )
 
 
+class Change(Record):
+    """How one version differs from another, on average: differences of shares and scores, factors of sizes."""
+
+    score: float = 0.0
+    success: float = 0.0
+    refused: float = Field(0.0, description="Of the share of answers that are refusals.")
+    length: Factor = 1.0
+    latency: Factor = 1.0
+
+    def and_then(self, later: Change) -> Change:
+        """Both, one after the other."""
+        return Change(
+            score=self.score + later.score,
+            success=self.success + later.success,
+            refused=self.refused + later.refused,
+            length=self.length * later.length,
+            latency=self.latency * later.latency,
+        )
+
+
+class Limits(Record):
+    """How much worse than its primary a candidate may be at most, proved before it is promoted.
+
+    `since_base` is what the primary has already changed since v1.0.0: the limits hold for both together.
+    """
+
+    success: Loss = Field(description="Loss of the success rate.")
+    refused: Loss = Field(description="Growth of the share of refusals.")
+    length: Factor = Field(description="Times the primary's length; below 1 it must be proved shorter.")
+    latency: Factor = Field(description="Times the primary's latency.")
+    since_base: Change = Change()
+
+
 def _threshold(plan: dict[str, Any]) -> float:
     """By Ville's inequality an e-process ever reaches 1 / alpha with probability alpha at most."""
     return float(1.0 / plan["alpha"])
@@ -72,11 +107,11 @@ def _threshold(plan: dict[str, Any]) -> float:
 class ExperimentPlan(Record):
     """All an experiment is decided by, fixed before its first unit. Scores, success, margins are on a scale of 0 to 1.
 
-    In a probation the candidate is the new primary and the other arm is the old one, held back with 1 − share.
+    In a probation and in a watch the candidate is the primary, and the other arm is held back with 1 − share.
     """
 
     experiment_id: Identifier
-    kind: Literal["canary", "probation"] = "canary"
+    kind: Literal["canary", "probation", "watch"] = "canary"
     ramp: tuple[RampStep, ...] = Field(CANARY_RAMP, min_length=1)
     alpha: float = Field(
         0.05,
@@ -92,6 +127,13 @@ class ExperimentPlan(Record):
     )
     min_gain: Margin = Field(0.0, description="The candidate must be better in score by more than this.")
     success_margin: float = Field(0.05, gt=0, le=0.5, description="Loss of success that must be ruled out to promote.")
+    limits: Limits | None = Field(
+        None,
+        description="Must be proved kept before a promotion; in older plans only the success margin was.",
+    )
+    nth: int = Field(
+        1, ge=1, description="The agent's so manieth candidate: alpha is its part of what all of them may use."
+    )
     score_tolerance: Margin = Field(0.01, description="Loss of score that is not yet harm.")
     success_tolerance: Margin = Field(0.01, description="Loss of success that is not yet harm.")
     length_tolerance: Margin = Field(
@@ -100,6 +142,7 @@ class ExperimentPlan(Record):
     latency_tolerance: Margin = Field(
         0.1, description="Growth of latency that is not yet harm; 0.1 is about 50 % more."
     )
+    refused_tolerance: Margin = Field(0.01, description="Growth of the share of refusals that is not yet harm.")
     promote_at: float = Field(default_factory=_threshold, gt=1, description="E-value that promotes: 1 / alpha.")
     roll_back_at: float = Field(default_factory=_threshold, gt=1, description="E-value that rolls back: 1 / alpha.")
     abort_at: float = Field(1000.0, gt=1, description="E-value of the sample-ratio check that aborts.")
@@ -112,7 +155,7 @@ class ExperimentPlan(Record):
 
     @property
     def threshold(self) -> float:
-        """The e-value that decides: of a probation, the one that rolls back."""
+        """The e-value that decides: of a probation and a watch, the one that rolls back."""
         return self.promote_at if self.kind == "canary" else self.roll_back_at
 
     @model_validator(mode="after")
@@ -149,6 +192,7 @@ class ArmSummary(Record):
     success: float | None
     length: float | None
     latency_s: float | None
+    refused: float | None = Field(None, description="Share of its answers that are refusals.")
 
 
 class Evidence(Record):
@@ -167,14 +211,25 @@ class Evidence(Record):
         description="For: no loss of score beyond the success margin, were the candidate's missing scores 0 and the "
         "primary's 1. Null where the plan leaves the unscored out.",
     )
-    harm: EValue = Field(description="Weighted mean of the four below; it alone is compared with the threshold.")
+    kept_length: EValue | None = Field(None, description="For: within the plan's limit. Null where it has none.")
+    kept_latency: EValue | None = None
+    kept_refused: EValue | None = None
+    change: Change | None = Field(None, description="Of candidate to primary, estimated; null where there is no limit.")
+    harm: EValue = Field(description="Weighted mean of those below; it alone is compared with the threshold.")
     harm_score: EValue
     harm_success: EValue
     harm_length: EValue
     harm_latency: EValue
+    harm_refused: EValue | None = Field(None, description="Null in older plans.")
     sample_ratio: EValue
     scorer: str | None
     foreign_scorer: str | None = Field(description="A scorer other than `scorer` that scored a unit.")
+
+    @property
+    def kept(self) -> float | None:
+        """The least e-value for a limit on length, latency or refusals that is kept; None where there is no limit."""
+        kept = (self.kept_length, self.kept_latency, self.kept_refused)
+        return min((value for value in kept if value is not None), default=None)
 
 
 class ExperimentDecision(Record):

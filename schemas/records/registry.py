@@ -23,6 +23,7 @@ from schemas.messages.base import (
 from schemas.messages.work import BASE_VERSION
 from schemas.records.adapter_state import PRIMARY_STATES, AdapterState
 from schemas.records.decision import Ed25519, RunningExperiment, Who
+from schemas.records.evidence import Change
 
 NO_DECISION = "0" * 64
 """What the first decision names as the one before it."""
@@ -32,8 +33,8 @@ class ExperimentOutcome(Record):
     """How an experiment of this version ended; the evidence is in the ledger, at line `decision`."""
 
     experiment_id: Identifier
-    kind: Literal["canary", "probation"]
-    verdict: Literal["promoted", "settled", "rolled_back", "inconclusive", "aborted"]
+    kind: Literal["canary", "probation", "watch"]
+    verdict: Literal["promoted", "settled", "rolled_back", "inconclusive", "aborted", "unharmed", "replaced"]
     decision: int = Field(ge=1)
     at: Timestamp
 
@@ -50,6 +51,7 @@ class AdapterEntry(Record):
     parent: AdapterVersion | None = None
     replaced: AdapterVersion | None = Field(None, description="The primary it took over from.")
     base: BaseModelIdentity | None = None
+    since_base: Change | None = Field(None, description="What it has changed since v1.0.0; null: never measured.")
     outcomes: tuple[ExperimentOutcome, ...] = ()
 
     @property
@@ -76,14 +78,22 @@ class AgentAdapters(Record):
     previous: AdapterVersion | None = None
     frozen: FrozenBy | None = None
     cool_down_until: Timestamp | None = None
+    distrusted: FrozenBy | None = Field(None, description="Since when the scorer is not trusted, and why.")
+    anchored: int = Field(0, ge=0, description="Decision by which its scores became the measure; 0: from the start.")
     experiment: RunningExperiment | None = None
+    watch: RunningExperiment | None = Field(None, description="Over the stable primary, beside whatever else runs.")
     versions: dict[AdapterVersion, AdapterEntry] = Field(default_factory=_base_model)
 
     @property
     def in_traffic(self) -> frozenset[str]:
         """Versions that answer tasks now, or would after a roll-back."""
-        running = (self.experiment.treatment, self.experiment.control) if self.experiment else ()
+        running = (version for one in self.running for version in (one.treatment, one.control))
         return frozenset(v for v in (self.primary, self.candidate, self.previous, *running) if v is not None)
+
+    @property
+    def running(self) -> tuple[RunningExperiment, ...]:
+        """The experiment and the watch, as far as there are any."""
+        return tuple(one for one in (self.experiment, self.watch) if one is not None)
 
     @model_validator(mode="after")
     def _exactly_one_primary(self) -> Self:

@@ -15,6 +15,7 @@ from schemas.messages.feedback import LoggedFeedback
 from schemas.messages.result import ResultStatus
 from schemas.messages.reward import ScoreStatus
 from schemas.records.decision import Move
+from schemas.records.evidence import Change
 from schemas.records.interaction import Interaction
 from schemas.records.registry import AgentAdapters
 
@@ -48,7 +49,17 @@ experiment_threshold = Gauge(
 )
 experiment_share = Gauge("ratchet_experiment_share", "Share of the treatment in the running experiment.", ["agent"])
 experiment_units = Gauge("ratchet_experiment_units", "Finished units of the running experiment.", ["agent", "arm"])
+watch_e_value = Gauge("ratchet_watch_e_value", "Evidence that the stable primary is harmful.", ["agent"])
+watch_threshold = Gauge("ratchet_watch_threshold", "E-value at which the watch rolls back the primary.", ["agent"])
+since_base = Gauge(
+    "ratchet_primary_since_base",
+    "What the primary has changed since v1.0.0: differences of score, success and refused, factors of length and "
+    "latency.",
+    ["agent", "measure"],
+)
 judge_drift = Gauge("ratchet_judge_drift", "Mean change of the anchors' scores since they were taken.", ["agent"])
+judge_noise = Gauge("ratchet_judge_noise", "Standard deviation of the anchors' changes around their mean.", ["agent"])
+judge_distrusted = Gauge("ratchet_judge_distrusted", "1 while the scorer has drifted and training waits.", ["agent"])
 swap_seconds = Gauge("ratchet_swap_seconds", "From a decision to the first answer of the new primary.", ["agent"])
 decisions = Counter("ratchet_decisions_total", "Decisions about adapters.", ["agent", "move"])
 
@@ -113,9 +124,23 @@ def count_feedback(line: LoggedFeedback) -> None:
 
 
 def show_primary(agent_id: str, adapters: AgentAdapters) -> None:
-    """One series per version, 1 for the primary."""
+    """One series per version, 1 for the primary; and whether their scorer is trusted."""
+    judge_distrusted.labels(agent_id).set(adapters.distrusted is not None)
     for version in adapters.versions:
         primary_version.labels(agent_id, version).set(version == adapters.primary)
+    change = adapters.versions[adapters.primary].since_base or Change()
+    for measure, value in change:
+        since_base.labels(agent_id, measure).set(value)
+
+
+def show_watch(agent_id: str, watch: Experiment | None) -> None:
+    """The watch that runs; without one there are no such series."""
+    if watch is None:
+        for gauge in (watch_e_value, watch_threshold):
+            gauge.remove_by_labels({"agent": agent_id})
+        return
+    watch_e_value.labels(agent_id).set(watch.evidence.harm)
+    watch_threshold.labels(agent_id).set(watch.plan.threshold)
 
 
 def show_experiment(agent_id: str, experiment: Experiment | None) -> None:
@@ -131,5 +156,7 @@ def show_experiment(agent_id: str, experiment: Experiment | None) -> None:
     experiment_units.labels(agent_id, "control").set(evidence.primary.units)
     experiment_e_value.labels(agent_id, "gain").set(evidence.gain_score)
     experiment_e_value.labels(agent_id, "success_kept").set(evidence.gain_success)
+    if evidence.kept is not None:
+        experiment_e_value.labels(agent_id, "limits_kept").set(evidence.kept)
     experiment_e_value.labels(agent_id, "harm").set(evidence.harm)
     experiment_e_value.labels(agent_id, "sample_ratio").set(evidence.sample_ratio)

@@ -110,8 +110,9 @@ class Orchestrator:
         seconds: Callable[[], float] = monotonic,
         file_type: type[AppendFile] = AppendFile,
         on_lost: Callable[[str], None] = lambda _: None,
+        pace: float = 1.0,
     ) -> None:
-        """`clock` may jump, `seconds` never does. `file_type`: of the logs of tasks.
+        """`clock` may jump, `seconds` never does. `file_type`: of the logs of tasks. `pace`: as of Clocks.
 
         `on_lost` is told once another leads: it ends the process, in whatever thread that was found out.
         """
@@ -137,6 +138,7 @@ class Orchestrator:
             settings.sampling,
             timedelta(seconds=settings.task_deadline_s),
             timedelta(seconds=settings.longest_deadline_s),
+            settings.max_logged_bytes,
         )
         arms = {agent: Arms(agent) for agent in settings.agents}
         self._intake = Intake(
@@ -149,7 +151,9 @@ class Orchestrator:
             clock=self._deadlines.now,
         )
         self._news = RewardBroadcaster(bus, now)
-        self._settler = Settler(self.ledger, results, self._closed, clock=clock)
+        self._settler = Settler(
+            self.ledger, results, self._closed, clock=clock, max_logged_bytes=settings.max_logged_bytes
+        )
         self._waits = ResultWaiters()
         self._task_desk = TaskService(self._intake, self.ledger, self._waits)
         self._completion = Completion(bus, self.ledger)
@@ -199,7 +203,7 @@ class Orchestrator:
         )
         self._disks = DiskGauges({"logs": settings.logs_dir, "adapters": settings.adapters_dir})
         self._standby = False
-        self._clocks = Clocks(self._leadership.check)
+        self._clocks = Clocks(self._leadership.check, pace)
         self._lease_clock = Clocks()
         self._renewing = ThreadPoolExecutor(1, "lease")
 
@@ -220,7 +224,9 @@ class Orchestrator:
             first_tasks=lambda: self._anchors[arms.agent_id].tasks if settings.golden_from_traffic else [],
             seconds=monotonic,
         )
-        training = TrainingScheduler(arms.agent_id, self._bus, self.ledger, settings.training, now)
+        training = TrainingScheduler(
+            arms.agent_id, self._bus, self.ledger, settings.training, now, self._deadlines.even
+        )
         return Promoter(
             arms,
             announcer,
@@ -248,7 +254,7 @@ class Orchestrator:
             self._intake.rescore,
             self._own_tasks,
             arm,
-            promoter.abort,
+            promoter,
             tolerance=self._settings.anchor_tolerance,
         )
 

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from ratchet.service.settings import FleetSettings
 from schemas.messages.work import Sampling
-from schemas.records.evidence import ExperimentPlan
+from schemas.records.evidence import ExperimentPlan, Limits
 
 if TYPE_CHECKING:  # every image has this file, to check settings by, and the orchestrator's alone has those
     from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy
@@ -36,6 +36,12 @@ class OrchestratorSettings(FleetSettings):
     longest_deadline_s: float = Field(
         7 * 86_400.0, gt=0, description="Seconds ahead that a task may name its own deadline; a later one is refused."
     )
+    max_logged_bytes: int = Field(
+        32 * 1024 * 1024,
+        ge=1024,
+        description="Largest a task may become in the log, in bytes: its size times its samples; a larger one is "
+        "refused.",
+    )
     segment_bytes: int = Field(
         256 * 1024 * 1024, ge=4096, description="Size at which a log is sealed, compressed and begun anew, in bytes."
     )
@@ -60,7 +66,10 @@ class OrchestratorSettings(FleetSettings):
     )
     validation_timeout_s: float = Field(300.0, gt=0, description="Seconds every replica may take to load a candidate.")
     experiment_max_units: int = Field(
-        5000, ge=1, description="Budget of an experiment: tasks (or sessions) of both arms; then it is inconclusive."
+        5000,
+        ge=1,
+        description="Budget of an experiment: tasks (or sessions) of both arms; then it is inconclusive. A watch "
+        "begins anew after as many.",
     )
     experiment_min_units_per_arm: int = Field(20, ge=0, description="Tasks of each arm before a promotion.")
     experiment_min_age_s: float = Field(0.0, ge=0, description="Seconds an experiment runs before a promotion.")
@@ -68,22 +77,45 @@ class OrchestratorSettings(FleetSettings):
         0.05,
         gt=0,
         le=0.5,
-        description="Rate of false promotions, and of false roll-backs, of an equal candidate; an e-value of 1 / alpha "
-        "decides. Experiments that run keep theirs.",
+        description="Rate of false roll-backs of an equal candidate, and of false promotions of the first one; of all "
+        "candidates there will ever be together twice that. Experiments that run keep theirs.",
     )
     success_margin: float = Field(
-        0.05, gt=0, le=0.5, description="Loss of the success rate that must be ruled out before a promotion."
+        0.05,
+        gt=0,
+        lt=0.5,
+        description="Loss of the success rate, and growth of the share of refusals, that must be ruled out before a "
+        "promotion: against the primary, and since v1.0.0.",
+    )
+    length_limit: float = Field(
+        1.3,
+        gt=1,
+        description="How many times as long as v1.0.0's, and as the primary's, answers may become by promotions.",
+    )
+    latency_limit: float = Field(
+        2.0, gt=1, description="How many times v1.0.0's latency, and the primary's, may be reached by promotions."
     )
     probation_units: int = Field(
         500, ge=0, description="Tasks for which a new primary is watched beside the old one; 0: no probation."
     )
     holdback: float = Field(0.1, gt=0, lt=1, description="Share of the old primary during a probation.")
+    watch_share: float = Field(
+        0.05,
+        ge=0,
+        lt=0.5,
+        description="Share of the traffic that the version before a stable primary, or v1.0.0, goes on answering, so "
+        "that harm is found later too; 0: nothing watches.",
+    )
     cool_down_s: float = Field(0.0, ge=0, description="Seconds before the next experiment after one that failed.")
     anchor_every_s: float = Field(
         3600.0, ge=0, description="Seconds between two scorings of the anchors, which tell a drifting scorer; 0: never."
     )
     anchor_tolerance: float = Field(
-        0.05, ge=0, le=1, description="Mean change of the anchors' scores at which an experiment is aborted."
+        0.05,
+        ge=0,
+        le=1,
+        description="Mean change of the anchors' scores, up, down or apart, that is no drift yet; once more is proved, "
+        "the experiment is aborted and training waits. Keep it at half the judge's noise or above.",
     )
     keep_adapters: int = Field(5, ge=1, description="Newest adapter folders kept for each agent, besides those in use.")
 
@@ -113,8 +145,16 @@ class OrchestratorSettings(FleetSettings):
             min_units_per_arm=self.experiment_min_units_per_arm,
             min_age_s=self.experiment_min_age_s,
             success_margin=self.success_margin,
+            limits=Limits(
+                success=self.success_margin,
+                refused=self.success_margin,
+                length=self.length_limit,
+                latency=self.latency_limit,
+            ),
         )
-        return ExperimentPolicy(canary, self.probation_units, self.holdback, timedelta(seconds=self.cool_down_s))
+        return ExperimentPolicy(
+            canary, self.probation_units, self.holdback, timedelta(seconds=self.cool_down_s), self.watch_share
+        )
 
     @property
     def training(self) -> TrainingPolicy:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr
 
+from ratchet.service.errors import ScorerError
 from ratchet.service.settings import FleetSettings
 
 
@@ -74,3 +75,14 @@ class ScorerSettings(FleetSettings):
     )
     scorer_python_timeout_s: float = Field(30.0, gt=0, description="python: seconds one call may take.")
     scorer_python_concurrency: int = Field(4, ge=1, description="python: calls running at once.")
+
+    def unknown_parts(self) -> list[str]:
+        try:
+            from services.scorer.strategies.registry import check_spec
+        except ModuleNotFoundError:  # an image of another service has nothing of the scorer but this file
+            return []
+        try:
+            check_spec(self.scorer)
+        except ScorerError as error:
+            return [f"RATCHET_SCORER: {error}"]
+        return []

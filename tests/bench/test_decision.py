@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bench.decision.equality import assert_twin_equals_product
+from bench.decision.lifetimes import lifetimes, watched
 from bench.decision.simulate import simulate
 from bench.decision.streams import Scenario
 
@@ -16,3 +17,27 @@ def test_a_drifting_ramp_fools_pooled_means_and_not_the_product() -> None:
 
     assert results["ratchet"].promoted <= 0.1
     assert results["t-test"].promoted > 0.5
+
+
+def test_a_chain_of_longer_candidates_stops_before_the_second() -> None:
+    life = lifetimes(Scenario("longer", effect=0.1, longer=1.2, units=600), candidates=3, fleets=30, seed=1)
+
+    assert life.any >= 0.3
+    assert life.more_than(1) <= 0.1
+
+
+def test_candidates_that_are_as_long_go_on_being_promoted() -> None:
+    life = lifetimes(Scenario("better", effect=0.1, units=600), candidates=3, fleets=30, seed=1)
+
+    assert life.promotions[3] >= 0.8
+
+
+def test_many_candidates_that_are_no_better_share_one_budget_of_errors() -> None:
+    life = lifetimes(Scenario("A/A", units=200, ramp=(0.5,)), candidates=20, fleets=60, seed=1)
+
+    assert life.any <= 0.2
+
+
+def test_what_slipped_through_is_demoted_by_the_watch_over_it() -> None:
+    assert watched(Scenario("worse", effect=-0.1, units=2000), fleets=30, seed=1).demoted >= 0.9
+    assert watched(Scenario("equal", units=1000), fleets=30, seed=1).demoted <= 0.1

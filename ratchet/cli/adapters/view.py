@@ -57,6 +57,9 @@ def render_entry(agent: AgentAdapters, entry: AdapterEntry, card: AdapterCard | 
         ("sha256", entry.sha256),
         ("folder", entry.folder),
     ]
+    if since := entry.since_base:
+        sizes = f"length ×{since.length:.2f}, latency ×{since.latency:.2f}"
+        rows.append(("since v1.0.0", f"score {since.score:+.3f}, success {since.success:+.3f}, {sizes}"))
     rows += [
         (f"{outcome.kind}", f"{outcome.experiment_id}: {outcome.verdict} (decision {outcome.decision})")
         for outcome in entry.outcomes
@@ -101,6 +104,8 @@ def _headline(agent_id: str, agent: AgentAdapters) -> Text:
         text.append(f" · candidate {agent.candidate}", "yellow")
     if experiment := agent.experiment:
         text.append(f" · {experiment.kind} {experiment.experiment_id} at {experiment.share:.0%}")
+    if watch := agent.watch:
+        text.append(f" · watched beside {watch.control}", "dim")
     if agent.cool_down_until:
         text.append(f" · cooling down until {_moment(agent.cool_down_until)}")
     if agent.frozen:

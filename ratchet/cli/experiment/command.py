@@ -25,7 +25,7 @@ NONE_YET = "No experiment yet. One begins by itself once a new adapter is traine
 
 @experiment.command("list")
 def list_(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None, json: AsJson = False) -> None:
-    """List all experiments, canaries and probations, the newest last, with their outcomes."""
+    """List all experiments, canaries, probations and watches, the newest last, with their outcomes."""
     records = [record for record in _records() if agent in (None, record.agent_id)]
     if json:
         print_json([record.as_dict() for record in records])

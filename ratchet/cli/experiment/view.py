@@ -23,6 +23,7 @@ STYLES = {
     RUNNING: "yellow",
     "promoted": "bold green",
     "settled": "green",
+    "unharmed": "green",
     "rolled_back": "red",
     "aborted": "red",
     "inconclusive": "dim",
@@ -32,7 +33,7 @@ NARROW = 40
 SHORTEST_ID = 16
 TALL, SHORT = 51, 37
 """Rows of a terminal from which on both pictures have all their lines, and below which there is room for one only."""
-WORDS, WORDS_OF_ALL = 16, 27
+WORDS, WORDS_OF_ALL = 16, 28
 """Rows that everything beside the pictures takes: in a short terminal, and else."""
 
 
@@ -134,7 +135,7 @@ def _means(arm: ArmSummary) -> tuple[str, ...]:
 
 def _e_values(plan: ExperimentPlan, evidence: Evidence) -> Table:
     shown = table("e-value for", "now", "verdict at")
-    rows = [
+    rows: list[tuple[str, float | None, float]] = [
         ("harm (all metrics)", evidence.harm, plan.roll_back_at),
         ("broken shares", evidence.sample_ratio, plan.abort_at),
     ]
@@ -142,21 +143,20 @@ def _e_values(plan: ExperimentPlan, evidence: Evidence) -> Table:
         rows = [
             ("better in score", evidence.gain_score, plan.promote_at),
             ("success kept", evidence.gain_success, plan.promote_at),
-            *(
-                [("missing at worst", evidence.gain_bounds, plan.promote_at)]
-                if evidence.gain_bounds is not None
-                else []
-            ),
+            ("missing at worst", evidence.gain_bounds, plan.promote_at),
+            ("within the limits", evidence.kept, plan.promote_at),
             *rows,
         ]
     for name, value, threshold in rows:
+        if value is None:
+            continue
         shown.add_row(name, Text(f"{value:.3g}", "bold" if value >= threshold else ""), f"{threshold:g}")
     return shown
 
 
 def _verdict(record: ExperimentRecord, decision: ExperimentDecision) -> Text:
     if not decision.verdict.final and record.ended is None:
-        word = "watched" if record.running.kind == "probation" else "still missing"
+        word = "still missing" if record.running.kind == "canary" else "watched"
         return Text.assemble((decision.verdict.sentence, "yellow"), f"\n{word}: {decision.reason}")
     band = decision.band
     return Text.assemble(

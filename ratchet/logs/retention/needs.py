@@ -101,11 +101,11 @@ def _of_index(index: sqlite3.Connection) -> Iterator[Need]:
 
 def _of_experiments(adapters_dir: Path) -> Iterator[Need]:
     for agent in RegistryStore(adapters_dir).read().agents.values():
-        if agent.experiment is not None:
-            began = agent.experiment.parameters.get("positions")
+        for experiment in agent.running:
+            began = experiment.parameters.get("positions")
             for log in TASK_LOGS:
                 position = began.get(log, 0) if isinstance(began, dict) else 0
-                why = f"experiment {agent.experiment.experiment_id} runs on it"
+                why = f"experiment {experiment.experiment_id} runs on it"
                 yield Need(log, position if isinstance(position, int) else 0, why)
 
 

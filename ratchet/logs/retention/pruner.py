@@ -18,7 +18,7 @@ from ratchet.logs.retention.needs import Needs
 from ratchet.logs.retention.plan import Bound, Held, Part, Planner, Removal
 from ratchet.logs.retention.removed_ids import append, drop_old
 from ratchet.logs.retention.trim import unlink_before
-from ratchet.logs.segments import Segment, sealed_segments
+from ratchet.logs.segments import Position, Segment, sealed_segments
 from ratchet.logs.start_offset import LogStartOffsets, read_start_offsets, write_start_offsets
 from ratchet.service import failpoint
 from ratchet.service.telemetry import Log
@@ -44,6 +44,8 @@ class Pruner:
         self._fence = fence
         self._last: dict[Segment, int] = {}
         """Highest task number by segment, of those that were held before: they are not read twice."""
+        self._first_at: dict[tuple[str, Position], datetime] = {}
+        """When the first line was written by log and position: a sealed segment is opened once, not at every turn."""
 
     def prune(self, needs: Needs, present: datetime | None, *, dry: bool = False) -> Pruned:
         """`present`: as `Planner.next`. Raises DiskFull, JournalError; what went until then is gone."""
@@ -70,11 +72,17 @@ class Pruner:
         """All sealed segments but the newest and those that are gone already."""
         ends = {segment.end: segment for segment in sealed_segments(self._folder, name)}
         segments = [segment for end, segment in sorted(ends.items()) if end > starts.begin(name)]
-        times = [time_at(self._folder, name, segment.start) or EPOCH for segment in segments]
+        times = [self._first_time(segment) or EPOCH for segment in segments]
         return [
             Part(segment, size_of(segment.path), first, max(first, last))
             for segment, first, last in zip(segments[:-1], times, times[1:], strict=False)
         ]
+
+    def _first_time(self, segment: Segment) -> datetime | None:
+        place = segment.name, segment.start
+        if place not in self._first_at and (first := time_at(self._folder, *place)):
+            self._first_at[place] = first
+        return self._first_at.get(place)
 
     def _last_sequence(self, segment: Segment) -> int:
         if segment not in self._last:
@@ -93,6 +101,7 @@ class Pruner:
             self._finish(moved)
         failpoint.reach("segment-removed")
         self._last.pop(segment, None)
+        self._first_at.pop((segment.name, segment.start), None)
         log.info(
             "removed",
             f"{segment.path.name} is gone, its lines are from {step.part.first_at:%F %R} to {step.part.last_at:%F %R}",

@@ -71,9 +71,8 @@ class ExperimentViews:
 
     def _snapshot(self, record: ExperimentRecord) -> ExperimentSnapshot | None:
         arms = self._arms.get(record.agent_id)
-        experiment = arms.experiment if arms else None
-        same = experiment is not None and experiment.plan.experiment_id == record.experiment_id
-        return experiment.snapshot if same and experiment is not None else None
+        trials = arms.trials if arms else []
+        return next((one.snapshot for running, one in trials if running.experiment_id == record.experiment_id), None)
 
     def _keep(self, experiment_id: str, kept: _Kept) -> None:
         self._kept[experiment_id] = kept

@@ -12,12 +12,22 @@ from prometheus_client.registry import Collector
 from ratchet.bus.topology import DEAD_LETTERS, UNROUTABLE
 from ratchet.service.errors import BusError
 from ratchet.service.metrics import quantile
-from schemas.api.status import AgentFigures, LearningFigures, ReplicaView, ScoreFigure, StageFigure, Status, TaskFigures
+from schemas.api.status import (
+    AgentFigures,
+    LearningFigures,
+    ReplicaView,
+    ScoreFigure,
+    StageFigure,
+    Status,
+    TaskFigures,
+    WatchFigures,
+)
 from schemas.messages.adapter_report import AdapterReport
 from schemas.messages.work import Work
 from services.orchestrator import metrics
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.observation.queue_snapshots import QueueSnapshots
+from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas
 
@@ -109,11 +119,14 @@ class Overview:
             primary=adapters.primary,
             candidate=adapters.candidate,
             frozen=adapters.frozen is not None,
+            distrusted=adapters.distrusted is not None,
             experiment_id=experiment.plan.experiment_id if experiment else None,
             units=evidence.units if evidence else None,
             gain=evidence.gain_score if evidence else None,
             harm=evidence.harm if evidence else None,
             threshold=experiment.plan.threshold if experiment else None,
+            watch=_watch(promoter.arms),
+            since_base=adapters.versions[adapters.primary].since_base,
             replicas=[_replica(report) for report in reports],
             learning=LearningFigures(groups=training.groups, wanted=training.wanted, pending=training.pending),
         )
@@ -125,6 +138,19 @@ class Overview:
             return None, None
         dead, unroutable = states.get(DEAD_LETTERS), states.get(UNROUTABLE)
         return (dead.messages if dead else None), (unroutable.messages if unroutable else None)
+
+
+def _watch(arms: Arms) -> WatchFigures | None:
+    running, watch = arms.adapters.watch, arms.watch
+    if running is None or watch is None:
+        return None
+    return WatchFigures(
+        experiment_id=running.experiment_id,
+        control=running.control,
+        units=watch.evidence.units,
+        harm=watch.evidence.harm,
+        threshold=watch.plan.threshold,
+    )
 
 
 def counted(at: float) -> Counted:

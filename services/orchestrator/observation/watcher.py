@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ratchet.adapters.decisions import version_of
+from ratchet.experiments.experiment import Experiment
 from ratchet.http.work import Threads
 from ratchet.training_runs.reader import TrainingRuns
 from schemas.api.events import AdapterMoved, DecisionMade, ExperimentMoved, QueueDepth, QueuesLooked, TrainingMoved
@@ -58,7 +59,7 @@ class Watcher:
         self._threads = threads
         self._seconds = seconds
         self._adapters: dict[str, AgentAdapters] = {}
-        self._units: dict[str, tuple[str, int]] = {}
+        self._units: dict[tuple[str, str], tuple[str, int]] = {}
         self._run_watch = RunWatch()
         self._look_at_runs_after = float("-inf")
         self._depths: QueuesLooked | None = None
@@ -118,14 +119,15 @@ class Watcher:
         self._adapters = now
 
     def _look_at_experiment(self, agent_id: str, promoter: Promoter) -> None:
-        experiment = promoter.arms.experiment
-        if experiment is None:
-            return
+        for _, experiment in promoter.arms.trials:
+            self._tell_of(agent_id, experiment)
+
+    def _tell_of(self, agent_id: str, experiment: Experiment) -> None:
         evidence = experiment.evidence
         here = (experiment.plan.experiment_id, evidence.units)
-        if self._units.get(agent_id) == here:
+        if self._units.get((agent_id, experiment.plan.kind)) == here:
             return
-        self._units[agent_id] = here
+        self._units[agent_id, experiment.plan.kind] = here
         verdict = experiment.final.verdict if experiment.final else "continue"
         moved = ExperimentMoved(
             experiment_id=experiment.plan.experiment_id,
@@ -192,7 +194,7 @@ def _moved(decision: Decision, event: AdapterMove, adapters: AgentAdapters) -> A
 def _move_of(decision: Decision) -> AdapterMove | None:
     """None for a decision that changes nothing about who answers."""
     if isinstance(decision.move, Conclude):
-        return decision.move.verdict
+        return None if decision.move.verdict == "unharmed" else decision.move.verdict
     return MOVES.get(decision.move.kind)
 
 

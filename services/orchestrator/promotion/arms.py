@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ratchet.experiments.assignment import draw
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.logged import enrolment_of, outcome_of, unit_of
 from ratchet.service.errors import Reject
@@ -17,6 +18,9 @@ from schemas.records.evidence import ExperimentDecision
 from schemas.records.interaction import Interaction
 from schemas.records.registry import AgentAdapters
 
+WATCH_LAYER = 0.2
+"""Share of the units that are the watch's own while another experiment runs."""
+
 
 class Arms:
     """One agent's. Give it the registry to follow, every Work logged, and every task closed."""
@@ -25,20 +29,27 @@ class Arms:
         self.agent_id = agent_id
         self.adapters = AgentAdapters()
         self.experiment: Experiment | None = None
-        self.verdict: ExperimentDecision | None = None
-        """Of the running experiment, once it has one; the promoter acts on it."""
+        self.watch: Experiment | None = None
         self._open: Counter[str] = Counter()
 
     @property
     def running(self) -> RunningExperiment | None:
         return self.adapters.experiment
 
-    def follow(self, adapters: AgentAdapters, experiment: Experiment | None) -> None:
-        """From now on assign by this. `experiment` goes with the registry's running one, or both are None."""
-        self.adapters = adapters
-        if experiment is not self.experiment:
-            self.experiment = experiment
-            self.verdict = experiment.final if experiment is not None else None
+    @property
+    def verdict(self) -> ExperimentDecision | None:
+        """Of the running experiment, once it has one; the promoter acts on it."""
+        return self.experiment.final if self.experiment is not None else None
+
+    @property
+    def trials(self) -> list[tuple[RunningExperiment, Experiment]]:
+        """The experiment and the watch, as far as there are any."""
+        both = ((self.adapters.experiment, self.experiment), (self.adapters.watch, self.watch))
+        return [(running, experiment) for running, experiment in both if running and experiment]
+
+    def follow(self, adapters: AgentAdapters, experiment: Experiment | None, watch: Experiment | None = None) -> None:
+        """From now on assign by this. `experiment` and `watch` go with the registry's running ones."""
+        self.adapters, self.experiment, self.watch = adapters, experiment, watch
 
     @property
     def offered(self) -> frozenset[str]:
@@ -57,10 +68,11 @@ class Arms:
         """The arm of a new task. Call it in the order of the sequence numbers."""
         if task.adapter_version is not None:
             return self.arm(task.adapter_version, sequence)
-        running = self.running
-        if running is not None and self.experiment is not None and sequence >= running.first_sequence:
-            unit_id, in_session = unit_of(task)
-            if (assignment := self.experiment.arm_for(unit_id, in_session=in_session)) is not None:
+        unit_id, in_session = unit_of(task)
+        for running, experiment, share in self._open_to(unit_id, in_session):
+            if sequence < running.first_sequence:
+                continue
+            if (assignment := experiment.arm_for(unit_id, in_session=in_session, share=share)) is not None:
                 version = running.treatment if assignment.is_candidate else running.control
                 return self.arm(
                     version,
@@ -70,6 +82,24 @@ class Arms:
                     propensity=assignment.propensity,
                 )
         return self.arm(self.adapters.primary, sequence)
+
+    def _open_to(self, unit_id: str, in_session: bool) -> list[tuple[RunningExperiment, Experiment, float | None]]:
+        """The experiments that may take the unit, in turn, each with the share of its treatment if not the plan's.
+
+        A session stays where it began. Beside an experiment the watch has a layer of the units to itself, in which it
+        holds back so many that of all traffic it is what its plan says: each unit is in one experiment at most, and
+        which one it is says nothing about its arm.
+        """
+        trials = self.trials
+        if in_session and (known := [one for one in trials if one[1].knows(unit_id)]):
+            trials = known
+        if len(trials) < 2:
+            return [(running, experiment, None) for running, experiment in trials]
+        (running, experiment), (watching, watch) = trials
+        if draw(f"layer of {watching.experiment_id}", unit_id) >= WATCH_LAYER:
+            return [(running, experiment, None)]
+        held_back = min(0.5, (1.0 - watch.share) / WATCH_LAYER)
+        return [(watching, watch, 1.0 - held_back), (running, experiment, None)]
 
     def arm(
         self,
@@ -93,14 +123,16 @@ class Arms:
     def admitted(self, work: Work) -> None:
         """A Work is in the log; call it in the log's order."""
         self._open[work.arm.adapter_version] += 1
-        if self.experiment is not None and work.arm.experiment_id == self.experiment.plan.experiment_id:
-            self.verdict = self.experiment.enrol(enrolment_of(work)) or self.verdict
+        for running, experiment in self.trials:
+            if work.arm.experiment_id == running.experiment_id:
+                experiment.enrol(enrolment_of(work))
 
     def closed(self, work: Work, lines: list[Interaction]) -> None:
         """A task has its lines in the log."""
         self._open[work.arm.adapter_version] -= 1
-        if self.experiment is not None and work.arm.experiment_id == self.experiment.plan.experiment_id:
-            self.verdict = self.experiment.observe(work.arm.sequence, outcome_of(lines)) or self.verdict
+        for running, experiment in self.trials:
+            if work.arm.experiment_id == running.experiment_id:
+                experiment.observe(work.arm.sequence, outcome_of(lines))
 
     def open_work(self, work: Work) -> None:
         """A Work that was open when this process started; its experiment was replayed already."""

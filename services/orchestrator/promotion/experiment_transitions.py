@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ratchet.adapters.manifest import version_key
+from ratchet.experiments.lifetime import candidates_tried, limited, watch_plan
 from ratchet.experiments.replay import parameters, plan_of
 from schemas.messages.adapter_event import AdapterMove
+from schemas.messages.work import BASE_VERSION
 from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import Conclude, Move, Promote, RollBack, RunningExperiment, Settle, StartExperiment
-from schemas.records.evidence import ExperimentPlan, Verdict, probation_plan
+from schemas.records.evidence import Change, Evidence, ExperimentPlan, Verdict, probation_plan
 from schemas.records.registry import AgentAdapters
 
 
@@ -27,6 +29,31 @@ class ExperimentPolicy:
     """Share of the old primary during a probation."""
     cool_down: timedelta
     """Between an experiment that ended without a promotion and the next one."""
+    watch_share: float
+    """Share of the version that a stable primary is watched beside; 0: it is not watched."""
+
+
+class CoolDown:
+    """When a cool-down is over, by time that does not jump.
+
+    What was left of it when it was first seen here is what the wall clock said, but no more than the whole; from then
+    on a wall clock that is set neither ends nor prolongs it.
+    """
+
+    def __init__(self, length: timedelta) -> None:
+        self._length_s = length.total_seconds()
+        self._until: datetime | None = None
+        self._over_at = 0.0
+
+    def now(self, until: datetime | None, wall: datetime, seconds: float) -> datetime:
+        """The time to decide by: before `until` as long as it lasts, and not before it from then on."""
+        if until is None:
+            return wall
+        if until != self._until:
+            left_s = min(max((until - wall).total_seconds(), 0.0), self._length_s)
+            self._until, self._over_at = until, seconds + left_s
+        steady = until - timedelta(seconds=self._over_at - seconds)
+        return max(wall, steady) if steady >= until else min(wall, steady)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +73,18 @@ def next_candidate(adapters: AgentAdapters, now: datetime) -> str | None:
     return max(ready, key=version_key, default=None)
 
 
-def canary(agent_id: str, candidate: str, primary: str, policy: ExperimentPolicy, where: Where) -> StartExperiment:
-    plan = policy.canary.model_copy(update={"experiment_id": f"{agent_id}-{candidate}-{where.sequence}"})
+def canary(
+    agent_id: str, candidate: str, adapters: AgentAdapters, policy: ExperimentPolicy, where: Where
+) -> StartExperiment:
+    """By its part of what all candidates may get wrong, and within what the primary has left of the limits."""
+    entries, primary = adapters.versions, adapters.primary
+    fleet_s = policy.canary.model_copy(update={"experiment_id": f"{agent_id}-{candidate}-{where.sequence}"})
+    nth = 1 + candidates_tried(entries.values())
+    plan = limited(fleet_s, nth=nth, since_base=entries[primary].since_base or Change())
     return StartExperiment(experiment=_running(plan, treatment=candidate, control=primary, where=where))
 
 
-def watch(agent_id: str, adapters: AgentAdapters, policy: ExperimentPolicy, where: Where) -> Move | None:
+def next_probation(agent_id: str, adapters: AgentAdapters, policy: ExperimentPolicy, where: Where) -> Move | None:
     """For a primary on probation that no experiment watches: promoted by hand, or its probation was aborted.
 
     It is watched beside the one before it; without a probation in the policy, or anything to go back to, it is settled.
@@ -68,15 +101,49 @@ def watch(agent_id: str, adapters: AgentAdapters, policy: ExperimentPolicy, wher
     return StartExperiment(experiment=_running(plan, treatment=primary, control=before, where=where))
 
 
+def next_watch(
+    agent_id: str, adapters: AgentAdapters, policy: ExperimentPolicy, where: Where
+) -> StartExperiment | None:
+    """For a stable primary that no watch is over: beside the version before it and beside v1.0.0, in turns."""
+    primary = adapters.primary
+    entry = adapters.versions[primary]
+    if entry.state is not AdapterState.STABLE or primary == BASE_VERSION or not policy.watch_share:
+        return None
+    if adapters.watch or adapters.frozen:
+        return None
+    nth = 1 + sum(outcome.kind == "watch" for outcome in entry.outcomes)
+    control = adapters.previous if nth % 2 and adapters.previous else BASE_VERSION
+    plan = watch_plan(
+        f"{agent_id}-{primary}-{where.sequence}-watch",
+        policy.canary,
+        holdback=policy.watch_share,
+        nth=nth,
+        against_base=control == BASE_VERSION,
+    )
+    return StartExperiment(experiment=_running(plan, treatment=primary, control=control, where=where))
+
+
 def carried_out(
-    running: RunningExperiment, verdict: Verdict, policy: ExperimentPolicy, where: Where
+    running: RunningExperiment,
+    verdict: Verdict,
+    policy: ExperimentPolicy,
+    where: Where,
+    evidence: Evidence | None = None,
 ) -> tuple[Move, AdapterMove]:
     """What a final verdict does, and the event it is announced by."""
     cool_down_until = where.at + policy.cool_down if policy.cool_down else None
+    change = evidence.change if evidence else None
+    if running.kind == "watch":
+        return _of_watch(running, verdict, evidence)
     match verdict:
         case Verdict.PROMOTE:
             probation = _probation(running, policy, where) if policy.probation_units else None
-            move = Promote(version=running.treatment, experiment_id=running.experiment_id, probation=probation)
+            move = Promote(
+                version=running.treatment,
+                experiment_id=running.experiment_id,
+                probation=probation,
+                since_base=_since_base(plan_of(running), change),
+            )
             return move, "promoted"
         case Verdict.STABLE:
             return Settle(version=running.treatment), "settled"
@@ -88,6 +155,24 @@ def carried_out(
             return _concluded(running, "inconclusive", cool_down_until), "inconclusive"
         case Verdict.CONTINUE:
             raise ValueError("an experiment that goes on has no verdict to carry out")
+
+
+def _of_watch(running: RunningExperiment, verdict: Verdict, evidence: Evidence | None) -> tuple[Move, AdapterMove]:
+    """A primary that is worse in score gives way to what it is worse than; one beyond a limit to the one before it."""
+    if verdict is Verdict.ROLL_BACK:
+        by_score = evidence is not None and evidence.harm_score >= max(
+            evidence.harm_success, evidence.harm_length, evidence.harm_latency, evidence.harm_refused or 0.0
+        )
+        return RollBack(version=running.treatment, to=running.control if by_score else None), "rolled_back"
+    if verdict is Verdict.ABORT:
+        return _concluded(running, "aborted", None), "standing"
+    since_base = evidence.change if evidence and running.control == BASE_VERSION else None
+    return Conclude(experiment_id=running.experiment_id, verdict="unharmed", since_base=since_base), "standing"
+
+
+def _since_base(plan: ExperimentPlan, change: Change | None) -> Change | None:
+    """Of the treatment: what its control had changed, and what it has changed itself."""
+    return plan.limits.since_base.and_then(change) if plan.limits and change else None
 
 
 def _concluded(running: RunningExperiment, verdict: str, cool_down_until: datetime | None) -> Conclude:

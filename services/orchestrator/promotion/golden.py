@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 
+from ratchet.experiments.refusals import is_refusal
 from ratchet.service.errors import ScorerError
 from schemas.records.interaction import Interaction
 
@@ -14,15 +14,6 @@ LONGEST_GROWTH = 2.0
 SHORTEST_SHRINK = 0.5
 MORE_REFUSED = 0.1
 MORE_UNSCORED = 0.1
-
-REFUSAL = re.compile(
-    r"\W*(?:(?:i['’]?m|i am) (?:very |so |really )?(?:sorry|afraid)|sorry\b|i apologi[sz]e|unfortunately,? i"
-    r"|as an? (?:ai|artificial|language)\b"
-    r"|i (?:can['’]?t|cannot|can not|won['’]?t|will not|am unable|am not able|must decline)"
-    r"|i['’]?m (?:unable|not able))",
-    re.IGNORECASE,
-)
-"""How refusals begin, in English. Those in other languages show in the score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +50,6 @@ def summary(tasks: Sequence[Sequence[Interaction]]) -> GoldenSummary:
         length=fmean(_length(line) for line in answers) if answers else 0.0,
         refused=fmean(is_refusal(line.response or "") for line in answers) if answers else 1.0,
     )
-
-
-def is_refusal(answer: str) -> bool:
-    return not answer.strip() or REFUSAL.match(answer) is not None
 
 
 def compare(candidate: GoldenSummary, parent: GoldenSummary, *, margin: float) -> GoldenVerdict:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from ratchet.adapters.publish import registration
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.retention import drained, to_archive
 from ratchet.experiments.experiment import Experiment
-from ratchet.experiments.replay import plan_of, replayed
+from ratchet.experiments.replay import plan_of, replayed_together
 from ratchet.service.errors import AdapterError, JournalError, NotAllowed, StorageUnavailable, one_line
 from ratchet.service.telemetry import Log
 from schemas.messages.adapter_event import AdapterMove
@@ -29,28 +29,33 @@ from schemas.messages.work import Work
 from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import (
     Archive,
+    Conclude,
     DecisionDraft,
+    Distrust,
     Move,
     Register,
     RejectVersion,
     RunningExperiment,
     Settle,
+    Trust,
     Validate,
 )
 from schemas.records.evidence import ExperimentDecision, Verdict
 from schemas.records.interaction import Interaction
-from schemas.records.registry import AdapterEntry, Registry
+from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
 from services.orchestrator import metrics
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.announcer import Announcer
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.experiment_transitions import (
+    CoolDown,
     ExperimentPolicy,
     Where,
     canary,
     carried_out,
     next_candidate,
-    watch,
+    next_probation,
+    next_watch,
 )
 from services.orchestrator.promotion.gate import Gate
 from services.orchestrator.promotion.replicas import Replicas
@@ -94,12 +99,13 @@ class Promoter:
         self._logs_dir = logs_dir
         self._keep = keep
         self._clock = clock
+        self._cool_down = CoolDown(policy.cool_down)
         self._seconds = seconds
         self._agent_id = arms.agent_id
         self._validation: asyncio.Task[None] | None = None
         self._announced_at = float("-inf")
         self._swap = SwapClock(arms.agent_id)
-        self._held_back: str | None = None
+        self._held_back = set[str]()
 
     # --- what the orchestrator gives it ----------------------------------------------------------------------------
 
@@ -110,13 +116,14 @@ class Promoter:
         """
         metrics.expect(self._agent_id)
         registry = await asyncio.to_thread(self._store.read)
-        running = registry.agent(self._agent_id).experiment
+        running = registry.agent(self._agent_id).running
         try:
-            self._take(registry, await asyncio.to_thread(replayed, running, self._logs_dir) if running else None)
+            experiments = await asyncio.to_thread(replayed_together, running, self._logs_dir)
+            self._take(registry, experiments)
         except StorageUnavailable:
             raise
         except JournalError as error:
-            self._take(registry, self._experiment_of(registry))
+            self._take(registry, self._experiments_of(registry))
             await self.abort(f"it began in another logs folder, or its part of the log is gone: {error}")
         self.training.start()
 
@@ -156,20 +163,39 @@ class Promoter:
         return move, None
 
     async def abort(self, reason: str) -> None:
-        """End the running experiment without a winner: its measure can't be trusted. Raises RegistryError."""
-        if (running := self.arms.running) is not None:
+        """End what runs without a winner: its measure can't be trusted. Raises RegistryError."""
+        for running in self.arms.adapters.running:
+            if running.kind == "canary":
+                self.training.give_back(running.treatment)
             move, event = carried_out(running, Verdict.ABORT, self._policy, self._where())
             await self._decide(move, reason, event=event, running=running)
+
+    @property
+    def adapters(self) -> AgentAdapters:
+        return self.arms.adapters
+
+    async def distrust(self, reason: str) -> None:
+        """The scorer has moved: end what is judged by it; no training, no experiment. Raises RegistryError."""
+        await self.abort(reason)
+        await self._decide(Distrust(), reason)
+
+    async def trust(self, reason: str) -> None:
+        """It is back, or another one. Raises RegistryError."""
+        await self._decide(Trust(), reason)
 
     # --- its loop --------------------------------------------------------------------------------------------------
 
     async def turn(self) -> None:
         """Do what there is to do. Raises RegistryError, BusError, JournalError; the next turn tries again."""
         await self._read_registry()
-        await self._carry_out_verdict()
+        for running, experiment in self.arms.trials:
+            if experiment.final is not None:
+                await self._carry_out(running, experiment.final)
         self._validate_next()
-        await self._watch_primary()
-        await self._start_experiment()
+        if self.adapters.distrusted is None:
+            await self._watch_primary()
+            await self._start_watch()
+            await self._start_experiment()
         await self.training.ask_if_due(allowed=self._may_train(), primary=self.arms.adapters.primary)
         await self._retire()
         self._show()
@@ -184,56 +210,56 @@ class Promoter:
 
     def _show(self) -> None:
         metrics.show_experiment(self._agent_id, self.arms.experiment)
+        metrics.show_watch(self._agent_id, self.arms.watch)
 
     async def _read_registry(self) -> None:
         registry = await asyncio.to_thread(self._store.read)
         if registry.revision != self._announcer.revision:
-            self._follow(registry, self._experiment_of(registry))
+            self._follow(registry, self._experiments_of(registry))
             await self._announce()
 
-    def _follow(self, registry: Registry, experiment: Experiment | None) -> None:
+    def _follow(self, registry: Registry, experiments: Mapping[str, Experiment]) -> None:
         """Never backwards: of two reads at the same time the older may come back last."""
         if registry.revision < self._announcer.revision:
             return
         before = self.arms.adapters.primary
-        self._take(registry, experiment)
+        self._take(registry, experiments)
         if (primary := self.arms.adapters.primary) != before:
             self._swap.began(primary, self.arms.adapters.versions[primary].since or self._clock())
 
-    def _take(self, registry: Registry, experiment: Experiment | None) -> None:
+    def _take(self, registry: Registry, experiments: Mapping[str, Experiment]) -> None:
         self._announcer.revision = registry.revision
-        self.arms.follow(registry.agent(self._agent_id), experiment)
+        adapters = registry.agent(self._agent_id)
+        experiment, watch = (
+            experiments[running.experiment_id] if running else None for running in (adapters.experiment, adapters.watch)
+        )
+        self.arms.follow(adapters, experiment, watch)
         metrics.show_primary(self._agent_id, self.arms.adapters)
 
-    def _experiment_of(self, registry: Registry) -> Experiment | None:
-        """The one that runs: ours if we have it, else a fresh one, of which nothing is in the logs yet."""
-        running = registry.agent(self._agent_id).experiment
-        if running is None:
-            return None
-        current = self.arms.experiment
-        if current is not None and current.plan.experiment_id == running.experiment_id:
-            return current
-        return Experiment(plan_of(running))
+    def _experiments_of(self, registry: Registry) -> dict[str, Experiment]:
+        """Those that run, by id: ours where we have it, else a fresh one, of which nothing is in the logs yet."""
+        ours = {running.experiment_id: experiment for running, experiment in self.arms.trials}
+        return {
+            running.experiment_id: ours.get(running.experiment_id) or Experiment(plan_of(running))
+            for running in registry.agent(self._agent_id).running
+        }
 
-    async def _carry_out_verdict(self) -> None:
-        verdict, running = self.arms.verdict, self.arms.running
-        if verdict is None or running is None:
-            return
-        move, event = carried_out(running, verdict.verdict, self._policy, self._where())
+    async def _carry_out(self, running: RunningExperiment, verdict: ExperimentDecision) -> None:
+        move, event = carried_out(running, verdict.verdict, self._policy, self._where(), verdict.evidence)
+        if running.kind == "canary" and isinstance(move, Conclude):
+            self.training.give_back(running.treatment)
         try:
             await self._decide(move, verdict.reason, event=event, verdict=verdict, running=running)
         except NotAllowed as error:
             self._hold_back(
                 f"{running.experiment_id} ended with {verdict.verdict}, which can't be carried out: {error}"
             )
-            return
-        self._held_back = None
 
     def _hold_back(self, reason: str) -> None:
         """Said once: the verdict waits for an operator."""
-        if reason != self._held_back:
+        if reason not in self._held_back:
             log.warning("held-back", reason, agent_id=self._agent_id)
-        self._held_back = reason
+        self._held_back.add(reason)
 
     def _validate_next(self) -> None:
         if self._validation is not None and not self._validation.done():
@@ -257,25 +283,31 @@ class Promoter:
 
     async def _watch_primary(self) -> None:
         adapters = self.arms.adapters
-        move = watch(self._agent_id, adapters, self._policy, self._where())
+        move = next_probation(self._agent_id, adapters, self._policy, self._where())
         if isinstance(move, Settle):
             await self._decide(move, "its probation has nothing to watch it by", event="settled")
         elif move is not None:
             reason = f"{adapters.primary} is on probation, and nothing watches it"
             await self._decide(move, reason, event="experiment_started")
 
+    async def _start_watch(self) -> None:
+        move = next_watch(self._agent_id, self.arms.adapters, self._policy, self._where())
+        if move is not None:
+            reason = f"{move.experiment.treatment} is stable: watched beside {move.experiment.control}"
+            await self._decide(move, reason, event="experiment_started")
+
     async def _start_experiment(self) -> None:
         adapters = self.arms.adapters
-        if (candidate := next_candidate(adapters, self._clock())) is None:
+        if (candidate := next_candidate(adapters, self._now())) is None:
             return
-        move = canary(self._agent_id, candidate, adapters.primary, self._policy, self._where())
+        move = canary(self._agent_id, candidate, adapters, self._policy, self._where())
         await self._decide(move, f"{candidate} is validated", event="experiment_started")
 
     def _may_train(self) -> bool:
         adapters = self.arms.adapters
         waiting = (AdapterState.TRAINED, AdapterState.VALIDATED)
         busy = any(entry.state in waiting for entry in adapters.versions.values())
-        return not (busy or adapters.experiment or adapters.frozen)
+        return not (busy or adapters.experiment or adapters.frozen or adapters.distrusted)
 
     async def _retire(self) -> None:
         adapters = self.arms.adapters
@@ -289,7 +321,10 @@ class Promoter:
         return version not in self.arms.answering and not self._replicas.loading(version, self._seconds()).loaded
 
     def _where(self) -> Where:
-        return Where(self._ledger.sequence, self._ledger.positions(), self._clock())
+        return Where(self._ledger.sequence, self._ledger.positions(), self._now())
+
+    def _now(self) -> datetime:
+        return self._cool_down.now(self.arms.adapters.cool_down_until, self._clock(), self._seconds())
 
     async def _decide(
         self,
@@ -304,7 +339,7 @@ class Promoter:
         """Into the ledger of decisions, then into effect. Nothing where the registry has gone on without us."""
         proof = verdict.model_dump(mode="json") if verdict else evidence or {}
         draft = DecisionDraft.model_validate(
-            {"agent_id": self._agent_id, "move": move, "who": WHO, "at": self._clock(), "reason": one_line(reason)}
+            {"agent_id": self._agent_id, "move": move, "who": WHO, "at": self._now(), "reason": one_line(reason)}
             | {"evidence": proof}
         )
 
@@ -314,7 +349,7 @@ class Promoter:
             nonlocal decided
             decided = False
             adapters = registry.agent(self._agent_id)
-            if running is not None and adapters.experiment != running:
+            if running is not None and running not in adapters.running:
                 return None
             if isinstance(move, Register) and move.version in adapters.versions:
                 return None
@@ -325,7 +360,7 @@ class Promoter:
 
         registry = await asyncio.to_thread(self._store.update, still_right)
         metrics.decisions.labels(self._agent_id, move.kind).inc(decided)
-        self._follow(registry, self._experiment_of(registry))
+        self._follow(registry, self._experiments_of(registry))
         await self._announce(event, getattr(move, "version", None), reason)
 
     async def _announce(

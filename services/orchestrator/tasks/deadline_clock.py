@@ -39,6 +39,7 @@ class DeadlineNote(msgspec.Struct):
     boot: str
     steady_s: float
     epochs: list[Epoch]
+    even_s: float = 0.0
 
 
 class DeadlineClock:
@@ -57,11 +58,18 @@ class DeadlineClock:
         self._next_sequence = next_sequence
         self._boot = this_boot() if boot is None else boot
         self._epochs: list[Epoch] = []
+        self._even_ahead_s = 0.0
 
     def start(self, note: bytes | None, newest_line: datetime | None) -> None:
         """`newest_line`: when the newest line of the logs was written, by the wall clock of that time."""
         self._epochs = self._taken_up(note) or [Epoch(0, self._unknown(newest_line) - self._seconds())]
         self.now()
+
+    def even(self) -> float:
+        """Seconds that go on evenly over restarts, whatever the wall clock does: of one boot all that passed, and of
+        others those in which an orchestrator was there. They begin anew where the note is lost.
+        """
+        return self._seconds() + self._even_ahead_s
 
     def now(self) -> datetime:
         """What the wall clock shows, for a task that gets its number next."""
@@ -92,14 +100,17 @@ class DeadlineClock:
             del self._epochs[0]
 
     def note(self) -> bytes:
-        return msgspec.json.encode(DeadlineNote(self._boot, self._seconds(), self._epochs))
+        return msgspec.json.encode(DeadlineNote(self._boot, self._seconds(), self._epochs, self.even()))
 
     def _taken_up(self, note: bytes | None) -> list[Epoch]:
+        self._even_ahead_s = -self._seconds()
         try:
             before = msgspec.json.decode(note or b"", type=DeadlineNote)
         except msgspec.DecodeError:
             return []
+        self._even_ahead_s += before.even_s
         if before.boot and before.boot == self._boot and before.steady_s <= self._seconds():
+            self._even_ahead_s = before.even_s - before.steady_s
             return before.epochs
         passed = before.steady_s - self._seconds()
         return [Epoch(epoch.first_sequence, epoch.ahead_s + passed) for epoch in before.epochs]

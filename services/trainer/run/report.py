@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ratchet.training_runs.report import MOST_STEPS, thinned
 from services.trainer.algorithms.algorithm import PolicyTrainer
 from services.trainer.algorithms.plan import Plan
 from services.trainer.data.selection import Selection
@@ -28,7 +29,10 @@ def report(
     learning_rate: float,
     steps: Sequence[Mapping[str, float]],
 ) -> dict[str, Any]:
-    """`steps`: the figures of each. It says nothing of time or machine: the same run gives the same report."""
+    """`steps`: the figures of each; of very many, some.
+
+    It says nothing of time or machine: the same run gives the same report.
+    """
     request = choices.request
     return {
         "schema_version": SCHEMA,
@@ -52,7 +56,7 @@ def report(
             "processes": processes,
         }
         | _layout(trainer),
-        "steps": [dict(step) for step in steps],
+        "steps": [dict(step) for step in thinned(steps, MOST_STEPS)],
     }
 
 

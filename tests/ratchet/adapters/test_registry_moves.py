@@ -20,6 +20,7 @@ from schemas.records.decision import (
     Conclude,
     Decision,
     DecisionDraft,
+    Distrust,
     Freeze,
     Move,
     Promote,
@@ -29,10 +30,13 @@ from schemas.records.decision import (
     RunningExperiment,
     Settle,
     StartExperiment,
+    Trust,
     Unfreeze,
     Validate,
 )
+from schemas.records.evidence import Change
 from schemas.records.registry import AgentAdapters, Registry
+from tests.quick import rounds
 from tests.ratchet.adapters.making_adapters import NOON
 from tests.ratchet.adapters.making_decisions import draft, experiment, register, to_canary, to_primary
 
@@ -102,6 +106,51 @@ def test_a_primary_is_rolled_back_step_by_step() -> None:
     assert (agent.primary, agent.previous) == ("v1.0.0", None)
     # then there is nothing left to go back to
     assert "nothing before v1.0.0" in refused(agent, RollBack(version="v1.0.0"), ANN)
+
+
+def watched(control: str = "v1.0.0") -> list[Move]:
+    """A stable primary with its watch."""
+    start = StartExperiment(experiment=experiment("v1.0.1", control, "watch"))
+    return [*to_primary("v1.0.1"), Settle(version="v1.0.1"), start]
+
+
+def test_a_watch_runs_beside_a_canary_and_ends_with_the_measure_of_its_primary() -> None:
+    agent = after(*watched(), *to_canary("v1.0.2", "v1.0.1"))
+    assert [one.experiment_id for one in agent.running] == ["canary-v1.0.2", "watch-v1.0.1"]
+
+    since = Change(score=0.1, length=1.2)
+    agent = after(Conclude(experiment_id="watch-v1.0.1", verdict="unharmed", since_base=since), start=agent)
+
+    assert (agent.watch, agent.candidate) == (None, "v1.0.2")
+    assert (agent.primary, agent.versions["v1.0.1"].since_base) == ("v1.0.1", since)
+    assert [one.verdict for one in agent.versions["v1.0.1"].outcomes] == ["promoted", "settled", "unharmed"]
+
+
+def test_a_watch_ends_with_its_primary() -> None:
+    promoted = after(*watched(), *to_primary("v1.0.2", "v1.0.1"))
+    assert (promoted.watch, promoted.versions["v1.0.1"].outcomes[-1].verdict) == (None, "replaced")
+
+    demoted = after(RollBack(version="v1.0.1"), start=after(*watched(), *to_canary("v1.0.2", "v1.0.1")))
+    assert (demoted.primary, demoted.watch, demoted.candidate) == ("v1.0.0", None, None)
+    assert demoted.versions["v1.0.1"].outcomes[-1].verdict == "rolled_back"
+    assert demoted.versions["v1.0.2"].outcomes[-1].verdict == "aborted"
+
+
+@pytest.mark.parametrize(
+    ("moves", "move", "words"),
+    [
+        (to_primary("v1.0.1"), StartExperiment(experiment=experiment("v1.0.1", kind="watch")), "not stable"),
+        (watched(), StartExperiment(experiment=experiment("v1.0.1", kind="watch")), "still watching"),
+        (
+            [*to_primary("v1.0.1"), Settle(version="v1.0.1"), register("v1.0.2")],
+            StartExperiment(experiment=experiment("v1.0.1", "v1.0.2", "watch")),
+            "must hold back v1.0.0",
+        ),
+        (to_canary("v1.0.1"), Conclude(experiment_id="canary-v1.0.1", verdict="unharmed"), "only a watch"),
+    ],
+)
+def test_what_a_watch_may_not_be_is_refused_with_a_reason(moves: list[Move], move: Move, words: str) -> None:
+    assert words in refused(after(*moves), move)
 
 
 def test_a_roll_back_may_name_where_to_go() -> None:
@@ -266,12 +315,14 @@ MOVES = st.one_of(
     st.builds(Archive, version=VERSIONS),
     st.builds(RemoveFolder, version=VERSIONS),
     st.builds(Freeze),
+    st.builds(Distrust),
+    st.builds(Trust, anchor_anew=st.booleans()),
     st.builds(Unfreeze),
 )
 HEAD_START = [move for version in ("v1.0.1", "v1.0.2") for move in (register(version), Validate(version=version))]
 
 
-@settings(max_examples=300)
+@settings(max_examples=rounds(300))
 @given(moves=st.lists(st.tuples(MOVES, st.sampled_from(["orchestrator", ANN])), max_size=25))
 def test_no_order_of_moves_breaks_the_registry(moves: list[tuple[Move, str]]) -> None:
     registry = fold([decision(move, sequence=n) for n, move in enumerate(HEAD_START, 1)])

@@ -9,7 +9,13 @@ from pathlib import Path
 from tests.services.orchestrator.learning_house import learning_house
 
 QUALITY = {"v1.0.0": 0.4, "v1.0.1": 0.62, "v1.0.2": 0.1, "v1.0.3": 0.75}
-QUICK = {"experiment_min_units_per_arm": 10, "probation_units": 60, "holdback": 0.2, "golden_from_traffic": False}
+QUICK = {
+    "experiment_min_units_per_arm": 10,
+    "probation_units": 60,
+    "holdback": 0.2,
+    "golden_from_traffic": False,
+    "watch_share": 0.0,
+}
 """Without a golden set the harmful adapter reaches live traffic, which finds it."""
 
 

@@ -41,6 +41,7 @@ class Traffic:
     length: float = 50.0
     candidate_length: float = 50.0
     candidate_latency_s: float = 1.0
+    candidate_refused: float = 0.0
     seed: int = 1
     scorer: str = "verifier@1"
     rng: random.Random = field(init=False)
@@ -58,6 +59,7 @@ class Traffic:
             score=min(1.0, max(0.0, score)),
             length=self.rng.uniform(0.5, 1.5) * (self.candidate_length if is_candidate else self.length),
             latency_s=self.rng.uniform(0.5, 1.5) * (self.candidate_latency_s if is_candidate else 1.0),
+            refused=self.candidate_refused * is_candidate,
             scorer=self.scorer,
         )
 

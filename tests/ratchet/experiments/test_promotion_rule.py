@@ -45,6 +45,11 @@ TABLE = [
     (CANARY, evidence(**PROVED), Verdict.PROMOTE),
     (CANARY, evidence(**PROVED | {"gain_score": 19.9}), Verdict.CONTINUE),
     (CANARY, evidence(**PROVED | {"gain_success": 19.9}), Verdict.CONTINUE),
+    (CANARY, evidence(**PROVED, gain_bounds=19.9), Verdict.CONTINUE),
+    (CANARY, evidence(**PROVED, kept_length=19.9, kept_latency=20.0, kept_refused=20.0), Verdict.CONTINUE),
+    (CANARY, evidence(**PROVED, kept_length=20.0, kept_latency=19.9, kept_refused=20.0), Verdict.CONTINUE),
+    (CANARY, evidence(**PROVED, kept_length=20.0, kept_latency=20.0, kept_refused=19.9), Verdict.CONTINUE),
+    (CANARY, evidence(**PROVED, kept_length=20.0, kept_latency=20.0, kept_refused=20.0), Verdict.PROMOTE),
     (CANARY, evidence(**PROVED | {"step": 1}), Verdict.CONTINUE),
     (CANARY, evidence(**PROVED | {"age_s": 59.9}), Verdict.CONTINUE),
     (CANARY, evidence(**PROVED, candidates=19), Verdict.CONTINUE),
@@ -84,6 +89,20 @@ def test_the_reason_names_the_numbers_and_what_is_missing(given: Evidence, words
     _, reason = judge(CANARY, given)
 
     assert [word for word in words if word not in reason] == []
+
+
+def test_plans_from_before_the_limits_give_the_sentences_they_gave() -> None:
+    """A replay compares them bit for bit."""
+    first = "better in score: e-value 20; success kept: 20; "
+    last = " at least 20 after 100 units, 50 of the candidate"
+
+    assert judge(CANARY, evidence(**PROVED))[1] == f"{first}both{last}"
+    assert judge(CANARY, evidence(**PROVED, gain_bounds=25.0))[1] == (
+        f"{first}with missing scores at their worst: 25; all{last}"
+    )
+    assert judge(CANARY, evidence(gain_bounds=2.0))[1].startswith(
+        "score e-value 1 of 20; success e-value 1 of 20; e-value with missing scores at their worst 2 of 20; ramp"
+    )
 
 
 def test_every_verdict_has_a_sentence() -> None:

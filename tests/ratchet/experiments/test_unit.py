@@ -151,4 +151,4 @@ def test_a_unit_that_was_lost_has_no_score_and_no_success() -> None:
     units.observe(0, LOST)
 
     (unit,) = units.finished()
-    assert unit == Unit(0, True, 0.25, "", 0.0, None, 0.0, 0.0, 0.0, None, None, ())
+    assert unit == Unit(0, True, 0.25, "", 0.0, None, 0.0, 0.0, 0.0, None, None, None, ())

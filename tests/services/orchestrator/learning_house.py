@@ -83,6 +83,7 @@ class LearningHouse(House):
         seed: int = 1,
         files: Mapping[str, Path | bytes] | None = None,
         before_it_is_told: Callable[[Path], None] = lambda _: None,
+        request_id: str | None = None,
         **fields: Any,
     ) -> str:
         """An adapter is published and the trainer says so. `fields`: of its card."""
@@ -93,10 +94,10 @@ class LearningHouse(House):
             folder = publish_adapter(files, card(**fields), adapters, AGENT)
         sha256 = adapter_sha256(folder)
         before_it_is_told(folder)
-        await self.told_of(folder.name, sha256)
+        await self.told_of(folder.name, sha256, request_id)
         return folder.name
 
-    async def told_of(self, version: str, sha256: str | None = None) -> None:
+    async def told_of(self, version: str, sha256: str | None = None, request_id: str | None = None) -> None:
         """The trainer says that it trained this version; without a sum, with that of what lies there."""
         if sha256 is None:
             try:
@@ -104,7 +105,7 @@ class LearningHouse(House):
             except (AdapterError, OSError):
                 sha256 = "0" * 64
         message = AdapterTrained(
-            request_id=f"run-{version}",
+            request_id=request_id or f"run-{version}",
             agent_id=AGENT,
             status="trained",
             metadata=Metadata(),

@@ -29,7 +29,7 @@ from tests.ratchet.adapters.making_adapters import NOON, files, tensors
 from tests.services.orchestrator.house import until
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse, learning_house
 
-QUICK = {"experiment_min_units_per_arm": 10, "probation_units": 40, "holdback": 0.2}
+QUICK = {"experiment_min_units_per_arm": 10, "probation_units": 40, "holdback": 0.2, "watch_share": 0.0}
 
 
 def kinds(house: LearningHouse) -> list[str]:
@@ -350,6 +350,59 @@ async def test_what_a_refused_training_could_not_use_is_read_by_the_next(tmp_pat
         assert third.since > 0
 
 
+async def test_a_candidate_that_proved_nothing_gives_its_data_back_to_the_next_training(tmp_path: Path) -> None:
+    settings = QUICK | {"train_after_groups": 20, "experiment_max_units": 15, "golden_from_traffic": False}
+    async with learning_house(tmp_path, {"v1.0.0": 0.5, "v1.0.1": 0.5}, **settings) as house:
+        await house.traffic(stop_when=lambda: bool(house.bus.published("training")))
+        first = TrainRequest.decode(house.bus.published("training")[0].body)
+        version = await house.trained(request_id=first.request_id)
+        await house.reach(version, "canary")
+
+        await house.traffic(stop_when=lambda: house.state(version) == "inconclusive")
+        await house.traffic(stop_when=lambda: len(house.bus.published("training")) == 2)
+
+        second = TrainRequest.decode(house.bus.published("training")[1].body)
+        assert (first.since, second.since) == (0, 0)
+
+
+async def test_a_stable_primary_that_gets_worse_is_demoted_by_its_watch_though_a_canary_runs(tmp_path: Path) -> None:
+    quality = {"v1.0.0": 0.5, "v1.0.1": 0.9, "v1.0.2": 0.9}
+    settings = QUICK | {"watch_share": 0.2, "golden_from_traffic": False}
+    async with learning_house(tmp_path, quality, **settings) as house:
+        version = await house.trained()
+        await house.reach(version, "canary")
+        await house.traffic(stop_when=lambda: house.state(version) == "stable")
+        await until(lambda: house.adapters.watch is not None)
+        later = await house.trained(seed=2)
+        await house.reach(later, "canary")
+
+        house.quality |= {version: 0.1, later: 0.1}
+        await house.traffic(stop_when=lambda: house.adapters.primary == "v1.0.0")
+
+        (outcome,) = [one for one in house.adapters.versions[version].outcomes if one.kind == "watch"]
+        assert (house.state(version), outcome.verdict) == ("rolled_back", "rolled_back")
+        watched = [line for line in house.logged() if line.arm.experiment_id == outcome.experiment_id]
+        assert {line.adapter_version for line in watched} == {version, "v1.0.0"}
+        assert house.state(later) in ("aborted", "rolled_back")
+
+
+async def test_a_watch_goes_on_over_a_restart_where_it_was(tmp_path: Path) -> None:
+    quality = {"v1.0.0": 0.5, "v1.0.1": 0.9}
+    async with learning_house(tmp_path, quality, **QUICK | {"watch_share": 0.3}) as house:
+        version = await house.trained()
+        await house.reach(version, "canary")
+        await house.traffic(stop_when=lambda: house.adapters.watch is not None)
+        arms = house.orchestrator._promoters[AGENT].arms
+        await house.traffic(stop_when=lambda: arms.watch is not None and arms.watch.evidence.units >= 20)
+        assert arms.watch is not None
+        before = arms.watch.decision
+
+    async with learning_house(tmp_path, quality, **QUICK | {"watch_share": 0.3}) as house:
+        watch = house.orchestrator._promoters[AGENT].arms.watch
+        assert watch is not None
+        assert watch.decision == before
+
+
 async def test_old_versions_are_archived_and_their_folders_go_once_they_have_drained(tmp_path: Path) -> None:
     settings = QUICK | {"keep_adapters": 1, "probation_units": 0, "golden_from_traffic": False}
     async with learning_house(tmp_path, {"v1.0.0": 0.9, "v1.0.1": 0.0, "v1.0.2": 0.0}, **settings) as house:
@@ -385,6 +438,36 @@ async def test_a_scorer_that_drifts_under_its_old_name_aborts_the_experiment(tmp
         await house.reach(version, "aborted")
         (why,) = [d.reason for d, _ in house.store.ledger.read() if d.move.kind == "conclude"]
         assert "the scorer drifted: the same 16 answers score -0.200 on average" in why
+
+
+async def test_while_the_scorer_has_drifted_no_training_is_asked_for(tmp_path: Path) -> None:
+    def shown() -> float | None:
+        return REGISTRY.get_sample_value("ratchet_judge_distrusted", {"agent": AGENT})
+
+    async with learning_house(tmp_path, {"v1.0.0": 0.6}, anchor_every_s=0.2, train_after_groups=400) as house:
+        house.noise = 0.0
+        await house.traffic(stop_when=lambda: house.submitted >= 20)
+        anchors = tmp_path / "adapters" / AGENT / "anchors.jsonl"
+        await until(lambda: anchors.exists() and all(len(line["scores"]) == 8 for line in read(anchors)), 20.0)
+        house.quality = {"v1.0.0": 0.3}
+        await until(lambda: house.adapters.distrusted is not None, 20.0)
+        house.noise = 0.2
+
+        await house.traffic(stop_when=lambda: house.submitted >= 450)
+        await until(lambda: house.orchestrator._promoters[AGENT].training.groups >= 400)
+        assert house.bus.published("training") == []
+        assert shown() == 1.0
+
+        # when the scorer is back, it goes on by itself
+        house.noise, house.quality = 0.0, {"v1.0.0": 0.6}
+        await until(lambda: bool(house.bus.published("training")), 20.0)
+        assert house.adapters.distrusted is None
+        kinds = [decision.move.kind for decision, _ in house.store.ledger.read()]
+        assert kinds == ["distrust", "trust"]
+
+
+def read(anchors: Path) -> list[dict[str, list[float]]]:
+    return [json.loads(line) for line in anchors.read_text().splitlines()]
 
 
 async def test_a_scorer_of_another_name_renews_the_anchors(tmp_path: Path) -> None:
@@ -460,7 +543,7 @@ async def test_an_older_registry_that_was_read_late_does_not_set_the_arms_back(t
         await until(lambda: promoter.arms.experiment is not None)
         running = promoter.arms.experiment
 
-        promoter._follow(before, None)
+        promoter._follow(before, {})
 
         assert promoter.arms.experiment is running
         assert promoter.arms.adapters.candidate == version

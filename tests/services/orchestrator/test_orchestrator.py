@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from prometheus_client import REGISTRY
 
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import events_topic, topology_of
+from ratchet.files.append_file import AppendFile
 from ratchet.logs.index_check import disagreement
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, active_path, task_index
 from ratchet.logs.segments import sealed_segments
@@ -177,6 +180,53 @@ async def test_while_the_log_takes_nothing_it_is_not_ready_and_no_message_is_to_
         assert [result.response for result in results] == ["a", "c"]
         assert list(fleet.bus.waiting("dead-letters")) == []
         assert [line.task_id for line in fleet.logged()] == ["t1", "t1", "t2"]
+
+
+class SickDisk(AppendFile):
+    """Refuses each write and each sync while it has an errno."""
+
+    says = 0
+
+    def append(self, data: bytes) -> None:
+        self._refuse()
+        super().append(data)
+
+    def sync(self) -> None:
+        self._refuse()
+        super().sync()
+
+    def _refuse(self) -> None:
+        if SickDisk.says:
+            raise OSError(SickDisk.says, os.strerror(SickDisk.says))
+
+
+HOUR_S = 3_600.0
+"""Of the double's pauses, which last a thousandth of what they say."""
+
+
+async def test_an_hour_of_a_sick_disk_costs_no_message_an_attempt_and_all_is_told_after(tmp_path: Path) -> None:
+    async with house(tmp_path, file_type=SickDisk) as fleet:
+        for number in range(30):
+            await fleet.submit(Task(task_id=f"t{number}", input="x"))
+        works = await fleet.work(30)
+
+        for code in (errno.EIO, errno.EROFS, errno.ESTALE):
+            SickDisk.says = code
+            for work in works[:10]:
+                await fleet.reward(scored(answered(work, "a"), 1.0))
+            works = works[10:]
+            await fleet.submit(Task(task_id=f"new-{code}", input="x"))
+            await settled(HOUR_S / 1000 / 3)
+            assert fleet.logged() == []
+        SickDisk.says = 0
+
+        results = await fleet.results(30)
+        await until(lambda: len(fleet.assigned()) == 33)
+        assert {result.status for result in results} == {"ok"}
+        assert len({line.task_id for line in fleet.logged()}) == 30
+        assert {how for (_, how) in fleet.bus.outcomes} == {"acked"}
+        assert list(fleet.bus.waiting("dead-letters")) == []
+        await until(lambda: fleet.orchestrator.trouble() is None and fleet.bus.trouble() is None)
 
 
 async def test_a_log_that_took_nothing_is_ready_again_without_another_message(tmp_path: Path) -> None:

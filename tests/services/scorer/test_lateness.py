@@ -18,6 +18,7 @@ from schemas.messages.work import Arm, Sampling, Work
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import ScoringRequest
 from services.scorer.worker import TOO_LATE, Lateness, ScorerWorker
+from tests.quick import rounds
 
 START = datetime(2031, 5, 1, tzinfo=UTC)
 
@@ -124,13 +125,14 @@ async def overloaded(
 def test_at_twice_what_it_can_do_for_an_hour_it_still_does_most_of_what_it_can(
     at_once: int, call_s: float, allowed_s: float, prefetch: int
 ) -> None:
-    capacity = at_once / call_s
+    capacity, minutes = at_once / call_s, rounds(60, quick=10)
 
+    judge = {"at_once": at_once, "call_s": call_s}
     told = simulated(
-        overloaded(hours=1, per_s=2 * capacity, at_once=at_once, call_s=call_s, allowed_s=allowed_s, prefetch=prefetch)
+        overloaded(hours=minutes / 60, per_s=2 * capacity, **judge, allowed_s=allowed_s, prefetch=prefetch)
     )
 
-    for minute in range(1, 57, 3):
+    for minute in range(1, minutes - 3, 3):
         window = [one for one in told if minute * 60 <= one[0] < (minute + 3) * 60]
         good = sum(scored and in_time for _, scored, in_time in window)
         assert good >= 0.8 * capacity * 180, f"from minute {minute}: {good / capacity / 180:.2f} of its capacity"

@@ -8,7 +8,6 @@ const SAID = {
   register: "registered",
   validate: "passed its checks",
   reject: "rejected",
-  start_experiment: "goes on trial",
   promote: "promoted",
   settle: "is stable",
   roll_back: "rolled back",
@@ -17,8 +16,12 @@ const SAID = {
   remove_folder: "folder removed",
   freeze: "frozen",
   unfreeze: "no longer frozen",
+  distrust: "waits: its scorer drifted",
+  trust: "learns again: its scorer counts",
   sign_with: "gets a new signing key",
 };
+
+const BEGINS = { canary: "goes on trial", probation: "goes on probation", watch: "is watched" };
 
 const NOTHING = "Nothing was decided yet. The first decision is made when a training has made an adapter.";
 
@@ -50,6 +53,6 @@ function Subject({ decision }) {
 
 function said(move) {
   if (move.kind === "conclude") return `ended: ${words(move.verdict)}`;
-  if (move.kind === "start_experiment" && move.experiment.kind === "probation") return "goes on probation";
+  if (move.kind === "start_experiment") return BEGINS[move.experiment.kind];
   return SAID[move.kind] ?? words(move.kind);
 }

@@ -31,7 +31,7 @@ const VERDICTS = {
   roll_back: "The candidate is proved harmful: the other version takes all traffic.",
   abort: "The measurement itself is broken, so it proves nothing: the experiment ends without a winner.",
   inconclusive: "The budget is spent without proof: the primary stays.",
-  stable: "The probation is over without proof of harm: the new primary stays.",
+  stable: "It was watched to the end without proof of harm: the primary stays.",
 };
 
 export function Picture({ experiment }) {
@@ -65,9 +65,14 @@ export function Figures({ experiment }) {
     ...(canary
       ? [["e-value: better", eValue(evidence.gain_score), `promotes at ${count(experiment.plan?.promote_at ?? 20)}`]]
       : []),
+    ...(canary && evidence.kept_length != null
+      ? [["e-value: within limits", eValue(kept(evidence)), `least of length, latency, refusals`]]
+      : []),
     ["e-value: harm", eValue(evidence.harm), `rolls back at ${count(experiment.plan?.roll_back_at ?? 20)}`],
   ]} />`;
 }
+
+const kept = (evidence) => Math.min(evidence.kept_length, evidence.kept_latency, evidence.kept_refused);
 
 export function Verdict({ experiment }) {
   const { decision, ended } = experiment;
@@ -166,12 +171,19 @@ export function Arms({ experiment }) {
       { title: "success", class: "n", cell: (one) => (one.success === null ? NONE : percent(one.success)) },
       { title: "tokens", class: "n wide", cell: (one) => (one.length === null ? NONE : one.length.toFixed(1)) },
       { title: "latency", class: "n", cell: (one) => seconds(one.latency_s) },
+      ...(rows.some((one) => one.refused != null)
+        ? [{ title: "refused", class: "n wide", cell: (one) => (one.refused == null ? NONE : percent(one.refused)) }]
+        : []),
     ]} />
   <//>`;
 }
 
+const times = (factor) => `×${factor.toFixed(2)}`;
+
 export function Plan({ experiment }) {
   const { plan, running } = experiment;
+  const limits = plan?.limits;
+  const canary = experiment.kind === "canary";
   return html`<${Card} title="Plan" caption="Fixed before the first unit">
     <${Facts} pairs=${[
       ["agent", experiment.agent_id],
@@ -180,6 +192,10 @@ export function Plan({ experiment }) {
       ["traffic", plan && plan.ramp.map((step) => percent(step.share)).join(" → ")],
       ["least units of each arm", plan && count(plan.min_units_per_arm)],
       ["loss of success to rule out", plan && experiment.kind === "canary" ? percent(plan.success_margin) : null],
+      ["length at most", limits && canary ? times(limits.length) : null],
+      ["latency at most", limits && canary ? times(limits.latency) : null],
+      ["growth of refusals to rule out", limits && canary ? percent(limits.refused) : null],
+      ["candidate number", plan && canary ? count(plan.nth) : null],
       ["aborts on a wrong ratio at", plan && count(plan.abort_at)],
     ]} />
   <//>`;

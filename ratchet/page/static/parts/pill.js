@@ -8,6 +8,7 @@ const TONES = {
   stable: "good",
   promoted: "good",
   settled: "good",
+  unharmed: "good",
   trained: "under",
   validated: "under",
   canary: "under",

@@ -1,5 +1,5 @@
 // Adapters: each agent's lineage, the chosen version with its card and decisions, and what an operator may do with it.
-import { count, moment, score, words } from "../core/format.js";
+import { count, moment, score, signed, words } from "../core/format.js";
 import { html, useMemo, useState } from "../core/html.js";
 import { useResource } from "../core/resource.js";
 import { apiPath, go, link } from "../core/router.js";
@@ -66,6 +66,7 @@ function Agent({ agent, means, ask, chosen, open }) {
   return html`<${Card} title="Agent ${agent.agent_id}" actions=${freezing}>
     <p class="caption">${standing(agent)}</p>
     ${agent.frozen && html`<${Frozen} by=${agent.frozen} />`}
+    ${agent.distrusted && html`<${Distrusted} agent=${agent} operator=${operator} ask=${ask} />`}
     <${Lineage} agent=${agent} chosen=${open ? chosen : null} means=${means} />
     ${agent.versions.length === 1 && html`<${OnlyTheBase} />`}
     ${open && html`<${Chosen} agent=${agent} version=${chosen} operator=${operator} ask=${ask} means=${means} />`}
@@ -74,6 +75,15 @@ function Agent({ agent, means, ask, chosen, open }) {
 
 function Frozen({ by: { who, since, reason } }) {
   return html`<p class="banner"><span><b>Frozen</b> since ${moment(since)} by ${who}: ${reason}</span></p>`;
+}
+
+function Distrusted({ agent, operator, ask }) {
+  const { since, reason } = agent.distrusted;
+  return html`<div class="banner bad" role="status"><span><b>The scorer has drifted</b>, training and experiments wait
+    since ${moment(since)}: ${reason}. Mend the scorer, and they go on by themselves; or, if it was changed on purpose,
+    take its scores as the new measure.</span>
+    ${operator && html`<button onClick=${() => ask({ kind: "reanchor", agent })}>Take as the measure</button>`}
+  </div>`;
 }
 
 function OnlyTheBase() {
@@ -143,6 +153,7 @@ function Made({ data, mean }) {
       "trained with",
       card && html`${card.algorithm}, <a href=${link("training", [data.agent_id, data.version])}>its curves</a>`,
     ],
+    ["since v1.0.0", data.since_base && changed(data.since_base)],
     ["learned from", card && `${count(card.data.groups)} groups, ${count(card.data.samples)} samples`],
     ["made", card && moment(card.created)],
     ["base model", card && `${card.base.name}${card.base.revision ? ` at ${card.base.revision.slice(0, 12)}` : ""}`],
@@ -152,6 +163,9 @@ function Made({ data, mean }) {
     ["made of", data.sha256 || data.parent ? null : "the base model, as it is: no adapter"],
   ]} />`;
 }
+
+const changed = ({ score: gain, length, latency }) =>
+  `score ${signed(gain)}, ${length.toFixed(2)} times the length, ${latency.toFixed(2)} times the latency`;
 
 function Outcomes({ all }) {
   return all.map((one) => html`<div key=${one.decision}>

@@ -1,5 +1,5 @@
 // The fleet at a glance: figures, live charts, each agent with what it runs, the latest decisions.
-import { compact, count, eValue, moment, NONE, rate, score, seconds, words } from "../core/format.js";
+import { compact, count, eValue, moment, NONE, rate, score, seconds, signed, words } from "../core/format.js";
 import { html, useMemo } from "../core/html.js";
 import { settledRates, useRecent } from "../core/recent.js";
 import { useResource } from "../core/resource.js";
@@ -129,13 +129,15 @@ const clock = (second) => new Date(second * 1000).toTimeString().slice(0, 8);
 
 function Agent({ agent, scores }) {
   const own = scores.filter((one) => one.agent_id === agent.agent_id);
-  return html`<${Card} title=${`Agent ${agent.agent_id}`} actions=${agent.frozen && html`<${Pill} state="frozen" />`}>
+  return html`<${Card} title=${`Agent ${agent.agent_id}`} actions=${html`${agent.distrusted && html`<${Pill} state="scorer drifted" />`}
+    ${agent.frozen && html`<${Pill} state="frozen" />`}`}>
     <div class="stack">
       <p>Primary <a href=${link("adapters", [agent.agent_id, agent.primary])}><b>${agent.primary}</b></a>${
         agent.candidate &&
         html`, candidate <a href=${link("adapters", [agent.agent_id, agent.candidate])}><b>${agent.candidate}</b></a>`
       } · <${Replicas} replicas=${agent.replicas} /></p>
       ${agent.experiment_id && html`<${Running} agent=${agent} />`}
+      ${agent.watch && html`<${Watch} agent=${agent} />`}
       <${Learning} learning=${agent.learning} />
       ${own.length > 0 && html`<${VersionScores} scores=${own} primary=${agent.primary} />`}
     </div>
@@ -158,6 +160,19 @@ function Running({ agent }) {
     <a href=${link("experiments", [id])}>Experiment ${id}</a> <span class="muted">· ${count(units)} units</span>
     ${candidate && html`<${Evidence} label="better in score" value=${gain} of=${threshold} shade="good" />`}
     <${Evidence} label="harm" value=${harm} of=${threshold} shade="bad" />
+  </div>`;
+}
+
+function Watch({ agent: { primary, watch, since_base: since } }) {
+  return html`<div>
+    <a href=${link("experiments", [watch.experiment_id])}>Watched</a> beside ${watch.control}
+    <span class="muted"> · ${count(watch.units)} units</span>
+    <${Evidence} label="harm of ${primary}" value=${watch.harm} of=${watch.threshold} shade="bad" />
+    ${
+      since &&
+      html`<p class="muted">Since v1.0.0: score ${signed(since.score)}, ${since.length.toFixed(2)} times the length,
+      ${` ${since.latency.toFixed(2)}`} times the latency.</p>`
+    }
   </div>`;
 }
 

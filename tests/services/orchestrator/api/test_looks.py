@@ -23,7 +23,12 @@ from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.house import House, house, until
 from tests.services.orchestrator.learning_house import LearningHouse, learning_house
 
-FAST: dict[str, Any] = {"experiment_min_units_per_arm": 5, "probation_units": 40, "anchor_every_s": 0}
+FAST: dict[str, Any] = {
+    "experiment_min_units_per_arm": 5,
+    "probation_units": 40,
+    "watch_share": 0.0,
+    "anchor_every_s": 0,
+}
 
 
 async def test_a_canary_is_seen_live_and_looks_the_same_when_the_logs_are_replayed(tmp_path: Path) -> None:

@@ -1,12 +1,19 @@
-"""A task that names a version gets it if it is in traffic, and no experiment counts it."""
+"""Who answers: the version a task names, else the arm drawn by the watch or the experiment, each on its own units."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
+from ratchet.experiments.experiment import Experiment
+from ratchet.experiments.logged import enrolment_of
 from ratchet.service.errors import Reject
 from schemas.messages.task import Task
+from schemas.messages.work import Arm, Sampling, Work
 from schemas.records.adapter_state import AdapterState
+from schemas.records.decision import RunningExperiment
+from schemas.records.evidence import ExperimentPlan
 from schemas.records.registry import AdapterEntry, AgentAdapters
 from services.orchestrator.promotion.arms import Arms
 
@@ -45,3 +52,79 @@ def test_other_versions_are_refused_with_those_there_are(version: str) -> None:
 
     with pytest.raises(Reject, match=r"does not answer with v\S+ now, but with v1\.0\.0, v1\.0\.1, v1\.0\.2"):
         arms().check(task)
+
+
+def trial(kind: str, treatment: str, control: str, share: float) -> tuple[RunningExperiment, Experiment]:
+    fields = {"experiment_id": kind, "kind": kind, "treatment": treatment, "control": control, "share": share}
+    step = {"share": share, "candidate_units": 0, "open_candidates": 5000}
+    plan = ExperimentPlan.model_validate({"experiment_id": kind, "kind": kind, "ramp": [step]})
+    running = RunningExperiment.model_validate(fields | {"started_at": datetime(2031, 1, 1, tzinfo=UTC)})
+    return running, Experiment(plan)
+
+
+def watched(*, canary: bool) -> Arms:
+    found = arms()
+    watching, watch = trial("watch", "v1.0.2", "v1.0.1", 0.95)
+    running, experiment = trial("canary", "v1.0.4", "v1.0.2", 0.5) if canary else (None, None)
+    entry = AdapterEntry(version="v1.0.4", state=AdapterState.CANARY, sha256=SHA, folder="small/v1.0.4")
+    changed = {"watch": watching, "experiment": running}
+    if canary:
+        changed |= {"candidate": "v1.0.4", "versions": {**found.adapters.versions, "v1.0.4": entry}}
+    found.follow(AgentAdapters(**(dict(found.adapters) | changed)), experiment, watch)
+    return found
+
+
+def drawn(found: Arms, count: int = 4000) -> list[Arm]:
+    return [found.arm_for(Task(task_id=f"t{number}", input="x"), number) for number in range(count)]
+
+
+def test_a_watch_holds_back_its_share_of_all_traffic_and_beside_a_canary_too() -> None:
+    for canary in (False, True):
+        drawn_arms = drawn(watched(canary=canary))
+
+        held_back = [arm for arm in drawn_arms if arm.adapter_version == "v1.0.1"]
+        assert 0.04 < len(held_back) / len(drawn_arms) < 0.06
+        assert {arm.experiment_id for arm in held_back} == {"watch"}
+
+
+def test_beside_a_canary_each_unit_is_in_one_experiment_with_the_probability_that_is_logged() -> None:
+    drawn_arms = drawn(watched(canary=True))
+
+    of_watch = [arm for arm in drawn_arms if arm.experiment_id == "watch"]
+    of_canary = [arm for arm in drawn_arms if arm.experiment_id == "canary"]
+    assert len(of_watch) + len(of_canary) == len(drawn_arms)
+    assert 0.18 < len(of_watch) / len(drawn_arms) < 0.22
+    assert {round(arm.propensity, 9) for arm in of_watch} == {0.75, 0.25}
+    assert {arm.propensity for arm in of_canary} == {0.5}
+    tried = sum(arm.is_candidate for arm in of_canary) / len(of_canary)
+    assert 0.47 < tried < 0.53
+
+
+def test_a_session_that_began_under_the_watch_keeps_its_arm_when_a_canary_starts() -> None:
+    before = watched(canary=False)
+    sessions = [Task(task_id=f"s{number}", input="x", session_id=f"user-{number}") for number in range(200)]
+    first = {}
+    for number, task in enumerate(sessions):
+        arm = before.arm_for(task, number)
+        first[task.session_id] = arm.adapter_version
+        assert before.watch is not None
+        before.watch.enrol(enrolment_of(work_of(task, arm)))
+
+    with_canary = watched(canary=True)
+    with_canary.follow(with_canary.adapters, with_canary.experiment, before.watch)
+
+    assert {task.session_id: with_canary.arm_for(task, 1000).adapter_version for task in sessions} == first
+
+
+def work_of(task: Task, arm: Arm) -> Work:
+    at = datetime(2031, 1, 1, tzinfo=UTC)
+    return Work(
+        task_id=task.task_id,
+        input="x",
+        session_id=task.session_id,
+        agent_id="small",
+        deadline=at,
+        admitted_at=at,
+        arm=arm,
+        sampling=Sampling(),
+    )

@@ -18,6 +18,7 @@ from services.trainer.data.filters import DataPolicy
 from services.trainer.data.journal_scan import JournalScan
 from services.trainer.data.samples import load_samples
 from services.trainer.data.selection import Selection, select
+from tests.quick import rounds
 from tests.services.trainer.making_logs import AT, group, line, write_log
 
 POLICY = DataPolicy(agent_id="small", versions={"v1.0.0": None})
@@ -210,7 +211,7 @@ SHAPE = st.tuples(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=rounds(60))
 @given(st.lists(SHAPE, max_size=12), st.randoms(use_true_random=False))
 def test_every_line_is_used_or_left_out_for_exactly_one_reason(
     tmp_path_factory: pytest.TempPathFactory, shapes: list[Any], rng: Any

@@ -1,0 +1,83 @@
+"""One candidate after the other in the same fleet, and the watch over a stable primary.
+
+What the errors and the small steps of single experiments add up to, and whether what slipped through is found later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench.decision.simulate import POLICY, plan_for, quantiles, units_at
+from bench.decision.streams import Scenario, streams
+from bench.decision.twin import PROMOTE, ROLL_BACK, Twin
+from ratchet.experiments.effect import factor_of
+from ratchet.experiments.lifetime import watch_plan
+from schemas.records.evidence import Change, ExperimentPlan
+
+CHUNK, FEWER = 1000, 250
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """`promotions[k]`: share of the fleets that promoted k candidates."""
+
+    promotions: tuple[float, ...]
+
+    @property
+    def any(self) -> float:
+        return 1.0 - self.promotions[0]
+
+    def more_than(self, count: int) -> float:
+        return float(sum(self.promotions[count + 1 :]))
+
+
+def lifetimes(scenario: Scenario, candidates: int, fleets: int, seed: int) -> Lifetime:
+    """So many candidates in a row, each as the scenario says against the primary that its fleet then has."""
+    rng = np.random.default_rng(seed)
+    promoted = [_chain(scenario, candidates, min(CHUNK, fleets - start), rng) for start in range(0, fleets, CHUNK)]
+    counts = np.bincount(np.concatenate(promoted), minlength=candidates + 1)
+    return Lifetime(tuple(float(count) / fleets for count in counts))
+
+
+@dataclass(frozen=True)
+class Watched:
+    """How often the first watch over a stable primary demoted it, and after how many tasks (median, 90 %)."""
+
+    demoted: float
+    tasks: tuple[float, float] | None
+
+
+def watched(scenario: Scenario, fleets: int, seed: int) -> Watched:
+    """The scenario's candidate is the primary, its primary what is held back; for as many tasks as it has units."""
+    fleet_s = POLICY.canary.model_copy(update={"max_units": scenario.units})
+    plan = watch_plan("watch", fleet_s, holdback=POLICY.watch_share, nth=1, against_base=False)
+    rng = np.random.default_rng(seed)
+    parts = [_played([plan] * min(FEWER, fleets - at), scenario, rng) for at in range(0, fleets, FEWER)]
+    tasks = np.concatenate([twin.units_at_verdict[twin.verdict == ROLL_BACK] for twin in parts])
+    return Watched(len(tasks) / fleets, quantiles(tasks) if len(tasks) else None)
+
+
+def _played(plans: list[ExperimentPlan], scenario: Scenario, rng: np.random.Generator) -> Twin:
+    twin, stream = Twin(plans), streams(scenario, len(plans), rng)
+    for index in range(scenario.units):
+        candidate = stream.draws[:, index] < twin.share
+        twin.observe(units_at(stream, index, candidate, twin.share))
+    return twin
+
+
+def _chain(scenario: Scenario, candidates: int, fleets: int, rng: np.random.Generator) -> np.ndarray:
+    since_base, promoted = [Change()] * fleets, np.zeros(fleets, dtype=np.int64)
+    for nth in range(1, candidates + 1):
+        twin = _played([plan_for(scenario, nth=nth, since_base=change) for change in since_base], scenario, rng)
+        for fleet in np.flatnonzero(twin.verdict == PROMOTE):
+            promoted[fleet] += 1
+            since_base[fleet] = since_base[fleet].and_then(_change(twin.effects_at_verdict[:, fleet]))
+    return promoted
+
+
+def _change(effects: np.ndarray) -> Change:
+    """As `ratchet.experiments.metrics.ExperimentMetrics.change` has it."""
+    score, success, _, length, latency, answered = map(float, effects)
+    return Change(score=score, success=success, refused=-answered, length=factor_of(length), latency=factor_of(latency))

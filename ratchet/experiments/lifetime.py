@@ -1,0 +1,92 @@
+"""What one experiment may use of what all experiments of an agent may use together. Pure.
+
+Errors: the n-th candidate is promoted at an e-value of 1/αₙ with αₙ = 2α/(n(n + 1)). These sum to 2α, so by the union
+bound, with probability 1 − 2α at least, no candidate that is no better is ever promoted, however many there will be
+(alpha spending; Foster and Stine, "α-investing", JRSS B 70, 2008, compare it with rules that win some back). The n-th
+threshold grows like n², the evidence for a better candidate exponentially with its units.
+
+Limits: what the primary has changed since v1.0.0 is taken off what a candidate may change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ratchet.experiments.effect import loss_of
+from schemas.records.evidence import Change, ExperimentPlan, Limits, RampStep
+from schemas.records.registry import AdapterEntry
+
+LEAST_TOLERANCE = 0.01
+MOST = 0.49
+"""Shares and scores lie in [0, 1]: no margin is wider than half of it."""
+
+
+def alpha_of(alpha: float, nth: int) -> float:
+    """The part of the n-th candidate, or of the n-th watch over a primary. The first has all of `alpha`."""
+    return 2.0 * alpha / (nth * (nth + 1))
+
+
+def candidates_tried(versions: Iterable[AdapterEntry]) -> int:
+    """Canaries of an agent that have ended, however they did."""
+    return sum(outcome.kind == "canary" for entry in versions for outcome in entry.outcomes)
+
+
+def limits_left(limits: Limits, since_base: Change) -> Limits:
+    """Of the fleet's limits, which are against v1.0.0: what a candidate may be against this primary.
+
+    Never more than the whole limit, though the primary be better than v1.0.0: each step is limited too.
+    """
+    return Limits(
+        success=max(-MOST, min(limits.success, limits.success + since_base.success)),
+        refused=max(-MOST, min(limits.refused, limits.refused - since_base.refused)),
+        length=min(limits.length, limits.length / since_base.length),
+        latency=min(limits.latency, limits.latency / since_base.latency),
+        since_base=since_base,
+    )
+
+
+def limited(plan: ExperimentPlan, *, nth: int, since_base: Change) -> ExperimentPlan:
+    """The fleet's plan for this candidate: its part of the errors, and what is left of the limits.
+
+    A size that is proved beyond what is left is harm. A primary worse than v1.0.0 must be beaten by as much.
+    """
+    if plan.limits is None:
+        return plan
+    left = limits_left(plan.limits, since_base)
+    alpha = alpha_of(plan.alpha, nth)
+    return ExperimentPlan.model_validate(
+        plan.model_dump()
+        | {
+            "limits": left,
+            "nth": nth,
+            "alpha": alpha,
+            "promote_at": 1.0 / alpha,
+            "min_gain": min(MOST, max(plan.min_gain, -since_base.score)),
+            "length_tolerance": min(plan.length_tolerance, max(LEAST_TOLERANCE, loss_of(left.length))),
+            "latency_tolerance": min(plan.latency_tolerance, max(LEAST_TOLERANCE, loss_of(left.latency))),
+        }
+    )
+
+
+def watch_plan(
+    experiment_id: str, fleet_s: ExperimentPlan, *, holdback: float, nth: int, against_base: bool
+) -> ExperimentPlan:
+    """The n-th watch over a stable primary: it never promotes, and rolls back at its part of the errors.
+
+    Beside v1.0.0 the limits themselves are what must not be exceeded; of the version before it, the fleet's tolerances.
+    """
+    alpha = alpha_of(fleet_s.alpha, nth)
+    step = RampStep(share=1.0 - holdback, candidate_units=0, open_candidates=fleet_s.max_units)
+    changed: dict[str, object] = {
+        "experiment_id": experiment_id,
+        "kind": "watch",
+        "ramp": (step,),
+        "nth": nth,
+        "alpha": alpha,
+        "roll_back_at": 1.0 / alpha,
+    }
+    if (limits := fleet_s.limits) is not None:
+        changed |= {"length_tolerance": loss_of(limits.length), "latency_tolerance": loss_of(limits.latency)}
+        if against_base:
+            changed |= {"success_tolerance": limits.success, "refused_tolerance": limits.refused}
+    return ExperimentPlan.model_validate(fleet_s.model_dump() | changed)

@@ -1,0 +1,128 @@
+"""How experiments begin, and what their verdicts become."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from ratchet.experiments.replay import plan_of
+from schemas.records.adapter_state import AdapterState
+from schemas.records.decision import Conclude, Promote, RollBack
+from schemas.records.evidence import Change, Evidence, Verdict
+from schemas.records.registry import AdapterEntry, AgentAdapters, ExperimentOutcome, FrozenBy
+from services.orchestrator.promotion.experiment_transitions import (
+    ExperimentPolicy,
+    Where,
+    canary,
+    carried_out,
+    next_watch,
+)
+from services.orchestrator.settings import OrchestratorSettings
+from tests.ratchet.adapters.making_adapters import NOON
+from tests.ratchet.experiments.test_promotion_rule import evidence
+
+WHERE = Where(100, {"interactions": 7}, NOON)
+POLICY = OrchestratorSettings.read().experiments
+
+
+def outcome(kind: str, verdict: str, at: datetime = NOON) -> ExperimentOutcome:
+    return ExperimentOutcome.model_validate(
+        {"experiment_id": f"{kind}-{verdict}", "kind": kind, "verdict": verdict, "decision": 1, "at": at}
+    )
+
+
+def adapters(*outcomes: ExperimentOutcome, **changed: object) -> AgentAdapters:
+    """Two promotions after each other: v1.0.2 is stable, and a third version waits."""
+    states = {
+        "v1.0.0": AdapterState.SUPERSEDED,
+        "v1.0.1": AdapterState.SUPERSEDED,
+        "v1.0.2": AdapterState.STABLE,
+        "v1.0.3": AdapterState.VALIDATED,
+    }
+    entries = {
+        version: AdapterEntry(version=version, state=state, sha256="a" * 64, folder=f"small/{version}")
+        for version, state in states.items()
+    }
+    entries["v1.0.2"] = entries["v1.0.2"].model_copy(
+        update={"since_base": Change(score=0.1, length=1.2), "outcomes": outcomes}
+    )
+    fields: dict[str, object] = {"primary": "v1.0.2", "previous": "v1.0.1", "versions": entries}
+    return AgentAdapters.model_validate(fields | changed)
+
+
+def test_the_next_candidate_has_what_its_primary_left_of_the_limits_and_its_part_of_the_errors() -> None:
+    running = canary("small", "v1.0.3", adapters(outcome("canary", "promoted")), POLICY, WHERE).experiment
+
+    plan = plan_of(running)
+    assert plan.limits is not None
+    assert plan.limits.length == pytest.approx(1.3 / 1.2)
+    assert (plan.nth, plan.promote_at, plan.roll_back_at) == (2, pytest.approx(60), 20)
+
+
+def test_a_promotion_carries_what_was_changed_since_the_base() -> None:
+    running = canary("small", "v1.0.3", adapters(), POLICY, WHERE).experiment
+    measured = evidence().model_copy(update={"change": Change(score=0.05, length=1.05)})
+
+    move, event = carried_out(running, Verdict.PROMOTE, POLICY, WHERE, measured)
+
+    assert (type(move), event) == (Promote, "promoted")
+    assert isinstance(move, Promote) and move.since_base is not None
+    assert move.since_base.score == pytest.approx(0.15)
+    assert move.since_base.length == pytest.approx(1.26)
+
+
+def test_a_stable_primary_is_watched_beside_the_one_before_it_and_the_base_in_turns() -> None:
+    first = next_watch("small", adapters(), POLICY, WHERE)
+    second = next_watch("small", adapters(outcome("watch", "unharmed")), POLICY, WHERE)
+
+    assert first is not None and second is not None
+    assert (first.experiment.control, second.experiment.control) == ("v1.0.1", "v1.0.0")
+    assert (plan_of(first.experiment).roll_back_at, plan_of(second.experiment).roll_back_at) == (20, pytest.approx(60))
+
+
+@pytest.mark.parametrize(
+    "unwatched",
+    [
+        adapters(frozen=FrozenBy(who="operator:ada", since=NOON, reason="a holiday")),
+        AgentAdapters(),
+    ],
+)
+def test_a_frozen_fleet_and_the_base_model_are_not_watched(unwatched: AgentAdapters) -> None:
+    assert next_watch("small", unwatched, POLICY, WHERE) is None
+
+
+def test_without_a_share_nothing_is_watched() -> None:
+    off = ExperimentPolicy(POLICY.canary, 500, 0.1, timedelta(0), watch_share=0.0)
+
+    assert next_watch("small", adapters(), off, WHERE) is None
+
+
+HARMS = [
+    ({"harm_score": 100.0}, "v1.0.0"),
+    ({"harm_length": 100.0}, None),
+    ({"harm_refused": 100.0}, None),
+]
+
+
+@pytest.mark.parametrize(("harm", "to"), HARMS)
+def test_a_watch_demotes_to_the_base_only_where_that_scores_better(harm: dict[str, float], to: str | None) -> None:
+    watch = next_watch("small", adapters(outcome("watch", "unharmed")), POLICY, WHERE)
+    assert watch is not None
+    proved: Evidence = evidence(harm=60.0, **harm)
+
+    move, event = carried_out(watch.experiment, Verdict.ROLL_BACK, POLICY, WHERE, proved)
+
+    assert (move, event) == (RollBack(version="v1.0.2", to=to), "rolled_back")
+
+
+def test_a_watch_beside_the_base_ends_with_what_it_measured() -> None:
+    change = Change(score=0.2, length=1.1)
+    measured = evidence().model_copy(update={"change": change})
+    for outcomes, since_base in (((), None), ((outcome("watch", "unharmed"),), change)):
+        watch = next_watch("small", adapters(*outcomes), POLICY, WHERE)
+        assert watch is not None
+
+        move, _ = carried_out(watch.experiment, Verdict.STABLE, POLICY, WHERE, measured)
+
+        assert move == Conclude(experiment_id=watch.experiment.experiment_id, verdict="unharmed", since_base=since_base)
