@@ -14,7 +14,7 @@ SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 demo: setup  ## The whole loop on this machine: answer, score, learn, prove it on live traffic, promote, roll back.
 	$(BIN)/ratchet demo
 
-test: setup .venv/browser  ## Everything that is promised, checked.
+test: setup .venv/browser .venv/compiler  ## Everything that is promised, checked.
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/test_house.py tests
 
 check: setup  ## The inner loop, a few minutes: format, lint, types, imports, and every test that needs no broker, model or browser.
@@ -22,7 +22,7 @@ check: setup  ## The inner loop, a few minutes: format, lint, types, imports, an
 	$(BIN)/ruff check --quiet
 	$(BIN)/lint-imports > /dev/null || $(BIN)/lint-imports
 	$(BIN)/mypy
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --quick -p no:schemathesis $(SIDE_BY_SIDE) \
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --quick -p no:schemathesis -o tmp_path_retention_policy=failed $(SIDE_BY_SIDE) \
 		--deselect tests/test_house.py::test_the_tree_is_clean tests
 
 setup: .venv/ready  ## Debian packages and the Python environment, once.
@@ -40,11 +40,16 @@ setup: .venv/ready  ## Debian packages and the Python environment, once.
 	sh infra/setup-browser.sh
 	touch $@
 
-bench: setup  ## The benchmarks of docs/benchmarks.md; each prints ratios.
+.venv/compiler: .venv/ready  # for faults at the system call
+	sh infra/setup-debian.sh compiler
+	touch $@
+
+bench: setup .venv/compiler  ## The benchmarks of docs/benchmarks.md; each prints ratios.
 	$(PIP) --editable '.[all,test,bench]'
 	$(BIN)/python -m bench.pipeline
 	$(BIN)/python -m bench.pipeline --flat
-	$(BIN)/python -m bench.faults --minutes 4
+	$(BIN)/python -m bench.faults --all --minutes 30
+	$(BIN)/python -m bench.faults --only enospc --cycles 1000
 	$(BIN)/python -m bench.api
 	$(BIN)/python -m bench.generation
 	$(BIN)/python -m bench.journal

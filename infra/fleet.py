@@ -11,13 +11,15 @@ from infra.broker import Accounts
 from infra.broker_users import SETUP, work_queues
 from infra.foundation import ADAPTERS, AUDIT, DECISION_KEYS, LOGS, MODELS
 from infra.network import API
-from infra.process import Backlog, Claim, Kind, Mount, Port, Process, Program, Role, Scale
+from infra.process import Backlog, Claim, Kind, Mount, Port, Process, Program, Role, Scale, Scratch
 from infra.settings import Agent, Autoscaling, Resources, StackSettings, gigabytes
 from infra.vllm import SHARED_MEMORY, URL_BESIDE, hub_token, judge_url, server
 
 DRAIN_S = 60
 """For what handles a message in seconds."""
 LOGS_AT, ADAPTERS_AT, MODELS_AT, AUDIT_AT = "/data/logs", "/data/adapters", "/models", "/data/audit"
+INDEX_AT = "/index"
+"""On a disk of the node: SQLite's write-ahead log works on no network file system."""
 DECISION_KEYS_AT = "/data/decision-keys"
 """Of who decides about adapters: the key is not where others can write."""
 HUB_CACHE = "/models/hub"
@@ -34,7 +36,8 @@ class Access(StrEnum):
 
 def orchestrator(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Process:
     """One leads and one stands by. A standby counts as ready (its /readyz is false): it is what an update replaces
-    first, and what a drained node leaves the work to. Never scaled: the lock on the logs lets one work.
+    first, and what a drained node leaves the work to. Never scaled: the lease on the logs lets one work. Its index lies
+    on the node, and is made from the logs where it is not there.
     """
     main = _service(
         "orchestrator", API, settings, settings.orchestrator.resources, logs=Access.WRITE, adapters=Access.WRITE
@@ -44,13 +47,18 @@ def orchestrator(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> 
         Role.ORCHESTRATOR,
         replace(
             main,
-            mounts=(*main.mounts, Mount(Claim(DECISION_KEYS), DECISION_KEYS_AT)),
+            mounts=(
+                *main.mounts,
+                Mount(Claim(DECISION_KEYS), DECISION_KEYS_AT),
+                Mount(Scratch("index", settings.storage.index), INDEX_AT),
+            ),
             readiness=probes.http("/healthz", "http"),
         ),
         settings,
         accounts,
         keys,
         {
+            "RATCHET_INDEX_DIR": INDEX_AT,
             "RATCHET_TRAIN_AFTER_GROUPS": str(settings.orchestrator.train_after_groups),
             "RATCHET_LOG_KEEP_GB": f"{_log_keep_gb(settings):g}",
             "RATCHET_DECISION_KEYS": DECISION_KEYS_AT,

@@ -75,6 +75,10 @@ class Storage(_Model):
     access_mode: Literal["ReadWriteMany", "ReadWriteOnce"] = Field(
         "ReadWriteMany", description="ReadWriteOnce only on a cluster of one node. flock must hold: NFS 4, CephFS, EFS."
     )
+    index: str = Field(
+        "10Gi",
+        description="Room for the index on the node of each orchestrator: about a tenth of what the logs may take.",
+    )
     logs: str = "50Gi"
     adapters: str = "20Gi"
     models: str = "100Gi"

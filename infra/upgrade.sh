@@ -9,7 +9,7 @@ set -eu
 cd "$(dirname "$0")/.."
 WELL_S=${WELL_S:-2400}  # seconds a successor may take until it is well: a big model is loaded
 LEADS_S=120
-JOBS="settings credentials keys topology models"
+JOBS="settings settings-agent settings-scorer credentials keys topology models"
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -49,7 +49,9 @@ case " $(echo $running) " in
     *" rabbitmq "*) ;;
     *) fail "no fleet runs here; start it: docker compose up -d --build --wait" ;;
 esac
-docker compose run --rm --no-deps -T settings >&2  # before anything is touched
+for job in settings settings-agent settings-scorer; do  # before anything is touched
+    docker compose run --rm --no-deps -T "$job" >&2
+done
 
 # The jobs are removed first: Compose stops what depends on a container that it makes anew.
 docker compose rm --force --stop $JOBS >/dev/null 2>&1

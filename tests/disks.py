@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
 
 
 @contextmanager
@@ -21,5 +28,44 @@ def files_no_larger_than(size: int) -> Iterator[None]:
 
 
 def remount(folder: Path, how: str) -> None:
-    """A mounted file system, `ro` or `rw` from now on."""
-    subprocess.run(["mount", "-o", f"remount,{how}", folder], check=True)
+    """A file system that was mounted here as root, `ro` or `rw` from now on."""
+    subprocess.run(["mount", "-o", f"remount,bind,{how}", folder], check=True, capture_output=True)
+
+
+class MayNotMount(Exception):
+    """Says what was tried, and what each said."""
+
+
+@contextmanager
+def mounted_disk(folder: Path, size: int) -> Iterator[Path]:
+    """A tmpfs of so many bytes, this user's own. Raises MayNotMount where neither root nor sudo may mount one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    may = () if os.geteuid() == 0 else ("sudo", "-n")
+    options = f"size={size},uid={os.geteuid()}"
+    if complaint := _complaint(*may, "mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)):
+        raise MayNotMount(complaint)
+    try:
+        yield folder
+    finally:
+        _complaint(*may, "umount", "-l", str(folder))
+
+
+def run_where_mounting_is_allowed(test: str) -> None:
+    """The test by its node id, as root of a namespace of users and mounts that any user of Debian and Ubuntu may have.
+
+    Skips where that is forbidden too, as in a container of Docker's; fails as the test does.
+    """
+    if forbidden := _complaint(*NAMESPACE, "mount", "-t", "tmpfs", "tmpfs", "/mnt"):
+        pytest.skip(f"needs a disk of its own, and neither root, sudo nor `unshare -rm` may mount one: {forbidden}")
+    command = [*NAMESPACE, sys.executable, "-m", "pytest", "-p", "no:cacheprovider", test]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def _complaint(*command: str) -> str:
+    """Empty where the command did what it was told."""
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        return str(error)
+    return (ran.stderr.strip() or f"exit code {ran.returncode}") if ran.returncode else ""

@@ -2,12 +2,15 @@
 
 a file needs a model or a browser if it imports one, at whatever remove, and is then not even imported; a test needs
 what its body or one of its fixtures imports or starts; and `tests/acceptance` runs whole fleets. Properties are tried
-on fewer examples.
+on fewer examples, and what is done again and again is done less often (`rounds`). Temporary files lie in memory.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from inspect import unwrap
@@ -23,7 +26,10 @@ HEAVY_LIBRARIES = {"peft", "playwright", "schemathesis", "torch", "transformers"
 BROKER_FIXTURE = "amqp_url"
 SERVERS = {"LocalBroker", "MeasuredBroker", "run_promtool"}
 """Names by which tests and fixtures start a program of others: a broker, Prometheus's tools."""
-EXAMPLES = 20
+QUICK = "quick"
+EXAMPLES = 10
+MEMORY, ROOM_BYTES = Path("/dev/shm"), 2 * 1024**3
+"""Where temporary files lie if there is room: syncing files of a disk is a third of what such a test waits for."""
 
 _IMPORT = re.compile(r"^(?:from ([\w.]+) import (\([^)]*\)|.*)|import (.*))", re.MULTILINE)
 
@@ -34,8 +40,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--quick"):
-        settings.register_profile("quick", deadline=None, max_examples=EXAMPLES)
-        settings.load_profile("quick")
+        settings.register_profile(QUICK, deadline=None, max_examples=EXAMPLES)
+        settings.load_profile(QUICK)
+        if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM_BYTES:
+            os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+
+
+def rounds(whole: int, *, quick: int = EXAMPLES) -> int:
+    """How many examples or repetitions, for a test that has a number of its own: `whole` unless it is `--quick`."""
+    return min(whole, quick) if settings.get_current_profile_name() == QUICK else whole
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

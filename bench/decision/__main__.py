@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from bench.decision import anchors
 from bench.decision.equality import assert_twin_equals_product
 from bench.decision.lifetimes import Lifetime, Watched, lifetimes, watched
 from bench.decision.simulate import Outcome, simulate
@@ -77,6 +78,7 @@ TRUTHS = (
     Scenario("half of its tasks fail", success_effect=-0.5, units=1000),
 )
 Results = dict[str, dict[str, Outcome]]
+Judges = dict[str, anchors.Watched]
 
 
 def main() -> None:
@@ -105,9 +107,12 @@ def main() -> None:
     chains[TWENTY.name] = lifetimes(TWENTY, 20, options.runs, options.seed)
     watches = {one.name: watched(one, options.runs, options.seed) for one in WATCHES}
     lives(chains, watches)
-    write({**results, "chains": chains, "watches": watches}, options.runs, options.seed)
+    print(f"\ntwin of the anchors equals product on {anchors.assert_twin_equals_product()} rounds")
+    judges = {judge.name: anchors.watch(judge, options.runs, options.seed) for judge in anchors.JUDGES}
+    by_anchors(judges)
+    write({**results, "chains": chains, "watches": watches}, judges, options.runs, options.seed)
     print(f"\n{time.monotonic() - started:.0f} s, {time.process_time():.0f} CPU-seconds; figures in {OUT}")
-    met = [bars_met(results, nulls, missing, longer), shown(life_bars(chains, watches))]
+    met = [bars_met(results, nulls, missing, longer), shown(life_bars(chains, watches)), anchor_bars_met(judges)]
     sys.exit(not all(met))
 
 
@@ -133,6 +138,31 @@ def lives(chains: dict[str, Lifetime], watches: dict[str, Watched]) -> None:
     print("\nWatched while stable: demoted; tasks until then (median, 90 %)")
     for name, one in watches.items():
         print(f"{name:42}{one.demoted:9.1%}" + (f"; {one.tasks[0]:.0f}, {one.tasks[1]:.0f}" if one.tasks else ""))
+
+
+def by_anchors(judges: Judges) -> None:
+    print("The scorer, by its anchors (hourly checks, a week): false alarms; found within 1 / 3 / 24 checks;")
+    print("wrongly called back; checks until the pause ends once it is back (99 %); rounds of a check")
+    for name, one in judges.items():
+        found = " / ".join(f"{share:.1%}" for share in one.found_in)
+        back = "–" if one.back_in is None else f"{one.back_in:.0f}"
+        print(f"{name:46}{one.false_alarms:8.2%}{found:>26}{one.wrongly_back:8.1%}{back:>5}{one.rounds:7.2f}")
+    print()
+
+
+def anchor_bars_met(judges: Judges) -> bool:
+    false = max(one.false_alarms for name, one in judges.items() if name.startswith("a week of noise 0.1"))
+    found = min(judges[f"{sign}0.10, noise 0.1"].found_in[1] for sign in "+−")
+    polarised = judges["polarised: twice as far from 0.5"].found_in[1]
+    back = judges["+0.10, back after a day"].back_in or math.inf
+    return shown(
+        {
+            f"false alarms in a week at noise 0.1: {false:.2%}, at most 1 %": false <= 0.01,
+            f"a drift of 0.10 found within 3 checks in {found:.1%}, at least 95 %": found >= 0.95,
+            f"a scorer that polarises found within 3 checks in {polarised:.1%}, at least 95 %": polarised >= 0.95,
+            f"the pause ends {back:.0f} checks after the scorer is back (99 %), at most 6": back <= 6,
+        }
+    )
 
 
 def cell(one: Outcome) -> str:
@@ -179,10 +209,16 @@ def shown(bars: dict[str, bool]) -> bool:
     return all(bars.values())
 
 
-def write(results: Mapping[str, Mapping[str, Outcome | Lifetime | Watched]], runs: int, seed: int) -> None:
+def write(
+    results: Mapping[str, Mapping[str, Outcome | Lifetime | Watched]], judges: Judges, runs: int, seed: int
+) -> None:
     OUT.parent.mkdir(exist_ok=True)
+    watch = {name: asdict(one) for name, one in judges.items()}
     figures = {name: {method: asdict(one) for method, one in by.items()} for name, by in results.items()}
-    OUT.write_text(json.dumps({"machine": machine(), "runs": runs, "seed": seed, "results": figures}, indent=1) + "\n")
+    OUT.write_text(
+        json.dumps({"machine": machine(), "runs": runs, "seed": seed, "results": figures, "anchors": watch}, indent=1)
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

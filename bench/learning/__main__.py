@@ -1,78 +1,121 @@
-"""python -m bench.learning [--seeds 5] [--rounds 3]: how fast each way of learning gets better, per sample and second.
+"""python -m bench.learning [--seeds 8] [--rounds 2]: which learner, from as many samples, tuned as much.
 
-The small model answers 512 times a round, the bigger one scores; what counts is the share of right answers to tasks
-that nobody was trained on, which a verifier finds. Two worlds (world.py), hyperparameters by one grid for all, on other
-seeds (tuning.py). Prints a table for each; figures go to bench/out/learning.json. Exits 1 if a bar is missed: the mean
-over the rounds (all numbers of samples count) of offline GRPO is above the best-of-group control's, and at 95 % of
-online GRPO's at least.
+A small model answers 512 times a round, a bigger one scores; what counts is the probability of the right answer to
+1,000 tasks whose answers no model here was ever trained on. Two base models, two judges, seeds of the tuning and of the
+result apart, four points of a grid for each learner. Each cell is kept when it is done: the command goes on where it
+was left. Prints a table for each judge; everything goes to bench/out/learning.json, a picture beside it. Exits 1 where
+offline GRPO's 95 % interval over the best control, with the rough judge, is not above 0.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import sys
+import time
 import warnings
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from bench.learning.learners import CONTROL, OFFLINE, ONLINE, RATIO_ONE, learner
-from bench.learning.lesson import Lesson, lesson
-from bench.learning.table import bars_met, print_table
-from bench.learning.world import ROUGH, SHARP, Judgement
+from bench.learning.cells import (
+    BESIDES,
+    JUDGEMENTS,
+    LEARNERS,
+    Cell,
+    Lesson,
+    Store,
+    best_points,
+    missing,
+    result_cells,
+    run_cell,
+    tuning_cells,
+)
+from bench.learning.models import make_models
+from bench.learning.table import draw, print_table, verdict
 from bench.machine import machine
 
-OUT = Path(__file__).parents[1] / "out" / "learning.json"
-WORLDS = {"sharp": SHARP, "rough": ROUGH}
-KNOBS: dict[str, dict[str, Any]] = {
-    OFFLINE: {},
-    RATIO_ONE: {},
-    CONTROL: {"epochs": 32, "learning_rate": 1e-3},
-    ONLINE: {"epochs": 4, "learning_rate": 1e-3},
-}
-"""The best of each one's grid; of offline GRPO they are the trainer's defaults. The control has twice the passes of its
-best, which did it good on the same seeds."""
+OUT = Path(__file__).parents[1] / "out"
 
 
 def main() -> None:
     options = _options()
     warnings.simplefilter("ignore")
-    knobs = KNOBS if options.only is None else {options.only: KNOBS[options.only]}
-    knobs = {name: own | options.knobs for name, own in knobs.items()}
-    print(f"{machine()}; hyperparameters: {knobs}")
-    worlds = list(WORLDS.values()) if options.world is None else [WORLDS[options.world]]
-    lessons = {world.name: world_lessons(world, knobs, options) for world in worlds}
-    for world in worlds:
-        print_table(world, lessons[world.name], options.level)
-    OUT.parent.mkdir(exist_ok=True)
-    everything = [asdict(one) for found in lessons.values() for one in found]
-    used = {name: value for name, value in vars(options).items() if name != "models"}
-    OUT.write_text(json.dumps({"machine": machine(), "options": used, "lessons": everything}, indent=2))
-    if options.only is None:
-        met = [bars_met(name, found) for name, found in lessons.items()]
-        sys.exit(not all(met))
+    store = Store(options.folder)
+    learners = options.only or LEARNERS
+    tuning = tuning_cells(learners)
+    ends = time.monotonic() + 60 * options.budget_minutes
+    if options.cells:
+        print_cells(tuning, store)
+    else:
+        make_models(store.models)
+        run(list(missing(tuning, store)), store, options.processes, ends)
+    tuned = [lesson for cell in tuning if (lesson := store.find(cell)) is not None]
+    if len(tuned) < len(tuning):
+        sys.exit(f"{len(tuning) - len(tuned)} of {len(tuning)} tuning cells are to be run: the same command goes on")
+    points = best_points(tuned)
+    results = result_cells(learners, options.seeds, options.rounds, points)
+    if options.cells:
+        print_cells(results, store)
+    else:
+        run(list(missing(results, store)), store, options.processes, ends)
+    done = [lesson for cell in results if (lesson := store.find(cell)) is not None]
+    held = tell(done, [*tuned, *done], options)
+    if len(done) < len(results):
+        sys.exit(f"{len(results) - len(done)} of {len(results)} cells are to be run: the same command goes on")
+    sys.exit(0 if options.only or held else 1)
 
 
-def world_lessons(world: Judgement, knobs: dict[str, dict[str, Any]], options: argparse.Namespace) -> list[Lesson]:
-    lessons = []
-    for seed in range(options.seeds):
-        for name, own in knobs.items():
-            one = lesson(name, learner(name, own), options.models, world, seed=seed, rounds=options.rounds)
-            print(f"{world.name}, seed {seed} {name:20}" + "".join(f"{score:8.3f}" for score in one.scores), flush=True)
-            lessons.append(one)
-    return lessons
+def run(cells: Sequence[Cell], store: Store, processes: int, ends: float) -> None:
+    """None is begun after `ends`."""
+    waiting, context = iter(cells), multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        working: set[Future[Lesson]] = set()
+        while True:
+            while len(working) < processes and time.monotonic() < ends and (cell := next(waiting, None)) is not None:
+                working.add(pool.submit(run_cell, cell, store.models))
+            if not working:
+                return
+            ended, working = wait(working, return_when=FIRST_COMPLETED)
+            for lesson in (future.result() for future in ended):
+                store.keep(lesson)
+                scores = "".join(f"{score:8.3f}" for score in lesson.scores)
+                print(f"{lesson.cell.name:64}{scores}{sum(lesson.seconds):8.1f} CPU-s", flush=True)
+
+
+def tell(done: Sequence[Lesson], everything: Sequence[Lesson], options: argparse.Namespace) -> bool:
+    """Whether the claim holds with the rough judge."""
+    by_judgement = {name: [one for one in done if one.cell.judgement == name] for name in JUDGEMENTS}
+    present = {name: lessons for name, lessons in by_judgement.items() if lessons}
+    print(machine())
+    for name, lessons in present.items():
+        print_table(name, lessons)
+    held = {name: verdict(name, lessons) for name, lessons in present.items()}
+    report = {"machine": machine(), "claim_holds": held, "lessons": [asdict(one) for one in everything]}
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(report, indent=1))
+    if present:
+        draw(options.json.with_suffix(".svg"), present)
+    return held.get("rough", False)
+
+
+def print_cells(cells: Sequence[Cell], store: Store) -> None:
+    for cell in cells:
+        print(f"{'done' if store.find(cell) else '    '}  {cell.name}")
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--world", choices=WORLDS, help="one of the two")
-    parser.add_argument("--level", type=float, default=0.8, help="the score to reach")
-    parser.add_argument("--models", type=Path, default=Path("models"))
-    parser.add_argument("--only", choices=KNOBS, help="one learner")
-    parser.add_argument("--knobs", type=json.loads, default={}, help="hyperparameters for all of them, as JSON")
+    parser.add_argument("--seeds", type=int, default=8, help="of the result, for each base model and judge")
+    parser.add_argument("--rounds", type=int, default=2, help="of 512 samples each")
+    parser.add_argument("--only", nargs="+", choices=[*LEARNERS, *BESIDES], help="these learners")
+    parser.add_argument("--cells", action="store_true", help="list the cells and which are done; run nothing")
+    parser.add_argument("--budget-minutes", type=float, default=1e6, help="begin no cell later than that")
+    parser.add_argument("--processes", type=int, default=2, choices=(1, 2), help="of one thread each")
+    parser.add_argument("--json", type=Path, default=OUT / "learning.json", help="where everything is written")
+    parser.add_argument("--folder", type=Path, default=OUT / "learning", help="where models and cells are kept")
     return parser.parse_args()
 
 

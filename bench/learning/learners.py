@@ -1,149 +1,148 @@
-"""The ways to learn that are compared: each takes the adapter of a policy one round further."""
+"""The ways to learn that are compared: each takes the adapter of a policy one round further, in so many steps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from bench.learning.world import MAX_TOKENS, Experience, World
-from ratchet.models.loading import LanguageModel, load_language_model
-from ratchet.models.toy.sort_task import SortTask
+from bench.learning.world import MAX_TOKENS, World, first_experience
+from ratchet.models.loading import load_language_model
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.response import Sample
 from schemas.records.adapter_card import AdapterCard
-from services.trainer.algorithms.algorithm import Algorithm, TrainerInputs
-from services.trainer.algorithms.best_of_group_sft import BestOfGroupSft
-from services.trainer.algorithms.grpo import Grpo
-from services.trainer.algorithms.hyperparameters import GrpoHyperparameters, Hyperparameters, default_learning_rate
-from services.trainer.algorithms.logged_trainer import LoggedTrainer, Tensors
+from services.trainer.algorithms.algorithm import TrainerInputs
+from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
 from services.trainer.algorithms.policy import make_policy, save_policy
+from services.trainer.algorithms.registry import find_algorithm
+from services.trainer.data.samples import TrainingSample
 
-OFFLINE, RATIO_ONE, CONTROL, ONLINE = "offline GRPO", "ratio = 1", "best-of-group SFT", "online GRPO (TRL)"
+ONLINE = "online-grpo"
+PAIRED = ("best-of-group-sft", "dpo")
+"""Take one item of each group, not each of its answers."""
 BASE = BaseModelIdentity(name="small")
+ONLINE_KNOBS = {"clip_high": 0.28, "batch": 64, "negative_weight": 1.0}
+"""Its answers are fresh: DAPO's own clipping."""
 
-ONLINE_KNOBS: dict[str, Any] = {"clip_high": 0.28, "batch": 64}
-"""Its answers are fresh: DAPO's own clipping. With 32 a step it did no better on the seeds of the tuning."""
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Of a grid: steps of the optimiser a round, AdamW's rate; for preferences, how dear it is to leave the parent."""
+
+    steps: int
+    rate: float
+    beta: float | None = None
+
+
+GRID = (Point(64, 1e-3), Point(128, 5e-4), Point(128, 1e-3), Point(128, 2e-3))
+GRIDS = {
+    "dpo": (Point(128, 1e-4, 0.5), Point(128, 2e-4, 0.5), Point(128, 2e-4, 2.0), Point(128, 5e-4, 2.0)),
+    "kto": (Point(128, 5e-4, 0.5), Point(128, 1e-3, 0.5), Point(128, 5e-4, 2.0), Point(128, 1e-3, 2.0)),
+}
+"""As many points as GRID has, where those of preferences do best: at 1e-3 DPO forgets good answers with the bad."""
+
+
+def point_of(learner: str, number: int) -> Point:
+    return GRIDS.get(learner, GRID)[number]
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a learner is given: as many samples for each of them."""
+    """What a learner is given: the same tasks for each of them, and as many samples."""
 
     world: World
+    models: Path
+    base: str
+    judgement: str
     parent: Path | None
-    tasks: Sequence[SortTask]
-    seed: int
+    number: int
     folder: Path
 
+    @property
+    def seed(self) -> int:
+        return 1_000 * self.world.seed + self.number
 
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """`steps` of the optimiser."""
+    @property
+    def experience(self) -> list[TrainingSample]:
+        if self.parent is None:
+            return first_experience(self.models, self.base, self.judgement, self.world.seed)
+        return self.world.experience(self.parent, self.number)
 
-    adapter: Path
-    steps: int
+
+def learn(name: str, point: Point, given: Round) -> Path:
+    """The adapter after the round."""
+    return _online(point, given) if name == ONLINE else _offline(name, point, given)
 
 
-class Offline:
+def _offline(name: str, point: Point, given: Round) -> Path:
     """The product's way: samples are taken first, then an algorithm of the trainer learns from them."""
-
-    def __init__(self, algorithm: Algorithm, knobs: Mapping[str, Any]) -> None:
-        self._algorithm = algorithm
-        self._knobs = algorithm.hyperparameters.read({}, knobs)
-
-    def learn(self, given: Round) -> Learned:
-        experience = given.world.experience(given.parent, given.tasks, given.seed)
-        model = load_language_model(str(given.world.small))
-        inputs = self._inputs(given, experience, model)
-        trainer = self._algorithm.trainer(inputs, self._knobs)
-        trainer.train()
-        return Learned(_saved(inputs.policy, given), trainer.state.global_step)
-
-    def _inputs(self, given: Round, experience: Experience, model: LanguageModel) -> TrainerInputs:
-        knobs = self._knobs
-        return TrainerInputs(
-            policy=make_policy(model, given.parent, knobs, seed=given.seed, max_rank=64),
-            tokenizer=model.tokenizer,
-            samples=experience.samples,
-            folder=given.folder / "trainer",
-            seed=given.seed,
-            temperature=1.0,
-            learning_rate=rate_of(knobs, model),
-            on_gpu=False,
-        )
+    algorithm = find_algorithm(name)
+    samples = given.experience
+    items = len({sample.group for sample in samples}) if name in PAIRED else len(samples)
+    knobs = algorithm.hyperparameters.read({}, {})
+    epochs = math.ceil(point.steps / max(1, round(items / knobs.batch)))
+    beta = {} if point.beta is None else {"beta": point.beta}
+    knobs = algorithm.hyperparameters.read({}, {"epochs": min(100, epochs), "learning_rate": point.rate} | beta)
+    model = load_language_model(str(given.world.base))
+    policy = make_policy(model, given.parent, knobs, seed=given.seed, max_rank=64)
+    inputs = TrainerInputs(
+        policy=policy,
+        tokenizer=model.tokenizer,
+        samples=samples,
+        folder=given.folder / "trainer",
+        seed=given.seed,
+        temperature=1.0,
+        learning_rate=point.rate,
+        on_gpu=False,
+    )
+    algorithm.trainer(inputs, knobs).train()
+    return _saved(policy, given.folder)
 
 
-class RatioOne(Grpo):
-    """GRPO that takes the present policy for the one that wrote the log: nothing is clipped, nothing holds it back."""
+def _online(point: Point, given: Round) -> Path:
+    """TRL's own GRPO: generates from the policy as it is, as many samples, in as many steps."""
+    from datasets import Dataset
 
-    def trainer(self, inputs: TrainerInputs, hyperparameters: GrpoHyperparameters) -> LoggedTrainer:
-        trainer = super().trainer(inputs, hyperparameters)
-        trainer.__class__ = _RatioOneTrainer
-        return trainer
+    knobs = GrpoHyperparameters.read({}, ONLINE_KNOBS | {"learning_rate": point.rate})
+    model = load_language_model(str(given.world.base))
+    policy = make_policy(model, given.parent, knobs, seed=given.seed, max_rank=64)
+    tasks, noise = given.world.tasks(given.number), random.Random(30_000 + given.seed)
+    by_input = {task.input: task for task in tasks}
 
+    def reward(prompts: Sequence[Any], completions: Sequence[Any], **_: Any) -> list[float]:
+        scores: list[float] = []
+        for prompt, completion in zip(prompts, completions, strict=True):
+            answer = Sample(text=completion[0]["content"], finish_reason="stop")
+            scores += given.world.scores(by_input[prompt[0]["content"]], [answer], noise)
+        return scores
 
-class _RatioOneTrainer(LoggedTrainer):
-    def _compute_loss(self, model: Any, inputs: Tensors) -> torch.Tensor:
-        present = {name: tensor for name, tensor in inputs.items() if name != "old_per_token_logps"}
-        return torch.as_tensor(GRPOTrainer._compute_loss(self, model, present) * inputs["loss_share"])
-
-
-class Online:
-    """TRL's own GRPO: generates from the policy as it is, as many samples, as many passes over each."""
-
-    def __init__(self, knobs: Mapping[str, Any]) -> None:
-        self._knobs = GrpoHyperparameters.read({}, knobs)
-
-    def learn(self, given: Round) -> Learned:
-        from datasets import Dataset
-
-        model = load_language_model(str(given.world.small))
-        policy = make_policy(model, given.parent, self._knobs, seed=given.seed, max_rank=64)
-        by_input = {task.input: task for task in given.tasks}
-
-        def reward(prompts: list[Any], completions: list[Any], **_: Any) -> list[float]:
-            scores: list[float] = []
-            for prompt, completion in zip(prompts, completions, strict=True):
-                answer = Sample(text=completion[0]["content"], finish_reason="stop")
-                scores += given.world.scores(by_input[prompt[0]["content"]], [answer])
-            return scores
-
-        rows = [{"prompt": [{"role": "user", "content": task.input}]} for task in given.tasks]
-        trainer = GRPOTrainer(
-            policy,
-            reward,
-            args=self._arguments(given, rate_of(self._knobs, model)),
-            train_dataset=Dataset.from_list(rows),
-            processing_class=model.tokenizer,
-        )
-        trainer.remove_callback(PrinterCallback)
-        trainer.train()
-        return Learned(_saved(trainer.accelerator.unwrap_model(trainer.model), given), trainer.state.global_step)
-
-    def _arguments(self, given: Round, learning_rate: float) -> GRPOConfig:
-        knobs = self._knobs
-        return GRPOConfig(
+    batches = given.world.judgement.samples // knobs.batch
+    trainer = GRPOTrainer(
+        policy,
+        reward,
+        args=GRPOConfig(
             output_dir=str(given.folder / "trl"),
             per_device_train_batch_size=knobs.batch,
             num_generations=given.world.judgement.group,
-            num_iterations=knobs.passes(given.world.judgement.samples),
+            num_iterations=max(1, point.steps // batches),
             num_train_epochs=1,
             max_completion_length=MAX_TOKENS,
             temperature=1.0,
             top_p=1.0,
             top_k=0,
             loss_type=knobs.loss,
+            scale_rewards=knobs.scale,
             epsilon=knobs.clip_low,
             epsilon_high=knobs.clip_high,
             beta=knobs.beta,
-            learning_rate=learning_rate,
+            learning_rate=point.rate,
             lr_scheduler_type="linear",
             max_grad_norm=knobs.max_grad_norm,
             seed=given.seed,
@@ -153,28 +152,19 @@ class Online:
             save_strategy="no",
             report_to=[],
             disable_tqdm=True,
-        )
+        ),
+        train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": task.input}]} for task in tasks]),
+        processing_class=model.tokenizer,
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    return _saved(trainer.accelerator.unwrap_model(trainer.model), given.folder)
 
 
-def rate_of(knobs: Hyperparameters, model: LanguageModel) -> float:
-    return knobs.learning_rate or default_learning_rate(model.model.num_parameters())
-
-
-def learner(name: str, knobs: Mapping[str, Any]) -> Offline | Online:
-    """With the product's defaults where `knobs` say nothing."""
-    if name == ONLINE:
-        return Online({**ONLINE_KNOBS, **knobs})
-    algorithms: dict[str, Any] = {OFFLINE: Grpo(), RATIO_ONE: RatioOne(), CONTROL: BestOfGroupSft()}
-    return Offline(algorithms[name], knobs)
-
-
-def _saved(policy: Any, given: Round) -> Path:
+def _saved(policy: Any, folder: Path) -> Path:
     """A folder that the next round, and the agent's engine, can load."""
-    folder = given.folder / "adapter"
-    files = save_policy(policy, BASE, folder)
-    config = files["adapter_config.json"]
-    assert isinstance(config, bytes)
-    (folder / "adapter_config.json").write_bytes(config)
+    home = folder / "adapter"
+    save_policy(policy, BASE, home)
     card = AdapterCard(base=BASE, algorithm="bench", created=datetime.now(UTC))
-    (folder / "adapter_card.json").write_bytes(card.encode())
-    return folder
+    (home / "adapter_card.json").write_bytes(card.encode())
+    return home

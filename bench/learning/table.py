@@ -1,77 +1,113 @@
-"""Lessons as a table, and whether the bars are met."""
+"""Lessons as tables and as a picture, and whether the claim holds."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
-from bench.learning.learners import CONTROL, OFFLINE, ONLINE
-from bench.learning.lesson import Lesson
-from bench.learning.world import Judgement
+from bench.learning.cells import Lesson
 
-
-def print_table(world: Judgement, lessons: Sequence[Lesson], level: float) -> None:
-    rounds = range(len(lessons[0].scores))
-    heads = "".join(f"{f'round {number}':>15}" for number in rounds)
-    print(f"\n{world.name}: {world.samples} samples a round; held-out share right, mean ± standard error over seeds")
-    print(f"{'':20}{heads}{'mean of rounds':>16}{f'samples to {level:g}':>18}{'CPU-s to it':>15}{'steps/round':>13}")
-    for name in dict.fromkeys(one.learner for one in lessons):
-        own = [one for one in lessons if one.learner == name]
-        cells = "".join(f"{_mean_and_error([one.scores[n] for one in own]):>15}" for n in rounds)
-        mean = _mean_and_error([one.mean for one in own])
-        samples = _to_level(own, lambda one: _samples_to(one, level, world.samples), ",.0f")
-        seconds = _to_level(own, lambda one: _seconds_to(one, level), ".1f")
-        steps = statistics.fmean(step for one in own for step in one.steps)
-        print(f"{name:20}{cells}{mean:>16}{samples:>18}{seconds:>15}{steps:>13.0f}")
+CLAIMED = "grpo"
+"""Whose gain over the best of the simpler ones is claimed, or not."""
+CONTROLS = ("weighted-sft", "best-of-group-sft", "dpo", "kto")
+ONLINE = "online-grpo"
 
 
-def bars_met(world: str, lessons: Sequence[Lesson]) -> bool:
-    """By the mean over the rounds; the last round and the paired difference to the control are printed beside it."""
-    of = {name: [one for one in lessons if one.learner == name] for name in (OFFLINE, CONTROL, ONLINE)}
-    mean = {name: statistics.fmean(one.mean for one in own) for name, own in of.items()}
-    above, near = mean[OFFLINE] > mean[CONTROL], mean[OFFLINE] >= 0.95 * mean[ONLINE]
-    pairs = list(zip(of[OFFLINE], of[CONTROL], strict=True))
-    overall = _mean_and_error([ours.mean - theirs.mean for ours, theirs in pairs])
-    last = _mean_and_error([ours.scores[-1] - theirs.scores[-1] for ours, theirs in pairs])
-    print(
-        f"\n{world}: offline GRPO minus the control, paired by seed: {overall} over the rounds, {last} after the last\n"
-        f"  above the control: {'yes' if above else 'NO'}; within 5 % of online GRPO: {'yes' if near else 'NO'} "
-        f"({mean[OFFLINE] / mean[ONLINE]:.3f} of it)"
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """The mean, and half of its 95 % interval (Student's)."""
+    if len(values) < 2:
+        return values[0], float("inf")
+    return statistics.fmean(values), student(len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
+
+
+def student(freedom: int) -> float:
+    """The 97.5 % quantile: its expansion in 1 / freedom (Abramowitz and Stegun 26.7.5), right to 0.01 from 4 on."""
+    z = statistics.NormalDist().inv_cdf(0.975)
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
     )
-    return above and near
+    return sum(term / freedom**power for power, term in enumerate(terms))
 
 
-def _mean_and_error(values: Sequence[float]) -> str:
-    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
-    return f"{statistics.fmean(values):.3f} ± {error:.3f}"
+def of(lessons: Sequence[Lesson], learner: str) -> dict[tuple[str, int], Lesson]:
+    return {(one.cell.base, one.cell.seed): one for one in lessons if one.cell.learner == learner}
 
 
-def _rounds_to(one: Lesson, level: float) -> float | None:
-    """Rounds until the score is reached, in between two by a straight line; None if it never is."""
-    for number, (before, after) in enumerate(zip(one.scores, one.scores[1:], strict=False)):
-        if after >= level:
-            return number + max(0.0, (level - before) / (after - before)) if after > before else number
-    return None
+def differences(lessons: Sequence[Lesson], learner: str, other: str) -> list[float]:
+    """Of the means over the rounds, paired by base model and seed."""
+    ours, theirs = of(lessons, learner), of(lessons, other)
+    return [ours[key].mean - theirs[key].mean for key in sorted(ours.keys() & theirs.keys())]
 
 
-def _samples_to(one: Lesson, level: float, samples: int) -> float | None:
-    rounds = _rounds_to(one, level)
-    return None if rounds is None else rounds * samples
+def learners_of(lessons: Sequence[Lesson]) -> list[str]:
+    """The best first."""
+    names = {one.cell.learner for one in lessons}
+    return sorted(names, key=lambda name: -statistics.fmean(one.mean for one in of(lessons, name).values()))
 
 
-def _seconds_to(one: Lesson, level: float) -> float | None:
-    if (rounds := _rounds_to(one, level)) is None:
-        return None
-    whole = int(rounds)
-    part = one.seconds[whole] * (rounds - whole) if whole < len(one.seconds) else 0.0
-    return sum(one.seconds[:whole]) + part
+def print_table(judgement: str, lessons: Sequence[Lesson]) -> None:
+    rounds = range(len(lessons[0].scores))
+    heads = "".join(f"{f'round {number}':>10}" for number in rounds)
+    print(f"\n{judgement} judge; held-out probability of the right answer, means; intervals are 95 %")
+    print(f"{'':20}{heads}{'mean of rounds':>20}{f'{CLAIMED} minus it':>22}{'CPU-s/round':>13}{'n':>5}")
+    for name in learners_of(lessons):
+        own = list(of(lessons, name).values())
+        cells = "".join(f"{statistics.fmean(one.scores[n] for one in own):>10.3f}" for n in rounds)
+        mean, half = interval([one.mean for one in own])
+        seconds = statistics.fmean(second for one in own for second in one.seconds)
+        gain = _signed(differences(lessons, CLAIMED, name)) if name != CLAIMED else ""
+        print(f"{name:20}{cells}{f'{mean:.3f} ± {half:.3f}':>20}{gain:>22}{seconds:>13.1f}{len(own):>5}")
 
 
-def _to_level(lessons: Sequence[Lesson], cost: Callable[[Lesson], float | None], form: str) -> str:
-    """The median of those that reach it."""
-    found = [cost(one) for one in lessons]
-    reached = [value for value in found if value is not None]
-    if not reached:
-        return "never"
-    missing = f" ({len(reached)} of {len(lessons)})" if len(reached) < len(lessons) else ""
-    return f"{statistics.median(reached):{form}}{missing}"
+def verdict(judgement: str, lessons: Sequence[Lesson]) -> bool:
+    """True where the claimed learner's interval over the best control lies above 0; prints it."""
+    best = next((name for name in learners_of(lessons) if name in CONTROLS), None)
+    apart = differences(lessons, CLAIMED, best) if best else []
+    if not apart:
+        return False
+    mean, half = interval(apart)
+    holds = mean - half > 0
+    says = "holds" if holds else "does not hold: the simpler learner is as good"
+    print(f"{judgement}: {CLAIMED} minus {best}, the best control: {_signed(apart)}, {len(apart)} pairs; it {says}")
+    return holds
+
+
+def _signed(values: Sequence[float]) -> str:
+    if not values:
+        return ""
+    mean, half = interval(values)
+    return f"{mean:+.3f} [{mean - half:+.3f}, {mean + half:+.3f}]"
+
+
+def draw(path: Path, by_judgement: dict[str, Sequence[Lesson]]) -> None:
+    """An SVG: for each judge a row for each learner, the mean over the rounds with its interval."""
+    rows = [(judgement, name) for judgement, lessons in by_judgement.items() for name in learners_of(lessons)]
+    width, left, line = 720, 210, 26
+    figures = {row: interval([one.mean for one in of(by_judgement[row[0]], row[1]).values()]) for row in rows}
+    low = min(mean - min(half, 0.2) for mean, half in figures.values())
+    high = max(mean + min(half, 0.2) for mean, half in figures.values())
+
+    def x(value: float) -> float:
+        return left + (min(max(value, low), high) - low) / max(high - low, 1e-9) * (width - left - 70)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {line * (len(rows) + 2)}" '
+        f'font-family="sans-serif" font-size="13"><rect width="100%" height="100%" fill="white"/>'
+        f'<text x="10" y="18">Held-out probability of the right answer, mean over rounds, 95 % intervals</text>'
+    ]
+    for number, row in enumerate(rows):
+        (judgement, name), (mean, half) = row, figures[row]
+        y = line * (number + 2)
+        colour = "#1f5fbf" if name == CLAIMED else "#555"
+        parts.append(
+            f'<text x="10" y="{y}">{judgement}: {name}</text>'
+            f'<line x1="{x(mean - half):.1f}" x2="{x(mean + half):.1f}" y1="{y - 4}" y2="{y - 4}" stroke="{colour}"/>'
+            f'<circle cx="{x(mean):.1f}" cy="{y - 4}" r="4" fill="{colour}"/>'
+            f'<text x="{width - 50}" y="{y}">{mean:.3f}</text>'
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([*parts, "</svg>"]) + "\n")

@@ -1,7 +1,7 @@
 """The client: keeps a window of tasks in the air, reads the results, and measures a stretch of steady state.
 
 `python -m bench.pipeline.load '<json>'` measures one round and prints one line of JSON; its own CPU time counts too.
-It counts answers and does not look into them: that none is lost or doubled is what bench/faults.py proves.
+It counts answers and does not look into them: that none is lost or doubled is what bench/faults proves.
 """
 
 from __future__ import annotations

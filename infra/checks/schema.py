@@ -41,6 +41,13 @@ def valid_alone(cluster: Cluster) -> Iterator[str]:
 
 
 def _problem(content: Mapping[str, Any]) -> str | None:
+    return _problem_in(json.dumps(content))
+
+
+@cache
+def _problem_in(text: str) -> str | None:
+    """Remembered: of two stacks, and of what is tried with one, most manifests are the same."""
+    content = json.loads(text)
     try:
         validator = _validator(str(content["apiVersion"]), str(content["kind"]))
     except FileNotFoundError:

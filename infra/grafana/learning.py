@@ -162,8 +162,10 @@ def _decisions(dashboard: Dashboard) -> None:
         ),
         lines(
             "Drift of the scorer",
-            "Mean change of the scores of fixed answers. At the tolerance the running experiment is aborted.",
+            "Mean change of the scores of fixed answers, and its spread. Training waits once a drift is proved (1).",
             Query('abs(ratchet_judge_drift{agent=~"$agent"})', "{{agent}}"),
+            Query('ratchet_judge_noise{agent=~"$agent"}', "{{agent}} noise"),
+            Query('ratchet_judge_distrusted{agent=~"$agent"}', "{{agent}} distrusted"),
             span=QUARTER,
             limit=0.05,
         ),

@@ -81,7 +81,7 @@ def _run(dashboard: Dashboard) -> None:
         lines(
             "Does the log fit the policy?",
             "Mean importance weight near 1, effective share near 1, a small log-probability gap, little clipping.",
-            Query(_figures("mean_weight|effective_share|gap|clip_fraction"), "{{agent_id}} {{figure}}"),
+            Query(_figures("mean_weight|effective_share|gap|divergence|clip_fraction"), "{{agent_id}} {{figure}}"),
         ),
         lines(
             "Groups of the last window",

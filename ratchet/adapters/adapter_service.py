@@ -17,7 +17,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.verification import entry_faults
 from ratchet.service.errors import AdapterError, Ambiguous, NotFound
 from schemas.messages.work import BASE_VERSION
-from schemas.records.decision import DecisionDraft, Freeze, Move, Promote, RollBack, Unfreeze
+from schemas.records.decision import DecisionDraft, Freeze, Move, Promote, RollBack, Trust, Unfreeze
 from schemas.records.registry import AgentAdapters, Registry
 
 
@@ -58,6 +58,10 @@ class AdapterService:
 
     def unfreeze(self, reason: str) -> Registry:
         return self._decide(Unfreeze(), reason, {})
+
+    def anchor_anew(self, reason: str) -> Registry:
+        """The scorer's scores are the new measure."""
+        return self._decide(Trust(anchor_anew=True), reason, {})
 
     def _only_choice(self) -> str:
         agent = self.agent

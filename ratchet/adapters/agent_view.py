@@ -15,6 +15,7 @@ def agent_view(registry: Registry, agent_id: str) -> AgentView:
         candidate=agent.candidate,
         previous=agent.previous,
         frozen=agent.frozen,
+        distrusted=agent.distrusted,
         cool_down_until=agent.cool_down_until,
         experiment=agent.experiment,
         watch=agent.watch,

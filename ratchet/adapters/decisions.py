@@ -1,14 +1,8 @@
 """The ledger of decisions: adapters/decisions.jsonl, append-only, each line chained to the one before by its sha256.
 
-<<<<<<< HEAD
-A changed, removed or inserted line is found and named (ratchet/files/hash_chain.py says how); only the removal of the
-newest lines needs the registry, which knows how long the ledger was. Who may write, and when, is the registry's affair.
-=======
-A line is the canonical JSON of a Decision: keys sorted, no spaces, UTF-8, as Python's json writes numbers. Its `sha256`
-is over the same without that field. A changed, removed or inserted line is found and named, and so is a forged one
+A changed, removed or inserted line is found and named (ratchet/files/hash_chain.py says how), and so is a forged one
 where lines are signed (signatures.py); the removal of the newest lines needs the registry or the head, which know how
 long the ledger was. Who may write, and when, is the registry's affair.
->>>>>>> 729e997
 """
 
 from __future__ import annotations

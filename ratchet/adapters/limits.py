@@ -29,6 +29,8 @@ Falcon and GPT-2; OPT and the linear attention of Qwen. Not lm_head and embeddin
 MOST_FILES = 256
 LARGEST_JSON = 256 * 1024
 """Bytes of a configuration, a card or a manifest; those of PEFT and of the trainer have a few thousand."""
+LARGEST_REPORT = 2 * 1024**2
+"""Bytes of a training report: 3,000 steps have about a million. In memory it takes up to 71 MiB."""
 LARGEST_FILE = 4 * 1024**3
 """Bytes of a file: rank 64 on every linear layer of 70 billion parameters is 3.3 GB in float32."""
 

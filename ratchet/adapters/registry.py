@@ -9,7 +9,8 @@ Every call blocks on the disk: from an event loop, call it in a thread. Which mo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
 from typing import Self
@@ -34,19 +35,28 @@ log = Log(__name__)
 
 class RegistryStore:
     def __init__(
-        self, adapters_dir: Path, signing: Signing | None = None, *, lock_timeout_s: float = LOCK_TIMEOUT_S
+        self,
+        adapters_dir: Path,
+        signing: Signing | None = None,
+        *,
+        lock_timeout_s: float = LOCK_TIMEOUT_S,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
-        """Without `signing` a ledger that is signed can be read, but not written."""
+        """Without `signing` a ledger that is signed can be read, but not written.
+
+        `check` raises what keeps this process from changing it, and is asked with the lock in hand.
+        """
         self.folder = adapters_dir
         self.path = adapters_dir / FILE_NAME
         self.ledger = DecisionLedger(adapters_dir, signing)
         self._signing = signing
         self._lock_timeout_s = lock_timeout_s
+        self._check = check
 
     @classmethod
-    def of(cls, settings: FleetSettings) -> Self:
+    def of(cls, settings: FleetSettings, check: Callable[[], None] = lambda: None) -> Self:
         """The fleet's."""
-        return cls(settings.adapters_dir, Signing(settings.decision_keys_dir, settings.logs_dir))
+        return cls(settings.adapters_dir, Signing(settings.decision_keys_dir, settings.logs_dir), check=check)
 
     def read(self) -> Registry:
         """Never waits, never sees half a change. Raises RegistryError if the file is damaged.
@@ -69,7 +79,7 @@ class RegistryStore:
         The first start makes the key: decisions are signed from then on. Raises RegistryError if the ledger is broken,
         was not signed by who may, or if the registry is not what the ledger adds up to.
         """
-        with locked(self.folder, self._lock_timeout_s):
+        with self._locked():
             registry = self._caught_up()
             if self._signing is not None:
                 self._begin_signing(self._signing, _mark(registry))
@@ -86,7 +96,7 @@ class RegistryStore:
         Raises NotAllowed, RegistryConflict (nothing was written), RegistryError, DiskFull and JournalError: should then
         the decision be in the ledger already, it takes effect with the next change that finds room.
         """
-        with locked(self.folder, self._lock_timeout_s):
+        with self._locked():
             registry = self._caught_up()
             if registry.revision != expected_revision:
                 raise RegistryConflict(
@@ -102,14 +112,14 @@ class RegistryStore:
         """
         if decide(seen := self.read()) is None:
             return seen
-        with locked(self.folder, self._lock_timeout_s):
+        with self._locked():
             registry = self._caught_up()
             draft = decide(registry)
             return registry if draft is None else self._decide(registry, draft)
 
     def rebuild(self) -> Registry:
         """Make the registry anew from the ledger alone, whatever is in the file. Raises RegistryError if it can't."""
-        with locked(self.folder, self._lock_timeout_s):
+        with self._locked():
             registry = self.replay()
             self.ledger.repair(_mark(registry))
             self._write(registry)
@@ -121,7 +131,7 @@ class RegistryStore:
         Raises RegistryError, DiskFull, JournalError. A crash half-way leaves a key that names itself when it
         first signs.
         """
-        with locked(self.folder, self._lock_timeout_s):
+        with self._locked():
             registry = self._caught_up()
             signing = self._need_signing()
             self._begin_signing(signing, _mark(registry))
@@ -134,13 +144,19 @@ class RegistryStore:
         A lost key is made anew. `draft`: of the decision to do so, of the public key that signs from it on. Raises
         RegistryError if the chain is broken.
         """
-        with locked(self.folder, self._lock_timeout_s):
+        with self._locked():
             registry = self._apply_rest(Registry(), only_chain=True)
             self.ledger.repair(_mark(registry))
             signing = self._need_signing()
             signer = signing.signer() or signing.make_key()
             signing.set_head(_head(_mark(registry), registry.revision))
             return self._append(registry, draft(signer.key), signer)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with locked(self.folder, self._lock_timeout_s):
+            self._check()
+            yield
 
     def replay(self) -> Registry:
         """What the whole ledger adds up to. Reads only, needs no lock."""

@@ -28,6 +28,7 @@ from schemas.records.decision import (
     Archive,
     Conclude,
     Decision,
+    Distrust,
     Freeze,
     Promote,
     Register,
@@ -37,6 +38,7 @@ from schemas.records.decision import (
     Settle,
     SignWith,
     StartExperiment,
+    Trust,
     Unfreeze,
     Validate,
 )
@@ -92,6 +94,11 @@ def _moved(agent: AgentAdapters, decision: Decision) -> AgentAdapters:
             return unfreeze(agent)
         case SignWith():
             return agent
+        case Distrust():
+            return distrust(agent, decision)
+        case Trust() as move:
+            anchored = decision.sequence if move.anchor_anew else agent.anchored
+            return changed(agent, distrusted=None, anchored=anchored)
         case _ as never:
             assert_never(never)
 
@@ -143,6 +150,12 @@ def freeze(agent: AgentAdapters, decision: Decision) -> AgentAdapters:
     if agent.frozen:
         raise NotAllowed(f"frozen already, by {agent.frozen.who} since {agent.frozen.since:%Y-%m-%d %H:%M} UTC")
     return changed(agent, frozen=FrozenBy(who=decision.who, since=decision.at, reason=decision.reason))
+
+
+def distrust(agent: AgentAdapters, decision: Decision) -> AgentAdapters:
+    """A second one changes nothing: what was known first counts."""
+    by = FrozenBy(who=decision.who, since=decision.at, reason=decision.reason)
+    return changed(agent, distrusted=agent.distrusted or by)
 
 
 def unfreeze(agent: AgentAdapters) -> AgentAdapters:

@@ -51,7 +51,7 @@ COMMANDS = {
     "log": "The log of answers and scores.",
     "dead-letters": "What could not be handled: list, show, send back.",
     "models": "The small models that are made here, with no download.",
-    "adapters": "Versions of the adapters: list, show, diff; promote, rollback, freeze; verify, rebuild; key, accept.",
+    "adapters": "Versions of the adapters: list, show, diff; promote, rollback, freeze, reanchor; verify, key, …",
     "broker": "Set up a broker: its users and its queues.",
     "experiment": "Adapters tried on live traffic: list, show the evidence as a chart, replay a verdict.",
     "token": (

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.terminal import AsJson, CommandError, out, print_json, print_raw, say
-from ratchet.files.folder_lock import FolderLock
+from ratchet.logs.leadership import UNFENCED, Fence, Leadership
 from ratchet.logs.names import INTERACTIONS, active_path
 from ratchet.logs.reader import Line, end_of_log, follow, read, tail_position
 from ratchet.logs.retention.contents import newest_time
@@ -72,7 +72,8 @@ def prune(
         settings.log_keep_gb if keep_gb is None else keep_gb,
         settings.log_keep_days if keep_days is None else keep_days,
     )
-    pruned = pruned_now(FleetAccess.here().logs_dir, settings.adapters_dir, bound, dry=dry_run)
+    logs_dir = FleetAccess.here().logs_dir
+    pruned = pruned_now(logs_dir, settings.index_dir or logs_dir, settings.adapters_dir, bound, dry=dry_run)
     if json:
         print_json(as_dict(pruned, dry=dry_run))
         return
@@ -139,15 +140,15 @@ def _short(text: str, length: int) -> str:
     return flat if len(flat) <= length else flat[: length - 1] + "…"
 
 
-def pruned_now(logs_dir: Path, adapters_dir: Path, bound: Bound, *, dry: bool) -> Pruned:
+def pruned_now(logs_dir: Path, index_dir: Path, adapters_dir: Path, bound: Bound, *, dry: bool) -> Pruned:
     """Ages are counted from the newest line, should the clock be ahead of it.
 
     Raises CommandError where an orchestrator works, unless `dry`; JournalError, RegistryError, DiskFull.
     """
-    with _lock(logs_dir, dry=dry):
+    with _leading(logs_dir, dry=dry) as fence:
         now = datetime.now(UTC)
         present = min(now, newest_time(logs_dir) or now)
-        return Pruner(logs_dir, bound).prune(needs(logs_dir, adapters_dir), present, dry=dry)
+        return Pruner(logs_dir, bound, fence).prune(needs(index_dir, adapters_dir), present, dry=dry)
 
 
 def as_dict(pruned: Pruned, *, dry: bool) -> dict[str, Any]:
@@ -180,17 +181,18 @@ def sentences(pruned: Pruned, *, dry: bool) -> Iterator[str]:
 
 
 @contextmanager
-def _lock(logs_dir: Path, *, dry: bool) -> Iterator[None]:
+def _leading(logs_dir: Path, *, dry: bool) -> Iterator[Fence]:
     if dry:
-        yield
+        yield UNFENCED
         return
-    lock = FolderLock(logs_dir)
-    if not lock.try_acquire():
+    leadership = Leadership(logs_dir)
+    if not leadership.try_lead():
         raise CommandError(
-            f"the orchestrator of {lock.holder()} keeps {logs_dir} within its bound by itself, twice a minute. To have "
-            f"it remove more, lower RATCHET_LOG_KEEP_GB or RATCHET_LOG_KEEP_DAYS and restart it; --dry-run only looks"
+            f"the orchestrator of {leadership.holder()} keeps {logs_dir} within its bound by itself, twice a minute. "
+            f"To have it remove more, lower RATCHET_LOG_KEEP_GB or RATCHET_LOG_KEEP_DAYS and restart it; --dry-run "
+            f"only looks"
         )
     try:
-        yield
+        yield leadership
     finally:
-        lock.release()
+        leadership.release()

@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.amqp.short_connection import connected, without_password
 from ratchet.bus.topology import DEAD_LETTERS, RESULTS, UNROUTABLE, Topology
 from ratchet.cli.fleet.folder import FleetAccess, FleetFolder, FleetRecord
@@ -19,7 +20,8 @@ from ratchet.cli.fleet.queue_depths import QueueDepth, queue_depths
 from ratchet.cli.fleet.service_http import readiness
 from ratchet.cli.fleet.supervisord import ProcessState, Supervisor
 from ratchet.cli.terminal import AsJson, CommandError, ExitCode, out, print_json, table
-from ratchet.service.errors import BusError
+from ratchet.service.errors import BusError, RegistryError
+from ratchet.service.settings import FleetSettings
 
 
 def status(json: AsJson = False) -> None:
@@ -75,8 +77,23 @@ def ask_status(access: FleetAccess, folder: FleetFolder) -> StatusReport:
     queues, broker_fault = _queues(access)
     faults = [f"{service.name}: {service.reason}" for service in services if not service.ready]
     faults += [broker_fault] if broker_fault else list(queue_faults(queues, access.topology))
+    faults += scorer_faults(FleetSettings.read())
     url = without_password(access.amqp_url)
     return StatusReport(url, broker_fault, services, queues, access.record is not None, tuple(faults))
+
+
+def scorer_faults(settings: FleetSettings) -> list[str]:
+    """A sentence for each agent whose scorer has drifted."""
+    try:
+        agents = RegistryStore(settings.adapters_dir).read().agents
+    except RegistryError as error:
+        return [str(error)]
+    return [
+        f"{name}: the scorer has drifted, training waits since {one.distrusted.since:%Y-%m-%d %H:%M} UTC "
+        f"({one.distrusted.reason}): mend the scorer, or take its scores as the measure: ratchet adapters reanchor"
+        for name, one in agents.items()
+        if one.distrusted
+    ]
 
 
 def queue_faults(queues: tuple[QueueDepth, ...], topology: Topology) -> list[str]:

@@ -2,9 +2,10 @@
 
 It dies with its process, kill -9 included.
 
-It is a flock on `<folder>/.lock`, a file that is never removed: who removes it lets a second holder in. It holds
-between processes that see the same file system; not every network file system keeps that promise. A child forked (not
-spawned) while the lock is held keeps it alive.
+It is a flock on `<folder>/.lock`, a file that is never removed: who removes it lets a second holder in (but for the
+leader of the logs, who replaces it and is fenced by other means: ratchet/logs/leadership.py). It holds between
+processes that see the same file system; not every network file system keeps that promise. A child forked (not spawned)
+while the lock is held keeps it alive.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import random
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ratchet.service.errors import RegistryError
@@ -27,20 +28,21 @@ LOCK_TIMEOUT_S = 30.0
 class FolderLock:
     """Taken by at most one process, and within it by at most one FolderLock, at a time."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / ".lock"
+    def __init__(self, folder: Path, name: str = ".lock") -> None:
+        self.path = folder / name
         self._fd: int | None = None
 
-    def try_acquire(self) -> bool:
-        """Never waits. True if the lock is held now, also when it already was."""
+    def try_acquire(self, *, sign: bool = True) -> bool:
+        """Never waits. True if the lock is held now, also when it already was. `sign`: write down by whom."""
         if self._fd is not None:
             return True
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
-        if not self._lock(fd):
+        if not self._lock(fd) or not self._is_in_place(fd):
             os.close(fd)
             return False
-        self._sign(fd)
+        if sign:
+            self._sign(fd)
         self._fd = fd
         return True
 
@@ -54,7 +56,7 @@ class FolderLock:
     def holder(self) -> str:
         """Who holds it, or held it last, as `pid 123 on host`; for a message to a person."""
         try:
-            return self.path.read_text("utf-8", "replace").strip() or "nobody"
+            return self.path.read_text("utf-8", "replace").partition("\n")[0].strip() or "nobody"
         except FileNotFoundError:
             return "nobody"
 
@@ -65,6 +67,12 @@ class FolderLock:
         except BlockingIOError:
             return False
         return True
+
+    def _is_in_place(self, fd: int) -> bool:
+        """False where another file took the place of this one (ratchet/logs/leadership.py) before it was locked."""
+        with suppress(FileNotFoundError):
+            return os.path.samestat(os.fstat(fd), self.path.stat())
+        return False
 
     @staticmethod
     def _sign(fd: int) -> None:

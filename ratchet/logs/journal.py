@@ -3,7 +3,7 @@
 `append` returns when its lines are on disk. While one write and fdatasync runs in a thread, further appends gather and
 go together in the next, so the cost of a sync is shared by all who wait for it.
 
-What is left out: who may write. One process writes a log at a time; take a FolderLock first.
+What is left out: who may write. One process writes a log at a time: lead its folder (leadership.py), or take a lock.
 
 What a crash can leave behind: lines that were written but never acknowledged, of which some of a group and not others
 may have survived. So whoever appends again after a crash must be read idempotently, by (task, sample).
@@ -20,6 +20,7 @@ from typing import NamedTuple, Self
 
 from ratchet.files.append_file import AppendFile, explain
 from ratchet.logs.journal_file import JournalFile
+from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.names import active_path
 from ratchet.logs.segments import MAX_LINE_BYTES, Position, compress_sealed
 from ratchet.service.errors import JournalError
@@ -42,13 +43,20 @@ class Journal:
     """A log open for appending. Use it from one event loop."""
 
     def __init__(
-        self, folder: Path, name: str, max_segment_bytes: int, gather_s: float, file_type: type[AppendFile]
+        self,
+        folder: Path,
+        name: str,
+        max_segment_bytes: int,
+        gather_s: float,
+        file_type: type[AppendFile],
+        fence: Fence,
     ) -> None:
         self.folder = folder
         self.name = name
         self.path = active_path(folder, name)
         self._gather_s = gather_s
-        self._file = JournalFile(folder, name, max_segment_bytes, file_type)
+        self._fence = fence
+        self._file = JournalFile(folder, name, max_segment_bytes, file_type, fence)
         self._waiting: deque[_Group] = deque()
         self._committer: asyncio.Task[None] | None = None
         self._writer = ThreadPoolExecutor(1, f"{name}-writer")
@@ -68,14 +76,15 @@ class Journal:
         max_segment_bytes: int = 256 * 1024 * 1024,
         gather_s: float = 0.0,
         file_type: type[AppendFile] = AppendFile,
+        fence: Fence = UNFENCED,
     ) -> Self:
         """Create or repair the log, so that it ends with a whole line that is on disk.
 
         A torn last line goes to quarantine. With `gather_s`, a commit that follows one of several appends waits so many
-        seconds for more company. Blocks; raises DiskFull, JournalError.
+        seconds for more company. `fence` says who may write. Blocks; raises DiskFull, JournalError.
         """
         try:
-            return cls(folder, name, max_segment_bytes, gather_s, file_type)
+            return cls(folder, name, max_segment_bytes, gather_s, file_type, fence)
         except OSError as error:
             raise explain(error, active_path(folder, name)) from error
 
@@ -94,6 +103,11 @@ class Journal:
         await asyncio.get_running_loop().run_in_executor(self._writer, self._file.seal)
         if self._file.take_sealed():
             self._compressing = self._compressor.submit(self._compress)
+
+    def stamped(self, line: bytes) -> bytes:
+        """A line as it is to be appended: with the epoch of its writer."""
+        epoch = self._fence.epoch
+        return line if epoch is None else b'%b,"epoch":%d}' % (line[:-1], epoch)
 
     async def append(self, lines: Sequence[bytes]) -> Position:
         """Returns the position of the first line once all are on disk; the others follow it without a gap.
@@ -164,7 +178,7 @@ class Journal:
     def _compress(self) -> None:
         """Runs in a thread. What fails stays uncompressed, which loses nothing, until the next rotation or start."""
         try:
-            compress_sealed(self.folder, self.name)
+            compress_sealed(self.folder, self.name, self._fence.changing)
         except (OSError, JournalError) as error:
             log.error("compression-failed", f"segments of {self.path} stay uncompressed: {error}", exc_info=error)
 

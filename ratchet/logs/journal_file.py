@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ratchet.files.append_file import AppendFile, explain
 from ratchet.files.atomic_file import sync_folder
+from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.names import active_path
 from ratchet.logs.quarantine import BadLine, Quarantine
 from ratchet.logs.segments import Position, seal, sealed_end, sealed_segments, tidy
@@ -31,23 +32,39 @@ log = Log(__name__)
 class JournalFile:
     """Used by one thread at a time."""
 
-    def __init__(self, folder: Path, name: str, max_bytes: int, file_type: type[AppendFile] = AppendFile) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        max_bytes: int,
+        file_type: type[AppendFile] = AppendFile,
+        fence: Fence = UNFENCED,
+    ) -> None:
         """Raises OSError, DiskFull and JournalError."""
         self.folder = folder
         self.name = name
         self.path = active_path(folder, name)
         self._max_bytes = max_bytes
         self._file_type = file_type
+        self._fence = fence
         folder.mkdir(parents=True, exist_ok=True)
         tidy(folder, name)
         self.start: Position = sealed_end(sealed_segments(folder, name))
         self.end: Position = self.start
         self._tail = b""
         self._sealed = False
-        self._file: AppendFile | None = self._open(self._repair, create=True)
+        self._file: AppendFile | None = None
+        with fence.changing():
+            self._file = self._open(self._repair, create=True)
+            if fence.must_seal:
+                self._begin_anew()
 
     def append(self, data: bytes) -> Position:
-        """Position of the data, which is now on disk. Raises DiskFull, JournalError: it is not in the log then."""
+        """Position of the data, which is now on disk. Raises DiskFull, JournalError: it is not in the log then.
+
+        LeadershipLost: another may have found it in the log or not; nobody is to be told that it is.
+        """
+        self._fence.check()
         try:
             if self.start < self.end and self.end - self.start + len(data) > self._max_bytes:
                 self._seal()
@@ -59,6 +76,7 @@ class JournalFile:
         except OSError as error:
             self._fall_back()
             raise explain(error, self.path) from error
+        self._fence.check()
         position, self.end = self.end, self.end + len(data)
         self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
         return position
@@ -100,15 +118,31 @@ class JournalFile:
         """Begins a new file before the data that would make this one too big: no line is split over two segments."""
         self._usable()
         self.close()
-        seal(self.folder, self.name, self.start, self.end)
+        with self._fence.changing():
+            seal(self.folder, self.name, self.start, self.end)
         self.start, self._tail, self._sealed = self.end, b"", True
+
+    def _begin_anew(self) -> None:
+        """Whoever still has the active file open appends behind the end of a segment from now on, or to no file at all.
+
+        Call it within `changing`.
+        """
+        self.close()
+        if self.start < self.end:
+            seal(self.folder, self.name, self.start, self.end)
+        else:
+            self.path.unlink()
+        self.start, self._tail, self._sealed = self.end, b"", True
+        self._file = self._open(self._restore, create=True)
 
     def _usable(self) -> AppendFile:
         """The active file, certain to be the one in the folder, with nothing in it but what was acknowledged."""
         size = self.end - self.start
         if self._file is None:
-            self._file = self._open(self._restore, create=size == 0)
+            with self._fence.changing():
+                self._file = self._open(self._restore, create=size == 0)
         if not self._file.is_untouched(size):
+            self._fence.check()
             raise StorageUnavailable(
                 f"{self.path} was moved, removed, cut or written to by another program while this one writes it. Stop "
                 f"that program, copy what this one wrote from {self._file.where()} back to {self.path}, and restart"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 ASSIGNMENTS = "assignments"
@@ -13,9 +14,13 @@ AUDITS = "auditor_scores"
 """What the auditor said of a sample of the tasks; no training reads it."""
 LABELS = "labels"
 """What people said of answers they were shown, to know the judge by; no training and no experiment reads it."""
+PROMISES = "promises"
+"""What no other log says and an index that lies elsewhere may lose."""
 TASK_LOGS = (ASSIGNMENTS, INTERACTIONS)
 
 TASK_INDEX = "index.sqlite"
+LEFT_BEHIND = re.compile(r"index-(\d+)\.sqlite")
+"""What the index is called once a leader that hangs kept the file before: by the epoch of the one that took over."""
 FEEDBACK_INDEX = "feedback.sqlite"
 AUDIT_INDEX = "auditor_scores.sqlite"
 LABEL_INDEX = "labels.sqlite"
@@ -33,6 +38,20 @@ def file_name(log: str) -> str:
 
 def active_path(folder: Path, log: str) -> Path:
     return folder / file_name(log)
+
+
+def task_indexes(folder: Path) -> list[Path]:
+    """The index of tasks in its folder, and what was left behind, the current one last; empty where there is none."""
+    numbered = {
+        int(match[1]): path for path in folder.glob("index-*.sqlite") if (match := LEFT_BEHIND.match(path.name))
+    }
+    first = folder / TASK_INDEX
+    return [*([first] if first.exists() else []), *(numbered[epoch] for epoch in sorted(numbered))]
+
+
+def task_index(folder: Path) -> Path:
+    """The index of tasks, or where it will be."""
+    return next(reversed(task_indexes(folder)), folder / TASK_INDEX)
 
 
 def is_own(experiment_id: str | None) -> bool:

@@ -14,6 +14,12 @@ import msgspec
 Prompt = str | list[dict[str, Any]]
 
 
+class EpochRow(msgspec.Struct):
+    """Of any log: under which leader it was written; 0 for lines from before there were epochs."""
+
+    epoch: int = 0
+
+
 class ArmRow(msgspec.Struct):
     adapter_version: str | None = None
     experiment_id: str | None = None
@@ -120,6 +126,8 @@ class SelectionRow(msgspec.Struct):
     group_size: int
     sample: int | None
     score: float | None
+    score_status: str | None = None
+    score_reason: str | None = None
     response: msgspec.Raw = msgspec.Raw()
     adapter_sha256: str | None = None
     engine: str | None = None

@@ -11,11 +11,14 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from io import BufferedReader, RawIOBase
+from io import BufferedReader, FileIO, RawIOBase
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import BinaryIO, cast
+from secrets import token_hex
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import zstandard
 
@@ -24,9 +27,14 @@ from ratchet.logs.names import active_path
 from ratchet.service.errors import JournalError
 from ratchet.service.telemetry import Log
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 MAX_LINE_BYTES = 32 * 1024 * 1024
 """Longest line that is written or read, its newline not counted."""
 
+Changing = Callable[[], AbstractContextManager[None]]
+"""Around each change of a file's name (ratchet/logs/leadership.py)."""
 Position = int
 """Bytes since the beginning of the log, over all its segments."""
 
@@ -58,8 +66,21 @@ class Segment:
 
     def open(self) -> BinaryIO:
         """Its content from the start; a compressed one is decompressed as it is read. Raises FileNotFoundError."""
-        file = self.path.open("rb", BUFFER_BYTES)
-        return _decompressed(file) if self.compressed else file
+        if self.compressed:
+            return _decompressed(self.path.open("rb", BUFFER_BYTES))
+        return cast(BinaryIO, BufferedReader(_Sealed(self.path, self.size), BUFFER_BYTES))
+
+
+class _Sealed(FileIO):
+    """Reads no further than where the file was sealed: what a former leader put behind that is no part of the log."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        super().__init__(path, "rb")
+        self._size = size
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer)
+        return super().readinto(view[: max(0, self._size - self.tell())]) or 0
 
 
 def _decompressed(file: BinaryIO) -> BinaryIO:
@@ -101,10 +122,9 @@ def seal(folder: Path, name: str, start: Position, end: Position) -> Segment:
 
 
 def tidy(folder: Path, name: str) -> None:
-    """After a crash: one file per segment. Only the log's writer may call it.
-
-    A half-written copy is left to `compress`, which overwrites it.
-    """
+    """After a crash: one file per segment, and no half-written copy. Only the log's writer may call it."""
+    for path in folder.glob(f"{name}-*{TEMPORARY}"):
+        path.unlink(missing_ok=True)
     segments = sealed_segments(folder, name)
     for _, twins in groupby(segments, key=lambda segment: (segment.start, segment.end)):
         match list(twins):
@@ -122,9 +142,9 @@ def _spare(plain: Segment, copy: Segment) -> Segment:
 
 
 def is_whole(segment: Segment) -> bool:
-    """True if it holds as many bytes as its name says; a compressed one is read to its end, checksum included."""
+    """True if it holds the bytes its name says; a compressed one is read to its end, checksum included."""
     if not segment.compressed:
-        return segment.path.stat().st_size == segment.size
+        return segment.path.stat().st_size >= segment.size
     count = 0
     try:
         with segment.open() as content:
@@ -135,14 +155,14 @@ def is_whole(segment: Segment) -> bool:
     return count == segment.size
 
 
-def compress_sealed(folder: Path, name: str) -> None:
+def compress_sealed(folder: Path, name: str, changing: Changing = nullcontext) -> None:
     """Compress every sealed segment that is not yet, oldest first. Raises OSError, JournalError."""
     for segment in sealed_segments(folder, name):
         if not segment.compressed:
-            compress(segment)
+            compress(segment, changing)
 
 
-def compress(segment: Segment) -> Segment:
+def compress(segment: Segment, changing: Changing = nullcontext) -> Segment:
     """Replace a sealed file by its compressed copy, which has been read back and compared first.
 
     A crash at any point leaves a whole file; `tidy` removes what is too many. Raises OSError (the disk may be full) and
@@ -151,20 +171,22 @@ def compress(segment: Segment) -> Segment:
     if not is_whole(segment):
         raise JournalError(f"{segment.path} does not hold as many bytes as its name says: restore it from a copy")
     compressed = Segment(segment.folder, segment.name, segment.start, segment.end, compressed=True)
-    temporary = compressed.path.with_name(compressed.path.name + TEMPORARY)
+    temporary = compressed.path.with_name(f"{compressed.path.name}.{token_hex(4)}{TEMPORARY}")  # nobody else's
     began = time.monotonic()
     try:
         _write_compressed(segment, temporary)
         if not _same_content(segment, temporary):
             raise JournalError(f"the compressed copy of {segment.path} does not read back the same: check the disk")
-        temporary.rename(compressed.path)
+        with changing():
+            temporary.rename(compressed.path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, zstandard.ZstdError):
             raise JournalError(f"{segment.path} can't be compressed: {error}") from error
         raise
     sync_folder(segment.folder)
-    segment.path.unlink()
+    with changing():
+        segment.path.unlink()
     sync_folder(segment.folder)
     log.info("compressed", f"{segment.path.name} compressed", seconds=round(time.monotonic() - began, 3))
     return compressed
@@ -172,7 +194,7 @@ def compress(segment: Segment) -> Segment:
 
 def _write_compressed(segment: Segment, target: Path) -> None:
     compressor = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL, write_checksum=True)
-    with segment.open() as source, target.open("wb") as sink:
+    with segment.open() as source, target.open("xb") as sink:
         compressor.copy_stream(source, sink, size=segment.size, read_size=BUFFER_BYTES, write_size=BUFFER_BYTES)
         sink.flush()
         os.fsync(sink.fileno())

@@ -172,6 +172,14 @@ def unfreeze(agent_id: WhichAgent, reason: Why) -> Call:
     return Call(path={"agent_id": agent_id}, body={"reason": reason})
 
 
+@TOOLS.tool("POST /v1/adapters/{agent_id}/reanchor", AgentView, "Take the scorer as it is now", Effect.SETS)
+def reanchor(agent_id: WhichAgent, reason: Why) -> Call:
+    """Where a scorer has drifted and was changed on purpose: its scores become the measure, and learning goes on. Ask
+    the user first; once the scorer is back, learning goes on by itself.
+    """
+    return Call(path={"agent_id": agent_id}, body={"reason": reason})
+
+
 @TOOLS.tool("GET /v1/experiments", Page[ExperimentSummary], "List experiments", Effect.READS)
 def list_experiments(agent_id: OneAgent = None, cursor: Cursor = None, limit: Limit = 20) -> Call:
     """Experiments, the newest first: which version was tried against which, and how it ended."""

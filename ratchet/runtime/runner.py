@@ -278,10 +278,16 @@ def _make_room_for_clients() -> None:
 
 
 def run(name: str, wire: Callable[[], Wired]) -> None:
-    """Wire the service and run it until SIGTERM, then exit with 0. A failing start is one log line and exit code 1."""
+    """Wire the service and run it until SIGTERM, then exit with 0. A failing start is one log line and exit code 1.
+
+    `hopeless` in that line: with these settings, another start fails in the same way.
+    """
+    hopeless = True
 
     async def main() -> None:
+        nonlocal hopeless
         wired = wire()
+        hopeless = False
         log_to_stdout(name, wired.settings.log_level)
         await Runner(wired.service, wired.bus, wired.settings, wired.http_port).run()
 
@@ -292,5 +298,8 @@ def run(name: str, wire: Callable[[], Wired]) -> None:
     try:
         uvloop.run(main())
     except RatchetError as error:
-        log.error("failed", str(error))
+        if hopeless:
+            log.error("failed", str(error), hopeless=True)
+        else:
+            log.error("failed", str(error))
         sys.exit(1)

@@ -72,6 +72,10 @@ class DiskFull(StorageUnavailable):
     """Space would help."""
 
 
+class LeadershipLost(StorageUnavailable):
+    """Another orchestrator leads now: this process writes nothing more, and ends."""
+
+
 class LogRemoved(JournalError):
     """That part of a log was removed on purpose, to keep the disk within its bound."""
 

@@ -1,16 +1,25 @@
-"""Kill this process at a named step: how the fault tests prove that nothing is lost. Off unless the environment asks.
+"""Kill or halt this process at a named step: how the fault tests prove that nothing is lost. Off unless the environment
+asks.
 
-RATCHET_FAILPOINT="fsynced:3" makes the third passage of the step `fsynced` a `kill -9` of the process by itself.
+RATCHET_FAILPOINT="fsynced:3" makes the third passage of the step `fsynced` a `kill -9` of the process by itself. With
+RATCHET_FAILPOINT="@<file>" it stops itself (SIGSTOP) when it comes to the step whose name somebody has written into the
+file, of STEP_BYTES, and takes the name out: whoever wrote it does what it likes meanwhile, and ends or continues it.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from mmap import mmap
+from pathlib import Path
 
 STEPS = ("received", "worked", "published", "confirmed", "written", "fsynced", "before-ack")
 """received: off the queue · worked: result computed · published: sent, no confirm yet · confirmed: broker has it ·
 written: log line written, not synced · fsynced: log line on disk · before-ack: all done, upstream not yet acked."""
+
+TASK_STEPS = ("admitted", "settled", "telling")
+"""admitted: its assignment is on disk, its Work not sent · settled: its interactions are on disk, it is still counted
+as open · telling: it is closed, its user not told."""
 
 REGISTRY_STEPS = (
     "decision-written",
@@ -31,7 +40,8 @@ outcome-written: on disk, nobody told."""
 RETENTION_STEPS = ("ids-kept", "start-moved", "segment-removed")
 """ids-kept: the ids of a segment's tasks are on disk. start-moved: the log begins behind it, which is on disk.
 segment-removed: its file is gone."""
-ALL_STEPS = (*STEPS, *REGISTRY_STEPS, *TRAINER_STEPS, *RETENTION_STEPS)
+ALL_STEPS = (*STEPS, *TASK_STEPS, *REGISTRY_STEPS, *TRAINER_STEPS, *RETENTION_STEPS)
+STEP_BYTES = 64
 
 
 def _parse(text: str) -> tuple[str, int]:
@@ -41,18 +51,29 @@ def _parse(text: str) -> tuple[str, int]:
     return step, int(count or 1)
 
 
-_step, _left = _parse(os.environ.get("RATCHET_FAILPOINT", ""))
+def _mapped(path: Path) -> mmap:
+    with path.open("r+b") as file:
+        return mmap(file.fileno(), STEP_BYTES)
+
+
+_given = os.environ.get("RATCHET_FAILPOINT", "")
+_halt = _mapped(Path(_given[1:])) if _given.startswith("@") else None
+_step, _left = _parse("" if _halt else _given)
 
 
 def armed(step: str) -> bool:
-    """True if the environment named this step: then what comes before it must really be done, not buffered."""
-    return step == _step
+    """True if this step was named: then what comes before it must really be done, not buffered."""
+    return step == _step or (_halt is not None and _halt[:].rstrip(b"\0") == step.encode())
 
 
 def reach(step: str) -> None:
-    """Passes, unless this is the passage the environment named: then the process is gone."""
+    """Passes, unless this is the passage that was named: then the process is gone, or halted."""
     global _left
-    if step != _step:
+    if not armed(step):
+        return
+    if _halt is not None:
+        _halt[:] = bytes(STEP_BYTES)
+        os.kill(os.getpid(), signal.SIGSTOP)
         return
     _left -= 1
     if _left == 0:

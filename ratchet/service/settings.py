@@ -71,6 +71,11 @@ class FleetSettings(BaseSettings):
         "teaches, and can stop what only the scorer likes; nobody if not set. The same for every service.",
     )
     logs_dir: Path = Field(Path("logs"), description="Folder of the two logs and of the index over them.")
+    index_dir: Path | None = Field(
+        None,
+        description="Folder of the indexes over the logs, on a disk of this machine, never on a network file system; "
+        "the folder of the logs if not set.",
+    )
     log_keep_gb: float = Field(
         20.0,
         ge=0,
@@ -145,6 +150,10 @@ class FleetSettings(BaseSettings):
     def audit_dir(self) -> Path:
         return self.api_audit_dir or self.logs_dir / "audit"
 
+    @property
+    def index_folder(self) -> Path:
+        return self.index_dir or self.logs_dir
+
     @classmethod
     def read(cls, **given: Any) -> Self:
         """What is `given`, then the environment, then files of secrets. Raises SettingsError naming what is at fault.
@@ -161,9 +170,12 @@ class FleetSettings(BaseSettings):
     def faults(cls) -> list[str]:
         """A sentence for each setting whose value can't be used, its name first. Raises SettingsError for a secret."""
         try:
-            cls._made({})
+            return cls._made({}).unknown_parts()
         except ValidationError as error:
             return cls._sentences(error)
+
+    def unknown_parts(self) -> list[str]:
+        """A sentence for each setting that names a part which is not installed, where its service is installed."""
         return []
 
     @classmethod

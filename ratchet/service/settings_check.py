@@ -3,7 +3,8 @@
 A name that no setting has is worth a warning, with the nearest one that there is; a value that can't be used ends the
 start. As a program, `python -m ratchet.service.settings_check`, it is a job of docker-compose.yml: exit code 1 for it.
 
-Left out: what only the process itself can tell, such as whether an engine of that name is installed.
+Engines and scorers are looked up by name where their service is installed: on Compose in the image of each.
+Left out: what only the process itself can tell, such as whether a scorer's server answers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a training run left beside its adapter: the card, and the curves of its losses and rewards.
 
-Read leniently: a file or a field that is missing, or of another shape, leaves out what it would have shown.
+Read leniently: a file or a field that is missing, too large, or of another shape, leaves out what it would have shown.
 """
 
 from __future__ import annotations
@@ -8,21 +8,27 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ratchet.adapters.folder import read_file
+from ratchet.adapters.limits import LARGEST_REPORT
 from ratchet.adapters.manifest import read_card
 from ratchet.service.errors import AdapterError
 from schemas.records.adapter_card import AdapterCard
 from schemas.records.registry import AdapterEntry
 
 TRAINING_REPORT = "training_report.json"
-LARGEST_BYTES = 64 * 1024 * 1024
+MOST_STEPS = 3000
+"""In a report that is written; of a longer run, so many of its steps."""
+MOST_COUNTS = 64
+LONGEST_NAME = 100
 Point = tuple[float, float]
 T = TypeVar("T")
 LARGEST = 1e300
 """Above it, infinity included, is nothing that can be drawn."""
-CURVES = ("loss", "entropy", "effective_share", "clip_fraction", "kl", "reward")
+CURVES = ("loss", "entropy", "effective_share", "clip_fraction", "kl", "reward", "divergence", "good_log_ratio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,7 @@ def training_reports(adapters_dir: Path, entries: Iterable[AdapterEntry]) -> lis
 
 
 def training_report(folder: Path, version: str) -> TrainingReport:
-    report = _read(folder / TRAINING_REPORT)
+    report = _read(folder)
     steps = report.get("steps")
     rows = [row for row in steps if isinstance(row, dict)] if isinstance(steps, list) else []
     curves = {name: thinned(_curve(rows, name)) for name in CURVES}
@@ -50,7 +56,7 @@ def training_report(folder: Path, version: str) -> TrainingReport:
         version,
         _card(folder),
         {name: points for name, points in curves.items() if any(value for _, value in points)},
-        {str(name): value for name, value in counts.items() if is_number(value)},
+        {str(name)[:LONGEST_NAME]: value for name, value in islice(counts.items(), MOST_COUNTS) if is_number(value)},
     )
 
 
@@ -60,12 +66,10 @@ def _counts(report: dict[str, Any]) -> dict[Any, Any]:
     return counts if isinstance(counts, dict) else {}
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(folder: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > LARGEST_BYTES:
-            return {}
-        report = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        report = json.loads(read_file(folder, TRAINING_REPORT, LARGEST_REPORT))
+    except (AdapterError, OSError, ValueError, RecursionError):
         return {}
     return report if isinstance(report, dict) else {}
 

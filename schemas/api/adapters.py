@@ -43,6 +43,9 @@ class AgentView(Record):
     candidate: AdapterVersion | None
     previous: AdapterVersion | None
     frozen: FrozenBy | None
+    distrusted: FrozenBy | None = Field(
+        description="Since when the scorer is not trusted, and why: no training is asked for, no experiment starts."
+    )
     cool_down_until: Timestamp | None
     experiment: RunningExperiment | None
     watch: RunningExperiment | None = Field(description="Over the stable primary, beside whatever else runs.")

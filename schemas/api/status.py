@@ -73,6 +73,7 @@ class AgentFigures(Record):
     primary: AdapterVersion
     candidate: AdapterVersion | None
     frozen: bool
+    distrusted: bool = Field(description="The scorer has drifted: training waits.")
     experiment_id: str | None
     units: int | None = Field(description="Finished units of the running experiment.")
     gain: float | None = Field(description="E-value for better in score; at the threshold it promotes.")

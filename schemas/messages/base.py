@@ -66,6 +66,15 @@ def utc(moment: datetime) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
+LogEpoch = Annotated[
+    int | None,
+    Field(
+        ge=0,
+        exclude=True,
+        description="Of the orchestrator that wrote it into the log: it grows with each that leads.",
+    ),
+]
+"""Written by the log itself (ratchet/logs/journal.py), never by `encode`."""
 Timestamp = Annotated[
     datetime,
     AfterValidator(utc),

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.messages.base import Identifier, Message, Metadata, Score, Timestamp
+from schemas.messages.base import Identifier, LogEpoch, Message, Metadata, Score, Timestamp
 
 
 class Feedback(Message):
@@ -40,6 +40,7 @@ class LoggedFeedback(Message):
     timestamp: Timestamp = Field(description="When the fleet took it.")
     metadata: Metadata = Metadata()
     schema_version: Literal["logged_feedback.v1"] = "logged_feedback.v1"
+    epoch: LogEpoch = None
 
     @property
     def key(self) -> str:

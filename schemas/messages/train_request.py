@@ -17,7 +17,9 @@ class TrainRequest(Message):
     request_id: Identifier = Field(description="Unique per training run; also the idempotency key.")
     agent_id: AgentId
     metadata: Metadata = Metadata()
-    algorithm: Identifier = Field("grpo", description="grpo, best-of-group-sft, or one registered by name.")
+    algorithm: Identifier = Field(
+        "grpo", description="grpo, weighted-sft, dpo, kto, … or one registered by name: docs/training.md."
+    )
     parent_version: AdapterVersion | None = Field(None, description="Start from it; from the primary if absent.")
     since: int = Field(0, ge=0, description="Read the log of interactions from this byte on.")
     until: int | None = Field(None, ge=0, description="Read it to before this byte; to its end if absent.")

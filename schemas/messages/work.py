@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from schemas.messages.base import AgentId, Identifier, Record, Sha256, Timestamp
+from schemas.messages.base import AgentId, Identifier, LogEpoch, Record, Sha256, Timestamp
 from schemas.messages.task import Task
 
 BASE_VERSION = "v1.0.0"
@@ -46,3 +46,4 @@ class Work(Task):
     admitted_at: Timestamp
     reply_to: str | None = Field(None, max_length=255, description="AMQP queue that also gets the Result.")
     correlation_id: str | None = Field(None, max_length=255)
+    epoch: LogEpoch = None

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.messages.base import Identifier, Message, Score, Timestamp
+from schemas.messages.base import Identifier, LogEpoch, Message, Score, Timestamp
 from schemas.messages.reward import ScorerIdentity
 from schemas.messages.work import Arm
 
@@ -30,6 +30,7 @@ class AuditedTask(Message):
     reason: str | None = Field(None, description="Why there are no scores.")
     timestamp: Timestamp
     schema_version: Literal["audited_task.v1"] = "audited_task.v1"
+    epoch: LogEpoch = None
 
     @property
     def key(self) -> str:

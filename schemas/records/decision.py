@@ -135,6 +135,19 @@ class Unfreeze(Record):
     kind: Literal["unfreeze"] = "unfreeze"
 
 
+class Distrust(Record):
+    """The scorer has moved: no training is asked for and no experiment starts until it is trusted again."""
+
+    kind: Literal["distrust"] = "distrust"
+
+
+class Trust(Record):
+    """The scorer counts again: it is as it was, or its scores are the new measure."""
+
+    kind: Literal["trust"] = "trust"
+    anchor_anew: bool = Field(False, description="Its scores of the anchors, from now on, are what they are held to.")
+
+
 class SignWith(Record):
     """From the next decision on this key signs, of every agent; it changes nothing else."""
 
@@ -155,7 +168,9 @@ Move = Annotated[
     | RemoveFolder
     | Freeze
     | Unfreeze
-    | SignWith,
+    | SignWith
+    | Distrust
+    | Trust,
     Field(discriminator="kind"),
 ]
 

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.messages.base import Identifier, Message, Metadata, Record, Score, Seconds, Sha256, Timestamp
+from schemas.messages.base import Identifier, LogEpoch, Message, Metadata, Record, Score, Seconds, Sha256, Timestamp
 from schemas.messages.response import FinishReason
 from schemas.messages.reward import ScorerIdentity, ScoreStatus
 from schemas.messages.task import Prompt
@@ -67,6 +67,7 @@ class Interaction(Message):
     score_reason: str | None = None
     latencies: Latencies
     attempts: Attempts | None = Field(None, description="Null where the first attempt did both.")
+    epoch: LogEpoch = None
 
     def encode(self) -> bytes:
         """The drafted fields are always there, null where there is no value."""

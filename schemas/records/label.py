@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.messages.base import Identifier, Message, Record, Score, Timestamp
+from schemas.messages.base import Identifier, LogEpoch, Message, Record, Score, Timestamp
 
 
 class Shown(Record):
@@ -33,6 +33,7 @@ class LoggedLabel(Message):
     given_by: str = Field(max_length=200)
     timestamp: Timestamp
     schema_version: Literal["logged_label.v1"] = "logged_label.v1"
+    epoch: LogEpoch = None
 
     @property
     def key(self) -> str:

@@ -78,6 +78,8 @@ class AgentAdapters(Record):
     previous: AdapterVersion | None = None
     frozen: FrozenBy | None = None
     cool_down_until: Timestamp | None = None
+    distrusted: FrozenBy | None = Field(None, description="Since when the scorer is not trusted, and why.")
+    anchored: int = Field(0, ge=0, description="Decision by which its scores became the measure; 0: from the start.")
     experiment: RunningExperiment | None = None
     watch: RunningExperiment | None = Field(None, description="Over the stable primary, beside whatever else runs.")
     versions: dict[AdapterVersion, AdapterEntry] = Field(default_factory=_base_model)

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
+from ratchet.service.errors import SettingsError
 from ratchet.service.settings import FleetSettings
 from schemas.messages.base import AgentId
 
@@ -40,3 +41,14 @@ class AgentSettings(FleetSettings):
     agent_vllm_api_key: SecretStr | None = Field(None, description="Its API key, if it asks for one.")
     agent_generation_timeout_s: float = Field(600.0, gt=0, description="Seconds the vllm server may take for one task.")
     agent_echo_latency_s: float = Field(0.0, ge=0, description="For echo: seconds each answer takes.")
+
+    def unknown_parts(self) -> list[str]:
+        try:
+            from services.agent.engines.registry import check_engine
+        except ModuleNotFoundError:  # an image of another service has nothing of the agent but this file
+            return []
+        try:
+            check_engine(self.agent_engine)
+        except SettingsError as error:
+            return [str(error)]
+        return []

@@ -17,6 +17,7 @@ from ratchet.bus.topology import HIGH_PRIORITY, RESPONSES, work_queue
 from ratchet.concurrency.keyed import KeyedLock
 from ratchet.runtime.runner import Subscription
 from ratchet.service import failpoint
+from ratchet.service.deadline_time import DeadlineTime
 from ratchet.service.errors import AdapterError, EngineError, PromptRefused, Reject, Retry
 from ratchet.service.telemetry import Log, task_in_hand
 from schemas.messages.base import Metadata
@@ -73,12 +74,13 @@ class AgentWorker:
 
     name = "agent"
 
-    def __init__(self, settings: AgentSettings, bus: Bus, engine: Engine) -> None:
+    def __init__(self, settings: AgentSettings, bus: Bus, engine: Engine, time: DeadlineTime | None = None) -> None:
         self._agent_id = settings.agent_id
         self._prefetch = settings.agent_prefetch
         self._generation_timeout_s = settings.agent_generation_timeout_s
         self._bus = bus
         self._engine = engine
+        self._time = time or DeadlineTime()
         self._cache = AdapterCache(
             engine,
             settings.agent_id,
@@ -145,7 +147,7 @@ class AgentWorker:
 
     async def _in_time(self, work: Work) -> bool:
         """Wait while the engine is away, so that its absence costs no task its attempts. False: too late."""
-        while now() < work.deadline:
+        while self._time.left_s(work.deadline, work.admitted_at) > 0:
             if self._engine.trouble() is None:
                 return True
             self._waited_at = time.monotonic()

@@ -14,20 +14,25 @@ log = Log("orchestrator")
 class Clocks:
     """A clock goes on after any failure; until its next success there is a trouble."""
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[], None] = lambda: None, pace: float = 1.0) -> None:
+        """`check` is asked before each turn: what it raises is the turn's failure. `pace` multiplies every wait."""
+        self._check = check
+        self._pace = pace
         self._troubles: dict[str, str] = {}
         self._ticking: list[asyncio.Task[None]] = []
 
     def start(self, name: str, turn: Callable[[], Awaitable[None]], every_s: float, *, first: bool = True) -> None:
         """Its first turn at once, or after the first wait."""
+        wait_s = every_s * self._pace
 
         async def tick() -> None:
             if not first:
-                await asyncio.sleep(every_s)
+                await asyncio.sleep(wait_s)
             while True:
                 with self._surviving(name):
+                    self._check()
                     await turn()
-                await asyncio.sleep(every_s)
+                await asyncio.sleep(wait_s)
 
         self._ticking.append(asyncio.create_task(tick(), name=name))
 

@@ -67,6 +67,8 @@ audit_discordance = Gauge(
     "How often scorer and auditor order two answers differently, newest 200 audits: 0 never, 0.5 as by chance.",
     ["agent"],
 )
+judge_noise = Gauge("ratchet_judge_noise", "Standard deviation of the anchors' changes around their mean.", ["agent"])
+judge_distrusted = Gauge("ratchet_judge_distrusted", "1 while the scorer has drifted and training waits.", ["agent"])
 swap_seconds = Gauge("ratchet_swap_seconds", "From a decision to the first answer of the new primary.", ["agent"])
 decisions = Counter("ratchet_decisions_total", "Decisions about adapters.", ["agent", "move"])
 
@@ -131,7 +133,8 @@ def count_feedback(line: LoggedFeedback) -> None:
 
 
 def show_primary(agent_id: str, adapters: AgentAdapters) -> None:
-    """One series per version, 1 for the primary."""
+    """One series per version, 1 for the primary; and whether their scorer is trusted."""
+    judge_distrusted.labels(agent_id).set(adapters.distrusted is not None)
     for version in adapters.versions:
         primary_version.labels(agent_id, version).set(version == adapters.primary)
     change = adapters.versions[adapters.primary].since_base or Change()

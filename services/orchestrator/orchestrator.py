@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TypeVar
@@ -28,8 +29,8 @@ from ratchet.bus.topology import (
     topology_of,
 )
 from ratchet.files.append_file import AppendFile
-from ratchet.files.folder_lock import FolderLock
 from ratchet.http.work import Threads
+from ratchet.logs.leadership import RENEWALS, Leadership
 from ratchet.logs.names import AUDITS, LABELS
 from ratchet.logs.names import FEEDBACK as FEEDBACK_LOG
 from ratchet.logs.retention.plan import Bound
@@ -53,6 +54,7 @@ from services.orchestrator.auditing.audits import AuditLog, Audits
 from services.orchestrator.auditing.labels import Calibrations, LabelLog
 from services.orchestrator.clocks import Clocks
 from services.orchestrator.feedback.feedback_service import FeedbackLog, FeedbackService
+from services.orchestrator.ledger.keyed_log import KeyedLogSettings
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.ledger.log_retention import LogRetention
 from services.orchestrator.observation.gauges import DiskGauges, QueueGauges
@@ -102,7 +104,7 @@ def now() -> datetime:
 
 
 class Orchestrator:
-    """Whoever holds the lock on the logs folder works; any other instance waits for it."""
+    """Whoever leads the logs folder works; any other instance waits for it (ratchet/logs/leadership.py)."""
 
     name = "orchestrator"
 
@@ -114,15 +116,25 @@ class Orchestrator:
         clock: Callable[[], datetime] = now,
         seconds: Callable[[], float] = monotonic,
         file_type: type[AppendFile] = AppendFile,
+        on_lost: Callable[[str], None] = lambda _: None,
+        pace: float = 1.0,
     ) -> None:
-        """`clock` may jump, `seconds` never does. `file_type`: of the logs of tasks."""
+        """`clock` may jump, `seconds` never does. `file_type`: of the logs of tasks. `pace`: as of Clocks.
+
+        `on_lost` is told once another leads: it ends the process, in whatever thread that was found out.
+        """
         self._settings = settings
         self._bus = bus
         self._clock = clock
         self._seconds = seconds
-        self._lock = FolderLock(settings.logs_dir)
+        self._leadership = Leadership(settings.logs_dir, lease_s=settings.lease_s, seconds=seconds, on_lost=on_lost)
         self.ledger = Ledger(
-            settings.logs_dir, segment_bytes=settings.segment_bytes, file_type=file_type, seconds=seconds
+            settings.logs_dir,
+            segment_bytes=settings.segment_bytes,
+            index_dir=settings.index_folder,
+            file_type=file_type,
+            seconds=seconds,
+            fence=self._leadership,
         )
         self._deadlines = DeadlineClock(clock, seconds, lambda: self.ledger.sequence)
         self._backlog = RewardBacklog(bus, seconds)
@@ -133,6 +145,7 @@ class Orchestrator:
             settings.sampling,
             timedelta(seconds=settings.task_deadline_s),
             timedelta(seconds=settings.longest_deadline_s),
+            settings.max_logged_bytes,
         )
         arms = {agent: Arms(agent) for agent in settings.agents}
         self._intake = Intake(
@@ -145,11 +158,18 @@ class Orchestrator:
             clock=self._deadlines.now,
         )
         self._news = RewardBroadcaster(bus, now)
-        self._settler = Settler(self.ledger, results, self._closed, clock=clock)
+        self._settler = Settler(
+            self.ledger, results, self._closed, clock=clock, max_logged_bytes=settings.max_logged_bytes
+        )
         self._waits = ResultWaiters()
         self._task_desk = TaskService(self._intake, self.ledger, self._waits)
         self._completion = Completion(bus, self.ledger)
-        self._feedback_log = FeedbackLog(settings.logs_dir, segment_bytes=settings.segment_bytes)
+        keyed: KeyedLogSettings = {
+            "segment_bytes": settings.segment_bytes,
+            "index_dir": settings.index_folder,
+            "fence": self._leadership,
+        }
+        self._feedback_log = FeedbackLog(settings.logs_dir, **keyed)
         self._feedback = FeedbackService(self.ledger, self._feedback_log, now)
         self._threads = Threads(self.name)
         self._chat_desk = ChatService(
@@ -162,10 +182,10 @@ class Orchestrator:
             group_size=settings.samples,
             clock=now,
         )
-        self._store = RegistryStore.of(settings)
+        self._store = RegistryStore.of(settings, self._leadership.check)
         self._replicas = {agent: Replicas() for agent in settings.agents}
-        self._audit_log = AuditLog(settings.logs_dir, segment_bytes=settings.segment_bytes)
-        self._label_log = LabelLog(settings.logs_dir, segment_bytes=settings.segment_bytes)
+        self._audit_log = AuditLog(settings.logs_dir, **keyed)
+        self._label_log = LabelLog(settings.logs_dir, **keyed)
         self._calibrations = Calibrations(
             self.ledger,
             self._label_log,
@@ -205,12 +225,16 @@ class Orchestrator:
             {FEEDBACK_LOG: self._feedback_log.forget, AUDITS: self._audit_log.forget, LABELS: self._label_log.forget},
             Bound.of(settings.log_keep_gb, settings.log_keep_days),
             logs_dir=settings.logs_dir,
+            index_dir=settings.index_folder,
             adapters_dir=settings.adapters_dir,
+            fence=self._leadership,
             clock=now,
         )
         self._disks = DiskGauges({"logs": settings.logs_dir, "adapters": settings.adapters_dir})
         self._standby = False
-        self._clocks = Clocks()
+        self._clocks = Clocks(self._leadership.check, pace)
+        self._lease_clock = Clocks()
+        self._renewing = ThreadPoolExecutor(1, "lease")
 
     def _promoter(self, arms: Arms) -> Promoter:
         settings, replicas = self._settings, self._replicas[arms.agent_id]
@@ -229,7 +253,9 @@ class Orchestrator:
             first_tasks=lambda: self._anchors[arms.agent_id].tasks if settings.golden_from_traffic else [],
             seconds=monotonic,
         )
-        training = TrainingScheduler(arms.agent_id, self._bus, self.ledger, settings.training, now)
+        training = TrainingScheduler(
+            arms.agent_id, self._bus, self.ledger, settings.training, now, self._deadlines.even
+        )
         return Promoter(
             arms,
             announcer,
@@ -258,7 +284,7 @@ class Orchestrator:
             self._intake.rescore,
             self._own_tasks,
             arm,
-            promoter.abort,
+            promoter,
             tolerance=self._settings.anchor_tolerance,
         )
 
@@ -273,7 +299,7 @@ class Orchestrator:
         ]
 
     async def start(self) -> None:
-        """Wait for the lock, then repair, catch up, and take up the experiments that were running."""
+        """Wait to lead, then repair, catch up, and take up the experiments that were running."""
         await self._become_leader()
         for task_id in await self.ledger.open():
             self._settler.owe(task_id)
@@ -327,8 +353,8 @@ class Orchestrator:
 
     def trouble(self) -> str | None:
         if self._standby:
-            return f"standby: the orchestrator of {self._lock.holder()} holds {self._lock.path}"
-        return self._clocks.trouble()
+            return f"standby: the orchestrator of {self._leadership.holder()} holds {self._leadership.path}"
+        return self._lease_clock.trouble() or self._clocks.trouble()
 
     async def stop(self) -> None:
         self._api.close()
@@ -341,7 +367,9 @@ class Orchestrator:
             await self._label_log.close()
             await self.ledger.close()
         self._threads.close()
-        self._lock.release()
+        await self._lease_clock.stop()
+        self._renewing.shutdown()
+        self._leadership.release()
 
     # --- what it hears ---------------------------------------------------------------------------------------------
 
@@ -372,14 +400,23 @@ class Orchestrator:
     # --- leader or standby -----------------------------------------------------------------------------------------
 
     async def _become_leader(self) -> None:
-        while not self._lock.try_acquire():
+        while not self._leadership.try_lead():
             if not self._standby:
-                log.info("standby", "another orchestrator works here; waiting to take over", lock=str(self._lock.path))
+                lock = str(self._leadership.path)
+                log.info("standby", "another orchestrator works here; waiting to take over", lock=lock)
             self._standby = True
             await asyncio.sleep(STANDBY_POLL_S)
-        if self._standby:
-            log.info("took-over", "the other orchestrator is gone; this one takes over")
+        self._lease_clock.start("lease", self._renew, self._settings.lease_s / RENEWALS)
+        epoch = self._leadership.epoch
+        if self._leadership.took_from_living:
+            log.warning("took-over", "the other orchestrator hangs; it ends once it goes on", epoch=epoch)
+        elif self._standby:
+            log.info("took-over", "the other orchestrator is gone; this one takes over", epoch=epoch)
         self._standby = False
+
+    async def _renew(self) -> None:
+        """Out of this loop and onto the disk: a leader whose loop or disk stands still gives no sign of life."""
+        await asyncio.get_running_loop().run_in_executor(self._renewing, self._leadership.renew)
 
     def _take_up_registry(self) -> None:
         self._store.open()

@@ -22,6 +22,12 @@ class OrchestratorSettings(FleetSettings):
 
     orchestrator_http_port: int = Field(8700, ge=1, le=65535, description="Port of the orchestrator's HTTP server.")
     orchestrator_prefetch: int = Field(512, ge=1, le=10_000, description="Messages in hand at once, for each queue.")
+    lease_s: float = Field(
+        10.0,
+        ge=1,
+        description="Seconds without a sign of life from the orchestrator that leads, after which a standby takes its "
+        "place; the same for all of a fleet.",
+    )
     samples: int = Field(8, ge=1, le=64, description="Group size of tasks that do not say: answers sampled for each.")
     temperature: float = Field(1.0, ge=0, le=5, description="Sampling temperature; 0 is greedy.")
     top_p: float = Field(1.0, gt=0, le=1, description="Nucleus sampling; 1 filters nothing.")
@@ -30,6 +36,12 @@ class OrchestratorSettings(FleetSettings):
     task_deadline_s: float = Field(3600.0, gt=0, description="Seconds a task may take, where it names no deadline.")
     longest_deadline_s: float = Field(
         7 * 86_400.0, gt=0, description="Seconds ahead that a task may name its own deadline; a later one is refused."
+    )
+    max_logged_bytes: int = Field(
+        32 * 1024 * 1024,
+        ge=1024,
+        description="Largest a task may become in the log, in bytes: its size times its samples; a larger one is "
+        "refused.",
     )
     segment_bytes: int = Field(
         256 * 1024 * 1024, ge=4096, description="Size at which a log is sealed, compressed and begun anew, in bytes."
@@ -114,7 +126,11 @@ class OrchestratorSettings(FleetSettings):
         3600.0, ge=0, description="Seconds between two scorings of the anchors, which tell a drifting scorer; 0: never."
     )
     anchor_tolerance: float = Field(
-        0.05, ge=0, le=1, description="Mean change of the anchors' scores at which an experiment is aborted."
+        0.05,
+        ge=0,
+        le=1,
+        description="Mean change of the anchors' scores, up, down or apart, that is no drift yet; once more is proved, "
+        "the experiment is aborted and training waits. Keep it at half the judge's noise or above.",
     )
     keep_adapters: int = Field(5, ge=1, description="Newest adapter folders kept for each agent, besides those in use.")
 

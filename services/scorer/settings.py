@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import Field, SecretStr
 
-from ratchet.service.errors import SettingsError
+from ratchet.service.errors import ScorerError, SettingsError
 from ratchet.service.settings import FleetSettings
 
 
@@ -103,3 +103,17 @@ class ScorerSettings(FleetSettings):
             "scorer_likelihood_model": self.auditor_likelihood_model,
         }
         return self.model_copy(update={name: value for name, value in given.items() if value is not None})
+
+    def unknown_parts(self) -> list[str]:
+        try:
+            from services.scorer.strategies.registry import check_spec
+        except ModuleNotFoundError:  # an image of another service has nothing of the scorer but this file
+            return []
+        faults = []
+        for name, text in {"RATCHET_SCORER": self.scorer, "RATCHET_AUDITOR": self.auditor}.items():
+            try:
+                if text or name == "RATCHET_SCORER":
+                    check_spec(text)
+            except ScorerError as error:
+                faults.append(f"{name}: {error}")
+        return faults

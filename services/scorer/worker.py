@@ -17,6 +17,7 @@ from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.bus.topology import AUDIT_SCORES, AUDITS, DRAFT_RESPONSES, RESPONSES, REWARDS
 from ratchet.runtime.runner import Subscription
 from ratchet.service import failpoint
+from ratchet.service.deadline_time import DeadlineTime
 from ratchet.service.errors import Retry, ScorerError
 from ratchet.service.telemetry import Log, task_in_hand
 from schemas.messages.base import Metadata
@@ -86,13 +87,17 @@ class ScorerWorker:
         strategy: Strategy,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        seconds: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`now` may jump, `seconds` never does."""
         self._retries = settings.scorer_retries
         self._prefetch = settings.scorer_prefetch
         self._from, self._to = (AUDITS, AUDIT_SCORES) if settings.scorer_audits else (RESPONSES, REWARDS)
         self._bus = bus
         self._strategy = strategy
         self._now = now
+        self._seconds = seconds
+        self._time = DeadlineTime(now, seconds)
         self._lateness = Lateness()
 
     def routers(self) -> Sequence[APIRouter]:
@@ -127,7 +132,7 @@ class ScorerWorker:
             latencies = ScoringLatencies(queue_s=self._waited(response))
             await self._publish(delivery.body, self._reward(response, response.work, (), latencies))
             metrics.tasks_of("unanswered").inc()
-        elif self._lateness.too_late((response.work.deadline - self._now()).total_seconds()):
+        elif self._lateness.too_late(self._time.left_s(response.work.deadline, response.work.admitted_at)):
             await self._pass_over(delivery, response, response.work)
         else:
             await self._score(delivery, response, response.work)
@@ -147,13 +152,13 @@ class ScorerWorker:
 
     async def _score(self, delivery: Delivery, response: Response, work: Work) -> None:
         queue_s = self._waited(response)
-        began, began_at = time.perf_counter(), self._now()
+        began = self._seconds()
         in_hand = self._lateness.begin()
         try:
             scores = await self._scores(request_of(response, work), delivery.attempt)
         finally:
-            self._lateness.end((self._now() - began_at).total_seconds(), in_hand)
-        score_s = time.perf_counter() - began
+            score_s = self._seconds() - began
+            self._lateness.end(score_s, in_hand)
         latencies = ScoringLatencies(queue_s=queue_s, score_s=score_s, attempts=delivery.attempts)
         await self._publish(delivery.body, self._reward(response, work, scores, latencies))
         _count(response, scores, latencies)

@@ -232,7 +232,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--algorithm", default="grpo")
     parser.add_argument("--parent", help="version to start from; the primary if not given")
     parser.add_argument("--since", type=int, default=0, help="first byte of the log to read")
-    parser.add_argument("--loss", help="dapo, dr_grpo, gspo or cispo")
+    parser.add_argument(
+        "--loss", help="of grpo: dapo, dr_grpo, gspo, cispo or vespo; of dpo: sigmoid, sigmoid_norm or ipo"
+    )
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--lr", type=float, help="learning rate")
     parser.add_argument("--seed", type=int, default=0)

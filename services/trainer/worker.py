@@ -39,7 +39,10 @@ log = Log("trainer")
 PREFETCH = 8
 POLL_EVERY_S = 30.0
 """How often to search for runs that another trainer left behind, and for messages that could not be published."""
-FIGURES = ("loss", "gradient_norm", "reward", "gap", "effective_share", "mean_weight", "clip_fraction", "entropy", "kl")
+FIGURES = (
+    *("loss", "gradient_norm", "reward", "gap", "effective_share", "mean_weight", "divergence", "good_log_ratio"),
+    *("clip_fraction", "entropy", "kl"),
+)
 
 
 def end_this_process() -> None:

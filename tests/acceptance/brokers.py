@@ -42,6 +42,14 @@ class MortalBroker:
         if self._node is not None:
             self._broker.stop(self._node)
 
+    def control(self, *arguments: str) -> None:
+        """`rabbitmqctl` on this node."""
+        self._broker.control(*arguments)
+
+    @property
+    def port(self) -> int:
+        return self._broker.port
+
     async def kill_and_start_again(self) -> None:
         await asyncio.to_thread(self.kill)
         await asyncio.to_thread(self.start)

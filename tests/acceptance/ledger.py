@@ -1,17 +1,21 @@
 """What a user was promised against what is in the logs and what came back: lost 0, logged twice 0, or it says who.
 
-A task counts from the moment the broker confirmed it to the user. Read after the fleet is at rest.
+A task counts from the moment the broker confirmed it to the user. Read after the fleet is at rest, and from outside: it
+knows what the files are called and that they hold JSON, and imports nothing of the fleet.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from ratchet.logs.reader import read_json
+import zstandard
 
-ASSIGNMENTS, INTERACTIONS = "assignments", "agent_interactions"
+LOGS = ASSIGNMENTS, INTERACTIONS = "assignments", "agent_interactions"
 SHOWN = 5
 
 
@@ -26,24 +30,46 @@ class Ledger:
     admitted: Counter[str] = field(default_factory=Counter)
     logged: Counter[tuple[str, int | None]] = field(default_factory=Counter)
     group_sizes: dict[str, int] = field(default_factory=dict)
+    numbers: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """Tasks by the number of their assignment."""
+    epochs: dict[str, int] = field(default_factory=dict)
+    fenced_off: set[str] = field(default_factory=set)
+    """Tasks with a line by an orchestrator that another had followed before."""
     answers: Counter[str] = field(default_factory=Counter)
+    told: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """What their users were told by task: one status, however often."""
+    may_expire: set[str] = field(default_factory=set)
     not_ok: dict[str, str] = field(default_factory=dict)
     """Tasks answered otherwise than `ok`, and why."""
 
     def read_logs(self, folder: Path) -> None:
         """Count the lines of both logs, read whole."""
-        self.admitted = Counter(record.value["task_id"] for record in read_json(folder, ASSIGNMENTS, dict))
-        self.logged = Counter()
-        for record in read_json(folder, INTERACTIONS, dict):
-            line = record.value
+        self.admitted, self.numbers, self.logged = Counter(), defaultdict(set), Counter()
+        for line in lines(folder, ASSIGNMENTS):
+            self._note_epoch(ASSIGNMENTS, line)
+            self.admitted[line["task_id"]] += 1
+            if "arm" in line:
+                self.numbers[line["arm"]["sequence"]].add(line["task_id"])
+        for line in lines(folder, INTERACTIONS):
+            self._note_epoch(INTERACTIONS, line)
             self.logged[line["task_id"], line["sample"]] += 1
-            self.group_sizes[line["task_id"]] = line["group_size"]
+            self.group_sizes[line["task_id"]] = max(line["group_size"], self.group_sizes.get(line["task_id"], 0))
+
+    def _note_epoch(self, log: str, line: dict[str, Any]) -> None:
+        epoch, newest = line.get("epoch") or 0, self.epochs.get(log, 0)
+        self.epochs[log] = max(epoch, newest)
+        if epoch < newest:
+            self.fenced_off.add(line["task_id"])
 
     @property
     def unlogged(self) -> set[str]:
-        """Acknowledged, but not every sample of its group is in the log."""
+        """Acknowledged, but neither every sample of its group is in the log nor that it ended without one."""
         samples = Counter(task_id for task_id, sample in self.logged if sample is not None)
-        return {task for task in self.acknowledged if samples[task] < max(self.group_sizes.get(task, 1), 1)}
+        return {
+            task
+            for task in self.acknowledged
+            if samples[task] < self.group_sizes.get(task, 1) or not (samples[task] or self.logged[task, None])
+        }
 
     @property
     def unanswered(self) -> set[str]:
@@ -62,6 +88,14 @@ class Ledger:
         return {task for task, count in self.admitted.items() if count > 1}
 
     @property
+    def numbered_twice(self) -> set[int]:
+        return {number for number, tasks in self.numbers.items() if len(tasks) > 1}
+
+    @property
+    def told_otherwise(self) -> set[str]:
+        return {f"{task} ({', '.join(sorted(told))})" for task, told in self.told.items() if len(told) > 1}
+
+    @property
     def unknown(self) -> set[str]:
         """In the log or answered, but never attempted."""
         return ({task for task, _ in self.logged} | set(self.answers)) - self.attempted
@@ -75,6 +109,9 @@ class Ledger:
                 ("acknowledged but not answered", self.unanswered),
                 ("logged twice", self.logged_twice),
                 ("admitted twice", self.admitted_twice),
+                ("assigned one number", self.numbered_twice),
+                ("written by an orchestrator that was superseded", self.fenced_off),
+                ("told more than one status", self.told_otherwise),
                 ("never asked for", self.unknown),
                 ("not answered with ok", {f"{task} ({why})" for task, why in self.not_ok.items()}),
             )
@@ -95,3 +132,29 @@ class Ledger:
             "logged twice": len(self.logged_twice),
             "admitted twice": len(self.admitted_twice),
         }
+
+
+def lines(folder: Path, name: str) -> Iterator[dict[str, Any]]:
+    """Of a log from its first byte on: its sealed segments, compressed or not, then the active file's whole lines.
+
+    Raises ValueError where bytes of it are missing.
+    """
+    end = 0
+    for path in sorted(folder.glob(f"{name}-*-*.jsonl*")):
+        start, stop = map(int, path.name.removeprefix(f"{name}-").partition(".")[0].split("-"))
+        if stop > end:
+            if start != end:
+                raise ValueError(f"{name}: bytes {end:,} to {start:,} are gone")
+            yield from _parsed(path)
+            end = stop
+    yield from _parsed(folder / f"{name}.jsonl")
+
+
+def _parsed(path: Path) -> Iterator[dict[str, Any]]:
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        data = zstandard.ZstdDecompressor().stream_reader(file).read() if path.suffix == ".zst" else file.read()
+    for line in data.splitlines(keepends=True):
+        if line.endswith(b"\n"):
+            yield json.loads(line)

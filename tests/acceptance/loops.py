@@ -16,6 +16,7 @@ from ratchet.cli.demo.narrator import Narrator
 from ratchet.cli.demo.tasks import users_tasks
 from ratchet.cli.fleet.folder import FleetAccess, FleetRecord, StartedProgram
 from ratchet.cli.fleet.options import FleetOptions
+from ratchet.service.settings import FleetSettings
 from schemas.messages.task import Task
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
 
@@ -56,6 +57,7 @@ def loop_on(fleet: Fleet, run: str, *, pause: Callable[[], object] = lambda: Non
     """The loop, its users, who make this pause before each task, and what it tells."""
     access, told = access_to(fleet), io.StringIO()
     users = Users(access, paced(users_tasks(1, run, samples=SAMPLES), pause), stall_s=30.0)
-    look = AdapterStatusReader(access, RegistryStore(fleet.folder / "adapters"), "small")
+    store = RegistryStore.of(FleetSettings(adapters_dir=fleet.folder / "adapters", logs_dir=fleet.logs))
+    look = AdapterStatusReader(access, store, "small")
     plan = LoopPlan(turns=1, groups=GROUPS, patience_s=30.0)
     return Loop(look, users, Narrator(Console(file=told, width=200)), plan, run), users, told

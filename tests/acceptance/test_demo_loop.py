@@ -30,6 +30,7 @@ def fleet(start_fleet: Callable[..., Fleet]) -> Fleet:
             "RATCHET_EXPERIMENT_MIN_UNITS_PER_ARM": "10",
             "RATCHET_PROBATION_UNITS": "40",
             "RATCHET_HOLDBACK": "0.3",
+            "RATCHET_WATCH_SHARE": "0",
             "QUALITY": json.dumps(QUALITY),
         }
     )

@@ -31,6 +31,7 @@ LEARNING = {
     "RATCHET_EXPERIMENT_MIN_UNITS_PER_ARM": "10",
     "RATCHET_PROBATION_UNITS": "40",
     "RATCHET_HOLDBACK": "0.3",
+    "RATCHET_WATCH_SHARE": "0",
 }
 PROMOTION = 4
 """The decisions about a version: register, validate, start_experiment, promote."""

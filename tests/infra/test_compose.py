@@ -31,7 +31,8 @@ EYES_FILE: dict[str, Any] = yaml.safe_load((ROOT / "infra/observability.compose.
 EYES: dict[str, dict[str, Any]] = EYES_FILE["services"]
 EVERY = SERVICES | EYES
 OURS = sorted(name for name, service in SERVICES.items() if str(service["image"]).startswith("ratchet-"))
-ONCE = {"settings", "credentials", "keys", "topology", "models"}
+CHECKS = {"settings", "settings-agent", "settings-scorer"}
+ONCE = {*CHECKS, "credentials", "keys", "topology", "models"}
 TOOLS = {"ratchet", "operator", "token"}
 STAY = sorted(
     name for name, service in EVERY.items() if name not in ONCE and "tools" not in service.get("profiles", ())
@@ -147,7 +148,7 @@ def test_no_release_and_no_setting_of_ours_touches_the_broker() -> None:
     assert broker["entrypoint"][2].endswith("exec docker-entrypoint.sh rabbitmq-server")
 
 
-@pytest.mark.parametrize("name", sorted(set(OURS) - {"settings", "token", "ratchet", "operator", "gateway"}))
+@pytest.mark.parametrize("name", sorted(set(OURS) - CHECKS - {"token", "ratchet", "operator", "gateway"}))
 def test_nothing_of_ours_begins_before_the_settings_were_found_usable(name: str) -> None:
     waits: set[str] = set()
     ahead = {name}
@@ -156,6 +157,17 @@ def test_nothing_of_ours_begins_before_the_settings_were_found_usable(name: str)
         ahead = {one for service in ahead for one in SERVICES[service].get("depends_on", ())} - waits
 
     assert "settings" in waits
+    assert waits >= CHECKS or name in ONCE
+
+
+@pytest.mark.parametrize("name", ["settings-agent", "settings-scorer"])
+def test_settings_are_also_looked_at_where_the_parts_they_name_are_installed(name: str) -> None:
+    service = SERVICES[name.removeprefix("settings-")]
+
+    assert SERVICES[name]["image"] == service["image"]
+    assert {key: value for key, value in SERVICES[name].items() if key != "image"} == {
+        key: value for key, value in SERVICES["settings"].items() if key not in ("image", "build")
+    }
 
 
 @pytest.mark.parametrize("name", sorted(EVERY))

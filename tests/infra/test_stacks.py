@@ -115,7 +115,7 @@ def test_three_brokers_find_each_other_and_one_alone_does_not_look(prod: list[Ma
 def test_who_only_reads_a_claim_cannot_write_it(prod: list[Manifest]) -> None:
     def writable(pod: Mapping[str, Any]) -> set[str]:
         mounts = pod["containers"][0]["volumeMounts"]
-        return {mount["name"] for mount in mounts if not mount.get("readOnly")} - {"temporary"}
+        return {mount["name"] for mount in mounts if not mount.get("readOnly")} - {"temporary", "index"}
 
     pods = {
         "orchestrator": one(prod, "Deployment", "orchestrator")["spec"]["template"]["spec"],
@@ -128,6 +128,16 @@ def test_who_only_reads_a_claim_cannot_write_it(prod: list[Manifest]) -> None:
         "agent": {"models", "audit"},
         "trainer": {"adapters", "models", "audit"},
     }
+
+
+def test_the_index_lies_on_the_node_of_its_orchestrator(prod: list[Manifest]) -> None:
+    """SQLite's write-ahead log works on no network file system, as the shared claims may be."""
+    pod = one(prod, "Deployment", "orchestrator")["spec"]["template"]["spec"]
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "index"]
+    (at,) = [mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "index"]
+
+    assert volume["emptyDir"]["sizeLimit"] == "10Gi"
+    assert {"name": "RATCHET_INDEX_DIR", "value": at} in pod["containers"][0].get("env", []) or at == "/index"
 
 
 def test_a_change_of_configuration_replaces_the_pods_and_nothing_else_does(dev: list[Manifest]) -> None:

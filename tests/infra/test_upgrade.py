@@ -23,7 +23,7 @@ case "$*" in
     *"--dry-run create"*) sed 's/^/ DRY-RUN MODE -  Container /; s/$/  Running/' "$LAB/current" ;;
     "compose exec -T $(cat "$LAB/leader") python"*) exit 0 ;;
     *"container_health readyz") exit 1 ;;
-    "compose run --rm --no-deps -T settings") exit "$(cat "$LAB/settings-code")" ;;
+    "compose run --rm --no-deps -T settings"*) exit "$(cat "$LAB/settings-code")" ;;
     "compose up"*"$(cat "$LAB/broken")") exit 1 ;;
 esac
 """

@@ -202,12 +202,12 @@ class AmqpConnection(Connection, asyncio.Protocol):  # type: ignore[misc]
         self._loop.call_soon_threadsafe(callback)
 
 
-def connection_parameters(amqp_url: str, name: str) -> Parameters:
+def connection_parameters(amqp_url: str, name: str, heartbeat_s: int = HEARTBEAT_S) -> Parameters:
     """As in the URL; the name is shown in the broker's list of connections. Raises SettingsError."""
     parameters = amqp_parameters(amqp_url)
     parameters.client_properties = {"connection_name": name}
     if parameters.heartbeat is None:
-        parameters.heartbeat = HEARTBEAT_S
+        parameters.heartbeat = heartbeat_s
     return parameters
 
 

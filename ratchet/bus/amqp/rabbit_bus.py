@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ratchet.bus.amqp.channel import ChannelLost, open_channel
-from ratchet.bus.amqp.connection import AmqpConnection, connection_parameters
+from ratchet.bus.amqp.connection import HEARTBEAT_S, AmqpConnection, connection_parameters
 from ratchet.bus.amqp.consumer import Consumer
 from ratchet.bus.amqp.declaration import Declaration
 from ratchet.bus.amqp.failures import Failures
@@ -52,6 +52,7 @@ class RabbitBus:
         publish_timeout_s: float = 30.0,
         declare: bool = True,
         store: ClaimStore | None = None,
+        heartbeat_s: int = HEARTBEAT_S,
     ) -> None:
         self._declaration = Declaration(topology, namespace)
         self._prepare = self._declaration.declare if declare else self._declaration.require
@@ -60,6 +61,7 @@ class RabbitBus:
         self._name = name
         self._publish_timeout_s = publish_timeout_s
         self._store = store
+        self._heartbeat_s = heartbeat_s
         self._budget = ByteBudget()
         self._consumers: list[Consumer] = []
         self._listeners: list[Listener] = []
@@ -70,8 +72,11 @@ class RabbitBus:
         self._state = "not started"
 
     @classmethod
-    def from_settings(cls, settings: FleetSettings, *, name: str) -> RabbitBus:
-        """The bus of one service of the fleet; `name` is what the broker shows for its connections."""
+    def from_settings(cls, settings: FleetSettings, *, name: str, heartbeat_s: int = HEARTBEAT_S) -> RabbitBus:
+        """The bus of one service of the fleet; `name` is what the broker shows for its connections.
+
+        A connection that is silent for twice `heartbeat_s` is closed by the broker; the URL's own heartbeat goes first.
+        """
         return cls(
             settings.amqp_url.get_secret_value(),
             topology_of(settings),
@@ -80,6 +85,7 @@ class RabbitBus:
             publish_timeout_s=settings.publish_timeout_s,
             declare=settings.declare_topology,
             store=ClaimStore(settings.logs_dir / FOLDER),
+            heartbeat_s=heartbeat_s,
         )
 
     async def start(self) -> None:
@@ -257,7 +263,7 @@ class RabbitBus:
         return self._publisher
 
     def _parameters(self, purpose: str) -> Any:
-        return connection_parameters(self._amqp_url, f"{self._name} {purpose}")
+        return connection_parameters(self._amqp_url, f"{self._name} {purpose}", self._heartbeat_s)
 
     async def _attach(self, connection: AmqpConnection) -> None:
         assert self._publisher is not None

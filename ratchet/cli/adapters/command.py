@@ -124,6 +124,16 @@ def unfreeze(reason: Reason = "unfrozen by hand", agent: Agent = None, json: AsJ
 
 
 @adapters.command()
+def reanchor(reason: Reason, agent: Agent = None, json: AsJson = False) -> None:
+    """Take the scorer's scores, as they are now, as the measure: after a change of the judge that was meant.
+
+    Its anchors get new references at the next check; training and experiments, which wait while it drifts, go on.
+    """
+    service = adapter_service_here(agent)
+    _say_after(service, service.anchor_anew(reason), json)
+
+
+@adapters.command()
 def verify(json: AsJson = False) -> None:
     """Check who signed the decisions, their chain, the registry, and every byte of every adapter.
 

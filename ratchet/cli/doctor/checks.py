@@ -24,8 +24,9 @@ from ratchet.cli.fleet.local_broker import INSTALL_SENTENCE, server_folder
 from ratchet.cli.fleet.options import JUDGE_MODEL, SMALL_MODEL
 from ratchet.cli.fleet.ports import taken_ports
 from ratchet.cli.fleet.queue_depths import QueueDepth, queue_depths
+from ratchet.files.file_system import wrong_storage
 from ratchet.logs.index_check import disagreement
-from ratchet.logs.names import TASK_INDEX
+from ratchet.logs.names import task_index
 from ratchet.service.errors import BusError, SettingsError
 from ratchet.service.settings_check import require_usable, unknown_names
 
@@ -53,14 +54,17 @@ MODEL_LIBRARIES = ("torch", "transformers", "peft")
 LEAST_OPEN_FILES = 1024
 
 
-def machine_checks(logs_dir: Path, wanted_ports: Mapping[int, str] | None) -> Iterator[Check]:
+def machine_checks(
+    logs_dir: Path, index_dir: Path, adapters_dir: Path, wanted_ports: Mapping[int, str] | None
+) -> Iterator[Check]:
     """`wanted_ports` is None while a fleet is up here: then they are taken by it."""
     yield _python()
     yield _libraries()
     yield from (_model(Path(model)) for model in (SMALL_MODEL, JUDGE_MODEL))
     yield _ports(wanted_ports)
     yield _logs_folder(logs_dir)
-    yield index_agrees(logs_dir)
+    yield _storage(logs_dir, index_dir, adapters_dir)
+    yield index_agrees(logs_dir, index_dir)
     yield disk_space(shutil.disk_usage(_existing(logs_dir)).free, str(logs_dir))
     yield memory(psutil.virtual_memory().available)
     yield open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -134,9 +138,16 @@ def _logs_folder(logs_dir: Path) -> Check:
     )
 
 
-def index_agrees(logs_dir: Path) -> Check:
+def _storage(logs_dir: Path, index_dir: Path, adapters_dir: Path) -> Check:
+    wrong = next(wrong_storage(logs_dir, index_dir, adapters_dir), None)
+    if wrong is None:
+        return Check("storage", "ok", "logs, index and adapters lie on file systems that are not known to be wrong")
+    return Check("storage", "fail", wrong, "see docs/operations.md#storage")
+
+
+def index_agrees(logs_dir: Path, index_dir: Path) -> Check:
     """Of the index of tasks and the logs it is a cache over."""
-    index = logs_dir / TASK_INDEX
+    index = task_index(index_dir)
     if not index.exists():
         return Check("index", "ok", "none yet: the orchestrator makes it when it starts")
     if (why := disagreement(index, logs_dir)) is None:

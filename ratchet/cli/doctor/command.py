@@ -14,6 +14,7 @@ from ratchet.cli.fleet.options import FleetOptions
 from ratchet.cli.fleet.plan import plan_fleet
 from ratchet.cli.fleet.processes import supervisor_process
 from ratchet.cli.terminal import AsJson, ExitCode, out, print_json
+from ratchet.service.settings import FleetSettings
 
 MARKS = {"ok": ("✔", "green"), "warn": ("!", "yellow"), "fail": ("✘", "red")}
 
@@ -31,12 +32,14 @@ def doctor(json: AsJson = False) -> None:
 
 def _examine() -> list[Check]:
     access = FleetAccess.here()
+    settings = FleetSettings.read()
+    index_dir = settings.index_dir or access.logs_dir
     named = os.environ.get("RATCHET_AMQP_URL")
     is_up = access.record is not None and supervisor_process(access.record) is not None
     plan = plan_fleet(FleetOptions(), FleetFolder.here().broker, named, drain_grace_s=0)
     return [
         *settings_checks(os.environ),
-        *machine_checks(access.logs_dir, None if is_up else plan.ports),
+        *machine_checks(access.logs_dir, index_dir, settings.adapters_dir, None if is_up else plan.ports),
         *broker_checks(access.amqp_url, access.namespace, access.topology, expected=bool(named) or is_up),
     ]
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -69,31 +70,44 @@ class Waiting:
             seen = pids.setdefault(program.name, set())
             if state.alive:
                 seen.add(state.pid)
+            log = self.logs / f"{program.name}.log"
+            if seen and not state.alive and (error := last_error(log)) and error.get("hopeless"):
+                raise CommandError(f"{program.name} can't start: {error['message']} (log: {log})")
             if state.state == "FATAL" or len(seen) >= HOPELESS_STARTS:
-                log = self.logs / f"{program.name}.log"
                 raise CommandError(f"{program.name} keeps ending: {last_words(log)} (log: {log})")
 
 
-def last_words(log: Path, size: int = 8192) -> str:
+def last_words(log: Path) -> str:
     """The last error in a service's log: the message of a JSON line, else the last line there is."""
-    try:
-        with log.open("rb") as stream:
-            stream.seek(max(0, log.stat().st_size - size))
-            lines = stream.read().decode(errors="replace").splitlines()
-    except OSError:
+    if (error := last_error(log)) is not None:
+        return str(error["message"])
+    lines = _last_lines(log)
+    if lines is None:
         return "it wrote no log"
-    for line in reversed(lines):
-        if (message := _error_message(line)) is not None:
-            return message
     return next((line.strip() for line in reversed(lines) if line.strip()), "it wrote nothing to its log")
 
 
-def _error_message(line: str) -> str | None:
+def last_error(log: Path) -> dict[str, Any] | None:
+    """The last line of level ERROR among the last ones of a service's log."""
+    return next((entry for line in reversed(_last_lines(log) or ()) if (entry := _error(line)) is not None), None)
+
+
+def _last_lines(log: Path, size: int = 8192) -> list[str] | None:
+    """None where there is no log."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(0, log.stat().st_size - size))
+            return stream.read().decode(errors="replace").splitlines()
+    except OSError:
+        return None
+
+
+def _error(line: str) -> dict[str, Any] | None:
     try:
         entry = json.loads(line)
     except ValueError:
         return None
-    return str(entry.get("message")) if isinstance(entry, dict) and entry.get("level") == "ERROR" else None
+    return {"message": None, **entry} if isinstance(entry, dict) and entry.get("level") == "ERROR" else None
 
 
 class ReadinessView:

@@ -21,6 +21,7 @@ from ratchet.cli.fleet.readiness import Progress, ReadinessView, Waiting
 from ratchet.cli.fleet.supervisord import Supervisor, render, start_supervisord
 from ratchet.cli.models import make_models
 from ratchet.cli.terminal import CommandError, err, say
+from ratchet.files.file_system import refuse_wrong_storage
 from ratchet.files.folder_lock import FolderLock
 from ratchet.service.settings import FleetSettings
 from ratchet.service.settings_check import require_usable, unknown_names
@@ -144,6 +145,7 @@ def _launch(
         say(f"warning: {sentence}")
     require_usable()
     settings = FleetSettings.read()
+    refuse_wrong_storage(settings.logs_dir, settings.index_folder, settings.adapters_dir)
     view = ReadinessView(err)
     start = FleetStart(folder, say, view.show)
     record = folder.record()

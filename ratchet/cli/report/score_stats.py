@@ -18,6 +18,8 @@ from ratchet.logs.reader import LogReader
 from ratchet.logs.rows import ScoreRow
 
 ANCHORS = "-anchors-"
+RESCORED = "-rescored-"
+"""Other anchors than the first, and their references: a mean over these could not be held against another."""
 MOST_PERIODS = 96
 MOST_ANCHOR_RUNS = 200
 MOST_VERSIONS = 1000
@@ -157,7 +159,7 @@ def _add(agent: AgentScores, group: list[ScoreRow]) -> None:
         _count(agent.live, first.adapter_version, score)
     elif ANCHORS in experiment_id:
         _add_anchor(agent, f"{experiment_id}/{first.task_id.rpartition('/')[2]}", score)
-    else:
+    elif RESCORED not in experiment_id:
         _count(agent.held_out, first.adapter_version, score)
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ratchet.http.access.key_folder import JWKS, REVOKED, read_revoked
 from ratchet.http.access.keys import PublicKeys, read_public_keys
 from ratchet.http.access.roles import Caller
-from ratchet.http.access.tokens import LEEWAY_S, Claims, TokenRefused, check
+from ratchet.http.access.tokens import EXPIRED, LEEWAY_S, Claims, TokenRefused, check
 from ratchet.service.errors import SettingsError
 from ratchet.service.telemetry import Log
 
@@ -40,13 +40,21 @@ class TokenCheck:
     """Use it from one event loop. Raises SettingsError at the start if there are no keys to check with."""
 
     def __init__(
-        self, public_keys: Path, *, issuer: str, audience: str, monotonic: Callable[[], float] = time.monotonic
+        self,
+        public_keys: Path,
+        *,
+        issuer: str,
+        audience: str,
+        monotonic: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        """`clock`: seconds since 1970, by which a token expires that was taken before."""
         self._jwks = public_keys / JWKS if public_keys.is_dir() else public_keys
         self._revoked = self._jwks.with_name(REVOKED)
         self._issuer = issuer
         self._audience = audience
         self._monotonic = monotonic
+        self._clock = clock
         self._read = self._load()
         self._checked_at = monotonic()
         self._believed: OrderedDict[str, Claims] = OrderedDict()
@@ -55,11 +63,13 @@ class TokenCheck:
         """Whose token it is. Raises TokenRefused."""
         await self._reload()
         claims = self._believed.get(token)
-        if claims is None or claims.exp + LEEWAY_S <= time.time():
+        if claims is None:
             claims = check(token, self._read.keys, issuer=self._issuer, audience=self._audience)
             self._believed[token] = claims
             if len(self._believed) > REMEMBERED:
                 self._believed.popitem(last=False)
+        if claims.exp + LEEWAY_S <= self._clock():
+            raise TokenRefused(EXPIRED)
         if claims.jti in self._read.revoked:
             raise TokenRefused("the token was revoked: issue a new one")
         return claims.caller

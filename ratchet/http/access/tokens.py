@@ -23,6 +23,7 @@ LONGEST_LIFE_S = 24 * 3600
 LEEWAY_S = 10
 """By how much clocks may differ."""
 LONGEST_TOKEN = 4096
+EXPIRED = "the token has expired: issue a new one (`ratchet token issue`)"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._@:+-]{0,99}$"
 
 Name = Annotated[str, StringConstraints(pattern=NAME)]
@@ -77,7 +78,7 @@ def check(token: str, keys: PublicKeys, *, issuer: str, audience: str) -> Claims
     try:
         claims = Claims.model_validate(_verified(token, keys, issuer, audience))
     except jwt.ExpiredSignatureError:
-        raise TokenRefused("the token has expired: issue a new one (`ratchet token issue`)") from None
+        raise TokenRefused(EXPIRED) from None
     except jwt.ImmatureSignatureError:
         raise TokenRefused("the token is not valid yet: compare the clocks") from None
     except jwt.InvalidIssuerError:

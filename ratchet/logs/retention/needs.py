@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ratchet.adapters.registry import RegistryStore
-from ratchet.logs.names import INTERACTIONS, TASK_INDEX, TASK_LOGS
+from ratchet.logs.names import INTERACTIONS, TASK_LOGS, task_index
 from ratchet.logs.segments import Position, Segment
 from ratchet.service.errors import JournalError
 from schemas.messages.base import DecodeError
@@ -57,9 +57,9 @@ class _TrainingNote(msgspec.Struct):
     pending: str | None = None
 
 
-def needs(logs_dir: Path, adapters_dir: Path) -> Needs:
+def needs(index_dir: Path, adapters_dir: Path) -> Needs:
     """As of now. Raises JournalError without a readable index, RegistryError."""
-    with _index(logs_dir / TASK_INDEX) as index:
+    with _index(task_index(index_dir)) as index:
         first_open = index.execute(FIRST_OPEN).fetchone()[0]
         of_index = tuple(_of_index(index))
     return Needs(first_open, (*of_index, *_of_experiments(adapters_dir), *_of_jobs(adapters_dir)))

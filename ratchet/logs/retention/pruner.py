@@ -1,7 +1,7 @@
 """Removes from the logs what is over their bound: the ids kept first, then where the log begins, then the file itself.
 
 A crash between two steps leaves sums that are cut off, or files that nobody reads: the next turn finishes. Who calls it
-has the folder's lock, or only looks (`dry`). Blocks on the disk.
+leads the folder, or only looks (`dry`). Blocks on the disk.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ratchet.files.append_file import explain
+from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.names import ASSIGNMENTS, TASK_LOGS, active_path
 from ratchet.logs.retention.contents import last_sequence, tasks_in, time_at
 from ratchet.logs.retention.needs import Needs
 from ratchet.logs.retention.plan import Bound, Held, Part, Planner, Removal
 from ratchet.logs.retention.removed_ids import append, drop_old
 from ratchet.logs.retention.trim import unlink_before
-from ratchet.logs.segments import Segment, sealed_segments
+from ratchet.logs.segments import Position, Segment, sealed_segments
 from ratchet.logs.start_offset import LogStartOffsets, read_start_offsets, write_start_offsets
 from ratchet.service import failpoint
 from ratchet.service.telemetry import Log
@@ -37,17 +38,21 @@ class Pruned:
 
 
 class Pruner:
-    def __init__(self, folder: Path, bound: Bound) -> None:
+    def __init__(self, folder: Path, bound: Bound, fence: Fence = UNFENCED) -> None:
         self._folder = folder
         self._bound = bound
+        self._fence = fence
         self._last: dict[Segment, int] = {}
         """Highest task number by segment, of those that were held before: they are not read twice."""
+        self._first_at: dict[tuple[str, Position], datetime] = {}
+        """When the first line was written by log and position: a sealed segment is opened once, not at every turn."""
 
     def prune(self, needs: Needs, present: datetime | None, *, dry: bool = False) -> Pruned:
         """`present`: as `Planner.next`. Raises DiskFull, JournalError; what went until then is gone."""
         starts = read_start_offsets(self._folder)
         if not dry:
-            self._finish(starts)
+            with self._fence.changing():
+                self._finish(starts)
         parts = {name: self._removable(name, starts) for name in TASK_LOGS}
         planner = Planner(self._bound, needs, self._last_sequence)
         pruned = Pruned(disk_bytes=self.disk_bytes())
@@ -67,11 +72,17 @@ class Pruner:
         """All sealed segments but the newest and those that are gone already."""
         ends = {segment.end: segment for segment in sealed_segments(self._folder, name)}
         segments = [segment for end, segment in sorted(ends.items()) if end > starts.begin(name)]
-        times = [time_at(self._folder, name, segment.start) or EPOCH for segment in segments]
+        times = [self._first_time(segment) or EPOCH for segment in segments]
         return [
             Part(segment, size_of(segment.path), first, max(first, last))
             for segment, first, last in zip(segments[:-1], times, times[1:], strict=False)
         ]
+
+    def _first_time(self, segment: Segment) -> datetime | None:
+        place = segment.name, segment.start
+        if place not in self._first_at and (first := time_at(self._folder, *place)):
+            self._first_at[place] = first
+        return self._first_at.get(place)
 
     def _last_sequence(self, segment: Segment) -> int:
         if segment not in self._last:
@@ -80,16 +91,17 @@ class Pruner:
 
     def _remove(self, starts: LogStartOffsets, step: Removal) -> LogStartOffsets:
         segment = step.part.segment
-        ids = starts.ids
-        if segment.name == ASSIGNMENTS:
-            ids = append(self._folder, ids, tasks_in(segment))
+        tasks = tasks_in(segment) if segment.name == ASSIGNMENTS else []
+        with self._fence.changing():
+            ids = append(self._folder, starts.ids, tasks)
             failpoint.reach("ids-kept")
-        moved = moved_behind(starts, step, ids)
-        write_start_offsets(self._folder, moved)
-        failpoint.reach("start-moved")
-        self._finish(moved)
+            moved = moved_behind(starts, step, ids)
+            write_start_offsets(self._folder, moved)
+            failpoint.reach("start-moved")
+            self._finish(moved)
         failpoint.reach("segment-removed")
         self._last.pop(segment, None)
+        self._first_at.pop((segment.name, segment.start), None)
         log.info(
             "removed",
             f"{segment.path.name} is gone, its lines are from {step.part.first_at:%F %R} to {step.part.last_at:%F %R}",

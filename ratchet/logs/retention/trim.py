@@ -13,6 +13,7 @@ import msgspec
 
 from ratchet.files.append_file import explain
 from ratchet.files.atomic_file import sync_folder
+from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.names import ASSIGNMENTS
 from ratchet.logs.retention.contents import time_at
 from ratchet.logs.segments import Position, Segment, sealed_segments
@@ -26,7 +27,7 @@ def keep_newest(folder: Path, log: str, count: int) -> None:
         remove_before(folder, log, segments[-max(1, count)].start)
 
 
-def trim_to_tasks(folder: Path, log: str) -> Position:
+def trim_to_tasks(folder: Path, log: str, fence: Fence = UNFENCED) -> Position:
     """Remove lines about tasks, older than any that is left. Returns where the log begins then."""
     starts = read_start_offsets(folder)
     oldest_task = time_at(folder, ASSIGNMENTS, starts.begin(ASSIGNMENTS)) if starts.sequence else None
@@ -35,7 +36,8 @@ def trim_to_tasks(folder: Path, log: str) -> Position:
             given = time_at(folder, log, after.start)
             if given is None or given >= oldest_task:
                 break
-            remove_before(folder, log, after.start)
+            with fence.changing():
+                remove_before(folder, log, after.start)
     return read_start_offsets(folder).begin(log)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,22 @@ REPORT_EVERY = 50
 TASKS_ASKED = 200
 
 
-def pretrain(recipe: Recipe, seed: int, folder: Path) -> dict[str, Any]:
-    """Train, write model and tokenizer into the folder, return what was measured on tasks held out from training."""
+Draw = Callable[[random.Random], SortTask]
+
+
+def training_task(rng: random.Random) -> SortTask:
+    return sort_task(rng, held_out=False)
+
+
+def pretrain(recipe: Recipe, seed: int, folder: Path, draw: Draw = training_task) -> dict[str, Any]:
+    """Train on tasks that are drawn so, write model and tokenizer into the folder, return what was measured on tasks
+    held out from training."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     disable_progress_bar()
     tokenizer = byte_tokenizer(MAX_POSITIONS)
     model = LlamaForCausalLM(_config(recipe, tokenizer))
-    _fit(model, tokenizer, recipe, random.Random(seed))
+    _fit(model, tokenizer, recipe, random.Random(seed), draw)
     model.eval()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -61,13 +69,13 @@ def _config(recipe: Recipe, tokenizer: Any) -> LlamaConfig:
     )
 
 
-def _fit(model: Any, tokenizer: Any, recipe: Recipe, rng: random.Random) -> None:
+def _fit(model: Any, tokenizer: Any, recipe: Recipe, rng: random.Random, draw: Draw) -> None:
     """Cross-entropy of the answers alone; AdamW under a cosine."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.99), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, recipe.steps))
     model.train()
     for step in range(1, recipe.steps + 1):
-        loss = _answer_loss(model, _demonstrations(tokenizer, recipe, rng))
+        loss = _answer_loss(model, _demonstrations(tokenizer, recipe, rng, draw))
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -90,9 +98,9 @@ def _answer_loss(model: Any, sequences: torch.Tensor) -> torch.Tensor:
     return cross_entropy(model.lm_head(hidden).flatten(0, 1), targets.flatten())
 
 
-def _demonstrations(tokenizer: Any, recipe: Recipe, rng: random.Random) -> torch.Tensor:
+def _demonstrations(tokenizer: Any, recipe: Recipe, rng: random.Random, draw: Draw) -> torch.Tensor:
     """(batch, tokens): prompts, each with an answer as careless as the recipe says, and the end token."""
-    tasks = [sort_task(rng, held_out=False) for _ in range(recipe.batch)]
+    tasks = [draw(rng) for _ in range(recipe.batch)]
     answers = [demonstrate(task, recipe, rng) + tokenizer.eos_token for task in tasks]
     texts = [f"{prompt}{answer}" for prompt, answer in zip(_prompts(tokenizer, tasks), answers, strict=True)]
     return torch.tensor(tokenizer(texts, add_special_tokens=False)["input_ids"])

@@ -22,14 +22,18 @@ def make_engine(settings: AgentSettings) -> Engine:
     For one that runs in its own process, a missing library is noticed at its start.
     """
     name = settings.agent_engine
-    engines, batch_engines = entry_points(group=GROUP), entry_points(group=BATCH_GROUP)
-    if name in batch_engines.names:
+    check_engine(name)
+    if is_batch_engine(name):
         return EngineProcess(partial(make_batch_engine, settings), max_batch=settings.agent_max_batch)
-    if name not in engines.names:
-        installed = sorted(engines.names | batch_engines.names)
-        raise SettingsError(f"RATCHET_AGENT_ENGINE={name!r}: no such engine; installed are {installed}")
-    kind: type[EngineKind] = loaded(engines[name])
+    kind: type[EngineKind] = loaded(entry_points(group=GROUP)[name])
     return kind.from_settings(settings)
+
+
+def check_engine(name: str) -> None:
+    """Raises SettingsError for one that is not installed. Loads nothing."""
+    installed = entry_points(group=GROUP).names | entry_points(group=BATCH_GROUP).names
+    if name not in installed:
+        raise SettingsError(f"RATCHET_AGENT_ENGINE={name!r}: no such engine; installed are {sorted(installed)}")
 
 
 def make_batch_engine(settings: AgentSettings) -> BatchEngine:

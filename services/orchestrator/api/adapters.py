@@ -92,6 +92,11 @@ def adapters_router(
         """Let the agent learn again."""
         return await moved(agent_id, caller, lambda service: service.unfreeze(asked.reason))
 
+    @router.post("/v1/adapters/{agent_id}/reanchor", responses=MOVED)
+    async def reanchor(agent_id: AgentId, asked: FreezeRequest, caller: CallerOf) -> AgentView:
+        """Take the scorer's scores of the anchors, from now on, as the measure; a training that waited goes on."""
+        return await moved(agent_id, caller, lambda service: service.anchor_anew(asked.reason))
+
     @router.get("/v1/decisions/verification", responses=problems(503))
     async def verification() -> Verification:
         """Whether all is as it was decided, and signed: what `ratchet adapters verify` says. At most once a minute."""

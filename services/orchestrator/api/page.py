@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Self
@@ -55,17 +56,16 @@ SECURITY = {
 FOR_GOOD = "public, max-age=31536000, immutable"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PageFile:
     """One file as it is sent: plain, or compressed to whoever takes that."""
 
     media_type: str
     plain: bytes
-    zipped: bytes
 
-    @classmethod
-    def of(cls, name: str, content: bytes) -> Self:
-        return cls(TYPES[Path(name).suffix], content, gzip.compress(content, 9, mtime=0))
+    @cached_property
+    def zipped(self) -> bytes:
+        return gzip.compress(self.plain, 9, mtime=0)
 
     def response(self, request: Request, cache_control: str) -> Response:
         headers = {**SECURITY, "Cache-Control": cache_control, "Vary": "Accept-Encoding"}
@@ -89,7 +89,7 @@ class Page:
             whole.update(f"{name}\0{len(content)}\0".encode() + content)
         digest = whole.hexdigest()[:16]
         contents[INDEX] = contents[INDEX].replace(MARK, digest.encode())
-        return cls(digest, {name: PageFile.of(name, content) for name, content in contents.items()})
+        return cls(digest, {name: PageFile(TYPES[Path(name).suffix], content) for name, content in contents.items()})
 
 
 def page_router() -> APIRouter:

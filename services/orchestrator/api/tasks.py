@@ -17,7 +17,6 @@ from ratchet.http.paging import Cursor, Limit, cursor_of, sequence_of
 from ratchet.http.problem import Problem, problems
 from ratchet.http.server.idempotency import IdempotencyKey, id_from_key, key_reused
 from ratchet.http.work import Threads, while_connected
-from ratchet.logs.names import TASK_INDEX
 from schemas.api.page import Page
 from schemas.api.tasks import TaskAccepted, TaskHistory, TaskSubmission, TaskSummary
 from schemas.messages.feedback import LoggedFeedback
@@ -91,7 +90,7 @@ def tasks_router(
         before = sequence_of(cursor)
         ledger.commit()
         page = await threads.run(
-            task_page, logs_dir / TASK_INDEX, logs_dir, limit=limit, before=before, state=state, agent_id=agent_id
+            task_page, ledger.index.path, logs_dir, limit=limit, before=before, state=state, agent_id=agent_id
         )
         following = None if page.next is None else cursor_of([page.next])
         return Page(items=page.items, next=following)

@@ -31,9 +31,12 @@ CACHE_KIB = 8192
 FORGET_AT_ONCE = 2_000
 """Tasks that are forgotten in one step: messages wait meanwhile."""
 FETCHED_AT_ONCE = 100
+IN_USE_S = 0.5
 FORGOTTEN_IDS = "forgotten.ids"
 FORGOTTEN_SEQUENCE = "forgotten.sequence"
-"""Names among the positions: how many ids of removed tasks are known here, and below which number tasks are removed."""
+EPOCH = "epoch"
+"""Names among the positions: how many ids of removed tasks are known here, below which number tasks are removed, and
+of which leader the last commit is: a transaction that did not see it can't be committed behind it."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS tasks (
     sequence INTEGER PRIMARY KEY,
@@ -103,6 +106,7 @@ INSERT = "INSERT INTO tasks (sequence, task_id, deadline, logged, work, result, 
 CHANGE = "UPDATE tasks SET logged = ?, result = ?, lines = ?, ended = ?, work = ? WHERE sequence = ?"
 SET_POSITION = "INSERT OR REPLACE INTO positions VALUES (?, ?)"
 ADD_WAITER = "INSERT OR IGNORE INTO waiters VALUES (?, ?, ?)"
+FORGET_WAITERS = "DELETE FROM waiters WHERE task_id = ?"
 KEEP_RESPONSE = "INSERT OR REPLACE INTO kept VALUES (?, ?)"
 WRITE_NOTE = "INSERT OR REPLACE INTO notes VALUES (?, ?)"
 
@@ -135,8 +139,10 @@ class TaskIndex:
     Everything here raises IndexUnusable, from the first error of SQLite on.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Opens or creates it."""
+    def __init__(self, path: Path, epoch: int = 0) -> None:
+        """Opens or creates it; by its first commit it is this epoch's, and another's no more."""
+        self._epoch = epoch
+        self._is_mine = False
         self.forget_at_once = FORGET_AT_ONCE
         self.path = path
         self.broken: IndexUnusable | None = None
@@ -235,9 +241,11 @@ class TaskIndex:
         With `durable` it survives the loss of power too: a second, small transaction is synced, and with it all that
         was written before it.
         """
+        if self._is_mine and self.position(EPOCH) != self._epoch:
+            raise self.give_up("another orchestrator leads, and uses it")
         with self._guard as db:
             self._write_young(db)
-            db.executemany(SET_POSITION, [*positions.items(), (ROWS, self._rows)])
+            db.executemany(SET_POSITION, [*positions.items(), (ROWS, self._rows), (EPOCH, self._epoch)])
             db.execute("COMMIT")
             if durable:
                 db.execute("PRAGMA synchronous = FULL")
@@ -246,6 +254,7 @@ class TaskIndex:
                 db.execute("COMMIT")
                 db.execute("PRAGMA synchronous = NORMAL")
             self._uncommitted.clear()
+            self._is_mine = True
             db.execute("BEGIN")
 
     def _write_young(self, db: sqlite3.Connection) -> None:
@@ -387,7 +396,7 @@ class TaskIndex:
             return db.execute("SELECT reply_to, correlation_id FROM waiters WHERE task_id = ?", (task_id,)).fetchall()
 
     def forget_waiters(self, task_id: str) -> None:
-        self._change("DELETE FROM waiters WHERE task_id = ?", task_id)
+        self._change(FORGET_WAITERS, task_id)
         self._awaited.discard(task_id)
 
     def keep_response(self, task_id: str, response: bytes) -> None:
@@ -403,6 +412,12 @@ class TaskIndex:
         if task_id in self._kept:
             self._change("DELETE FROM kept WHERE task_id = ?", task_id)
             self._kept.discard(task_id)
+
+    def promises(self) -> Iterator[Statement]:
+        """What is owed to whom: queues that wait, and kept Responses."""
+        with self._guard as db:
+            for statement, table in ((ADD_WAITER, "waiters"), (KEEP_RESPONSE, "kept")):
+                yield from ((statement, row) for row in db.execute(f"SELECT * FROM {table}").fetchall())
 
     def note(self, name: str) -> bytes | None:
         """What was written down under a name: it survives a kill, but not the loss of the index."""
@@ -436,6 +451,35 @@ class TaskIndex:
         with self._guard as db:
             row: tuple[Any, ...] | None = db.execute(sql, parameters).fetchone()
         return row
+
+
+def is_in_use(path: Path) -> bool:
+    """Whether somebody is in the middle of a change of it."""
+    try:
+        with closing(sqlite3.connect(path, timeout=IN_USE_S, isolation_level=None)) as db:
+            db.execute("BEGIN IMMEDIATE")
+            db.execute("ROLLBACK")
+    except sqlite3.OperationalError:
+        return True
+    except sqlite3.DatabaseError:
+        return False
+    return False
+
+
+def copied(path: Path, to: Path) -> Path:
+    """All that was committed to an index that somebody else may hold. Raises IndexUnusable."""
+    temporary = to.with_name(f"{to.name}.tmp")
+    try:
+        temporary.unlink(missing_ok=True)
+        with (
+            closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source,
+            closing(sqlite3.connect(temporary)) as copy,
+        ):
+            source.backup(copy)
+        temporary.rename(to)
+    except (sqlite3.Error, OSError) as error:
+        raise IndexUnusable(path, error, corrupt=False) from error
+    return to
 
 
 def promises_in(path: Path) -> list[Statement]:

@@ -11,10 +11,11 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import ClassVar, Generic, Protocol, Self, TypeVar
+from typing import ClassVar, Generic, Protocol, Self, TypedDict, TypeVar
 
 from ratchet.concurrency.keyed import KeyedLock
 from ratchet.logs.journal import Journal
+from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.names import file_name
 from ratchet.logs.quarantine import BadLine, Quarantine
 from ratchet.logs.reader import read
@@ -51,18 +52,26 @@ class KeyedLine(Protocol):
 Line = TypeVar("Line", bound=KeyedLine)
 
 
-class KeyedLog(Generic[Line]):
-    """The only writer of a folder's log of that name: whoever opens one holds the folder's lock.
+class KeyedLogSettings(TypedDict):
+    segment_bytes: int
+    index_dir: Path | None
+    fence: Fence
 
-    Use it from one event loop.
-    """
+
+class KeyedLog(Generic[Line]):
+    """The only writer of a folder's log of that name: whoever opens one leads the folder. For one event loop."""
 
     LOG: ClassVar[str]
     INDEX: ClassVar[str]
     RECORD: type[Line]
 
-    def __init__(self, folder: Path, *, segment_bytes: int) -> None:
+    def __init__(
+        self, folder: Path, *, segment_bytes: int, index_dir: Path | None = None, fence: Fence = UNFENCED
+    ) -> None:
+        """`index_dir`, `fence`: as of the Ledger."""
         self._folder = folder
+        self._index_path = (index_dir or folder) / self.INDEX
+        self._fence = fence
         self._segment_bytes = segment_bytes
         self._journal: Journal
         self._db: sqlite3.Connection
@@ -89,7 +98,7 @@ class KeyedLog(Generic[Line]):
         async with self._locks.of(line.key):
             if (known := self.find(line.key)) is not None:
                 return known
-            body = line.encode()
+            body = self._journal.stamped(line.encode())
             self._index(await self._journal.append([body]), line, body)
         return line
 
@@ -130,7 +139,7 @@ class KeyedLog(Generic[Line]):
             yield self._usable()
         except sqlite3.Error as error:
             self._broken = True
-            raise StorageUnavailable(f"{self._folder / self.INDEX} can't be used now: {error}") from error
+            raise StorageUnavailable(f"{self._index_path} can't be used now: {error}") from error
 
     def _index(self, position: int, line: Line, body: bytes) -> None:
         """The line is in the log, so a failing index loses nothing: it is caught up before it is used again.
@@ -154,14 +163,14 @@ class KeyedLog(Generic[Line]):
             try:
                 self._open_index()
             except sqlite3.Error as error:
-                what = f"{self._folder / self.INDEX} can't be written ({error}): free some disk"
+                what = f"{self._index_path} can't be written ({error}): free some disk"
                 raise StorageUnavailable(what) from None
             self._broken = False
         return self._db
 
     def _open(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._journal = Journal.open(self._folder, self.LOG, max_segment_bytes=self._segment_bytes)
+        self._index_path.parent.mkdir(parents=True, exist_ok=True)
+        self._journal = Journal.open(self._folder, self.LOG, max_segment_bytes=self._segment_bytes, fence=self._fence)
         try:
             self._open_index()
         except (sqlite3.DatabaseError, JournalError) as error:
@@ -170,7 +179,7 @@ class KeyedLog(Generic[Line]):
             self._open_index()
 
     def _open_index(self) -> None:
-        self._db = sqlite3.connect(self._folder / self.INDEX, isolation_level=None, check_same_thread=False)
+        self._db = sqlite3.connect(self._index_path, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.executescript(SCHEMA)
@@ -193,4 +202,4 @@ class KeyedLog(Generic[Line]):
         with suppress(AttributeError, sqlite3.Error):
             self._db.close()
         for suffix in ("", "-wal", "-shm"):
-            (self._folder / f"{self.INDEX}{suffix}").unlink(missing_ok=True)
+            Path(f"{self._index_path}{suffix}").unlink(missing_ok=True)

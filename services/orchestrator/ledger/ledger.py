@@ -19,7 +19,8 @@ from ratchet.files.append_file import AppendFile, check_writable
 from ratchet.logs.best_answer import result_of
 from ratchet.logs.index_check import disagreement
 from ratchet.logs.journal import Journal
-from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, TASK_INDEX, file_name
+from ratchet.logs.leadership import UNFENCED, Fence
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, PROMISES, TASK_INDEX, file_name, task_index, task_indexes
 from ratchet.logs.reader import active_tail, read, tail_position
 from ratchet.logs.segments import oldest_position
 from ratchet.logs.source import has_place
@@ -31,8 +32,17 @@ from schemas.messages.result import Result
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.catch_up import CatchUp, CaughtUp
-from services.orchestrator.ledger.index import Entry, IndexUnusable, Statement, TaskIndex, promises_in
+from services.orchestrator.ledger.index import (
+    Entry,
+    IndexUnusable,
+    Statement,
+    TaskIndex,
+    copied,
+    is_in_use,
+    promises_in,
+)
 from services.orchestrator.ledger.logged_work import logged_work
+from services.orchestrator.ledger.promises import Promise, PromiseLog, promise_of, promised_since
 
 SET_ASIDE = f"{TASK_INDEX}.broken"
 """An index that is not believed any more, until what no log has was taken from it."""
@@ -68,17 +78,22 @@ class AppliedLines:
 
 
 class Ledger:
-    """The only writer of a logs folder: whoever opens one holds the folder's lock."""
+    """The only writer of a logs folder: whoever opens one leads it (ratchet/logs/leadership.py)."""
 
     def __init__(
         self,
         folder: Path,
         *,
         segment_bytes: int,
+        index_dir: Path | None = None,
         file_type: type[AppendFile] = AppendFile,
         seconds: Callable[[], float] = monotonic,
+        fence: Fence = UNFENCED,
     ) -> None:
+        """`index_dir`: of the index, on a local disk; the logs folder if not given. `fence`: it leads at `open`."""
         self._folder = folder
+        self._index_dir = index_dir or folder
+        self._fence = fence
         self._segment_bytes = segment_bytes
         self._file_type = file_type
         self._seconds = seconds
@@ -88,6 +103,7 @@ class Ledger:
         self._carried: tuple[Statement, ...] = ()
         """What a broken index had not committed of that which no log has."""
         self._mend_after = 0.0
+        self._promises: PromiseLog | None = None
         self._sequence = 0
         self._began = 0
         self._sealed_up_to = 0
@@ -113,6 +129,8 @@ class Ledger:
         """What the index could not keep is read from the logs at the next start."""
         await self._assignments.close()
         await self._interactions.close()
+        if self._promises is not None:
+            await self._promises.close()
         try:
             self.commit()
         except StorageUnavailable as error:
@@ -162,7 +180,7 @@ class Ledger:
 
     async def admit(self, work: Work) -> bytes:
         """Write the assignment ahead. Returns the Work as logged, once it is on disk. Raises JournalError."""
-        body = work.encode()
+        body = self._assignments.stamped(work.encode())
         position = await self._assignments.append([body])
         if not self._is_known(ASSIGNMENTS, position, len(body) + 1):
             with suppress(IndexUnusable):
@@ -176,7 +194,7 @@ class Ledger:
         then nothing is. Where no Reward comes again to have a lost Result repeated (the task ended
         without an answer), call `told` once the user has it.
         """
-        encoded = [line.encode() for line in lines[logged:]]
+        encoded = [self._interactions.stamped(line.encode()) for line in lines[logged:]]
         result = result_of(lines)
         body = result.encode()
         position = await self._interactions.append(encoded)
@@ -194,12 +212,23 @@ class Ledger:
     async def add_waiter(self, task_id: str, reply_to: str, correlation_id: str | None) -> None:
         """One more queue that wants the Result of an open task; on disk when this returns. Raises JournalError."""
         self.index.add_waiter(task_id, reply_to, correlation_id)
-        await self._synced()
+        await self._promised(Promise(task_id, reply_to, correlation_id))
+
+    async def forget_waiters(self, task_id: str) -> None:
+        """They have the Result. Raises JournalError."""
+        self.index.forget_waiters(task_id)
+        if self._promises is not None:
+            await self._promises.add(Promise(task_id, told=True))
 
     async def keep_response(self, task_id: str, response: bytes) -> None:
         """For the draft-shaped Reward to come; on disk when this returns. Raises JournalError."""
         self.index.keep_response(task_id, response)
-        await self._synced()
+        await self._promised(Promise(task_id, response=response.decode()))
+
+    async def shorten_promises(self) -> None:
+        """Raises JournalError."""
+        if self._promises is not None:
+            await self._promises.shorten(map(promise_of, self.index.promises()))
 
     async def seal_in_step(self) -> None:
         """Assignments are sealed when interactions were, so that one may be removed with the other.
@@ -251,6 +280,7 @@ class Ledger:
         return position < self._read_up_to[name]
 
     def _commit(self, *, durable: bool) -> None:
+        self._fence.check()
         try:
             self.index.commit(self._positions(), durable=durable)
         except IndexUnusable:
@@ -258,7 +288,15 @@ class Ledger:
 
     def _positions(self) -> Mapping[str, int]:
         interactions = min(self._applied[INTERACTIONS].end, *self._held.values(), 1 << 62)
-        return {ASSIGNMENTS: self._applied[ASSIGNMENTS].end, INTERACTIONS: interactions}
+        positions = {ASSIGNMENTS: self._applied[ASSIGNMENTS].end, INTERACTIONS: interactions}
+        return positions if self._promises is None else positions | {PROMISES: self._promises.end}
+
+    async def _promised(self, promise: Promise) -> None:
+        """In the index already: here it is made to last, in a log where the index may be lost with its machine."""
+        if self._promises is None:
+            await self._synced()
+        else:
+            await self._promises.add(promise)
 
     async def _synced(self) -> None:
         """All that the index was told so far is on disk when this returns; those who wait share a sync."""
@@ -274,9 +312,15 @@ class Ledger:
 
     def _open(self) -> list[str]:
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._index_dir.mkdir(parents=True, exist_ok=True)
+        self._index_path = task_index(self._index_dir)
         self._assignments = self._journal(ASSIGNMENTS)
         self._interactions = self._journal(INTERACTIONS)
         self._sealed_up_to = self._interactions.begin
+        if self._index_dir.resolve() != self._folder.resolve():
+            self._promises = PromiseLog(self._folder, self._segment_bytes, self._fence)
+        if self._fence.took_from_living and self._index_path.exists() and is_in_use(self._index_path):
+            self._index_path = copied(self._index_path, self._index_dir / f"index-{self._fence.epoch}.sqlite")
         caught_up = self._take_up_index(self._checked)
         self._held = caught_up.torn | caught_up.ended
         self._torn = caught_up.torn_lines
@@ -287,7 +331,12 @@ class Ledger:
 
     def _journal(self, name: str) -> Journal:
         return Journal.open(
-            self._folder, name, max_segment_bytes=self._segment_bytes, gather_s=GATHER_S, file_type=self._file_type
+            self._folder,
+            name,
+            max_segment_bytes=self._segment_bytes,
+            gather_s=GATHER_S,
+            file_type=self._file_type,
+            fence=self._fence,
         )
 
     def _mend(self, *, durable: bool = False) -> None:
@@ -295,6 +344,7 @@ class Ledger:
         broken = self._index.broken
         if broken is None:
             return
+        self._fence.check()
         if self._seconds() < self._mend_after:
             raise broken.again()
         log.error("index-broken", f"{broken}: it is caught up from the logs")
@@ -324,7 +374,7 @@ class Ledger:
             return self._caught_up()
 
     def _caught_up(self) -> CaughtUp:
-        index = TaskIndex(self._folder / TASK_INDEX)
+        index = TaskIndex(self._index_path, self._fence.epoch or 0)
         try:
             floor = read_start_offsets(self._folder)
             while not index.follow(self._folder, floor):
@@ -334,7 +384,8 @@ class Ledger:
                 if index.position(name) > end:
                     raise JournalError(f"the index knows more than {file_name(name)}, which ends at byte {end}")
             caught_up = CatchUp(self._folder, index, ends).run()
-            index.replay([*promises_in(self._folder / SET_ASIDE), *self._carried])
+            promised = promised_since(self._folder, index.position(PROMISES))
+            index.replay([*promises_in(self._index_dir / SET_ASIDE), *promised, *self._carried])
         except BaseException:
             index.close()
             raise
@@ -352,9 +403,11 @@ class Ledger:
             self._applied = before
             raise
         self._carried = ()
-        for suffix in FILES:
-            with suppress(OSError):
-                (self._folder / f"{SET_ASIDE}{suffix}").unlink(missing_ok=True)
+        left = [self._index_dir / SET_ASIDE, *task_indexes(self._index_dir)]
+        with self._fence.changing(), suppress(OSError):
+            for path in left:
+                if path != self._index_path:
+                    _unlink(path)
 
     def _hold_the_untold(self, caught_up: CaughtUp) -> None:
         """Of tasks that ended without an answer, those whose ending is still on its way back from the disk are held."""
@@ -366,18 +419,19 @@ class Ledger:
 
     def _checked(self) -> None:
         """Raises JournalError for an index that says it knows what it does not know."""
-        why = disagreement(self._folder / TASK_INDEX, self._folder)
+        why = disagreement(self._index_path, self._folder)
         if why is not None:
-            raise JournalError(f"the index {self._folder / TASK_INDEX} does not agree with the logs: {why}")
+            raise JournalError(f"the index {self._index_path} does not agree with the logs: {why}")
 
     def _set_aside(self) -> None:
         """Out of the way, but not deleted before what no log has was taken from it."""
-        if not (self._folder / SET_ASIDE).exists():
-            for suffix in FILES:
-                with suppress(FileNotFoundError):
-                    (self._folder / f"{TASK_INDEX}{suffix}").rename(self._folder / f"{SET_ASIDE}{suffix}")
-        for suffix in FILES:
-            (self._folder / f"{TASK_INDEX}{suffix}").unlink(missing_ok=True)
+        aside = self._index_dir / SET_ASIDE
+        with self._fence.changing():
+            if not aside.exists():
+                for suffix in FILES:
+                    with suppress(FileNotFoundError):
+                        Path(f"{self._index_path}{suffix}").rename(f"{aside}{suffix}")
+            _unlink(self._index_path)
 
     def _last_logged_sequence(self) -> int:
         """Of the newest line in the log of assignments; -1 where it has none. The index may have lost its row."""
@@ -404,3 +458,9 @@ class Ledger:
             begin = tail_position(self._folder, journal.name, 1)
             newest = [line.data for line in read(self._folder, journal.name, begin)]
         return newest[-1] if newest else None
+
+
+def _unlink(index: Path) -> None:
+    """With what SQLite keeps beside it."""
+    for suffix in FILES:
+        Path(f"{index}{suffix}").unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from time import monotonic
 
 from prometheus_client import Counter, Gauge
 
+from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.retention.contents import newest_time
 from ratchet.logs.retention.needs import needs
 from ratchet.logs.retention.plan import AgeClock, Bound, Held, Instant
@@ -40,17 +41,21 @@ class LogRetention:
         adapters_dir: Path,
         clock: Callable[[], datetime],
         seconds: Callable[[], float] = monotonic,
+        index_dir: Path | None = None,
+        fence: Fence = UNFENCED,
     ) -> None:
         """`forget`: of each log about tasks, what forgets its lines before a position."""
         self._ledger = ledger
         self._forget = forget
         self._bound = bound
         self._logs_dir = logs_dir
+        self._index_dir = index_dir or logs_dir
+        self._fence = fence
         self._adapters_dir = adapters_dir
         self._clock = clock
         self._seconds = seconds
         self._age_clock: AgeClock | None = None
-        self._pruner = Pruner(logs_dir, bound)
+        self._pruner = Pruner(logs_dir, bound, fence)
         self._reported: str | None = None
         bound_bytes.set(bound.keep_bytes)
 
@@ -60,8 +65,9 @@ class LogRetention:
             await self._ledger.seal_in_step()
             self._report(await asyncio.to_thread(self._prune))
         await self._ledger.forget_removed()
+        await self._ledger.shorten_promises()
         for name, forget in self._forget.items():
-            await forget(await asyncio.to_thread(trim_to_tasks, self._logs_dir, name))
+            await forget(await asyncio.to_thread(trim_to_tasks, self._logs_dir, name, self._fence))
         for name, size in (await asyncio.to_thread(sizes, self._logs_dir)).items():
             log_bytes.labels(name).set(size)
             segments_removed.labels(name)
@@ -69,7 +75,7 @@ class LogRetention:
     def _prune(self) -> Pruned:
         now = Instant(self._clock(), self._seconds())
         self._age_clock = (self._age_clock or AgeClock.start(newest_time(self._logs_dir), now)).at(now)
-        return self._pruner.prune(needs(self._logs_dir, self._adapters_dir), self._age_clock.present)
+        return self._pruner.prune(needs(self._index_dir, self._adapters_dir), self._age_clock.present)
 
     def _report(self, pruned: Pruned) -> None:
         for part in pruned.removed:

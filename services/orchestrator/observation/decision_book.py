@@ -1,6 +1,8 @@
 """The ledger of decisions as lists: read on from where it was read to, and once only. Blocks; safe in several threads.
 
 In memory is one small entry a decision, and a record an experiment; decisions shown are read again from their lines.
+A line of an older version may be of any size: its reason is cut, and one that is large as a whole is shown without its
+evidence. The ledger keeps it as it was written.
 """
 
 from __future__ import annotations
@@ -9,9 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 
-from ratchet.adapters.decisions import DecisionLedger, Mark, version_of
+from ratchet.adapters.decisions import FILE_NAME, DecisionLedger, Mark, version_of
 from ratchet.experiments.records import ExperimentFold, ExperimentRecord
+from ratchet.service.errors import LONGEST_REASON
 from schemas.records.decision import Decision
+
+LARGEST_LINE = 1024 * 1024
+"""Bytes. What is written now has at most a tenth of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +28,8 @@ class DecisionPlace:
     agent_id: str
     version: str | None
     before: Mark
+    shown: Decision | None = None
+    """Of a line that is too large to be read for each who asks."""
 
 
 class DecisionBook:
@@ -72,14 +80,24 @@ class DecisionBook:
 
     def _new(self) -> Iterator[Decision]:
         for decision, end in self._ledger.read(self._end):
-            light = decision.model_copy(update={"evidence": {}})
+            light = _cut(decision).model_copy(update={"evidence": {}})
+            shown = light if end.bytes - self._end.bytes > LARGEST_LINE else None
             self._fold.add(light)
-            self._places.append(DecisionPlace(decision.sequence, decision.agent_id, version_of(decision), self._end))
+            version = version_of(decision)
+            self._places.append(DecisionPlace(decision.sequence, decision.agent_id, version, self._end, shown))
             self._end = end
             yield light
 
     def _whole(self, place: DecisionPlace) -> Decision:
-        return self._ledger.after(place.before)
+        return place.shown or _cut(self._ledger.after(place.before))
+
+
+def _cut(decision: Decision) -> Decision:
+    more = len(decision.reason) - LONGEST_REASON
+    if more <= 0:
+        return decision
+    note = f"… ({more:,} more characters in line {decision.sequence} of {FILE_NAME})"
+    return decision.model_copy(update={"reason": decision.reason[:LONGEST_REASON] + note})
 
 
 def _is_about(place: DecisionPlace, agent_id: str | None, version: str | None) -> bool:

@@ -119,6 +119,7 @@ class Overview:
             primary=adapters.primary,
             candidate=adapters.candidate,
             frozen=adapters.frozen is not None,
+            distrusted=adapters.distrusted is not None,
             experiment_id=experiment.plan.experiment_id if experiment else None,
             units=evidence.units if evidence else None,
             gain=evidence.gain_score if evidence else None,

@@ -1,8 +1,9 @@
 """Anchors: fixed answers that are scored again from time to time. Their scores move only if the scorer does.
 
-So a fall of the fleet's scores while those of the anchors stay is the model's; a move of the anchors is the judge's,
-and an experiment that was judged by it is aborted. The anchors of an agent are `adapters/<agent>/anchors.jsonl`: taken
-from its first scored answers where there is no such file.
+So a fall of the fleet's scores while those of the anchors stay is the model's; a move of the anchors is the scorer's,
+and nothing is learnt by it until it is back, or an operator says that its scores are the new measure. The anchors of an
+agent are `adapters/<agent>/anchors.jsonl`: the first answers of its first version and of the two newest since, so that
+a scorer that comes to like how a candidate writes is found too. What their scores say is ratchet/experiments/drift.py.
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, pstdev
+from typing import Protocol
 
 import msgspec
 
+from ratchet.adapters.manifest import version_key
+from ratchet.experiments.drift import REFERENCE_ROUNDS, ROUNDS_AT_ONCE, Drift, DriftWatch, Rescored, noise_of
 from ratchet.experiments.logged import scorer_of
 from ratchet.files.atomic_file import replace_file
 from ratchet.logs.names import VALIDATION, is_own
+from ratchet.service.errors import JournalError
 from ratchet.service.telemetry import Log
 from schemas.messages.task import Task
-from schemas.messages.work import Arm
+from schemas.messages.work import BASE_VERSION, Arm
 from schemas.records.interaction import Interaction
+from schemas.records.registry import AgentAdapters
 from services.orchestrator import metrics
 from services.orchestrator.promotion.own_tasks import OwnTasks
 
@@ -28,18 +34,48 @@ log = Log("anchors")
 
 ANCHORS = "anchors.jsonl"
 COUNT = 16
+"""Anchors of each version."""
+VERSIONS = 3
 
 Rescore = Callable[[Task, str, Callable[[int], Arm]], Awaitable[None]]
 """Have the fleet's scorer score a given answer to a task of our own."""
 
 
 class Anchor(msgspec.Struct, frozen=True):
-    """An answer, the score it had, and who gave it."""
+    """An answer, and the score it had at first; then the mean of `scores`, its reference once there are enough.
+
+    `anchored`: the decision by which the scorer's scores became the measure; 0: they were from the start.
+    """
 
     task: bytes
     answer: str
     score: float
     scorer: str
+    version: str = BASE_VERSION
+    scores: tuple[float, ...] = ()
+    anchored: int = 0
+
+    @property
+    def has_reference(self) -> bool:
+        return len(self.scores) >= REFERENCE_ROUNDS
+
+    def scored(self, score: float, scorer: str) -> Anchor:
+        """With one more score; by another scorer than before, with that one alone."""
+        scores = (*self.scores, score) if scorer == self.scorer else (score,)
+        return msgspec.structs.replace(self, score=fmean(scores), scores=scores, scorer=scorer)
+
+
+class Trust(Protocol):
+    """Who decides what follows. All three raise RegistryError."""
+
+    @property
+    def adapters(self) -> AgentAdapters: ...
+
+    async def distrust(self, reason: str) -> None:
+        """The scorer moved: what is judged by it ends, and nothing is learnt."""
+
+    async def trust(self, reason: str) -> None:
+        """It is back, or another one."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -55,19 +91,23 @@ class Anchors:
         rescore: Rescore,
         own_tasks: OwnTasks,
         arm: Callable[[str, int], Arm],
-        drifted: Callable[[str], Awaitable[None]],
+        trust: Trust,
         *,
         tolerance: float,
     ) -> None:
-        """`arm`: of an experiment id and a sequence number. `drifted` hears, as a sentence, that the scorer moved."""
+        """`arm`: of an experiment id and a sequence number."""
         self._agent_id = agent_id
         self._path = adapters_dir / agent_id / ANCHORS
         self._rescore = rescore
         self._own_tasks = own_tasks
         self._arm = arm
-        self._drifted = drifted
+        self._trust = trust
         self._tolerance = tolerance
         self._anchors: list[Anchor] = []
+        self._fresh: dict[str, list[Anchor]] = {}
+        self._unsaved = False
+        self._watch = DriftWatch(tolerance)
+        self._returning = DriftWatch(tolerance, for_return=True)
         self._runs = 0
 
     def start(self) -> None:
@@ -76,14 +116,25 @@ class Anchors:
 
     @property
     def tasks(self) -> list[Task]:
-        """The users' tasks that they answer; none until there are enough."""
-        return [Task.decode(anchor.task) for anchor in self._anchors] if len(self._anchors) >= COUNT else []
+        """The users' tasks that the first ones answer; none until there are enough."""
+        return [Task.decode(anchor.task) for anchor in self._anchors[:COUNT]]
 
     def closed(self, lines: Sequence[Interaction], task: Task) -> None:
-        """Of a task of the fleet: its first answer becomes an anchor while there are too few."""
-        line = lines[0]
+        """Of a task of the fleet: its first answer becomes an anchor while its version has too few.
+
+        Raises nothing for a disk that fails: that is no fault of the task, and the next one tries again.
+        """
+        self._collect(lines[0], task)
+        if self._unsaved:
+            self._save()
+
+    def _collect(self, line: Interaction, task: Task) -> None:
         scorer = scorer_of(line)
-        if len(self._anchors) >= COUNT or is_own(line.arm.experiment_id) or line.response is None or scorer is None:
+        if is_own(line.arm.experiment_id) or line.response is None or scorer is None or self._trust.adapters.distrusted:
+            return
+        if self._anchors and version_key(line.adapter_version) <= max(
+            version_key(one.version) for one in self._anchors
+        ):
             return
         assert line.score is not None
         plain = Task(
@@ -93,36 +144,106 @@ class Anchors:
             criteria=task.criteria,
             task_type=task.task_type,
         )
-        self._anchors.append(Anchor(plain.encode(), line.response, line.score, scorer))
-        if len(self._anchors) == COUNT:
-            self._save()
+        fresh = self._fresh.setdefault(line.adapter_version, [])
+        fresh.append(Anchor(plain.encode(), line.response, line.score, scorer, line.adapter_version))
+        if len(fresh) == COUNT:
+            self._take(self._fresh.pop(line.adapter_version))
+
+    def _take(self, fresh: list[Anchor]) -> None:
+        """Beside the first version's, the newest ones'."""
+        versions = list(dict.fromkeys(one.version for one in self._anchors))
+        gone = set(versions[1 : len(versions) - VERSIONS + 2])
+        self._anchors = [*(one for one in self._anchors if one.version not in gone), *fresh]
+        self._unsaved = True
 
     async def check(self) -> None:
-        """Score all of them again. Under another scorer than before, its scores become the measure."""
-        if len(self._anchors) < COUNT:
+        """Score all of them again, and at once again while that may tell. Raises RegistryError."""
+        if not self._anchors:
             return
-        self._runs += 1
-        again = await asyncio.gather(*(self._again(number, anchor) for number, anchor in enumerate(self._anchors)))
-        scored = [(old, new) for old, new in zip(self._anchors, again, strict=True) if new is not None]
-        if len(scored) < len(self._anchors):
-            log.warning("anchors-unscored", f"{COUNT - len(scored)} of {COUNT} anchors could not be scored again")
-            return
-        if any(old.scorer != new.scorer for old, new in scored):
-            log.info("anchors-renewed", f"the scorer is now {scored[0][1].scorer}: its scores are the new measure")
-            self._anchors = [new for _, new in scored]
+        self._forget_old_measure()
+        if self._distrusted is None or not any(one.has_reference for one in self._anchors):
+            await self._take_references()
+        for _ in range(ROUNDS_AT_ONCE):
+            if not await self._round():
+                return
+
+    @property
+    def _distrusted(self) -> str | None:
+        distrusted = self._trust.adapters.distrusted
+        return distrusted.reason if distrusted else None
+
+    def _forget_old_measure(self) -> None:
+        """Once an operator took the scorer's scores as the new measure."""
+        anchored = self._trust.adapters.anchored
+        if any(one.anchored != anchored for one in self._anchors):
+            self._anchors = [msgspec.structs.replace(one, scores=(), anchored=anchored) for one in self._anchors]
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._watch = DriftWatch(self._tolerance)
+        self._returning = DriftWatch(self._tolerance, for_return=True)
+
+    async def _take_references(self) -> None:
+        for _ in range(REFERENCE_ROUNDS):
+            missing = [one for one in self._anchors if not one.has_reference]
+            if not missing:
+                return
+            again = dict(zip(missing, await self._again(missing), strict=True))
+            self._anchors = [again.get(one) or one for one in self._anchors]
             self._save()
-            return
-        await self._judge(fmean(new.score - old.score for old, new in scored))
 
-    async def _judge(self, drift: float) -> None:
-        metrics.judge_drift.labels(self._agent_id).set(drift)
-        if abs(drift) > self._tolerance:
-            sentence = f"the scorer drifted: the same {COUNT} answers score {drift:+.3f} on average (anchors)"
-            log.error("judge-drift", sentence, agent_id=self._agent_id, drift=drift)
-            await self._drifted(sentence)
+    async def _round(self) -> bool:
+        """Whether another one at once may tell more."""
+        anchors = [one for one in self._anchors if one.has_reference]
+        again = [(old, new) for old, new in zip(anchors, await self._again(anchors), strict=True) if new is not None]
+        if 2 * len(again) <= len(anchors):
+            if anchors:
+                log.warning("anchors-unscored", f"{len(anchors) - len(again)} of {len(anchors)} got no score")
+            return False
+        if any(old.scorer != new.scorer for old, new in again):
+            await self._renew(again[0][1].scorer)
+            return False
+        rescored = [Rescored(old.version, old.score, new.scores[-1]) for old, new in again]
+        metrics.judge_drift.labels(self._agent_id).set(fmean(one.change for one in rescored))
+        metrics.judge_noise.labels(self._agent_id).set(pstdev(one.change for one in rescored))
+        noise = noise_of([one.scores for one in anchors])
+        return await (self._look_for_return(rescored, noise) if self._distrusted else self._look(rescored, noise))
 
-    async def _again(self, number: int, anchor: Anchor) -> Anchor | None:
-        run = f"{VALIDATION}{self._agent_id}-anchors-{self._runs}"
+    async def _renew(self, scorer: str) -> None:
+        """Under another scorer than before, its scores are the measure."""
+        log.info("anchors-renewed", f"the scorer is now {scorer}: its scores are the new measure")
+        self._anchors = [msgspec.structs.replace(one, scores=(), scorer=scorer) for one in self._anchors]
+        self._begin_anew()
+        await self._take_references()
+        if self._distrusted:
+            await self._trust.trust(f"the scorer is now {scorer}: its scores are the new measure")
+
+    async def _look(self, rescored: Sequence[Rescored], noise: float) -> bool:
+        self._watch.observe(rescored, noise)
+        if (drift := self._watch.drift) is not None:
+            sentence = described(drift, rescored)
+            log.error("judge-drift", sentence, agent_id=self._agent_id, kind=drift.kind, drift=drift.size)
+            self._begin_anew()
+            await self._trust.distrust(sentence)
+        return self._watch.is_undecided
+
+    async def _look_for_return(self, rescored: Sequence[Rescored], noise: float) -> bool:
+        self._returning.observe(rescored, noise)
+        if self._returning.is_back:
+            sentence = f"the scorer is back: the same {len(rescored)} answers score as they did at first (anchors)"
+            log.info("judge-back", sentence, agent_id=self._agent_id)
+            self._begin_anew()
+            await self._trust.trust(sentence)
+        return self._returning.is_undecided
+
+    async def _again(self, anchors: Sequence[Anchor]) -> list[Anchor | None]:
+        """Each with one more score, or None where it got none."""
+        self._runs += 1
+        return list(await asyncio.gather(*(self._scored(number, one) for number, one in enumerate(anchors))))
+
+    async def _scored(self, number: int, anchor: Anchor) -> Anchor | None:
+        first = anchor.has_reference and anchor.version == self._anchors[0].version
+        run = f"{VALIDATION}{self._agent_id}-{'anchors' if first else 'rescored'}-{self._runs}"
         task = Task.decode(anchor.task)
         asked = task.model_copy(
             update={"task_id": f"anchor/{run}/{number}/{id(self):x}", "agent_id": self._agent_id, "samples": 1}
@@ -133,12 +254,27 @@ class Anchors:
 
         (line,) = await self._own_tasks.answer(ask, asked, lambda sequence: self._arm(run, sequence))
         scorer = scorer_of(line)
-        return (
-            None
-            if scorer is None or line.score is None
-            else msgspec.structs.replace(anchor, score=line.score, scorer=scorer)
-        )
+        return None if scorer is None or line.score is None else anchor.scored(line.score, scorer)
 
     def _save(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(self._path, b"".join(_encoder.encode(anchor) + b"\n" for anchor in self._anchors))
+        """Kept in memory where the disk fails, and saved with the next answer."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(self._path, b"".join(_encoder.encode(anchor) + b"\n" for anchor in self._anchors))
+        except (OSError, JournalError) as error:
+            self._unsaved = True
+            log.warning("anchors-unsaved", f"kept in memory until {self._path} can be written: {error}")
+        else:
+            self._unsaved = False
+
+
+def described(drift: Drift, rescored: Sequence[Rescored]) -> str:
+    """What has moved, and by how much, in a sentence for an operator."""
+    of_version = [one for one in rescored if drift.version in ("", one.version)]
+    whose = f"answers of {drift.version}" if drift.version else "answers"
+    if drift.kind in ("up", "down"):
+        moved = fmean(one.change for one in of_version)
+        return f"the scorer drifted: the same {len(of_version)} {whose} score {moved:+.3f} on average (anchors)"
+    if drift.kind == "polarised":
+        return f"the scorer polarised: good answers score higher and bad ones lower than before, by {drift.size:.3f}"
+    return f"the scorer tells less: good answers score lower and bad ones higher than before, by {drift.size:.3f}"

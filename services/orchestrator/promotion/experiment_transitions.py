@@ -35,6 +35,29 @@ class ExperimentPolicy:
     """Of the units of a watch that are audited: all traffic is its units."""
 
 
+class CoolDown:
+    """When a cool-down is over, by time that does not jump.
+
+    What was left of it when it was first seen here is what the wall clock said, but no more than the whole; from then
+    on a wall clock that is set neither ends nor prolongs it.
+    """
+
+    def __init__(self, length: timedelta) -> None:
+        self._length_s = length.total_seconds()
+        self._until: datetime | None = None
+        self._over_at = 0.0
+
+    def now(self, until: datetime | None, wall: datetime, seconds: float) -> datetime:
+        """The time to decide by: before `until` as long as it lasts, and not before it from then on."""
+        if until is None:
+            return wall
+        if until != self._until:
+            left_s = min(max((until - wall).total_seconds(), 0.0), self._length_s)
+            self._until, self._over_at = until, seconds + left_s
+        steady = until - timedelta(seconds=self._over_at - seconds)
+        return max(wall, steady) if steady >= until else min(wall, steady)
+
+
 @dataclass(frozen=True, slots=True)
 class Where:
     """The place in the logs, and the time, at which an experiment begins."""

@@ -32,21 +32,24 @@ from schemas.records.decision import (
     Archive,
     Conclude,
     DecisionDraft,
+    Distrust,
     Move,
     Register,
     RejectVersion,
     RunningExperiment,
     Settle,
+    Trust,
     Validate,
 )
 from schemas.records.evidence import ExperimentDecision, Verdict
 from schemas.records.interaction import Interaction
-from schemas.records.registry import AdapterEntry, Registry
+from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
 from services.orchestrator import metrics
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.announcer import Announcer
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.experiment_transitions import (
+    CoolDown,
     ExperimentPolicy,
     Where,
     canary,
@@ -99,6 +102,7 @@ class Promoter:
         self._keep = keep
         self._audits_end = audits_end
         self._clock = clock
+        self._cool_down = CoolDown(policy.cool_down)
         self._seconds = seconds
         self._agent_id = arms.agent_id
         self._validation: asyncio.Task[None] | None = None
@@ -169,6 +173,19 @@ class Promoter:
             move, event = carried_out(running, Verdict.ABORT, self._policy, self._where())
             await self._decide(move, reason, event=event, running=running)
 
+    @property
+    def adapters(self) -> AgentAdapters:
+        return self.arms.adapters
+
+    async def distrust(self, reason: str) -> None:
+        """The scorer has moved: end what is judged by it; no training, no experiment. Raises RegistryError."""
+        await self.abort(reason)
+        await self._decide(Distrust(), reason)
+
+    async def trust(self, reason: str) -> None:
+        """It is back, or another one. Raises RegistryError."""
+        await self._decide(Trust(), reason)
+
     # --- its loop --------------------------------------------------------------------------------------------------
 
     async def turn(self) -> None:
@@ -178,9 +195,10 @@ class Promoter:
             if experiment.final is not None:
                 await self._carry_out(running, experiment.final)
         self._validate_next()
-        await self._watch_primary()
-        await self._start_watch()
-        await self._start_experiment()
+        if self.adapters.distrusted is None:
+            await self._watch_primary()
+            await self._start_watch()
+            await self._start_experiment()
         await self.training.ask_if_due(allowed=self._may_train(), primary=self.arms.adapters.primary)
         await self._retire()
         self._show()
@@ -283,7 +301,7 @@ class Promoter:
 
     async def _start_experiment(self) -> None:
         adapters = self.arms.adapters
-        if (candidate := next_candidate(adapters, self._clock())) is None:
+        if (candidate := next_candidate(adapters, self._now())) is None:
             return
         move = canary(self._agent_id, candidate, adapters, self._policy, self._where())
         await self._decide(move, f"{candidate} is validated", event="experiment_started")
@@ -292,7 +310,7 @@ class Promoter:
         adapters = self.arms.adapters
         waiting = (AdapterState.TRAINED, AdapterState.VALIDATED)
         busy = any(entry.state in waiting for entry in adapters.versions.values())
-        return not (busy or adapters.experiment or adapters.frozen)
+        return not (busy or adapters.experiment or adapters.frozen or adapters.distrusted)
 
     async def _retire(self) -> None:
         adapters = self.arms.adapters
@@ -306,7 +324,10 @@ class Promoter:
         return version not in self.arms.answering and not self._replicas.loading(version, self._seconds()).loaded
 
     def _where(self) -> Where:
-        return Where(self._ledger.sequence, self._ledger.positions() | {AUDITS: self._audits_end()}, self._clock())
+        return Where(self._ledger.sequence, self._ledger.positions() | {AUDITS: self._audits_end()}, self._now())
+
+    def _now(self) -> datetime:
+        return self._cool_down.now(self.arms.adapters.cool_down_until, self._clock(), self._seconds())
 
     async def _decide(
         self,
@@ -321,7 +342,7 @@ class Promoter:
         """Into the ledger of decisions, then into effect. Nothing where the registry has gone on without us."""
         proof = verdict.model_dump(mode="json") if verdict else evidence or {}
         draft = DecisionDraft.model_validate(
-            {"agent_id": self._agent_id, "move": move, "who": WHO, "at": self._clock(), "reason": one_line(reason)}
+            {"agent_id": self._agent_id, "move": move, "who": WHO, "at": self._now(), "reason": one_line(reason)}
             | {"evidence": proof}
         )
 

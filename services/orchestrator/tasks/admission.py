@@ -20,6 +20,8 @@ class AdmissionPolicy:
     """How long a task may take."""
     longest_deadline: timedelta = timedelta(days=7)
     """How far ahead a task may name its own deadline."""
+    max_logged_bytes: int = 32 * 1024 * 1024
+    """Of one task: each line of its group repeats what it was asked."""
 
     def agent_for(self, task: Task) -> str:
         """The agent the task names, or the fleet's first. Raises Reject for one that is not of this fleet."""
@@ -28,6 +30,16 @@ class AdmissionPolicy:
         if task.agent_id not in self.agents:
             raise Reject(f"unknown agent {task.agent_id!r}: this fleet has {', '.join(self.agents)} (RATCHET_AGENTS)")
         return task.agent_id
+
+    def check_size(self, task: Task, size: int) -> None:
+        """Raises Reject for a task of so many bytes whose group would be too large, in memory and in the log."""
+        samples = task.samples or self.sampling.n
+        if size * samples > self.max_logged_bytes:
+            raise Reject(
+                f"too large for {samples} samples: {size:,} bytes for each of them in the log, together at most "
+                f"{self.max_logged_bytes:,} (RATCHET_MAX_LOGGED_BYTES): ask for fewer samples, or send a reference to "
+                f"the data instead"
+            )
 
     def check_deadline(self, task: Task, now: datetime) -> None:
         """Raises Reject for a deadline too far ahead: until then its logs are kept, and an experiment waits for it."""

@@ -10,7 +10,7 @@ from ratchet.service.telemetry import Log, task_in_hand
 from schemas.messages.response import Response
 from schemas.messages.work import Work
 from services.orchestrator.ledger.ledger import Ledger
-from services.orchestrator.tasks.settlement import completed_response
+from services.orchestrator.tasks.settlement import check_adapter, completed_response
 
 log = Log("completion")
 
@@ -34,7 +34,9 @@ class Completion:
         if known.result is not None or known.work is None:
             log.info("late", "a Response to a task that is closed; it is not scored")
             return
-        response = completed_response(draft, Work.decode(known.work))
+        work = Work.decode(known.work)
+        check_adapter(draft, work)
+        response = completed_response(draft, work)
         await self._bus.publish(
             RESPONSES, response.encode(), type=Response.TYPE, message_id=derived_id(draft.task_id, "response")
         )

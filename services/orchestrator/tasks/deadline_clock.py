@@ -13,15 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from pathlib import Path
 
 import msgspec
 
+from ratchet.logs.leadership import this_boot
 from ratchet.service.telemetry import Log
 
 STEP_S = 5.0
 """A wall clock that is off by more, against steady time, was set."""
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 NO_END = 1 << 62
 
 log = Log("deadlines")
@@ -40,14 +39,7 @@ class DeadlineNote(msgspec.Struct):
     boot: str
     steady_s: float
     epochs: list[Epoch]
-
-
-def this_boot() -> str:
-    """Names the time since the machine was started, in which steady time goes on; empty where that is not known."""
-    try:
-        return BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
+    even_s: float = 0.0
 
 
 class DeadlineClock:
@@ -66,11 +58,18 @@ class DeadlineClock:
         self._next_sequence = next_sequence
         self._boot = this_boot() if boot is None else boot
         self._epochs: list[Epoch] = []
+        self._even_ahead_s = 0.0
 
     def start(self, note: bytes | None, newest_line: datetime | None) -> None:
         """`newest_line`: when the newest line of the logs was written, by the wall clock of that time."""
         self._epochs = self._taken_up(note) or [Epoch(0, self._unknown(newest_line) - self._seconds())]
         self.now()
+
+    def even(self) -> float:
+        """Seconds that go on evenly over restarts, whatever the wall clock does: of one boot all that passed, and of
+        others those in which an orchestrator was there. They begin anew where the note is lost.
+        """
+        return self._seconds() + self._even_ahead_s
 
     def now(self) -> datetime:
         """What the wall clock shows, for a task that gets its number next."""
@@ -101,14 +100,17 @@ class DeadlineClock:
             del self._epochs[0]
 
     def note(self) -> bytes:
-        return msgspec.json.encode(DeadlineNote(self._boot, self._seconds(), self._epochs))
+        return msgspec.json.encode(DeadlineNote(self._boot, self._seconds(), self._epochs, self.even()))
 
     def _taken_up(self, note: bytes | None) -> list[Epoch]:
+        self._even_ahead_s = -self._seconds()
         try:
             before = msgspec.json.decode(note or b"", type=DeadlineNote)
         except msgspec.DecodeError:
             return []
+        self._even_ahead_s += before.even_s
         if before.boot and before.boot == self._boot and before.steady_s <= self._seconds():
+            self._even_ahead_s = before.even_s - before.steady_s
             return before.epochs
         passed = before.steady_s - self._seconds()
         return [Epoch(epoch.first_sequence, epoch.ahead_s + passed) for epoch in before.epochs]

@@ -79,11 +79,12 @@ class Intake:
                 f"(RATCHET_MAX_MESSAGE_BYTES): send a reference to the data instead"
             )
         task = opened(Task, delivery)
-        self._check(task)
+        self._check(task, len(delivery.body))
         return task
 
-    def _check(self, task: Task) -> None:
+    def _check(self, task: Task, size: int) -> None:
         self._arms[self._policy.agent_for(task)].check(task)
+        self._policy.check_size(task, size)
         self._policy.check_deadline(task, self._clock())
 
     async def submit(self, task: Task) -> bool:
@@ -91,7 +92,7 @@ class Intake:
 
         Not to be cancelled. Raises Reject, ExpiredResult, BusError, DiskFull, JournalError.
         """
-        self._check(task)
+        self._check(task, len(task.encode()))
         known = await self._known_or_begun(task, Origin())
         if known is None:
             return True
@@ -156,7 +157,7 @@ class Intake:
         body = await self._ledger.admit(work)
         self._arms[work.agent_id].admitted(work)
         metrics.admitted(work.agent_id).inc()
-        failpoint.reach("worked")
+        failpoint.reach("admitted")
         return body, work
 
     async def _repeat(self, known: Entry, origin: Origin, *, seen_before: bool) -> None:

@@ -49,7 +49,7 @@ class ResultSender:
             if isinstance(error, BaseException):
                 raise ReplyFailed(f"{type(error).__name__}: {error}") from error
         if len(origins) > 1:
-            self._ledger.index.forget_waiters(task_id)
+            await self._ledger.forget_waiters(task_id)
 
     async def refuse(self, task_id: str, reason: str, origin: Origin) -> None:
         """Tell a user, where the broken task named a queue, that it failed and why. Raises BusError."""

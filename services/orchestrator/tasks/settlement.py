@@ -5,12 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
+from ratchet.service.errors import Reject, one_line
 from schemas.messages.response import Response, Sample
-from schemas.messages.reward import Reward, SampleScore
+from schemas.messages.reward import NOT_MENTIONED, Reward, SampleScore
 from schemas.messages.work import Work
 from schemas.records.interaction import Attempts, Interaction, Latencies
 
-NOT_SCORED = SampleScore(score=None, status="unscorable", reason="the scorer gave no score for this sample")
+ID_BYTES = 8
+"""Of a token's number in the log, at most; and no token has less than a byte of the prompt."""
+NOT_SCORED = SampleScore(score=None, status="unscorable", reason=NOT_MENTIONED)
 
 OF_WORK = tuple(name for name in Interaction.model_fields if name in Work.model_fields)
 """What a line says of its task: whatever has the same name in both. A new field is logged by a line in Interaction."""
@@ -27,8 +30,8 @@ def settle(reward: Reward, response: Response, work: Work, now: datetime) -> lis
     scores = _aligned(reward, len(response.samples))
     of_group = _of(work) | {
         "agent_id": response.agent_id,
-        "adapter_version": response.adapter_version or work.arm.adapter_version,
-        "adapter_sha256": response.adapter_sha256,
+        "adapter_version": work.arm.adapter_version,
+        "adapter_sha256": work.arm.adapter_sha256,
         "sampling": response.sampling or work.sampling,
         "prompt_ids": response.prompt_ids,
         "engine": response.engine,
@@ -72,6 +75,32 @@ def ending(work: Work, status: Literal["failed", "expired"], reason: str, now: d
     )
 
 
+def check_adapter(response: Response, work: Work) -> None:
+    """Raises Reject for an answer that names another adapter than the one its task was assigned to."""
+    arm = work.arm
+    version, sha256 = response.adapter_version or arm.adapter_version, response.adapter_sha256 or arm.adapter_sha256
+    if version != arm.adapter_version or (arm.adapter_sha256 is not None and sha256 != arm.adapter_sha256):
+        raise Reject(
+            f"the answer says that it is by adapter {one_line(version, 40)} ({_short(sha256)}), but task "
+            f"{work.task_id!r} was assigned to {arm.adapter_version} ({_short(arm.adapter_sha256)}): nothing can be "
+            f"learned from it. An agent answers with the adapter that its Work names, or names none"
+        )
+
+
+def check_size(response: Response, max_logged_bytes: int) -> None:
+    """Raises Reject for ids of a prompt that no admitted task can have: each line of the group repeats them."""
+    most = ID_BYTES * max_logged_bytes
+    if (size := ID_BYTES * len(response.prompt_ids or ()) * len(response.samples)) > most:
+        raise Reject(
+            f"the prompt_ids of task {response.task_id!r} would take {size:,} bytes in the log, and may take {most:,}: "
+            f"no prompt that was admitted has so many tokens (RATCHET_MAX_LOGGED_BYTES)"
+        )
+
+
+def _short(sha256: str | None) -> str:
+    return f"sha256 {sha256[:8]}…" if sha256 else "no sha256"
+
+
 def completed_response(draft: Response, work: Work) -> Response:
     """A third-party agent's Response with the Work it answers; its text is the one sample where it lists none."""
     return draft.model_copy(
@@ -79,7 +108,7 @@ def completed_response(draft: Response, work: Work) -> Response:
             "work": work,
             "samples": draft.samples or (Sample(text=draft.response),),
             "sampling": draft.sampling or work.sampling,
-            "adapter_version": draft.adapter_version or work.arm.adapter_version,
+            "adapter_version": work.arm.adapter_version,
         }
     )
 

@@ -31,7 +31,7 @@ from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.admission import Origin
 from services.orchestrator.tasks.result_sender import ResultSender
-from services.orchestrator.tasks.settlement import completed_response, ending, settle
+from services.orchestrator.tasks.settlement import check_adapter, check_size, completed_response, ending, settle
 
 log = Log("settler")
 
@@ -58,12 +58,21 @@ class Untold:
 class Settler:
     """Handles `rewards`, and closes what is overdue. One task is settled by one of the two at a time."""
 
-    def __init__(self, ledger: Ledger, results: ResultSender, closed: Closed, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        results: ResultSender,
+        closed: Closed,
+        *,
+        clock: Callable[[], datetime],
+        max_logged_bytes: int,
+    ) -> None:
         """`closed` hears of every task's lines once they are in the log."""
         self._ledger = ledger
         self._results = results
         self._closed = closed
         self._clock = clock
+        self._max_logged_bytes = max_logged_bytes
         self._locks = KeyedLock()
         self._untold: dict[str, Untold] = {}
         self._not_closed: Counter[str] = Counter()
@@ -144,6 +153,7 @@ class Settler:
         logged = 0 if lines[0].sample is None else known.logged
         lines[:logged] = self._ledger.torn(work.task_id)[:logged] or lines[:logged]
         result, body = await self._ledger.settle(lines, logged=logged)
+        failpoint.reach("settled")
         if known.result is not None:
             metrics.count_samples(lines)
             log.info("late", "logged after the deadline had closed the task; the user was told it expired")
@@ -165,6 +175,7 @@ class Settler:
         untold = self._untold.get(task_id)
         if untold is None:
             return
+        failpoint.reach("telling")
         try:
             await self._results.send(task_id, untold.result, untold.origin)
         except Exception as error:
@@ -210,6 +221,8 @@ class Settler:
     def _response(self, reward: Reward, work: Work, attempt: int) -> Response:
         """The Response that the Reward carries, or that was kept for it; of the Work that was admitted."""
         response = reward.scored or self._kept_response(reward.task_id, attempt)
+        check_adapter(response, work)
+        check_size(response, self._max_logged_bytes)
         if response.work is None:
             return completed_response(response, work)
         for name in MUST_AGREE:

@@ -38,8 +38,16 @@ class TrainingScheduler:
     """One agent's."""
 
     def __init__(
-        self, agent_id: str, bus: Bus, ledger: Ledger, policy: TrainingPolicy, clock: Callable[[], datetime]
+        self,
+        agent_id: str,
+        bus: Bus,
+        ledger: Ledger,
+        policy: TrainingPolicy,
+        clock: Callable[[], datetime],
+        even: Callable[[], float],
     ) -> None:
+        """`clock` is for people; what has to be waited for is counted by `even` (`DeadlineClock.even`)."""
+        self._even = even
         self._agent_id = agent_id
         self._bus = bus
         self._ledger = ledger
@@ -59,6 +67,10 @@ class TrainingScheduler:
             if not self._ledger.has_place(INTERACTIONS, getattr(self._state, window)):
                 log.warning("window-anew", "the log is another one now: the next training reads it from its beginning")
                 setattr(self._state, window, 0)
+        asked = self._state.requested_even_s
+        if self._state.requested_at and (asked is None or asked > self._even()):
+            waited_s = self._clock().timestamp() - self._state.requested_at
+            self._state.requested_even_s = self._even() - min(max(waited_s, 0.0), GIVE_UP_AFTER_S)
         self._noted = self._state.groups
         self._ended.start()
 
@@ -105,11 +117,11 @@ class TrainingScheduler:
 
     async def ask_if_due(self, *, allowed: bool, primary: str) -> None:
         """Raises BusError. `allowed`: no experiment runs and nothing waits for one."""
-        now = self._clock().timestamp()
-        if self._state.pending and now - self._state.requested_at > GIVE_UP_AFTER_S:
+        waited_s = self._waited_s
+        if self._state.pending and waited_s > GIVE_UP_AFTER_S:
             self._lose(self._state.pending)
-        if self._state.pending is None and allowed and (why := due(self._state, self._policy, now)):
-            self._begin(now, why)
+        if self._state.pending is None and allowed and (why := due(self._state, self._policy, waited_s)):
+            self._begin(why)
             log.info("training-requested", why, agent_id=self._agent_id, request_id=self._state.pending)
         if self._state.groups != self._noted:
             self._write_down()
@@ -152,11 +164,17 @@ class TrainingScheduler:
             self._state.since = self._state.asked_since
         self._save()
 
-    def _begin(self, now: float, why: str) -> None:
+    @property
+    def _waited_s(self) -> float:
+        """Since the last request; infinite where there was none."""
+        asked = self._state.requested_even_s
+        return float("inf") if asked is None else self._even() - asked
+
+    def _begin(self, why: str) -> None:
         state = self._state
         state.runs += 1
         state.pending = f"{self._agent_id}-{self._ledger.sequence}"
-        state.requested_at = now
+        state.requested_at, state.requested_even_s = self._clock().timestamp(), self._even()
         state.why = why
         state.groups = 0
         state.asked_since, state.since = state.since, self._ledger.positions()[INTERACTIONS]

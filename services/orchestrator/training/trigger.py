@@ -28,6 +28,9 @@ class TrainingState:
     asked_since: int = 0
     """The same of the pending request: what it reads stays in the log until it is answered."""
     requested_at: float = 0.0
+    """By the wall clock, for people; 0 where none was asked for yet."""
+    requested_even_s: float | None = None
+    """The same by `DeadlineClock.even`: what counts."""
     pending: str | None = None
     """The request that is not answered yet."""
     why: str = ""
@@ -49,12 +52,15 @@ def uses_up(outcome: AdapterTrained) -> bool:
     return outcome.status == "trained" or (outcome.status == "refused" and bool(outcome.metrics))
 
 
-def due(state: TrainingState, policy: TrainingPolicy, now: float) -> str | None:
-    """Why to train now, or None. Nothing is due while a request is open, or without anything new to learn from."""
+def due(state: TrainingState, policy: TrainingPolicy, waited_s: float) -> str | None:
+    """Why to train now, or None. `waited_s`: since the last request, infinite where there was none.
+
+    Nothing is due while a request is open, or without anything new to learn from.
+    """
     if state.pending is not None or state.groups == 0:
         return None
     if policy.after_groups and state.groups >= policy.after_groups:
         return f"{state.groups} new useful groups"
-    if policy.every_s and now - state.requested_at >= policy.every_s:
+    if policy.every_s and waited_s >= policy.every_s:
         return f"{policy.every_s:g} s since the last run, {state.groups} new useful groups"
     return None

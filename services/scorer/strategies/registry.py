@@ -19,17 +19,23 @@ GROUP = "ratchet.scorers"
 
 def build_strategy(settings: ScorerSettings) -> Strategy:
     """Raises ScorerError if the specification can't be read, or names a strategy that is not there or not usable."""
-    spec = parse_spec(settings.scorer)
+    spec = check_spec(settings.scorer)
     parts = [_build(part, settings) for part in spec.parts]
     return parts[0] if len(parts) == 1 else Weighted(spec, parts)
 
 
+def check_spec(text: str) -> Spec:
+    """Raises ScorerError if it can't be read, or names what is not installed. Loads nothing."""
+    spec, found = parse_spec(text), entry_points(group=GROUP).names
+    for part in spec.parts:
+        if part.name not in found:
+            raise ScorerError(f"there is no scorer {part.name!r}; installed are {', '.join(sorted(found))}")
+    return spec
+
+
 def _build(part: Part, settings: ScorerSettings) -> Strategy:
-    found = entry_points(group=GROUP)
-    if part.name not in found.names:
-        raise ScorerError(f"there is no scorer {part.name!r}; installed are {', '.join(sorted(found.names))}")
     try:
-        strategy: StrategyClass = found[part.name].load()
+        strategy: StrategyClass = entry_points(group=GROUP)[part.name].load()
     except (ImportError, AttributeError) as error:
         raise ScorerError(
             f"scorer {part.name!r} can't be loaded ({error}): pip install 'ratchet[scorer,likelihood]'"

@@ -1,5 +1,5 @@
 """What is learned from scored answers, and with which loss: one file for each algorithm, found by name.
 
-To add one, such as DPO: a class that fits `Algorithm` (algorithm.py), in a file beside best_of_group_sft.py or in a
+To add one: a class that fits `Algorithm` (algorithm.py), in a file beside supervised.py or in a
 package of its own, and a line under `[project.entry-points."ratchet.algorithms"]` in pyproject.toml.
 """

@@ -1,7 +1,9 @@
 """Offline GRPO: group-relative advantages on logged answers, the ratio taken to the logged log-probabilities.
 
 Losses as TRL 1.16 computes them: dapo (Yu et al. 2025), dr_grpo (Liu et al. 2025), gspo (Zheng et al. 2025: the ratio
-of whole sequences), cispo (MiniMax 2025: the ratio is capped, not clipped).
+of whole sequences, by the geometric mean of their tokens'), cispo (MiniMax 2025: the ratio is capped, not clipped),
+vespo (arXiv:2602.10693: answers are weighted by a smooth function of the ratio of the whole sequence, which is the
+product over its tokens: for long answers rounding alone moves it). With `off_policy_mask`, the mask of DeepSeek-V3.2.
 """
 
 from __future__ import annotations
@@ -9,30 +11,47 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from services.trainer.algorithms.advantages import group_advantages, tempered
+from services.trainer.algorithms.advantages import Scale, group_advantages, tempered
 from services.trainer.algorithms.algorithm import TrainerInputs
-from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
+from services.trainer.algorithms.hyperparameters import (
+    GrpoHyperparameters,
+    MaskedGrpoHyperparameters,
+    VespoHyperparameters,
+)
 from services.trainer.algorithms.logged_trainer import LoggedTrainer
 from services.trainer.algorithms.plan import TrainingTargets
 
 
 class Grpo:
-    hyperparameters = GrpoHyperparameters
-
-    def targets(self, groups: Sequence[Sequence[float]], hyperparameters: GrpoHyperparameters) -> TrainingTargets:
-        plain = (group_advantages(scores, hyperparameters.scale) for scores in groups)
-        weights = [weight for group in plain for weight in tempered(group, hyperparameters.negative_weight)]
-        starts = [sum(map(len, groups[:index])) for index in range(len(groups))]
-        used = (tuple(range(start, start + len(scores))) for start, scores in zip(starts, groups, strict=True))
-        live = (hyperparameters.beta > 0 or weight != 0.0 for weight in weights)
-        return TrainingTargets(tuple(used), tuple(weights), tuple(live))
+    hyperparameters: type[GrpoHyperparameters] = GrpoHyperparameters
 
     def trainer(self, inputs: TrainerInputs, hyperparameters: GrpoHyperparameters) -> LoggedTrainer:
-        targets = self.targets(inputs.scores, hyperparameters)
+        targets = advantage_targets(
+            inputs.scores, hyperparameters.scale, hyperparameters.negative_weight, all_live=hyperparameters.beta > 0
+        )
         trainer = LoggedTrainer(inputs, hyperparameters, targets, **loss_arguments(hyperparameters))
         if hyperparameters.kl_to == "base" and "ref" in trainer.model.peft_config:
             trainer.model.delete_adapter("ref")
         return trainer
+
+
+class Vespo(Grpo):
+    hyperparameters = VespoHyperparameters
+
+
+class MaskedGrpo(Grpo):
+    hyperparameters = MaskedGrpoHyperparameters
+
+
+def advantage_targets(
+    groups: Sequence[Sequence[float]], scale: Scale, negative_weight: float, *, all_live: bool = False
+) -> TrainingTargets:
+    """Every sample with its advantage over its group; `all_live`: also those without one teach something."""
+    plain = (group_advantages(scores, scale) for scores in groups)
+    weights = [weight for group in plain for weight in tempered(group, negative_weight)]
+    numbers = iter(range(len(weights)))
+    used = (tuple(next(numbers) for _ in scores) for scores in groups)
+    return TrainingTargets(tuple(used), tuple(weights), tuple(all_live or weight != 0.0 for weight in weights))
 
 
 def loss_arguments(hyperparameters: GrpoHyperparameters) -> dict[str, Any]:
@@ -45,4 +64,5 @@ def loss_arguments(hyperparameters: GrpoHyperparameters) -> dict[str, Any]:
         "epsilon_high": hyperparameters.importance_cap if is_cispo else hyperparameters.clip_high,
         "delta": None if is_cispo else hyperparameters.importance_cap,
         "beta": hyperparameters.beta,
+        "off_policy_mask_threshold": hyperparameters.off_policy_mask,
     }

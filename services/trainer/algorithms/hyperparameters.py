@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from ratchet.service.errors import TrainingRefused
 from schemas.messages.base import explain
@@ -34,6 +34,9 @@ def default_learning_rate(parameters: int) -> float:
 
 class Hyperparameters(BaseModel):
     """What all algorithms share: which data, which steps, which LoRA, and when to refuse."""
+
+    RATE_SHARE: ClassVar[float] = 1.0
+    """Of the rate by the model's size, where none is set."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -71,8 +74,16 @@ class Hyperparameters(BaseModel):
     max_versions_behind: int = Field(
         0, ge=0, description="How many promotions behind the parent the version that answered may be."
     )
+    candidates: bool = Field(
+        True,
+        description="Learn also from what candidates made from such a version answered in experiments, where they are "
+        "close enough to the parent.",
+    )
     max_age_s: float | None = Field(None, gt=0, description="Groups that much older than the newest are not used.")
     truncated: Literal["drop", "keep"] = Field("drop", description="Answers that were cut at their length limit.")
+    unscorable: Literal["worst", "drop"] = Field(
+        "worst", description="Answers that the scorer says it can't score: as bad as can be, or left out."
+    )
     score_noise: float = Field(
         0.0, ge=0, description="Known standard deviation of the scorer; groups that spread no wider are not used."
     )
@@ -81,9 +92,30 @@ class Hyperparameters(BaseModel):
     max_gap: float = Field(
         0.05, gt=0, description="Mean difference, in nats a token, between logged and the parent's log-probabilities."
     )
-    min_effective_share: Share = Field(0.3, description="Least effective sample size, as a share of the samples.")
-    min_mean_weight: float = Field(0.5, gt=0, description="Least mean importance weight.")
-    max_mean_weight: float = Field(2.0, gt=0, description="Largest mean importance weight.")
+    max_divergence: float = Field(
+        0.1, gt=0, description="KL divergence of a version that answered from the parent, in nats a token."
+    )
+    min_effective_share: Share = Field(0.3, description="Least effective sample size, as a share of the tokens.")
+    min_mean_weight: float = Field(0.5, gt=0, description="Least mean importance weight of a token.")
+    max_mean_weight: float = Field(2.0, gt=0, description="Largest mean importance weight of a token.")
+
+    stop_forgetting: float = Field(
+        1.0,
+        gt=0,
+        description="A run ends, unpublished, when answers it is to learn have become unlikelier by so many nats a "
+        "token.",
+    )
+    stop_entropy: float = Field(
+        1.0, gt=0, description="And when its entropy has risen by so many nats a token since its first step."
+    )
+    stop_divergence: float = Field(
+        20.0, gt=0, description="And when its KL divergence from the policy that wrote the log is so many nats a token."
+    )
+
+    @property
+    def needs_spread(self) -> bool:
+        """Answers are compared with those of their group, so that equal scores teach nothing."""
+        return True
 
     def passes(self, samples: int) -> int:
         """A small window needs more of them to come as far."""
@@ -112,15 +144,20 @@ class Hyperparameters(BaseModel):
             ) from None
 
 
-Loss = Literal["dapo", "dr_grpo", "gspo", "cispo"]
+Loss = Literal["dapo", "dr_grpo", "gspo", "cispo", "vespo"]
+CLIPS = (0.2, 3.0)
+GSPO_CLIPS = (3e-4, 4e-4)
+"""As published (Zheng et al. 2025): a whole answer's ratio, a mean over its tokens, moves far less than a token's."""
 
 
 class GrpoHyperparameters(Hyperparameters):
     """On top of them, the knobs of the policy gradient."""
 
-    loss: Loss = Field("dapo", description="dapo, dr_grpo, gspo or cispo.")
-    clip_low: float = Field(0.2, gt=0, lt=1, description="The ratio is clipped at 1 minus this.")
-    clip_high: float = Field(3.0, gt=0, description="And at 1 plus this.")
+    loss: Loss = Field("dapo", description="dapo, dr_grpo, gspo, cispo or vespo.")
+    clip_low: float | None = Field(
+        None, gt=0, lt=1, description="The ratio is clipped at 1 minus this; if not set, 0.2, and 3e-4 for gspo."
+    )
+    clip_high: float | None = Field(None, gt=0, description="And at 1 plus this; if not set, 3.0, and 4e-4 for gspo.")
     negative_weight: float = Field(
         0.1,
         ge=0,
@@ -130,8 +167,70 @@ class GrpoHyperparameters(Hyperparameters):
     importance_cap: float = Field(
         4.0, gt=1, description="No token weighs more than this, whatever its ratio (truncated importance sampling)."
     )
+    off_policy_mask: float | None = Field(
+        None,
+        gt=0,
+        description="Worse answers that have become unlikelier than when they were sampled, by more nats a token than "
+        "this, teach no more; if not set, all do.",
+    )
     beta: float = Field(0.0, ge=0, description="Weight of the KL divergence from the reference policy.")
     kl_to: Literal["parent", "base"] = Field("parent", description="The reference policy: the parent, or no adapter.")
     scale: Scale = Field(
         "none", description="Advantages as they are (none), or over the deviation of their group (group), as in DAPO."
     )
+
+    @model_validator(mode="after")
+    def _clips_of_the_loss(self) -> Self:
+        low, high = GSPO_CLIPS if self.loss == "gspo" else CLIPS
+        object.__setattr__(self, "clip_low", self.clip_low or low)
+        object.__setattr__(self, "clip_high", self.clip_high or high)
+        return self
+
+
+class VespoHyperparameters(GrpoHyperparameters):
+    """As published: its own weights temper what is pushed down."""
+
+    loss: Loss = Field("vespo", description="vespo, or another of grpo's.")
+    negative_weight: float = Field(1.0, ge=0, le=1, description="Weight of answers worse than their group's mean.")
+
+
+class MaskedGrpoHyperparameters(GrpoHyperparameters):
+    """As published (DeepSeek-V3.2, arXiv:2512.02556): the mask, not a smaller weight, bounds what is pushed down."""
+
+    negative_weight: float = Field(1.0, ge=0, le=1, description="Weight of answers worse than their group's mean.")
+    off_policy_mask: float | None = Field(
+        0.5, gt=0, description="Worse answers that have become unlikelier by more nats a token teach no more."
+    )
+
+
+class DpoHyperparameters(Hyperparameters):
+    """A sample is a pair here: the best and the worst answer of a group.
+
+    A lower rate than the others': pushing the worst down takes the best with it.
+    """
+
+    RATE_SHARE: ClassVar[float] = 0.2
+
+    loss: Literal["sigmoid", "sigmoid_norm", "ipo"] = Field(
+        "sigmoid", description="sigmoid is DPO as published; sigmoid_norm and ipo compare means over the tokens."
+    )
+    beta: float = Field(0.1, gt=0, description="How dear it is to leave the parent.")
+    batch: int = Field(8, ge=1, description="Pairs per step, about.")
+
+
+class KtoHyperparameters(Hyperparameters):
+    """Each answer is good or bad by itself, as a thumb up or down says; it needs no other to be compared with."""
+
+    threshold: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Answers with this score or a better one are good, others bad; if not set, those above their "
+        "group's mean are good, those below it bad.",
+    )
+    beta: float = Field(0.1, gt=0, description="How dear it is to leave the parent.")
+    min_samples: int = Field(1, ge=1, description="Usable samples a group must have.")
+
+    @property
+    def needs_spread(self) -> bool:
+        return self.threshold is None

@@ -9,11 +9,9 @@ private matter: the version is pinned, and tests hold its losses against formula
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset
 from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import use_adapter
@@ -23,11 +21,11 @@ from ratchet.service.telemetry import Log
 from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.arguments import training_arguments
 from services.trainer.algorithms.hyperparameters import Hyperparameters
-from services.trainer.algorithms.plan import Batching, MicroBatch, Plan, TrainingTargets, plan_steps
-from services.trainer.algorithms.policy import save_adapter
+from services.trainer.algorithms.plan import MicroBatch, TrainingTargets
+from services.trainer.algorithms.planned_trainer import PlannedTrainer, plan_of, step_rows
 from services.trainer.algorithms.shared_prompts import is_cheaper, share_prompts
 
-PER_TOKEN_LOSSES = ("dapo", "cispo")
+PER_TOKEN_LOSSES = ("dapo", "cispo", "vespo")
 """Losses that TRL divides by the tokens of the step; the others it averages over the rows of a micro-batch."""
 
 SHARING_TRIAL = 16
@@ -39,7 +37,7 @@ Tensors = dict[str, torch.Tensor]
 log = Log("trainer")
 
 
-class LoggedTrainer(GRPOTrainer):  # type: ignore[misc]
+class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
     """Goes through its plan once. `loss`: GRPOConfig's arguments that choose one."""
 
     def __init__(
@@ -47,14 +45,15 @@ class LoggedTrainer(GRPOTrainer):  # type: ignore[misc]
     ) -> None:
         self.samples = inputs.samples
         self.targets = targets
-        self.plan = _plan(inputs, hyperparameters, targets)
+        self.plan = plan_of(inputs, hyperparameters, targets, [sample.size for sample in inputs.samples])
+        self._shortest = min(range(len(inputs.samples)), key=lambda number: inputs.samples[number].length)
         args = GRPOConfig(
             **training_arguments(inputs, hyperparameters),
             num_train_epochs=1,  # the plan holds all epochs
             per_device_train_batch_size=2,  # TRL wants num_generations to divide it; the plan makes the batches
             num_generations=2,
             steps_per_generation=1,
-            gradient_accumulation_steps=self.plan.accumulation,
+            gradient_accumulation_steps=1,  # a step goes through its micro-batches by itself
             max_completion_length=max(len(sample.completion) for sample in inputs.samples),
             temperature=inputs.temperature,
             shuffle_dataset=False,
@@ -65,7 +64,7 @@ class LoggedTrainer(GRPOTrainer):  # type: ignore[misc]
             inputs.policy,
             scored_already,
             args=args,
-            train_dataset=Dataset.from_dict({"micro_batch": list(range(len(self.plan.micro_batches)))}),
+            train_dataset=step_rows(self.plan),
             processing_class=inputs.tokenizer,
             callbacks=list(inputs.callbacks),
         )
@@ -77,49 +76,30 @@ class LoggedTrainer(GRPOTrainer):  # type: ignore[misc]
         self._mask_dtype = torch.bfloat16 if args.bf16 else torch.float32
         self._shares_prompts = self._can_share_prompts()
 
-    def get_train_dataloader(self) -> Any:
-        """One row a time: a row of the data set is a whole micro-batch of the plan."""
-        return self._get_dataloader(
-            dataset=self.train_dataset,
-            description="Training",
-            batch_size=1,
-            sampler_fn=torch.utils.data.SequentialSampler,
-            is_training=True,
-        )
+    def tensors(self, micro_batch: MicroBatch) -> Any:
+        return [{"micro_batch": micro_batch}]
 
-    def _generate_and_score_completions(self, inputs: list[dict[str, int]]) -> Tensors:
+    def scores_of(self, numbers: Sequence[int]) -> list[float]:
+        return [self.samples[number].score for number in numbers]
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, MicroBatch]]) -> Tensors:
         (row,) = inputs
-        micro_batch = self.plan.micro_batches[row["micro_batch"]]
+        micro_batch = row["micro_batch"]
         tensors = self.layout(micro_batch.samples, micro_batch.rows)
-        steps = self.current_gradient_accumulation_steps
         tensors["num_items_in_batch"] = torch.tensor(
-            micro_batch.step_tokens / steps, device=self.accelerator.device, dtype=torch.float32
+            micro_batch.step_tokens, device=self.accelerator.device, dtype=torch.float32
         )
-        tensors["loss_share"] = torch.tensor(self._loss_share(micro_batch, steps), device=self.accelerator.device)
         if self.beta != 0.0:
             tensors["ref_per_token_logps"] = self._reference_logps(tensors)
-        self._metrics["train"]["reward"].append(self._mean_score(row["micro_batch"]))
         return tensors
-
-    def _loss_share(self, micro_batch: MicroBatch, steps: int) -> float:
-        """What TRL's loss of this micro-batch is multiplied with so that the step's is a mean over all its samples."""
-        if self.loss_type in PER_TOKEN_LOSSES:
-            return 1.0
-        return micro_batch.rows * steps * self.plan.processes / micro_batch.step_samples
-
-    def _mean_score(self, number: int) -> float:
-        """Of the samples of the step, over all processes, that this micro-batch belongs to."""
-        begin = number - number % self.plan.per_step
-        step = self.plan.micro_batches[begin : begin + self.plan.per_step]
-        scores = [self.samples[number].score for micro_batch in step for number in micro_batch.samples]
-        return sum(scores) / len(scores) if scores else float("nan")
 
     def layout(self, numbers: Sequence[int], rows: int) -> Tensors:
         """Samples as TRL's loss takes them; shapes (rows, tokens), prompts padded left, completions right.
 
         Rows beyond the samples are masked out.
         """
-        filled = [*numbers, *[0] * (rows - len(numbers))]
+        filler = numbers[0] if numbers else self._shortest
+        filled = [*numbers, *[filler] * (rows - len(numbers))]
         samples = [self.samples[number] for number in filled]
         device, pad = self.accelerator.device, self.processing_class.pad_token_id
         prompts = [sample.prompt for sample in samples]
@@ -184,7 +164,7 @@ class LoggedTrainer(GRPOTrainer):  # type: ignore[misc]
     @torch.no_grad()
     def _can_share_prompts(self) -> bool:
         """Tries it on one micro-batch: models with other ways to mix tokens than masked attention give other values."""
-        numbers = self.plan.micro_batches[0].samples[:SHARING_TRIAL] or (0,)
+        numbers = self.plan.micro_batches[0].samples[:SHARING_TRIAL] or (self._shortest,)
         tensors = self.layout(numbers, len(numbers))
         ids = torch.cat([tensors["prompt_ids"], tensors["completion_ids"]], dim=1)
         mask = torch.cat([tensors["prompt_mask"], tensors["completion_mask"]], dim=1)
@@ -204,51 +184,20 @@ class LoggedTrainer(GRPOTrainer):  # type: ignore[misc]
         return bool(gap <= tolerance)
 
     def _compute_loss(self, model: Any, inputs: Tensors) -> torch.Tensor:
-        loss = super()._compute_loss(model, inputs) * inputs["loss_share"]
+        loss = torch.as_tensor(super()._compute_loss(model, inputs))
         self._measure(inputs)
-        return torch.as_tensor(loss)
+        return loss if self.loss_type in PER_TOKEN_LOSSES else self.mean_over_step(loss)
 
-    @torch.no_grad()
     def _measure(self, inputs: Tensors) -> None:
-        """How far the policy has come from the one that wrote the log, for the report."""
-        mask = inputs["completion_mask"]
-        if self._seen_logps is None or not mask.any():
-            return
-        difference = (self._seen_logps - inputs["old_per_token_logps"]) * mask
-        weights = difference.sum(-1).double().exp()
-        figures = self._metrics["train"]
-        figures["gap"].append((difference.abs().sum() / mask.sum()).item())
-        figures["effective_share"].append((weights.sum() ** 2 / (weights**2).sum() / len(weights)).item())
-        figures["mean_weight"].append(weights.mean().item())
-
-    @property
-    def trained_policy(self) -> Any:
-        """The PeftModel itself, out of whatever the processes wrap it in."""
-        return self.accelerator.unwrap_model(self.model)
-
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        if self.args.should_save:
-            save_adapter(self.trained_policy, Path(output_dir or self.args.output_dir))
-
-    def create_model_card(self, *given: Any, **options: Any) -> None:
-        """The adapter card says more."""
+        assert self._seen_logps is not None
+        self.compare(
+            self._seen_logps, inputs["old_per_token_logps"], inputs["completion_mask"], inputs["advantages"] > 0
+        )
 
 
 def scored_already(*_: Any, **__: Any) -> list[float]:
     """TRL insists on a reward function. Nothing may ask it: the samples carry the scores of the fleet's scorer."""
     raise TrainingError("TRL asked for rewards of logged samples: its version is not the one the trainer was made for")
-
-
-def _plan(inputs: TrainerInputs, hyperparameters: Hyperparameters, targets: TrainingTargets) -> Plan:
-    longest = max(sample.length for sample in inputs.samples)
-    how = Batching(
-        epochs=hyperparameters.passes(sum(map(len, targets.used))),
-        batch=hyperparameters.batch,
-        micro_batch=max(1, hyperparameters.tokens_at_once(on_gpu=inputs.on_gpu) // longest),
-        seed=inputs.seed,
-        processes=inputs.processes,
-    )
-    return plan_steps(targets, [len(sample.completion) for sample in inputs.samples], how)
 
 
 def _padded(rows: Sequence[Sequence[float]], value: float, dtype: torch.dtype, *, left: bool = False) -> torch.Tensor:

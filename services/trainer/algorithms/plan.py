@@ -1,8 +1,10 @@
 """Which samples go into which step, laid down before the first one. Pure: the same seed gives the same plan.
 
-A step's samples are cut into micro-batches, groups of similar length together, to pad little and to share prompts. A
-sample without an advantage costs no forward pass: it is left out, and counted in the step's normaliser, so that the
-gradient stays the same. No sample is left over: steps of an epoch differ in size by one sample at most.
+A step's samples are cut into micro-batches of like length by the tokens that memory takes, so that little is padding
+also where a few answers are very long; a step has as many as it needs. Answers of one group stay together where their
+lengths allow, to share the prompt. A sample without an advantage costs no forward pass: it is left out, and counted in
+the step's normaliser, so that the gradient stays the same. No sample is left over: steps of an epoch differ in size by
+one sample at most.
 """
 
 from __future__ import annotations
@@ -12,6 +14,15 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+BUCKETS_PER_DOUBLING = 4
+"""Lengths within a factor of 1.19 are alike."""
+
+A_MICRO_BATCH = 1 / 32
+"""What going through the model once more costs, in full micro-batches."""
+
+Size = tuple[int, int]
+"""Tokens of a prompt and of its completion, which are padded apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,66 +44,100 @@ class MicroBatch:
 
     `rows`: how many rows the tensors have, with masked ones where there are fewer samples. `step_samples` and
     `step_tokens` (of completions) are those of the whole step, over all processes, samples without an advantage
-    included.
+    included. `tokens` are those of the samples, `padded` those of the tensors.
     """
 
     samples: tuple[int, ...]
     rows: int
     step_samples: int
     step_tokens: int
+    tokens: int
+    padded: int
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`micro_batches` in order, `per_step` of them make a step; with several processes each takes every nth."""
+    """The micro-batches of each step in order; with several processes each takes every nth."""
 
-    micro_batches: tuple[MicroBatch, ...]
-    per_step: int
+    steps: tuple[tuple[MicroBatch, ...], ...]
     processes: int
 
     @property
-    def steps(self) -> int:
-        return len(self.micro_batches) // self.per_step
+    def micro_batches(self) -> list[MicroBatch]:
+        return [micro_batch for step in self.steps for micro_batch in step]
 
     @property
-    def accumulation(self) -> int:
-        """Micro-batches of one step in one process."""
-        return self.per_step // self.processes
+    def fill(self) -> float:
+        """Share of the tokens that go through the model which are not padding."""
+        parts = self.micro_batches
+        return sum(part.tokens for part in parts) / max(1, sum(part.padded for part in parts))
 
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """`batch`: samples per step, about; `micro_batch`: samples through the model at once, at most."""
+    """`batch`: samples per step, about; `tokens`: through the model at once, padding included, where more than one
+    sample is."""
 
     epochs: int
     batch: int
-    micro_batch: int
+    tokens: int
     seed: int
     processes: int = 1
 
 
-def plan_steps(targets: TrainingTargets, tokens: Sequence[int], how: Batching) -> Plan:
-    """`tokens` of completions, by number of the sample.
+def plan_steps(targets: TrainingTargets, sizes: Sequence[Size], how: Batching) -> Plan:
+    """`sizes` by number of the sample.
 
     Groups are shuffled anew in each epoch, and stay together as far as steps allow.
     """
-    groups, live = targets.used, targets.live
+    group_of = {number: index for index, group in enumerate(targets.used) for number in group}
     rng = random.Random(how.seed)
-    steps = [step for _ in range(how.epochs) for step in _epoch(groups, how.batch, rng)]
-    group_of = {number: index for index, group in enumerate(groups) for number in group}
-    longest = [max(tokens[number] for number in group) for group in groups]
-    kept = [
-        sorted((n for n in step if live[n]), key=lambda n: (longest[group_of[n]], group_of[n], tokens[n], n))
-        for step in steps
-    ]
-    per_process = math.ceil(max(map(len, kept)) / (how.micro_batch * how.processes))
-    per_step = max(1, per_process) * how.processes
-    micro_batches = [
-        MicroBatch(tuple(part), rows, len(step), sum(tokens[number] for number in step))
-        for step, live_ones in zip(steps, kept, strict=True)
-        for part, rows in _parts(live_ones, per_step, how.processes)
-    ]
-    return Plan(tuple(micro_batches), per_step, how.processes)
+
+    def place(number: int) -> tuple[int, ...]:
+        prompt, completion = sizes[number]
+        return (_bucket(prompt + completion), _bucket(prompt), group_of[number], completion, number)
+
+    steps = []
+    for step in (step for _ in range(how.epochs) for step in _epoch(targets.used, how.batch, rng)):
+        live = sorted((number for number in step if targets.live[number]), key=place)
+        counted = len(step), sum(sizes[number][1] for number in step)
+        parts = cut_to_fit([sizes[number] for number in live], how.tokens, how.processes) or [slice(0, 0)]
+        steps.append(
+            tuple(
+                _micro_batch(mine, rows, counted, sizes)
+                for part in parts
+                for mine, rows in _dealt(live[part], how.processes)
+            )
+        )
+    return Plan(tuple(steps), how.processes)
+
+
+def cut_to_fit(sizes: Sequence[Size], tokens: int, processes: int = 1) -> list[slice]:
+    """Runs of neighbours, each as long as its share of a process, padded, has no more than so many tokens; or one.
+
+    Of all such cuts that with the fewest padded tokens, where a micro-batch costs as much as a sixteenth of `tokens`.
+    """
+    best: list[tuple[float, int]] = [(0.0, 0)]
+    for end in range(1, len(sizes) + 1):
+        prompt = completion = 0
+        found = (math.inf, end - 1)
+        for start in range(end - 1, -1, -1):
+            prompt, completion = max(prompt, sizes[start][0]), max(completion, sizes[start][1])
+            padded = math.ceil((end - start) / processes) * (prompt + completion)
+            if padded > tokens and start < end - 1:
+                break
+            found = min(found, (best[start][0] + padded + tokens * A_MICRO_BATCH, start))
+        best.append(found)
+    edges = [len(sizes)]
+    while edges[-1]:
+        edges.append(best[edges[-1]][1])
+    return [slice(start, end) for start, end in itertools.pairwise(reversed(edges))]
+
+
+def _micro_batch(numbers: list[int], rows: int, counted: tuple[int, int], sizes: Sequence[Size]) -> MicroBatch:
+    own = [sizes[number] for number in numbers]
+    width = sum(max(lengths) for lengths in zip(*own, strict=True))
+    return MicroBatch(tuple(numbers), rows, *counted, tokens=sum(map(sum, own)), padded=rows * width)
 
 
 def _epoch(groups: Sequence[Sequence[int]], batch: int, rng: random.Random) -> list[list[int]]:
@@ -102,14 +147,16 @@ def _epoch(groups: Sequence[Sequence[int]], batch: int, rng: random.Random) -> l
     return _cut(samples, max(1, round(len(samples) / batch)))
 
 
-def _parts(items: list[int], count: int, processes: int) -> list[tuple[list[int], int]]:
-    """Each with its rows: TRL gathers figures row by row, so all processes must have equally many."""
-    parts = _cut(items, count)
-    most = max(map(len, parts))
-    return [(part, max(1, len(part) if processes == 1 else most)) for part in parts]
+def _dealt(items: list[int], processes: int) -> list[tuple[list[int], int]]:
+    """Each process's, with its rows: TRL gathers figures row by row, so all processes must have equally many."""
+    return [(part, max(1, math.ceil(len(items) / processes))) for part in _cut(items, processes)]
 
 
 def _cut(items: list[int], parts: int) -> list[list[int]]:
     """Parts that differ in size by one at most; some are empty where there are fewer items than parts."""
     edges = [len(items) * part // parts for part in range(parts + 1)]
     return [items[start:end] for start, end in itertools.pairwise(edges)]
+
+
+def _bucket(length: int) -> int:
+    return round(BUCKETS_PER_DOUBLING * math.log2(max(1, length)))

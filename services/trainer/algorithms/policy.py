@@ -6,7 +6,7 @@ Plain LoRA on every linear layer but the head, which is what all engines serve.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,9 @@ from ratchet.service.errors import AdapterError, TrainingRefused, one_line
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.work import BASE_VERSION
 from services.trainer.algorithms.hyperparameters import Hyperparameters
+from services.trainer.algorithms.plan import cut_to_fit
 from services.trainer.data.samples import TrainingSample
-from services.trainer.data.support import SampleRatio
+from services.trainer.data.support import SampleRatio, ratio_of
 
 ADAPTER = "default"
 """PEFT's name for the adapter that is trained."""
@@ -75,22 +76,21 @@ def _continued(language_model: LanguageModel, parent: Path, max_rank: int) -> An
 
 
 @torch.no_grad()
-def sample_ratios(
-    policy: Any, samples: Sequence[TrainingSample], *, temperature: float, own: Callable[[TrainingSample], bool]
-) -> list[SampleRatio]:
-    """How the policy's probabilities of some samples relate to the logged ones. bfloat16 on a GPU, as in training."""
+def sample_ratios(policy: Any, samples: Sequence[TrainingSample], *, temperature: float) -> list[SampleRatio]:
+    """How the policy's probabilities of some samples relate to the logged ones. bfloat16 on a GPU, as in training.
+
+    In no order: samples of like length go through together.
+    """
     was_training = policy.training
     policy.eval()
-    rows = max(1, TOKENS_AT_ONCE // max(sample.length for sample in samples))
-    parts = (samples[start : start + rows] for start in range(0, len(samples), rows))
-    found = [ratio for part in parts for ratio in _ratios(policy, part, temperature, own)]
+    by_length = sorted(samples, key=lambda sample: sample.length)
+    parts = cut_to_fit([(0, sample.length) for sample in by_length], TOKENS_AT_ONCE)
+    found = [ratio for part in parts for ratio in _ratios(policy, by_length[part], temperature)]
     policy.train(was_training)
     return found
 
 
-def _ratios(
-    policy: Any, samples: Sequence[TrainingSample], temperature: float, own: Callable[[TrainingSample], bool]
-) -> Iterator[SampleRatio]:
+def _ratios(policy: Any, samples: Sequence[TrainingSample], temperature: float) -> Iterator[SampleRatio]:
     rows = [torch.tensor([*sample.prompt, *sample.completion], device=policy.device) for sample in samples]
     mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
     with torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.device.type != "cpu"):
@@ -100,7 +100,7 @@ def _ratios(
         predicted = torch.log_softmax(row[begin - 1 : len(ids) - 1].float() / temperature, -1)
         logps = predicted.gather(1, ids[begin:, None])[:, 0].cpu()
         difference = logps - torch.tensor(sample.logprobs)
-        yield SampleRatio(difference.sum().item(), difference.abs().sum().item(), len(sample.completion), own(sample))
+        yield ratio_of(sample.version, difference.tolist())
 
 
 def save_policy(policy: Any, base: BaseModelIdentity, folder: Path) -> dict[str, Path | bytes]:

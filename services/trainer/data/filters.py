@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Literal, Self
 
 ZERO_SPREAD = 1e-9
+WORST_SCORE = 0.0
 
 
 class Reason(StrEnum):
@@ -30,10 +31,14 @@ class Reason(StrEnum):
     VALIDATION = "validation", "Traffic of the validation gate: golden tasks are never trained on."
     NO_SAMPLE = "no_sample", "The task ended without an answer."
     DUPLICATE = "duplicate", "The same task and sample were logged before."
-    NULL_SCORE = "null_score", "The scorer gave no score."
+    NULL_SCORE = "null_score", "The scorer gave no score, by a failure of ours or for all answers to the task."
     TRUNCATED = "truncated", "The answer was cut at its length limit."
     NO_TOKENS = "no_tokens", "Token ids or log-probabilities were not logged, or do not align."
-    OTHER_VERSION = "other_version", "Answered by an adapter that is not the parent, nor close enough behind it."
+    OTHER_VERSION = (
+        "other_version",
+        "Answered by an adapter that is not the parent, a candidate made from it, nor close enough behind.",
+    )
+    TOO_DIFFERENT = "too_different", "The parent is too different a policy from the version that answered."
     OTHER_WEIGHTS = "other_weights", "The adapter of that version had other weights then."
     OTHER_BASE = "other_base", "Another base model or tokenizer answered."
     FILTERED_SAMPLING = "filtered_sampling", "Sampled with temperature 0, top_p or top_k: not the policy's own choice."
@@ -49,13 +54,18 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DataPolicy:
-    """Which groups may teach. `versions`: who may have answered, each with the sha256 of its weights where known."""
+    """Which groups may teach. `versions`: who may have answered, each with the sha256 of its weights where known.
+
+    `needs_spread`: the learner compares answers, so that equal scores teach it nothing.
+    """
 
     agent_id: str
     versions: Mapping[str, str | None]
     base_revision: str | None = None
     min_samples: int = 2
+    needs_spread: bool = True
     truncated: Literal["drop", "keep"] = "drop"
+    unscorable: Literal["worst", "drop"] = "worst"
     score_noise: float = 0.0
     max_age_s: float | None = None
     max_groups: int = 4096
@@ -74,10 +84,12 @@ class LoggedSampleFacts:
     """A hash of the answer: equal answers with unequal scores show the scorer's noise."""
     feedback: float | None = None
     """The application's score."""
+    unscorable: bool = False
+    """The scorer says that this answer can't be scored; neither a failure of ours nor an answer it says nothing of."""
 
     @property
-    def taught(self) -> float | None:
-        """The score to learn from: the application's where there is one."""
+    def given(self) -> float | None:
+        """The application's score where there is one, else the scorer's."""
         return self.score if self.feedback is None else self.feedback
 
 
@@ -96,11 +108,24 @@ class LoggedGroup:
     whole: bool = False
 
 
-def sample_reason(sample: LoggedSampleFacts, policy: DataPolicy) -> Reason | None:
-    """Why this sample of a group is left out; the rest of its group may stay."""
-    if sample.taught is None:
+def taught_scores(samples: Sequence[LoggedSampleFacts], policy: DataPolicy) -> list[float | None]:
+    """The score to learn from, for each sample of one group; None for one that can't teach.
+
+    An answer that can't be scored beside answers that were has the worst score there is: left out, it would cost its
+    writer nothing. Where no answer of the group has a score, it may be the task that can't be scored, and all are None.
+    """
+    worst = WORST_SCORE if policy.unscorable == "worst" and any(one.given is not None for one in samples) else None
+    return [worst if one.given is None and one.unscorable else one.given for one in samples]
+
+
+def sample_reason(sample: LoggedSampleFacts, taught: float | None, policy: DataPolicy) -> Reason | None:
+    """Why this sample of a group is left out; the rest of its group may stay.
+
+    An answer that was cut and can't be scored stays: being too long to judge is what it is to unlearn.
+    """
+    if taught is None:
         return Reason.NULL_SCORE
-    if sample.truncated and policy.truncated == "drop":
+    if sample.truncated and sample.given is not None and policy.truncated == "drop":
         return Reason.TRUNCATED
     return None if sample.has_tokens else Reason.NO_TOKENS
 
@@ -120,7 +145,8 @@ def group_reason(group: LoggedGroup, scores: Sequence[float], policy: DataPolicy
         return Reason.INCOMPLETE
     if len(scores) < policy.min_samples:
         return Reason.TOO_FEW_SAMPLES
-    return Reason.ZERO_SPREAD if max(scores) - min(scores) <= ZERO_SPREAD else None
+    flat = max(scores) - min(scores) <= ZERO_SPREAD
+    return Reason.ZERO_SPREAD if flat and policy.needs_spread else None
 
 
 def is_other_base(engine: str | None, revision: str | None) -> bool:

@@ -22,6 +22,7 @@ from ratchet.logs.names import INTERACTIONS, is_own
 from ratchet.logs.reader import BadLine, Line, LogReader, decode
 from ratchet.logs.rows import ScorerRow, SelectionRow
 from ratchet.logs.start_offset import read_start_offsets
+from schemas.messages.reward import NOT_MENTIONED, ScoreStatus
 from schemas.records.adapter_card import DataRange
 from services.trainer.data.feedback_scores import NO_FEEDBACK, FeedbackScores
 from services.trainer.data.filters import (
@@ -31,18 +32,20 @@ from services.trainer.data.filters import (
     Reason,
     group_reason,
     sample_reason,
+    taught_scores,
 )
 from services.trainer.data.range_sums import RangeSums
 from services.trainer.data.score_noise import ScoreNoise
 
 NOTHING = (b"", b"null", b"[]")
+UNSCORABLE: ScoreStatus = "unscorable"
 
 
 @dataclass(frozen=True, slots=True)
 class KeptGroup:
     """A group that may teach: where its usable samples are, and their scores, in the order of the samples.
 
-    `feedback`: how many of the scores are an application's.
+    `feedback`: how many of the scores are an application's; `unscorable`: how many answers had none.
     """
 
     version: str
@@ -52,6 +55,7 @@ class KeptGroup:
     positions: array[int]
     scores: array[float]
     feedback: int = 0
+    unscorable: int = 0
 
 
 @dataclass(slots=True)
@@ -166,9 +170,10 @@ class JournalScan:
     def _close(self, group: LoggedGroup, samples: list[LoggedSampleFacts]) -> None:
         found, policy = self._found, self._policy
         self._note_scorer(group, samples)
-        reasons = [sample_reason(sample, policy) for sample in samples]
+        taught = taught_scores(samples, policy)
+        reasons = [sample_reason(sample, score, policy) for sample, score in zip(samples, taught, strict=True)]
         usable = [sample for sample, reason in zip(samples, reasons, strict=True) if reason is None]
-        scores = [sample.taught for sample in usable if sample.taught is not None]
+        scores = [score for score, reason in zip(taught, reasons, strict=True) if score is not None and reason is None]
         if (why := group_reason(group, scores, policy)) is not None:
             found.drop("groups", why)
             found.drop("samples", why, len(samples))
@@ -176,9 +181,17 @@ class JournalScan:
         for reason in filter(None, reasons):
             found.drop("samples", reason)
         positions = array("q", (sample.position for sample in usable))
-        feedback = sum(sample.feedback is not None for sample in usable)
         found.groups.append(
-            KeptGroup(group.version, group.scorer, group.temperature, group.at, positions, array("d", scores), feedback)
+            KeptGroup(
+                version=group.version,
+                scorer=group.scorer,
+                temperature=group.temperature,
+                at=group.at,
+                positions=positions,
+                scores=array("d", scores),
+                feedback=sum(sample.feedback is not None for sample in usable),
+                unscorable=sum(sample.given is None for sample in usable),
+            )
         )
 
     def _note_scorer(self, group: LoggedGroup, samples: list[LoggedSampleFacts]) -> None:
@@ -195,6 +208,7 @@ def _facts(position: int, logged: SelectionRow, feedback: float | None) -> Logge
         position=position,
         score=logged.score,
         feedback=feedback,
+        unscorable=logged.score_status == UNSCORABLE and logged.score_reason != NOT_MENTIONED,
         truncated=logged.finish_reason == "length",
         has_tokens=not any(bytes(raw) in NOTHING for raw in tokens),
         text=hash(bytes(logged.response)),

@@ -34,7 +34,12 @@ class TrainingSample:
     @property
     def length(self) -> int:
         """Tokens of prompt and completion."""
-        return len(self.prompt) + len(self.completion)
+        return sum(self.size)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Tokens of the prompt, and of the completion."""
+        return len(self.prompt), len(self.completion)
 
 
 def load_samples(logs_dir: Path, groups: Sequence[KeptGroup]) -> list[TrainingSample]:

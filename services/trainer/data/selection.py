@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from ratchet.logs.rows import ScorerRow
@@ -45,6 +45,19 @@ class Selection:
             samples=self.samples,
         )
 
+    def without(self, versions: Collection[str]) -> Selection:
+        """Their groups left out, and counted as by too different a policy."""
+        kept = tuple(group for group in self.groups if group.version not in versions)
+        gone = [group for group in self.groups if group.version in versions]
+        if not gone:
+            return self
+        lost = {
+            f"groups.{Reason.TOO_DIFFERENT}": len(gone),
+            f"samples.{Reason.TOO_DIFFERENT}": sum(len(group.scores) for group in gone),
+        }
+        dropped = {name: count for name, count in self.counts.items() if "." in name}
+        return replace(self, groups=kept, counts=_used(self.lines, kept) | dict(sorted((dropped | lost).items())))
+
 
 def select(scan: Scan, policy: DataPolicy) -> Selection:
     """Apply what is left to apply; `scan` is used up."""
@@ -61,7 +74,7 @@ def select(scan: Scan, policy: DataPolicy) -> Selection:
     _drop(scan, kept[:over], Reason.OVER_LIMIT)
     return Selection(
         groups=tuple(kept[over:]),
-        counts=_counts(scan, kept[over:]),
+        counts=_used(scan.lines, kept[over:]) | {name: count for name, count in sorted(scan.dropped.items()) if count},
         lines=scan.lines,
         bad_lines=scan.bad_lines,
         temperature=temperature,
@@ -85,7 +98,8 @@ def _reason(
         return Reason.OTHER_TEMPERATURE
     if policy.max_age_s is not None and newest and newest - group.at > timedelta(seconds=policy.max_age_s):
         return Reason.TOO_OLD
-    return Reason.BELOW_NOISE if statistics.pstdev(group.scores) <= noise else None
+    quiet = policy.needs_spread and statistics.pstdev(group.scores) <= noise
+    return Reason.BELOW_NOISE if quiet else None
 
 
 def _drop(scan: Scan, groups: Iterable[KeptGroup], reason: Reason) -> None:
@@ -94,8 +108,10 @@ def _drop(scan: Scan, groups: Iterable[KeptGroup], reason: Reason) -> None:
         scan.drop("samples", reason, len(group.scores))
 
 
-def _counts(scan: Scan, kept: list[KeptGroup]) -> dict[str, int]:
-    used = {"lines": scan.lines, "groups": len(kept), "samples": sum(len(group.scores) for group in kept)}
-    if feedback := sum(group.feedback for group in kept):
-        used["feedback"] = feedback
-    return used | {name: count for name, count in sorted(scan.dropped.items()) if count}
+def _used(lines: int, kept: Collection[KeptGroup]) -> dict[str, int]:
+    used = {"lines": lines, "groups": len(kept), "samples": sum(len(group.scores) for group in kept)}
+    besides = {
+        "feedback": sum(group.feedback for group in kept),
+        "unscorable": sum(group.unscorable for group in kept),
+    }
+    return used | {name: count for name, count in besides.items() if count}

@@ -17,6 +17,7 @@ from services.trainer.algorithms.hyperparameters import Hyperparameters
 from services.trainer.algorithms.registry import find_algorithm
 from services.trainer.data.filters import DataPolicy
 from services.trainer.data.support import Limits
+from services.trainer.run.stops import Stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Choices:
     hyperparameters: Hyperparameters
     data: DataPolicy
     limits: Limits
+    stops: Stops
 
 
 def resolved(request: TrainRequest, agent: AgentAdapters, defaults: Mapping[str, JsonValue]) -> TrainRequest:
@@ -50,10 +52,12 @@ def choices_of(request: TrainRequest, agent: AgentAdapters, base: BaseModelIdent
     parent = request.parent_version or agent.primary
     data = DataPolicy(
         agent_id=request.agent_id,
-        versions=eligible_versions(agent, parent, knobs.max_versions_behind),
+        versions=eligible_versions(agent, parent, knobs.max_versions_behind, candidates=knobs.candidates),
         base_revision=base.revision,
         min_samples=knobs.min_samples,
+        needs_spread=knobs.needs_spread,
         truncated=knobs.truncated,
+        unscorable=knobs.unscorable,
         score_noise=knobs.score_noise,
         max_age_s=knobs.max_age_s,
         max_groups=knobs.max_groups,
@@ -64,14 +68,20 @@ def choices_of(request: TrainRequest, agent: AgentAdapters, base: BaseModelIdent
         max_gap=knobs.max_gap,
         min_effective_share=knobs.min_effective_share,
         weight_range=(knobs.min_mean_weight, knobs.max_mean_weight),
+        max_divergence=knobs.max_divergence,
     )
-    return Choices(request, parent, base, algorithm, knobs, data, limits)
+    stops = Stops(forgetting=knobs.stop_forgetting, entropy=knobs.stop_entropy, divergence=knobs.stop_divergence)
+    return Choices(request, parent, base, algorithm, knobs, data, limits, stops)
 
 
-def eligible_versions(agent: AgentAdapters, parent: str, versions_behind: int) -> dict[str, str | None]:
+def eligible_versions(
+    agent: AgentAdapters, parent: str, versions_behind: int, *, candidates: bool = False
+) -> dict[str, str | None]:
     """The adapter versions a run may learn from: the parent, and as many promotions behind it as asked.
 
-    Each with the sha256 of its weights, None for the base model. Raises TrainingRefused for an unknown parent.
+    With `candidates` also those made from any of them, whose answers are half of an experiment's traffic; whether they
+    are close enough is seen later, from their samples. Each with the sha256 of its weights, None for the base model.
+    Raises TrainingRefused for an unknown parent.
     """
     found: dict[str, str | None] = {}
     version: str | None = parent
@@ -81,4 +91,5 @@ def eligible_versions(agent: AgentAdapters, parent: str, versions_behind: int) -
             raise TrainingRefused(f"there is no version {version} in the registry: train from one that is there")
         found[version] = entry.sha256
         version = None if version == BASE_VERSION else entry.parent or BASE_VERSION
-    return found
+    made_from = {name: entry.sha256 for name, entry in agent.versions.items() if candidates and entry.parent in found}
+    return made_from | found

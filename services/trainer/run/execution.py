@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import torch
 from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
 
 from ratchet.adapters.registry import RegistryStore
 from ratchet.logs.names import INTERACTIONS
@@ -34,12 +35,21 @@ from services.trainer.data.feedback_scores import read_feedback
 from services.trainer.data.journal_scan import JournalScan, Scan
 from services.trainer.data.samples import load_samples
 from services.trainer.data.selection import Selection, select
-from services.trainer.data.support import NOTHING_AGAINST_IT, PolicyMatch, data_faults, match_of, policy_faults
+from services.trainer.data.support import (
+    NOTHING_AGAINST_IT,
+    PolicyMatch,
+    data_faults,
+    match_of,
+    policy_faults,
+    too_different,
+    version_faults,
+)
 from services.trainer.run.checkpoints import Checkpoints, newest_checkpoint, remove_broken
 from services.trainer.run.choices import Choices, choices_of, resolved
 from services.trainer.run.progress import Emit, StepReports, curve
 from services.trainer.run.publishing import Finished, publish
 from services.trainer.run.report import metrics_of, report
+from services.trainer.run.stops import RanAway, RunAwayStops
 from services.trainer.settings import TrainerSettings
 
 MATCH_SAMPLES = 512
@@ -98,12 +108,19 @@ class RunExecution:
         if faults := list(data_faults(selection, choices.limits)):
             raise Refused("; ".join(faults), selection)
         inputs = self._inputs(choices, selection)
-        match = self._match(inputs, choices, selection)
+        inputs, selection, match = self._match(inputs, choices, selection)
         if dry:
             raise Refused(NOTHING_AGAINST_IT, selection, match)
-        callbacks = (StepReports(self._emit, match.gap), Checkpoints(self._settings.trainer_checkpoint_every_s))
+        callbacks = (
+            StepReports(self._emit, match.gap),
+            RunAwayStops(choices.stops),
+            Checkpoints(self._settings.trainer_checkpoint_every_s),
+        )
         trainer = choices.algorithm.trainer(replace(inputs, callbacks=callbacks), choices.hyperparameters)
-        self._train(trainer)
+        try:
+            self._train(trainer)
+        except RanAway as reason:
+            raise Refused(str(reason), selection, match) from reason
         if not self.writes:
             return None
         steps = curve(trainer.state.log_history)
@@ -158,7 +175,7 @@ class RunExecution:
             device=str(self._process.device),
             threads=settings.trainer_threads,
         )
-        rate = knobs.learning_rate or default_learning_rate(language_model.model.num_parameters())
+        rate = knobs.learning_rate or knobs.RATE_SHARE * default_learning_rate(language_model.model.num_parameters())
         parent = parent_folder(settings.adapters_dir, request.agent_id, choices.parent)
         return TrainerInputs(
             policy=make_policy(language_model, parent, knobs, seed=request.seed, max_rank=settings.adapter_max_rank),
@@ -172,20 +189,24 @@ class RunExecution:
             processes=self._process.num_processes,
         )
 
-    def _match(self, inputs: TrainerInputs, choices: Choices, selection: Selection) -> PolicyMatch:
-        """Raises Refused where the parent and the log do not belong together."""
+    def _match(
+        self, inputs: TrainerInputs, choices: Choices, selection: Selection
+    ) -> tuple[TrainerInputs, Selection, PolicyMatch]:
+        """What is left where other versions are too different; raises Refused where parent and log do not belong
+        together, or too little is left."""
         count = len(inputs.samples)
         chosen = sorted({index * count // MATCH_SAMPLES for index in range(MATCH_SAMPLES)})
-        ratios = sample_ratios(
-            inputs.policy,
-            [inputs.samples[number] for number in chosen],
-            temperature=inputs.temperature,
-            own=lambda sample: sample.version == choices.parent,
-        )
-        match = match_of(ratios)
+        samples = [inputs.samples[number] for number in chosen]
+        ratios = sample_ratios(inputs.policy, samples, temperature=inputs.temperature)
+        (strangers,) = broadcast_object_list([too_different(ratios, choices.parent, choices.limits)])
+        left = selection.without(strangers)
+        if faults := list(data_faults(left, choices.limits)):
+            raise Refused("; ".join([*faults, *version_faults(strangers)]), left)
+        kept = [sample for sample in inputs.samples if sample.version not in strangers]
+        match = match_of([ratio for ratio in ratios if ratio.version not in strangers], choices.parent)
         if faults := list(policy_faults(match, choices.limits)):
-            raise Refused("; ".join(faults), selection, match)
-        return match
+            raise Refused("; ".join(faults), left, match)
+        return replace(inputs, samples=kept), left, match
 
     def _ended(
         self, request: TrainRequest, status: Literal["refused", "failed"], reason: str, **account: Any

@@ -8,8 +8,6 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from ratchet.service.errors import TrainingError
-
 Emit = Callable[[Mapping[str, Any]], None]
 
 FIGURES = {
@@ -24,12 +22,14 @@ FIGURES = {
     "gap": "gap",
     "effective_share": "effective_share",
     "mean_weight": "mean_weight",
+    "divergence": "divergence",
+    "good_log_ratio": "good_log_ratio",
 }
 """TRL's names, and ours."""
 
 
 class StepReports(TrainerCallback):  # type: ignore[misc]
-    """Reports the figures of every step, and ends a run whose loss is no number."""
+    """Reports the figures of every step."""
 
     def __init__(self, emit: Emit, parent_gap: float | None) -> None:
         self._emit = emit
@@ -40,9 +40,6 @@ class StepReports(TrainerCallback):  # type: ignore[misc]
         self._emit({"stage": "training"} | begun)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **given: Any) -> None:
-        """Raises TrainingError."""
-        if not math.isfinite(logs.get("loss", 0.0)):
-            raise TrainingError(f"the loss became {logs['loss']}: train with a lower learning rate")
         if state.is_world_process_zero and "loss" in logs:
             self._emit(
                 {"stage": "training", "steps": state.max_steps} | step_figures(logs | {"step": state.global_step})
@@ -50,9 +47,9 @@ class StepReports(TrainerCallback):  # type: ignore[misc]
 
 
 def step_figures(logged: Mapping[str, Any]) -> dict[str, float]:
-    """The figures in one entry of Transformers' log history; numbers only."""
+    """The figures in one entry of Transformers' log history; finite numbers only."""
     named = {FIGURES[name]: value for name, value in logged.items() if name in FIGURES}
-    numbers = {name: value for name, value in named.items() if isinstance(value, int | float)}
+    numbers = {name: value for name, value in named.items() if isinstance(value, int | float) and math.isfinite(value)}
     return {"step": logged["step"]} | numbers
 
 

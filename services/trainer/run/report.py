@@ -6,13 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ratchet.training_runs.report import MOST_STEPS, thinned
 from services.trainer.algorithms.algorithm import PolicyTrainer
+from services.trainer.algorithms.plan import Plan
 from services.trainer.data.selection import Selection
 from services.trainer.data.support import PolicyMatch
 from services.trainer.run.choices import Choices
 
 SCHEMA = "training_report.v1"
-AT_THE_END = ("loss", "clip_fraction", "gap", "effective_share", "mean_weight", "entropy", "kl")
+AT_THE_END = (
+    *("loss", "clip_fraction", "gap", "effective_share", "mean_weight"),
+    *("divergence", "good_log_ratio", "entropy", "kl"),
+)
 
 
 def report(
@@ -24,7 +29,10 @@ def report(
     learning_rate: float,
     steps: Sequence[Mapping[str, float]],
 ) -> dict[str, Any]:
-    """`steps`: the figures of each. It says nothing of time or machine: the same run gives the same report."""
+    """`steps`: the figures of each; of very many, some.
+
+    It says nothing of time or machine: the same run gives the same report.
+    """
     request = choices.request
     return {
         "schema_version": SCHEMA,
@@ -45,10 +53,10 @@ def report(
         "parent_match": asdict(match),
         "plan": {
             "steps": trainer.state.max_steps,
-            "micro_batches": trainer.state.max_steps * trainer.args.gradient_accumulation_steps * processes,
             "processes": processes,
-        },
-        "steps": [dict(step) for step in steps],
+        }
+        | _layout(trainer),
+        "steps": [dict(step) for step in thinned(steps, MOST_STEPS)],
     }
 
 
@@ -63,6 +71,12 @@ def metrics_of(report: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         "parent_effective_share": report["parent_match"]["effective_share"],
         "seconds": round(seconds, 3),
     } | {f"last_{name}": last[name] for name in AT_THE_END if name in last}
+
+
+def _layout(trainer: PolicyTrainer) -> dict[str, float]:
+    """Of one that follows a plan."""
+    plan = getattr(trainer, "plan", None)
+    return {"micro_batches": len(plan.micro_batches), "fill": round(plan.fill, 4)} if isinstance(plan, Plan) else {}
 
 
 def _mean_score(selection: Selection) -> float:

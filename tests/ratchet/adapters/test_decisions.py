@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ratchet.adapters.decisions import DecisionLedger, Mark, chained
 from ratchet.files.hash_chain import canonical
 from ratchet.service.errors import RegistryError
+from tests.quick import rounds
 from tests.ratchet.adapters.making_decisions import draft, register
 
 
@@ -54,7 +55,7 @@ def test_a_line_can_be_checked_without_this_program(tmp_path: Path) -> None:
         assert before == claimed
 
 
-@settings(max_examples=150)
+@settings(max_examples=rounds(150))
 @given(place=st.floats(0, 1, exclude_max=True), byte=st.integers(0, 255))
 def test_any_changed_byte_is_found_and_its_line_named(
     tmp_path_factory: pytest.TempPathFactory, place: float, byte: int

@@ -19,6 +19,7 @@ from ratchet.adapters.verification import entry_faults
 from ratchet.service.errors import LONGEST_REASON, AdapterError
 from schemas.records.adapter_state import AdapterState
 from schemas.records.registry import AdapterEntry
+from tests.quick import rounds
 from tests.ratchet.adapters.hostile_adapters import HOSTILE_ADAPTERS, Hostile, many_tensors, spoiled_config
 from tests.ratchet.adapters.making_adapters import BASE
 
@@ -46,7 +47,9 @@ def refusal(hostile: Hostile, adapters_dir: Path) -> str:
     return ""
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=rounds(200), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(hostile=HOSTILE_ADAPTERS)
 def test_none_of_two_hundred_is_accepted(hostile: Hostile) -> None:
     with TemporaryDirectory() as folder:
@@ -62,6 +65,7 @@ import re, sys, time
 from pathlib import Path
 from ratchet.adapters.check import adapter_faults
 from ratchet.adapters.limits import AdapterLimits
+from tests.quick import rounds
 began = time.monotonic()
 found = adapter_faults(Path(sys.argv[1]), AdapterLimits(max_rank=16))
 peak = int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024

@@ -20,6 +20,7 @@ from schemas.records.decision import (
     Conclude,
     Decision,
     DecisionDraft,
+    Distrust,
     Freeze,
     Move,
     Promote,
@@ -29,11 +30,13 @@ from schemas.records.decision import (
     RunningExperiment,
     Settle,
     StartExperiment,
+    Trust,
     Unfreeze,
     Validate,
 )
 from schemas.records.evidence import Change
 from schemas.records.registry import AgentAdapters, Registry
+from tests.quick import rounds
 from tests.ratchet.adapters.making_adapters import NOON
 from tests.ratchet.adapters.making_decisions import draft, experiment, register, to_canary, to_primary
 
@@ -312,12 +315,14 @@ MOVES = st.one_of(
     st.builds(Archive, version=VERSIONS),
     st.builds(RemoveFolder, version=VERSIONS),
     st.builds(Freeze),
+    st.builds(Distrust),
+    st.builds(Trust, anchor_anew=st.booleans()),
     st.builds(Unfreeze),
 )
 HEAD_START = [move for version in ("v1.0.1", "v1.0.2") for move in (register(version), Validate(version=version))]
 
 
-@settings(max_examples=300)
+@settings(max_examples=rounds(300))
 @given(moves=st.lists(st.tuples(MOVES, st.sampled_from(["orchestrator", ANN])), max_size=25))
 def test_no_order_of_moves_breaks_the_registry(moves: list[tuple[Move, str]]) -> None:
     registry = fold([decision(move, sequence=n) for n, move in enumerate(HEAD_START, 1)])

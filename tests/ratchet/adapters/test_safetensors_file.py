@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ratchet.adapters.safetensors_file import CHUNK_BYTES, SafetensorsFile
 from ratchet.service.errors import AdapterError
+from tests.quick import rounds
 
 WIDTHS = {"F64": "<u8", "F32": "<u4", "F16": "<u2", "BF16": "<u2"}
 
@@ -29,7 +30,7 @@ def as_floats(dtype: str, content: bytes) -> np.ndarray:
     return np.frombuffer(content, WIDTHS[dtype].replace("u", "f"))
 
 
-@settings(max_examples=40)
+@settings(max_examples=rounds(40))
 @given(
     dtype=st.sampled_from(list(WIDTHS)),
     words=st.lists(

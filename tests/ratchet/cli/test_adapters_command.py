@@ -8,8 +8,10 @@ import pytest
 
 from ratchet.adapters.publish import registration, remove_tree
 from ratchet.adapters.registry import RegistryStore
-from schemas.records.decision import Promote, StartExperiment, Validate
-from tests.acceptance.ratchet_command import Ratchet
+from ratchet.cli.status import scorer_faults
+from ratchet.service.settings import FleetSettings
+from schemas.records.decision import Distrust, Promote, StartExperiment, Validate
+from tests.acceptance.ratchet_command import ForkedRatchet as Ratchet
 from tests.ratchet.adapters.making_adapters import published
 from tests.ratchet.adapters.making_decisions import decided, experiment
 
@@ -126,6 +128,16 @@ def test_a_forged_decision_is_named_and_nothing_is_rebuilt_on_it(store: Registry
         ran = ratchet("adapters", command)
         assert ran.code == 1
         assert "line 1 (from byte 0) was changed after it was written" in ran.out + ran.err
+
+
+def test_a_scorer_that_drifted_is_taken_as_the_measure_with_a_reason(store: RegistryStore, ratchet: Ratchet) -> None:
+    decided(store, Distrust())
+    (fault,) = scorer_faults(FleetSettings.read(adapters_dir=store.folder))
+    assert "small: the scorer has drifted, training waits since 2026-01-05 12:00 UTC (for a test)" in fault
+    assert "ratchet adapters reanchor" in fault
+    taken = ratchet("adapters", "reanchor", "--reason", "a new rubric", "--json").json
+    assert (taken["revision"], taken["agent"]["anchored"], taken["agent"]["distrusted"]) == (8, 8, None)
+    assert scorer_faults(FleetSettings.read(adapters_dir=store.folder)) == []
 
 
 def test_the_key_of_the_decisions_is_made_rotated_and_accepted_anew(store: RegistryStore, ratchet: Ratchet) -> None:

@@ -11,15 +11,15 @@ from typer.core import TyperGroup
 
 from ratchet.cli.app import COMMANDS, command
 from ratchet.files.folder_lock import FolderLock
-from tests.acceptance.ratchet_command import REPOSITORY, Ran, Ratchet
+from tests.acceptance.ratchet_command import REPOSITORY, ForkedRatchet, Ran
 
 HEAVY = ("torch", "transformers", "peft", "pika", "pydantic", "psutil", "prometheus_client", "supervisor", "httpx")
 NOWHERE = {"RATCHET_AMQP_URL": "amqp://guest:guest@127.0.0.1:1/"}
 
 
 @pytest.fixture
-def ratchet(tmp_path: Path) -> Ratchet:
-    return Ratchet(tmp_path, NOWHERE)
+def ratchet(tmp_path: Path) -> ForkedRatchet:
+    return ForkedRatchet(tmp_path, NOWHERE)
 
 
 def is_a_sentence(ran: Ran) -> bool:
@@ -58,7 +58,7 @@ def test_no_command_imports_torch(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
 
 
-def test_who_does_not_wait_for_the_broker_is_told_so_and_nothing_else(ratchet: Ratchet) -> None:
+def test_who_does_not_wait_for_the_broker_is_told_so_and_nothing_else(ratchet: ForkedRatchet) -> None:
     ran = ratchet("submit", "x", "--timeout", "0")
 
     assert ran.code == 4
@@ -66,7 +66,7 @@ def test_who_does_not_wait_for_the_broker_is_told_so_and_nothing_else(ratchet: R
 
 
 @pytest.mark.parametrize("command", [("submit", "x"), ("dead-letters", "list"), ("up", "--engine", "echo")])
-def test_without_a_broker_the_exit_code_is_three(ratchet: Ratchet, command: tuple[str, ...]) -> None:
+def test_without_a_broker_the_exit_code_is_three(ratchet: ForkedRatchet, command: tuple[str, ...]) -> None:
     extra = ("--scorer", "verifier:exact") if command[0] == "up" else ()
 
     ran = ratchet(*command, *extra)
@@ -76,21 +76,21 @@ def test_without_a_broker_the_exit_code_is_three(ratchet: Ratchet, command: tupl
     assert "127.0.0.1:1" in ran.err
 
 
-def test_status_without_a_broker_says_so_and_exits_with_three(ratchet: Ratchet) -> None:
+def test_status_without_a_broker_says_so_and_exits_with_three(ratchet: ForkedRatchet) -> None:
     ran = ratchet("status", "--json")
 
     assert ran.code == 3
     assert ran.json["healthy"] is False
 
 
-def test_one_look_without_a_broker_exits_with_three(ratchet: Ratchet) -> None:
+def test_one_look_without_a_broker_exits_with_three(ratchet: ForkedRatchet) -> None:
     ran = ratchet("watch", "--once", "--json", "--interval", "0.1")
 
     assert ran.code == 3
     assert any("127.0.0.1:1" in trouble for trouble in ran.json["trouble"])
 
 
-def test_the_tail_of_no_log_says_where_it_looked(ratchet: Ratchet) -> None:
+def test_the_tail_of_no_log_says_where_it_looked(ratchet: ForkedRatchet) -> None:
     ran = ratchet("log", "tail")
 
     assert (ran.code, ran.out) == (0, "")
@@ -99,7 +99,7 @@ def test_the_tail_of_no_log_says_where_it_looked(ratchet: Ratchet) -> None:
 
 
 def test_a_password_is_never_shown(tmp_path: Path) -> None:
-    ran = Ratchet(tmp_path, {"RATCHET_AMQP_URL": "amqp://me:s3cret@127.0.0.1:1/"})("submit", "x")
+    ran = ForkedRatchet(tmp_path, {"RATCHET_AMQP_URL": "amqp://me:s3cret@127.0.0.1:1/"})("submit", "x")
 
     assert "me@127.0.0.1:1" in ran.err
     assert "s3cret" not in ran.err + ran.out
@@ -119,7 +119,7 @@ def test_a_password_is_never_shown(tmp_path: Path) -> None:
         ("no-such-command",),
     ],
 )
-def test_what_makes_no_sense_exits_with_two(ratchet: Ratchet, arguments: tuple[str, ...]) -> None:
+def test_what_makes_no_sense_exits_with_two(ratchet: ForkedRatchet, arguments: tuple[str, ...]) -> None:
     ran = ratchet(*arguments)
 
     assert ran.code == 2
@@ -128,7 +128,7 @@ def test_what_makes_no_sense_exits_with_two(ratchet: Ratchet, arguments: tuple[s
 
 @pytest.mark.parametrize("options", [(), ("--dry-run",)])
 def test_an_agent_that_is_not_of_the_fleet_is_not_trained(tmp_path: Path, options: tuple[str, ...]) -> None:
-    ran = Ratchet(tmp_path, NOWHERE | {"RATCHET_AGENTS": "small,coder"})("train", "--agent", "nobody", *options)
+    ran = ForkedRatchet(tmp_path, NOWHERE | {"RATCHET_AGENTS": "small,coder"})("train", "--agent", "nobody", *options)
 
     assert ran.code == 2
     assert is_a_sentence(ran)
@@ -137,20 +137,20 @@ def test_an_agent_that_is_not_of_the_fleet_is_not_trained(tmp_path: Path, option
 
 
 def test_a_setting_that_can_t_be_is_named(tmp_path: Path) -> None:
-    ran = Ratchet(tmp_path, {"RATCHET_MAX_MESSAGE_BYTES": "many"})("status")
+    ran = ForkedRatchet(tmp_path, {"RATCHET_MAX_MESSAGE_BYTES": "many"})("status")
 
     assert ran.code == 2
     assert "RATCHET_MAX_MESSAGE_BYTES" in ran.err
 
 
-def test_an_unknown_task_exits_with_one(ratchet: Ratchet) -> None:
+def test_an_unknown_task_exits_with_one(ratchet: ForkedRatchet) -> None:
     ran = ratchet("result", "never-seen")
 
     assert ran.code == 1
     assert is_a_sentence(ran)
 
 
-def test_a_fleet_is_started_by_one_process_at_a_time(ratchet: Ratchet) -> None:
+def test_a_fleet_is_started_by_one_process_at_a_time(ratchet: ForkedRatchet) -> None:
     lock = FolderLock(ratchet.folder / ".ratchet")
     assert lock.try_acquire()
 
@@ -161,22 +161,22 @@ def test_a_fleet_is_started_by_one_process_at_a_time(ratchet: Ratchet) -> None:
     assert "another process is starting this fleet" in ran.err
 
 
-def test_down_where_nothing_is_up_is_no_error(ratchet: Ratchet) -> None:
+def test_down_where_nothing_is_up_is_no_error(ratchet: ForkedRatchet) -> None:
     assert ratchet("down").code == 0
 
 
-def test_debug_shows_the_traceback(ratchet: Ratchet) -> None:
+def test_debug_shows_the_traceback(ratchet: ForkedRatchet) -> None:
     assert "Traceback" in ratchet("--debug", "submit", "x").err
 
 
-def test_the_doctor_answers_as_json(ratchet: Ratchet) -> None:
+def test_the_doctor_answers_as_json(ratchet: ForkedRatchet) -> None:
     ran = ratchet("doctor", "--json")
 
     assert ran.code == 1
     assert {check["name"]: check["level"] for check in ran.json["checks"]}["broker"] == "fail"
 
 
-def test_schema_writes_what_is_missing_and_checks_what_is_there(ratchet: Ratchet) -> None:
+def test_schema_writes_what_is_missing_and_checks_what_is_there(ratchet: ForkedRatchet) -> None:
     assert ratchet("schema", "--check").code == 1
     assert ratchet("schema").code == 0
     assert ratchet("schema", "--check").code == 0
@@ -188,7 +188,7 @@ def test_schema_writes_what_is_missing_and_checks_what_is_there(ratchet: Ratchet
     assert "asyncapi.json" in ran.err
 
 
-def test_models_that_can_t_be_written_are_a_sentence(ratchet: Ratchet) -> None:
+def test_models_that_can_t_be_written_are_a_sentence(ratchet: ForkedRatchet) -> None:
     (ratchet.folder / "models").write_text("a file where the folder should be")
 
     ran = ratchet("models", "make")
@@ -198,7 +198,7 @@ def test_models_that_can_t_be_written_are_a_sentence(ratchet: Ratchet) -> None:
     assert "models can't be written" in ran.err
 
 
-def test_models_are_listed_without_being_loaded(ratchet: Ratchet) -> None:
+def test_models_are_listed_without_being_loaded(ratchet: ForkedRatchet) -> None:
     folder = ratchet.folder / "models" / "tiny"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')

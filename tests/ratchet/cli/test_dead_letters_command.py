@@ -11,7 +11,7 @@ from pika.spec import BasicProperties
 
 from ratchet.bus.amqp.short_connection import connected
 from ratchet.bus.topology import UNROUTABLE, fleet_topology
-from tests.acceptance.ratchet_command import Ratchet
+from tests.acceptance.ratchet_command import ForkedRatchet
 
 pytestmark = pytest.mark.broker
 
@@ -34,7 +34,7 @@ def channel(amqp_url: str, namespace: str) -> Iterator[BlockingChannel]:
 def test_the_unroutable_is_listed_shown_and_sent_on(
     channel: BlockingChannel, amqp_url: str, namespace: str, tmp_path: Path
 ) -> None:
-    ratchet = Ratchet(tmp_path, {"RATCHET_AMQP_URL": amqp_url, "RATCHET_NAMESPACE": namespace})
+    ratchet = ForkedRatchet(tmp_path, {"RATCHET_AMQP_URL": amqp_url, "RATCHET_NAMESPACE": namespace})
     target = f"{namespace}work.echo"
     channel.basic_publish(f"{namespace}ratchet", target, b"for echo", BasicProperties(delivery_mode=2))
 

@@ -56,7 +56,8 @@ def test_every_check_that_is_not_ok_says_what_to_do(tmp_path: Path) -> None:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        checks = list(machine_checks(tmp_path / "not" / "there", {port: "the scorer"}))
+        nowhere = tmp_path / "not" / "there"
+        checks = list(machine_checks(nowhere, nowhere, nowhere, {port: "the scorer"}))
 
     assert [check.name for check in checks if check.level == "fail"] == ["ports"]
     assert all(check.fix for check in checks if check.level != "ok")

@@ -18,7 +18,7 @@ from ratchet.cli.terminal import CommandError
 from ratchet.experiments.records import ExperimentRecord, chosen, experiments
 from ratchet.experiments.view import view_of
 from ratchet.service.errors import NotFound
-from tests.acceptance.ratchet_command import Ratchet
+from tests.acceptance.ratchet_command import ForkedRatchet as Ratchet
 from tests.ratchet.adapters.making_decisions import decided, to_primary
 from tests.ratchet.cli.whole_loop import WholeLoop
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.http.access.audit import AuditLog
-from tests.acceptance.ratchet_command import Ratchet
+from tests.acceptance.ratchet_command import ForkedRatchet as Ratchet
 
 
 @pytest.fixture

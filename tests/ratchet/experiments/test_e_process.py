@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ratchet.experiments.e_process import FRACTIONS, LARGEST, WEIGHTS, BettingProcess, SampleRatioCheck, log_mean
 from ratchet.experiments.effect import EffectTest, HarmTest
+from tests.quick import rounds
 
 OUTCOMES = (0.0, 0.3, 1.0)
 Law = tuple[float, float, float]
@@ -55,7 +56,7 @@ def expectation(test: Callable[[], HarmTest], candidate: Law, primary: Law, unit
     return gain, harm
 
 
-@settings(max_examples=40)
+@settings(max_examples=rounds(40))
 @given(
     law=laws(), units=st.lists(shares, min_size=1, max_size=3), margin=st.floats(0, 0.2), tolerance=st.floats(0, 0.2)
 )
@@ -68,7 +69,7 @@ def test_with_no_effect_no_e_value_is_expected_to_grow(
     assert harm <= 1 + 1e-9
 
 
-@settings(max_examples=40)
+@settings(max_examples=rounds(40))
 @given(law=laws(), units=st.lists(shares, min_size=1, max_size=3), margin=st.floats(0.01, 0.3))
 def test_a_loss_of_just_the_margin_is_not_expected_to_pass_as_not_inferior(
     law: Law, units: list[float], margin: float
@@ -80,7 +81,7 @@ def test_a_loss_of_just_the_margin_is_not_expected_to_pass_as_not_inferior(
     assert gain == pytest.approx(1.0)
 
 
-@settings(max_examples=40)
+@settings(max_examples=rounds(40))
 @given(law=laws(), units=st.lists(shares, min_size=1, max_size=3), tolerance=st.floats(0, 0.3))
 def test_a_loss_within_the_tolerance_is_not_expected_to_pass_as_harm(
     law: Law, units: list[float], tolerance: float

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.unit import Enrolment, Outcome
 from schemas.records.evidence import ExperimentDecision, RampStep, Verdict, probation_plan
+from tests.quick import rounds
 from tests.ratchet.experiments.making_experiments import HALF, Traffic, enrolment, plan, run
 
 GOOD = Outcome(succeeded=True, score=0.9, length=50.0, latency_s=1.0, scorer="verifier@1")
@@ -219,7 +220,7 @@ def judged(log: Log, arrival: list[tuple[int, Outcome]], *, late: int, seed: int
     return experiment
 
 
-@settings(max_examples=15)
+@settings(max_examples=rounds(15))
 @given(st.data())
 def test_the_order_of_arrival_changes_nothing(data: st.DataObject) -> None:
     effect, seed = data.draw(st.sampled_from([0.0, 0.25, -0.3])), data.draw(st.integers(0, 1000))

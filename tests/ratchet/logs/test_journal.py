@@ -17,6 +17,7 @@ from ratchet.logs.quarantine import read_quarantine
 from ratchet.logs.reader import Line, LogReader, read
 from ratchet.logs.segments import sealed_segments
 from ratchet.service.errors import JournalError
+from tests.quick import rounds
 
 lines = st.text(max_size=30).map(lambda text: b'{"text":"%s"}' % text.encode("unicode_escape").hex().encode())
 groups = st.lists(lines, min_size=1, max_size=5)
@@ -52,7 +53,7 @@ async def append_all(folder: Path, lifetime: list[list[bytes]], segment_bytes: i
 
 
 @given(lifetimes, st.integers(1, 400), st.binary(max_size=40), st.data())
-@settings(max_examples=60)
+@settings(max_examples=rounds(60))
 def test_acknowledged_lines_are_read_back_once_and_in_order(
     lifetimes: list[list[list[bytes]]], segment_bytes: int, debris: bytes, data: st.DataObject
 ) -> None:
@@ -73,7 +74,7 @@ def test_acknowledged_lines_are_read_back_once_and_in_order(
 
 
 @given(groups, st.data())
-@settings(max_examples=40)
+@settings(max_examples=rounds(40))
 def test_a_log_cut_anywhere_opens_with_its_whole_lines_and_the_rest_in_quarantine(
     group: list[bytes], data: st.DataObject
 ) -> None:

@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratchet.logs.quarantine import BadLine, Quarantine, read_quarantine
+from tests.quick import rounds
 
 bad_lines = st.builds(BadLine, st.just("log.jsonl"), st.integers(0, 3), st.just("broken"), st.binary(max_size=20))
 
 
 @given(st.lists(bad_lines, max_size=10))
-@settings(max_examples=25)
+@settings(max_examples=rounds(25))
 def test_every_bad_line_is_kept_once_byte_for_byte(lines: list[BadLine]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

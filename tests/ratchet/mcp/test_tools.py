@@ -34,6 +34,7 @@ ROLES = {
     "rollback": {OPERATOR},
     "freeze": {OPERATOR},
     "unfreeze": {OPERATOR},
+    "reanchor": {OPERATOR},
     "list_experiments": {VIEWER, OPERATOR},
     "experiment_status": {VIEWER, OPERATOR},
     "list_trainings": {VIEWER, OPERATOR},
@@ -108,7 +109,7 @@ def test_each_is_marked_by_what_it_does() -> None:
     marked = {effect: {spec.name for spec in SPECS if spec.effect is effect} for effect in Effect}
 
     assert marked[Effect.REPLACES] == {"promote", "rollback"}
-    assert marked[Effect.SETS] == {"freeze", "unfreeze"}
+    assert marked[Effect.SETS] == {"freeze", "unfreeze", "reanchor"}
     assert marked[Effect.ADDS] == {"submit_task", "requeue_dead_letters", "give_feedback", "start_training"}
     assert BY_NAME["promote"].annotations.destructive_hint is True
     assert BY_NAME["freeze"].annotations.destructive_hint is False
@@ -146,6 +147,7 @@ def test_what_changes_the_fleet_in_the_matrix_is_marked_as_changing() -> None:
         ),
         ("freeze", {"agent_id": "small", "reason": WHY}, "POST /v1/adapters/small/freeze", {"reason": WHY}),
         ("unfreeze", {"agent_id": "small", "reason": WHY}, "POST /v1/adapters/small/unfreeze", {"reason": WHY}),
+        ("reanchor", {"agent_id": "small", "reason": WHY}, "POST /v1/adapters/small/reanchor", {"reason": WHY}),
         ("experiment_status", {"experiment_id": "small-v1.0.1-9"}, "GET /v1/experiments/small-v1.0.1-9", None),
         ("list_experiments", {}, "GET /v1/experiments?limit=20", None),
         ("list_trainings", {"state": "refused"}, "GET /v1/trainings?state=refused&limit=20", None),

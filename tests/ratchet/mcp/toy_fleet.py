@@ -27,6 +27,7 @@ from ratchet.http.problem import Problem
 from ratchet.http.server.application import application
 from ratchet.http.work import while_connected
 from ratchet.service.settings import FleetSettings
+from tests.ratchet.http.plain_http import NO_TLS
 
 MOMENT = "2026-01-02T03:04:05Z"
 
@@ -124,7 +125,7 @@ async def served(
 async def client_of(url: str, token: str | None = None, mode: str = "auto") -> AsyncIterator[Client]:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=30) as http,
+        httpx2.AsyncClient(headers=headers, timeout=30, verify=NO_TLS) as http,
         Client(streamable_http_client(f"{url}/mcp", http_client=http), mode=mode) as client,
     ):
         yield client

@@ -13,17 +13,11 @@ import pytest
 
 from ratchet.cli.doctor.checks import settings_checks
 from ratchet.service.settings_check import settings_classes, unknown_names
+from tests.acceptance.ratchet_command import ForkedRatchet
+from tests.programs import REPOSITORY, environment, run_module
 
-ROOT = Path(__file__).parents[3]
+JOB = "ratchet.service.settings_check"
 AT_ONCE_S = 15
-QUIET = {name: value for name, value in os.environ.items() if not name.startswith("RATCHET_")}
-
-
-def run(*command: str, folder: Path = ROOT, **settings: str) -> subprocess.CompletedProcess[str]:
-    environment = QUIET | {"PYTHONPATH": str(folder)} | settings
-    return subprocess.run(
-        [sys.executable, *command], env=environment, cwd=folder, capture_output=True, text=True, check=False
-    )
 
 
 def test_the_settings_of_every_service_are_known() -> None:
@@ -54,7 +48,7 @@ def test_names_of_settings_and_names_of_others_are_not_remarked_on() -> None:
 
 
 def test_every_variable_of_the_example_for_compose_is_known() -> None:
-    lines = (ROOT / ".env.example").read_text().splitlines()
+    lines = (REPOSITORY / ".env.example").read_text().splitlines()
     names = [line[1:].partition("=")[0] for line in lines if line.startswith("#RATCHET_")]
 
     assert len(names) > 10
@@ -63,63 +57,81 @@ def test_every_variable_of_the_example_for_compose_is_known() -> None:
 
 @pytest.mark.parametrize("service", ["orchestrator", "agent", "scorer", "trainer"])
 def test_a_service_warns_at_its_start(service: str) -> None:
-    ended = run("-m", f"services.{service}", RATCHET_SAMPELS="4", RATCHET_LOG_KEEP_GB="plenty")
+    bad = {"RATCHET_SAMPELS": "4", "RATCHET_LOG_KEEP_GB": "plenty"}
 
-    assert ended.returncode == 1
-    assert "is RATCHET_SAMPLES meant?" in ended.stdout
-    assert "RATCHET_LOG_KEEP_GB" in ended.stdout
+    ended = run_module(f"services.{service}", folder=REPOSITORY, settings=bad)
+
+    assert ended.code == 1
+    assert "is RATCHET_SAMPLES meant?" in ended.out
+    assert "RATCHET_LOG_KEEP_GB" in ended.out
 
 
 def test_the_job_of_compose_names_each_setting_that_can_not_be_used() -> None:
-    ended = run(
-        "-m", "ratchet.service.settings_check",
-        RATCHET_AGENT_MAX_BATCH="0", RATCHET_TEMPERATURE="hot", RATCHET_SCORER_PREFETCH="-1", RATCHET_SAMPELS="4",
-    )  # fmt: skip
+    bad = {"RATCHET_AGENT_MAX_BATCH": "0", "RATCHET_TEMPERATURE": "hot", "RATCHET_SCORER_PREFETCH": "-1"}
 
-    assert ended.returncode == 1
-    for name in ("RATCHET_AGENT_MAX_BATCH: ", "RATCHET_TEMPERATURE: ", "RATCHET_SCORER_PREFETCH: "):
-        assert ended.stderr.count(name) == 1
-    assert "is RATCHET_SAMPLES meant?" in ended.stderr
+    ended = run_module(JOB, folder=REPOSITORY, settings=bad | {"RATCHET_SAMPELS": "4"})
+
+    assert ended.code == 1
+    for name in bad:
+        assert ended.err.count(f"{name}: ") == 1
+    assert "is RATCHET_SAMPLES meant?" in ended.err
 
 
 def test_the_settings_of_all_services_are_checked_where_their_other_files_are_not(tmp_path: Path) -> None:
     """An image has of the other services their settings.py alone (services/Dockerfile)."""
     for name in ("ratchet", "schemas"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    for file in (*(ROOT / "services").glob("*/__init__.py"), *(ROOT / "services").glob("*/settings.py")):
+        (tmp_path / name).symlink_to(REPOSITORY / name)
+    for file in (*(REPOSITORY / "services").glob("*/__init__.py"), *(REPOSITORY / "services").glob("*/settings.py")):
         (tmp_path / "services" / file.parent.name).mkdir(parents=True, exist_ok=True)
         shutil.copy(file, tmp_path / "services" / file.parent.name / file.name)
     (tmp_path / "services" / "__init__.py").touch()
 
-    ended = run(
-        "-m", "ratchet.service.settings_check", folder=tmp_path,
-        RATCHET_AGENT_MAX_BATCH="0", RATCHET_TEMPERATURE="hot",
-    )  # fmt: skip
+    def run(settings: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        env = environment(settings | {"PYTHONPATH": str(tmp_path)})
+        return subprocess.run(
+            [sys.executable, "-m", JOB], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
 
+    ended = run({"RATCHET_AGENT_MAX_BATCH": "0", "RATCHET_TEMPERATURE": "hot"})
     assert "RATCHET_AGENT_MAX_BATCH: " in ended.stderr and "RATCHET_TEMPERATURE: " in ended.stderr, ended.stderr
+
+    of_others = {"RATCHET_SCORER": "of.my.own", "RATCHET_AGENT_ENGINE": "mine"}  # known where they are installed, maybe
+    assert run(of_others).returncode == 0
 
 
 def test_with_good_settings_the_job_says_nothing() -> None:
-    ended = run("-m", "ratchet.service.settings_check", RATCHET_SAMPLES="4")
+    ended = run_module(JOB, folder=REPOSITORY, settings={"RATCHET_SAMPLES": "4"})
 
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (ended.code, ended.err) == (0, "")
 
 
-def test_a_bad_value_ends_up_at_once_and_names_the_setting(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("RATCHET_AGENT_MAX_BATCH", "0", "greater than or equal to 1"),
+        ("RATCHET_SCORER", "nonsense", "there is no scorer 'nonsense'; installed are judge, likelihood, "),
+        ("RATCHET_SCORER", "0.7*verifier:exact + judge", "some parts have a weight"),
+        ("RATCHET_AGENT_ENGINE", "nonsense", "no such engine; installed are "),
+    ],
+)
+def test_a_bad_value_ends_up_at_once_and_names_the_setting(tmp_path: Path, name: str, value: str, says: str) -> None:
     began = time.monotonic()
 
-    ended = run("-m", "ratchet.cli", "up", RATCHET_STATE_DIR=str(tmp_path), RATCHET_AGENT_MAX_BATCH="0")
+    ended = ForkedRatchet(tmp_path, {"RATCHET_STATE_DIR": str(tmp_path), name: value})("up")
 
-    assert ended.returncode != 0
-    assert "RATCHET_AGENT_MAX_BATCH" in ended.stdout + ended.stderr
+    said = " ".join((ended.out + ended.err).split())
+    assert ended.code != 0
+    assert name in said and says in said
     assert time.monotonic() - began < AT_ONCE_S
     assert not (tmp_path / "fleet.json").exists()
 
 
 def test_up_warns_of_a_misspelt_name(tmp_path: Path) -> None:
-    ended = run("-m", "ratchet.cli", "up", RATCHET_STATE_DIR=str(tmp_path), RATCHET_SAMPELS="4", RATCHET_SAMPLES="0")
+    bad = {"RATCHET_STATE_DIR": str(tmp_path), "RATCHET_SAMPELS": "4", "RATCHET_SAMPLES": "0"}
 
-    assert "is RATCHET_SAMPLES meant?" in ended.stdout + ended.stderr
+    ended = ForkedRatchet(tmp_path, bad)("up")
+
+    assert "is RATCHET_SAMPLES meant?" in ended.out + ended.err
 
 
 def test_the_doctor_warns_of_names_and_fails_at_values(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from ratchet.bus.in_hand import NEVER
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import DEAD_LETTERS, RESPONSES, fleet_topology, work_queue
+from ratchet.service.deadline_time import DeadlineTime
 from ratchet.service.errors import EngineError, PromptTooLong, Reject, Retry
 from schemas.messages.response import Response
 from schemas.messages.work import Arm, Sampling, Work
@@ -50,9 +51,11 @@ class ScriptedEngine(EchoEngine):
 
 
 @asynccontextmanager
-async def agent(settings: AgentSettings, engine: EchoEngine) -> AsyncIterator[tuple[AgentWorker, MemoryBus]]:
+async def agent(
+    settings: AgentSettings, engine: EchoEngine, time: DeadlineTime | None = None
+) -> AsyncIterator[tuple[AgentWorker, MemoryBus]]:
     bus = MemoryBus(fleet_topology(("small",)))
-    worker = AgentWorker(settings, bus, engine)
+    worker = AgentWorker(settings, bus, engine, time)
     await bus.start()
     await worker.start()
     for subscription in worker.subscriptions():
@@ -134,6 +137,19 @@ async def test_a_task_past_its_deadline_is_not_generated(settings: AgentSettings
         await worker.handle(delivery(make_work(deadline=datetime.now(UTC) - timedelta(seconds=1))))
         assert responses(bus) == []
         assert engine.calls == []
+
+
+@pytest.mark.parametrize("days", [1, -1, 365, -365])
+async def test_a_clock_that_is_set_drops_no_task_that_has_time_left(
+    settings: AgentSettings, make_work: MakeWork, days: int
+) -> None:
+    clock = [datetime.now(UTC)]
+    async with agent(settings, EchoEngine(), DeadlineTime(lambda: clock[0], lambda: 7.0)) as (worker, bus):
+        for name, step in (("before", days), ("meanwhile", -days), ("after", 0)):
+            work = make_work(task_id=name, admitted_at=clock[0], deadline=clock[0] + timedelta(minutes=1))
+            clock[0] += timedelta(days=step)
+            await worker.handle(delivery(work))
+        assert [response.task_id for response in responses(bus)] == ["before", "meanwhile", "after"]
 
 
 async def test_a_failure_no_retry_mends_is_a_response_with_the_error(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 
@@ -13,6 +12,7 @@ from ratchet.service.errors import SettingsError
 from services.agent.engines.echo import EchoEngine
 from services.agent.engines.registry import make_engine
 from services.agent.settings import AgentSettings
+from tests.programs import REPOSITORY, run_module
 
 
 def test_an_engine_is_found_by_its_name(settings: AgentSettings) -> None:
@@ -35,17 +35,10 @@ def test_an_unknown_engine_is_refused_with_those_there_are(settings: AgentSettin
     ],
 )
 def test_settings_that_can_not_work_end_the_process_with_a_sentence(variable: str, value: str, sentence: str) -> None:
-    environment = os.environ | {variable: value}
-    run = subprocess.run(
-        [sys.executable, "-m", "services.agent"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert run.returncode == 1
-    line = json.loads(run.stdout.splitlines()[-1])
+    run = run_module("services.agent", folder=REPOSITORY, settings={variable: value})
+
+    assert run.code == 1
+    line = json.loads(run.out.splitlines()[-1])
     assert (line["level"], line["service"]) == ("ERROR", "agent")
     assert sentence in line["message"]
 

@@ -1,6 +1,6 @@
 """An orchestrator on a disk that is filled and freed again and again while tasks come in; after each time the books.
 
-The short version is a test, the long one `python -m bench.full_disk`.
+The short version is a test, the long one `python -m bench.faults --only enospc --cycles 1000`.
 """
 
 from __future__ import annotations

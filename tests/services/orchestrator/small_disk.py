@@ -1,12 +1,13 @@
-"""A real file system of a few megabytes that can be filled to the last byte. Needs root, or sudo without a password."""
+"""A real file system of a few megabytes that can be filled to the last byte."""
 
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
+
+from tests.disks import mounted_disk
 
 BLOCK = 4096
 
@@ -37,16 +38,6 @@ class SmallDisk:
 
 @contextmanager
 def small_disk(folder: Path, size: int) -> Iterator[SmallDisk]:
-    """Raises CalledProcessError where this user may not mount."""
-    folder.mkdir(parents=True)
-    may = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    subprocess.run(
-        [*may, "mount", "-t", "tmpfs", "-o", f"size={size},uid={os.geteuid()}", "tmpfs", str(folder)],
-        check=True,
-        capture_output=True,
-    )
-    try:
-        yield SmallDisk(folder)
-    finally:
-        with suppress(subprocess.CalledProcessError):
-            subprocess.run([*may, "umount", "-l", str(folder)], check=True)
+    """Raises MayNotMount."""
+    with mounted_disk(folder, size) as mounted:
+        yield SmallDisk(mounted)

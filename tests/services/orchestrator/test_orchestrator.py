@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,12 +13,17 @@ from prometheus_client import REGISTRY
 
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import events_topic, topology_of
-from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, active_path
-from ratchet.service.errors import StorageUnavailable
+from ratchet.files.append_file import AppendFile
+from ratchet.logs.index_check import disagreement
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, active_path, task_index
+from ratchet.logs.segments import sealed_segments
+from ratchet.service.errors import LeadershipLost, StorageUnavailable
 from schemas import Task
 from schemas.messages.agent_rewards import AgentRewards
+from schemas.records.decision import DecisionDraft, Freeze
 from services.orchestrator.observation.gauges import QueueGauges
 from tests.disks import files_no_larger_than
+from tests.ratchet.adapters.making_adapters import NOON
 from tests.services.orchestrator.house import House, answered, house, scored, settled, until
 
 
@@ -50,6 +58,59 @@ async def test_a_standby_can_be_stopped_while_it_waits(tmp_path: Path) -> None:
         await standby.close()
 
         assert waiting.cancelled()
+
+
+async def test_of_two_that_lead_at_once_the_older_logs_tells_and_decides_nothing(tmp_path: Path) -> None:
+    """Provoked: the first gives no sign of life and works on."""
+    first, second = House(tmp_path, lease_s=1), House(tmp_path, lease_s=1)
+    await first.open()
+    await first.submit(Task(task_id="t1", input="x"))
+    (work,) = await first.work()
+    await first.orchestrator._lease_clock.stop()
+    await second.open()
+    assert second.orchestrator.trouble() is None
+
+    await first.submit(Task(task_id="t2", input="x"))
+    await first.reward(scored(answered(work, "a"), 1.0))
+    await second.submit(Task(task_id="t3", input="x"))
+    await second.reward(scored(answered(work, "b"), 1.0))
+    assert [result.response for result in await second.results()] == ["b"]
+    await second.work()
+    await settled(0.2)
+
+    assert not first.replies
+    assert len(first.bus.published("work.small")) == 1
+    assert [(line["task_id"], line["epoch"]) for line in second.assigned()] == [("t1", 1), ("t3", 2)]
+    assert [(line.response, line.epoch) for line in second.logged()] == [("b", 2)]
+    operator = {"agent_id": "small", "who": "orchestrator", "at": NOON, "reason": "it thinks it leads"}
+    for write in (
+        first.orchestrator.ledger.commit,
+        lambda: first.orchestrator._store.update(lambda _: DecisionDraft.model_validate(operator | {"move": Freeze()})),
+    ):
+        with pytest.raises(LeadershipLost):
+            write()
+    assert "epoch 2" in (first.orchestrator.trouble() or "")
+    await first.bus.stop(0)
+    await first.orchestrator.stop()
+    await second.close()
+    assert disagreement(task_index(tmp_path), tmp_path) is None
+
+
+async def test_lines_and_folders_from_before_there_were_epochs_are_taken_over_as_they_are(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x"))
+        await fleet.work()
+    line = {key: value for key, value in fleet.assigned()[0].items() if key != "epoch"}
+    for path in (tmp_path / ".lock", *tmp_path.glob("index.sqlite*")):
+        path.unlink()
+    (tmp_path / "assignments.jsonl").write_bytes(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t2", input="x"))
+        await until(lambda: len(fleet.assigned()) == 2)
+
+        assert [one.get("epoch") for one in fleet.assigned()] == [None, 1]
+        assert not sealed_segments(tmp_path, ASSIGNMENTS)
 
 
 async def test_a_work_that_may_never_have_left_is_sent_again_when_the_task_comes_back(tmp_path: Path) -> None:
@@ -119,6 +180,53 @@ async def test_while_the_log_takes_nothing_it_is_not_ready_and_no_message_is_to_
         assert [result.response for result in results] == ["a", "c"]
         assert list(fleet.bus.waiting("dead-letters")) == []
         assert [line.task_id for line in fleet.logged()] == ["t1", "t1", "t2"]
+
+
+class SickDisk(AppendFile):
+    """Refuses each write and each sync while it has an errno."""
+
+    says = 0
+
+    def append(self, data: bytes) -> None:
+        self._refuse()
+        super().append(data)
+
+    def sync(self) -> None:
+        self._refuse()
+        super().sync()
+
+    def _refuse(self) -> None:
+        if SickDisk.says:
+            raise OSError(SickDisk.says, os.strerror(SickDisk.says))
+
+
+HOUR_S = 3_600.0
+"""Of the double's pauses, which last a thousandth of what they say."""
+
+
+async def test_an_hour_of_a_sick_disk_costs_no_message_an_attempt_and_all_is_told_after(tmp_path: Path) -> None:
+    async with house(tmp_path, file_type=SickDisk) as fleet:
+        for number in range(30):
+            await fleet.submit(Task(task_id=f"t{number}", input="x"))
+        works = await fleet.work(30)
+
+        for code in (errno.EIO, errno.EROFS, errno.ESTALE):
+            SickDisk.says = code
+            for work in works[:10]:
+                await fleet.reward(scored(answered(work, "a"), 1.0))
+            works = works[10:]
+            await fleet.submit(Task(task_id=f"new-{code}", input="x"))
+            await settled(HOUR_S / 1000 / 3)
+            assert fleet.logged() == []
+        SickDisk.says = 0
+
+        results = await fleet.results(30)
+        await until(lambda: len(fleet.assigned()) == 33)
+        assert {result.status for result in results} == {"ok"}
+        assert len({line.task_id for line in fleet.logged()}) == 30
+        assert {how for (_, how) in fleet.bus.outcomes} == {"acked"}
+        assert list(fleet.bus.waiting("dead-letters")) == []
+        await until(lambda: fleet.orchestrator.trouble() is None and fleet.bus.trouble() is None)
 
 
 async def test_a_log_that_took_nothing_is_ready_again_without_another_message(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from schemas.messages.work import Arm, Sampling, Work
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import ScoringRequest
 from services.scorer.worker import TOO_LATE, Lateness, ScorerWorker
+from tests.quick import rounds
 
 START = datetime(2031, 5, 1, tzinfo=UTC)
 
@@ -52,7 +53,11 @@ def simulated(main: Coroutine[Any, Any, Any]) -> Any:
 
 
 def now() -> datetime:
-    return START + timedelta(seconds=asyncio.get_running_loop().time())
+    return START + timedelta(seconds=steady())
+
+
+def steady() -> float:
+    return asyncio.get_running_loop().time()
 
 
 class Judge:
@@ -99,7 +104,7 @@ async def overloaded(
     bus = MemoryBus(fleet_topology(("small",)))
     await bus.start()
     settings = ScorerSettings(scorer_prefetch=prefetch)
-    worker = ScorerWorker(settings, bus, Judge(at_once, call_s), now=now)
+    worker = ScorerWorker(settings, bus, Judge(at_once, call_s), now=now, seconds=steady)
     told: list[tuple[float, bool, bool]] = []
 
     def note(delivery: Any) -> None:
@@ -124,13 +129,14 @@ async def overloaded(
 def test_at_twice_what_it_can_do_for_an_hour_it_still_does_most_of_what_it_can(
     at_once: int, call_s: float, allowed_s: float, prefetch: int
 ) -> None:
-    capacity = at_once / call_s
+    capacity, minutes = at_once / call_s, rounds(60, quick=10)
 
+    judge = {"at_once": at_once, "call_s": call_s}
     told = simulated(
-        overloaded(hours=1, per_s=2 * capacity, at_once=at_once, call_s=call_s, allowed_s=allowed_s, prefetch=prefetch)
+        overloaded(hours=minutes / 60, per_s=2 * capacity, **judge, allowed_s=allowed_s, prefetch=prefetch)
     )
 
-    for minute in range(1, 57, 3):
+    for minute in range(1, minutes - 3, 3):
         window = [one for one in told if minute * 60 <= one[0] < (minute + 3) * 60]
         good = sum(scored and in_time for _, scored, in_time in window)
         assert good >= 0.8 * capacity * 180, f"from minute {minute}: {good / capacity / 180:.2f} of its capacity"
@@ -141,11 +147,26 @@ def test_with_time_to_spare_nothing_is_passed_over() -> None:
     assert all(scored and in_time for _, scored, in_time in told)
 
 
+@pytest.mark.parametrize("jump", [timedelta(days=1), timedelta(days=-1), timedelta(days=365), timedelta(days=-365)])
+def test_a_clock_that_is_set_while_answers_are_scored_passes_none_over(jump: timedelta) -> None:
+    async def scored_over_a_jump() -> list[float | None]:
+        bus, ahead = MemoryBus(fleet_topology(("small",))), [timedelta()]
+        await bus.start()
+        worker = ScorerWorker(ScorerSettings(), bus, Judge(1, 1.0), now=lambda: now() + ahead[0], seconds=steady)
+        in_hand = [asyncio.create_task(worker.handle(bus_delivery(response(number, 60.0)))) for number in range(2)]
+        await asyncio.sleep(0.5)
+        ahead[0] = jump
+        await asyncio.gather(*in_hand, *(worker.handle(bus_delivery(response(number, 60.0))) for number in range(2, 9)))
+        return [Reward.decode(published.body).score for published in bus.published(REWARDS)]
+
+    assert simulated(scored_over_a_jump()) == [1.0] * 9
+
+
 def test_what_has_expired_is_answered_with_its_reason_and_the_judge_is_not_asked() -> None:
     async def one_late() -> Reward:
         bus = MemoryBus(fleet_topology(("small",)))
         await bus.start()
-        worker = ScorerWorker(ScorerSettings(), bus, Judge(0, 1.0), now=now)
+        worker = ScorerWorker(ScorerSettings(), bus, Judge(0, 1.0), now=now, seconds=steady)
         late = response(1, -1.0)
         await worker.handle(bus_delivery(late))
         (published,) = bus.published(REWARDS)

@@ -1,4 +1,4 @@
-// The dialogs of promote, roll back, freeze and unfreeze: what will happen, and the reason that goes into the ledger.
+// The dialogs of promote, roll back, freeze, unfreeze and a new measure: what will happen, and the reason that goes into the ledger.
 import { call } from "../core/api.js";
 import { html } from "../core/html.js";
 import { apiPath } from "../core/router.js";
@@ -39,6 +39,14 @@ const MOVES = {
     title: (agent) => `Unfreeze ${agent.agent_id}?`,
     placeholder: "Why may it change again?",
     says: () => html`<p>Experiments start again, and what they prove better is promoted.</p>`,
+  },
+  reanchor: {
+    action: "Take as the measure",
+    title: (agent) => `Take the scorer of ${agent.agent_id} as it is now?`,
+    placeholder: "Was the judge changed on purpose?",
+    says: () =>
+      html`<p>Its scores become the new measure, and training and experiments go on with them. If the change was not
+      meant, mend the scorer instead: they go on by themselves once it is back.</p>`,
   },
 };
 

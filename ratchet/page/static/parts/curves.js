@@ -11,7 +11,9 @@ const CURVES = {
   entropy: ["Entropy", "nats a token; near zero it has collapsed", "effect"],
   kl: ["KL divergence", "from the parent, nats a token", "effect"],
   clip_fraction: ["Clipped", "share of tokens whose ratio was clipped", "fourth"],
-  effective_share: ["Effective sample size", "share of the batch, by importance weights", "fourth"],
+  effective_share: ["Effective sample size", "share of the batch's tokens, by importance weights", "fourth"],
+  divergence: ["Divergence", "from the policy that wrote the log, nats a token", "fourth"],
+  good_log_ratio: ["Good answers", "how much likelier they have become, nats a token", "effect"],
 };
 
 /** `nothing`: what is said where there are none. */

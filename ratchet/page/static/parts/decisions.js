@@ -16,6 +16,8 @@ const SAID = {
   remove_folder: "folder removed",
   freeze: "frozen",
   unfreeze: "no longer frozen",
+  distrust: "waits: its scorer drifted",
+  trust: "learns again: its scorer counts",
   sign_with: "gets a new signing key",
 };
 

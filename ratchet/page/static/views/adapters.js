@@ -66,6 +66,7 @@ function Agent({ agent, means, ask, chosen, open }) {
   return html`<${Card} title="Agent ${agent.agent_id}" actions=${freezing}>
     <p class="caption">${standing(agent)}</p>
     ${agent.frozen && html`<${Frozen} by=${agent.frozen} />`}
+    ${agent.distrusted && html`<${Distrusted} agent=${agent} operator=${operator} ask=${ask} />`}
     <${Lineage} agent=${agent} chosen=${open ? chosen : null} means=${means} />
     ${agent.versions.length === 1 && html`<${OnlyTheBase} />`}
     ${open && html`<${Chosen} agent=${agent} version=${chosen} operator=${operator} ask=${ask} means=${means} />`}
@@ -74,6 +75,15 @@ function Agent({ agent, means, ask, chosen, open }) {
 
 function Frozen({ by: { who, since, reason } }) {
   return html`<p class="banner"><span><b>Frozen</b> since ${moment(since)} by ${who}: ${reason}</span></p>`;
+}
+
+function Distrusted({ agent, operator, ask }) {
+  const { since, reason } = agent.distrusted;
+  return html`<div class="banner bad" role="status"><span><b>The scorer has drifted</b>, training and experiments wait
+    since ${moment(since)}: ${reason}. Mend the scorer, and they go on by themselves; or, if it was changed on purpose,
+    take its scores as the new measure.</span>
+    ${operator && html`<button onClick=${() => ask({ kind: "reanchor", agent })}>Take as the measure</button>`}
+  </div>`;
 }
 
 function OnlyTheBase() {

@@ -66,6 +66,15 @@ def test_a_program_that_keeps_ending_is_given_up_with_its_last_words(tmp_path: P
         waiting.until_ready(30)
 
 
+def test_a_program_that_says_that_another_start_is_hopeless_gets_none(tmp_path: Path) -> None:
+    (tmp_path / "agent.log").write_text('{"level": "ERROR", "message": "no judge is named", "hopeless": true}\n')
+    states = iter([running(7), running(0, "BACKOFF")])
+    waiting = Waiting((program(1),), tmp_path, lambda: next(states), lambda _: None)
+
+    with pytest.raises(CommandError, match="agent can't start: no judge is named"):
+        waiting.until_ready(30)
+
+
 def test_what_is_not_ready_in_time_is_named_with_its_reason(tmp_path: Path) -> None:
     waiting = Waiting((program(1),), tmp_path, running, lambda _: None)
 

@@ -15,6 +15,7 @@ from mcp import Client, StdioServerParameters
 
 from ratchet.http.access.roles import Role
 from ratchet.mcp.server import TABLES
+from tests.acceptance.ratchet_command import ForkedRatchet
 from tests.ratchet.mcp.toy_fleet import Toy, served, with_keys
 
 NOWHERE = "http://127.0.0.1:9"
@@ -111,10 +112,7 @@ def test_it_writes_protocol_only_and_ends_with_its_client(tmp_path: Path) -> Non
 
 
 def test_what_was_typed_wrongly_is_a_sentence_and_no_protocol(tmp_path: Path) -> None:
-    environment = {**os.environ, "RATCHET_STATE_DIR": str(tmp_path)}
-    typed = [sys.executable, "-m", "ratchet.cli", "mcp", "--url", "judge=http://x"]
+    done = ForkedRatchet(tmp_path)("mcp", "--url", "judge=http://x")
 
-    done = subprocess.run(typed, env=environment, capture_output=True, text=True, timeout=60, check=False)
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "there is no service 'judge'" in done.stderr
+    assert (done.code, done.out) == (2, "")
+    assert "there is no service 'judge'" in done.err

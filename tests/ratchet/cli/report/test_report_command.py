@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from ratchet.adapters.limits import LARGEST_REPORT
 from ratchet.cli.report.command import page
 from ratchet.cli.report.gathered import Report, gather
 from ratchet.training_runs.report import TRAINING_REPORT, training_report
-from tests.acceptance.ratchet_command import Ratchet
+from tests.acceptance.ratchet_command import ForkedRatchet
 from tests.ratchet.cli.report.reading_page import ReadPage
 from tests.ratchet.cli.whole_loop import WholeLoop
 
@@ -88,7 +89,7 @@ def test_the_figures_are_those_of_the_log(copy: Path) -> None:
 
 
 def test_the_command_writes_the_page_and_says_where(loop: WholeLoop, tmp_path: Path) -> None:
-    ratchet = Ratchet(tmp_path, loop.environment)
+    ratchet = ForkedRatchet(tmp_path, loop.environment)
 
     ran = ratchet("report", "--out", "deep/er/page.html")
 
@@ -99,7 +100,7 @@ def test_the_command_writes_the_page_and_says_where(loop: WholeLoop, tmp_path: P
 
 
 def test_with_nothing_at_all_there_is_a_page_too(tmp_path: Path) -> None:
-    assert Ratchet(tmp_path)("report").code == 0
+    assert ForkedRatchet(tmp_path)("report").code == 0
 
     shown = safe((tmp_path / "report.html").read_text())
 
@@ -109,7 +110,7 @@ def test_with_nothing_at_all_there_is_a_page_too(tmp_path: Path) -> None:
 def test_a_place_that_can_t_be_written_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    ran = Ratchet(tmp_path)("report", "--out", "file/page.html")
+    ran = ForkedRatchet(tmp_path)("report", "--out", "file/page.html")
 
     assert (ran.code, len(ran.err.splitlines())) == (1, 1)
     assert "--out" in ran.err
@@ -137,6 +138,7 @@ def test_a_damaged_ledger_and_a_missing_part_of_the_log_are_said_and_the_rest_is
         '{"steps": [{"loss": NaN}, {"loss": Infinity}], "counts": {"a": "b"}}',
         '{"steps": [{"loss": 1' + "0" * 400 + "}]}",
         "[" * 100_000,
+        '{"steps": [{"loss": 1}], "counts": {"used": 1}, "padding": "' + "x" * LARGEST_REPORT + '"}',
     ],
 )
 def test_a_training_report_of_another_shape_leaves_out_what_it_does_not_tell(tmp_path: Path, written: str) -> None:
@@ -145,6 +147,22 @@ def test_a_training_report_of_another_shape_leaves_out_what_it_does_not_tell(tmp
     run = training_report(tmp_path, "v1.0.1")
 
     assert (run.card, run.curves, run.counts) == (None, {}, {})
+
+
+def test_a_training_report_behind_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret.json").write_text('{"steps": [{"loss": 1}]}')
+    (tmp_path / TRAINING_REPORT).symlink_to(tmp_path / "secret.json")
+
+    assert training_report(tmp_path, "v1.0.1").curves == {}
+
+
+def test_as_many_names_of_counts_as_a_person_reads(tmp_path: Path) -> None:
+    counts = {f"{'n' * 200}{number}": number for number in range(1000)} | {"used": 1}
+    (tmp_path / TRAINING_REPORT).write_text(json.dumps({"counts": {"used": 7} | counts}))
+
+    told = training_report(tmp_path, "v1.0.1").counts
+
+    assert len(told) <= 64 and max(map(len, told)) <= 100
 
 
 def test_a_step_without_a_number_is_numbered_by_its_place(tmp_path: Path) -> None:

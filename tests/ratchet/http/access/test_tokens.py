@@ -18,6 +18,7 @@ from ratchet.http.access.keys import public_jwk, read_public_keys
 from ratchet.http.access.roles import Caller, Role
 from ratchet.http.access.tokens import LONGEST_LIFE_S, Claims, TokenRefused, check, issue
 from ratchet.service.errors import SettingsError
+from tests.quick import rounds
 from tests.ratchet.http.access.tokens_for_tests import OURS, Mint
 
 
@@ -136,7 +137,7 @@ def test_a_changed_letter_anywhere_is_found(mint: Mint) -> None:
 @example("a.b.c")
 @example("eyJhbGciOiJFZERTQSJ9.e30.")
 @example("é.é.é")
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=rounds(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_sent_as_a_token_is_refused_in_a_sentence(mint: Mint, token: str) -> None:
     with pytest.raises(TokenRefused) as refused:
         looked_at(mint, token)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ratchet.logs.retention.removed_ids import FILES, append, drop_old, oldest, path_of, read, sum_of
 from ratchet.service.errors import JournalError
+from tests.quick import rounds
 
 PER_FILE = 5
 
@@ -21,7 +22,7 @@ def everything(folder: Path, count: int) -> list[int]:
     return found
 
 
-@settings(max_examples=30)
+@settings(max_examples=rounds(30))
 @given(batches=st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=12), max_size=6))
 def test_what_is_appended_is_read_in_order_over_all_files(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]]

@@ -19,6 +19,7 @@ from ratchet.http.server.application import application
 from schemas import Response, Reward, Work
 from schemas.messages.response import FinishReason, Sample
 from schemas.messages.reward import SampleScore
+from tests.ratchet.http.plain_http import NO_TLS
 from tests.services.orchestrator.house import SCORER, House, house, until
 
 
@@ -33,8 +34,9 @@ class Chatting:
         self.finish_reason: FinishReason = "stop"
         self.error: str | None = None
         self.is_silent = False
-        self.http = httpx2.AsyncClient(base_url=address)
-        self.openai = AsyncOpenAI(api_key="none", base_url=f"{address}/v1", max_retries=0)
+        self.http = httpx2.AsyncClient(base_url=address, verify=NO_TLS)
+        spoken = httpx2.AsyncClient(verify=NO_TLS)
+        self.openai = AsyncOpenAI(api_key="none", base_url=f"{address}/v1", max_retries=0, http_client=spoken)
 
     async def ask(self, *contents: str, model: str = "small", **fields: Any) -> Any:
         """A conversation whose last turn is the user's."""

@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 
 from ratchet.logs.best_answer import result_of
+from ratchet.logs.names import PROMISES, task_indexes
+from ratchet.logs.segments import oldest_position
+from ratchet.service.errors import LeadershipLost
 from schemas import Interaction, Result, Task, Work
 from schemas.messages.work import Arm, Sampling
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
 from services.orchestrator.tasks.settlement import ending, settle
+from tests.ratchet.logs.test_leadership import Seconds, leader, successor
 from tests.services.orchestrator.house import answered, house, scored, until
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -50,6 +54,69 @@ async def test_all_is_known_again_after_a_restart(tmp_path: Path) -> None:
 
     assert (again.find("t1"), again.find("t2")) == before
     assert again.next_sequence() == 2
+    await again.close()
+
+
+async def test_an_index_that_a_hanging_leader_holds_is_left_to_it_with_all_it_had_promised(tmp_path: Path) -> None:
+    """It may have been stopped within a transaction, whose lock nobody can take from it."""
+    first = leader(tmp_path, seconds := Seconds())
+    hanging = Ledger(tmp_path, segment_bytes=MEGABYTE, fence=first)
+    await hanging.open()
+    await admitted(hanging, "t1")
+    await hanging.add_waiter("t1", "second", "c")
+    hanging.index.write_note("begun", b"and not committed")
+    second = successor(tmp_path, seconds)
+
+    ledger = Ledger(tmp_path, segment_bytes=MEGABYTE, fence=second)
+    await ledger.open()
+    await admitted(ledger, "t2")
+    ledger.commit()
+
+    assert [index.name for index in task_indexes(tmp_path)] == ["index-2.sqlite"]
+    assert ledger.index.waiters("t1") == [("second", "c")]
+    assert ledger.index.note("begun") is None
+    with pytest.raises(LeadershipLost):
+        hanging.commit()
+    await ledger.close()
+    second.release()
+    again = Ledger(tmp_path, segment_bytes=MEGABYTE, fence=leader(tmp_path, seconds))
+    await again.open()
+    assert [entry.sequence for entry in map(again.find, ("t1", "t2")) if entry] == [0, 1]
+    assert again.index.waiters("t1") == [("second", "c")]
+    await again.close()
+
+
+async def test_what_was_promised_survives_the_machine_whose_disk_had_the_index(tmp_path: Path) -> None:
+    """Also once its log was shortened, and not what was kept since."""
+
+    def of(machine: str) -> Ledger:
+        return Ledger(tmp_path / "logs", index_dir=tmp_path / machine, segment_bytes=512)
+
+    first = of("first")
+    await first.open()
+    for number in range(40):
+        work = await admitted(first, f"t{number}")
+        await first.add_waiter(work.task_id, "second", f"c{number}")
+        await first.keep_response(work.task_id, b'{"kept":\n"here"}')
+        if number:
+            await first.settle(lines_of(work))
+            await first.forget_waiters(work.task_id)
+            first.index.forget_response(work.task_id)
+        if number % 10 == 9:
+            await first.shorten_promises()
+    await first.close()
+    assert oldest_position(tmp_path / "logs", PROMISES) > 0
+
+    second = of("second")
+    await second.open()
+
+    assert second.index.waiters("t0") == [("second", "c0")]
+    assert second.index.kept_response("t0") == b'{"kept":\n"here"}'
+    assert [one for one in second.index.promises() if one[1][0] != "t0"] == []
+    await second.close()
+    again = of("first")
+    await again.open()
+    assert again.index.waiters("t0") == [("second", "c0")]
     await again.close()
 
 

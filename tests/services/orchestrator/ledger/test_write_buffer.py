@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from services.orchestrator.ledger.index import Entry, TaskIndex
 from services.orchestrator.ledger.write_buffer import OVERHEAD_BYTES, BufferedTask, WriteBuffer
+from tests.quick import rounds
 
 TASKS = 4
 STEP = st.tuples(
@@ -36,7 +37,7 @@ def entries(index: TaskIndex, steps: list[tuple[str, int]], *, written_at_once: 
     return [index.find(f"t{task}") for task in range(TASKS)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=rounds(60))
 @given(st.lists(STEP, max_size=12))
 def test_young_tasks_and_written_ones_are_told_alike(steps: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from ratchet.service.errors import Reject
 from schemas.messages.task import Task
 from schemas.messages.work import Arm, Sampling
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
@@ -14,6 +16,16 @@ from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
 NOW = datetime(2031, 5, 1, 12, 0, tzinfo=UTC)
 FLEETS = Sampling(n=8, temperature=1.0, top_p=1.0, top_k=0, max_tokens=256)
 POLICY = AdmissionPolicy(("small", "coder"), FLEETS, timedelta(hours=1))
+
+
+@pytest.mark.parametrize(
+    ("samples", "size", "refused"), [(None, 512, False), (None, 513, True), (64, 16, False), (64, 17, True)]
+)
+def test_a_small_task_may_not_become_a_large_one(samples: int | None, size: int, refused: bool) -> None:
+    policy = AdmissionPolicy(("small",), Sampling(n=2), timedelta(hours=1), max_logged_bytes=1024)
+
+    with pytest.raises(Reject, match="RATCHET_MAX_LOGGED_BYTES") if refused else nullcontext():
+        policy.check_size(Task(task_id="t", input="x", samples=samples), size)
 
 
 @pytest.mark.parametrize(

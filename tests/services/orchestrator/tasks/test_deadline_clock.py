@@ -10,13 +10,16 @@ import pytest
 from ratchet.service.errors import Reject
 from schemas import Task
 from schemas.messages.work import Sampling
+from services.orchestrator.orchestrator import SWEEP_EVERY_S
 from services.orchestrator.tasks.admission import AdmissionPolicy
 from services.orchestrator.tasks.deadline_clock import DeadlineClock
-from tests.services.orchestrator.house import answered, house, scored, settled, until
+from tests.services.orchestrator.house import PACE, answered, house, scored, settled, until
 
 DAY_S, YEAR_S = 86_400.0, 365 * 86_400.0
 STEPS = [DAY_S, -DAY_S, YEAR_S, -YEAR_S]
 START = datetime(2026, 1, 1, tzinfo=UTC)
+
+SWEEPS_S = 2.5 * SWEEP_EVERY_S * PACE
 
 
 class World:
@@ -46,6 +49,33 @@ def is_over(clock: DeadlineClock, task: tuple[int, float]) -> bool:
     number, deadline = task
     (time,) = [time for numbers, time in clock.times() if number in numbers]
     return deadline < time
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("boot", "counted"), [("b1", 100.0), ("b2", 60.0)])
+def test_even_seconds_go_on_over_a_restart_and_know_no_wall_clock(step: float, boot: str, counted: float) -> None:
+    world = World()
+    first = world.clock()
+    began = first.even()
+    world.steady += 60
+    world.set_by += step
+    note = first.note()
+    world.steady += 40
+    if boot == "b2":
+        world.steady = 5.0
+
+    again = world.clock(note, boot=boot)
+
+    assert again.even() - began == pytest.approx(counted)
+    world.steady += 7
+    assert again.even() - began == pytest.approx(counted + 7)
+
+
+def test_a_note_of_an_earlier_version_counts_from_nought() -> None:
+    world = World()
+    clock = world.clock(b'{"boot":"b1","steady_s":900.0,"epochs":[{"first_sequence":0,"ahead_s":7.0}]}')
+
+    assert clock.even() == pytest.approx(100.0)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -138,13 +168,13 @@ async def test_a_clock_that_is_set_under_way_and_over_a_restart_expires_no_task(
             await fleet.submit(Task(task_id=f"t{number}", input="x"))
         works = await fleet.work(10)
         world["set_by"] = step
-        await settled(1.3)
+        await settled(SWEEPS_S)
         for work in works[:5]:
             await fleet.reward(scored(answered(work, "a"), 1.0))
         await fleet.results(5)
     world["set_by"] = -step
     async with house(tmp_path, clock=wall) as fleet:
-        await settled(1.3)
+        await settled(SWEEPS_S)
         for work in works[5:]:
             await fleet.reward(scored(answered(work, "a"), 1.0))
 

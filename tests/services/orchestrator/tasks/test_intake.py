@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from ratchet.service.errors import Reject
 from schemas import Task
 from tests.services.orchestrator.house import answered, house, scored, settled
 
@@ -42,6 +44,18 @@ async def test_a_task_may_name_its_agent_its_group_size_and_its_priority(tmp_pat
         (work,) = await fleet.work(agent="other", high=True)
 
         assert work.sampling.n == 5
+
+
+async def test_a_long_prompt_with_many_samples_is_refused_to_its_user_and_leaves_no_line(tmp_path: Path) -> None:
+    async with house(tmp_path, max_logged_bytes=64_000) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x" * 5_000, samples=64))
+
+        (why,) = await fleet.dead_letters()
+        assert why.startswith("too large for 64 samples: 5,0")
+        assert [json.loads(reply.body)["status"] for reply in fleet.replies] == ["failed"]
+        with pytest.raises(Reject, match="too large for 64 samples"):
+            await fleet.orchestrator._intake.submit(Task(task_id="t2", input="x" * 5_000, samples=64))
+        assert fleet.assigned() == []
 
 
 async def test_sequence_numbers_follow_the_order_of_the_log(tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import REWARDS, fleet_topology
 from schemas import Task
+from services.orchestrator.orchestrator import SWEEP_EVERY_S
 from services.orchestrator.tasks.reward_backlog import RewardBacklog
-from tests.services.orchestrator.house import House, answered, house, scored, settled
+from tests.services.orchestrator.house import PACE, House, answered, house, scored, settled
 
 TASKS = 40
+SWEEPS_S = 2.5 * SWEEP_EVERY_S * PACE
 
 
 async def test_rewards_that_waited_are_told_ok_though_their_deadlines_passed(tmp_path: Path) -> None:
@@ -28,12 +30,12 @@ async def test_rewards_that_waited_are_told_ok_though_their_deadlines_passed(tmp
     for work in works:
         await again.reward(scored(answered(work, "a"), 1.0))
     await again.orchestrator.start()
-    await settled(1.3)  # a sweep, and another: nothing is consumed yet
+    await settled(SWEEPS_S)  # a sweep, and another: nothing is consumed yet
     for subscription in again.orchestrator.subscriptions():
         await again.bus.consume(subscription.queue, subscription.handler, prefetch=subscription.prefetch)
 
     results = await again.results(TASKS)
-    await settled(1.2)
+    await settled(SWEEPS_S)
     assert [result.status for result in results] == ["ok"] * TASKS
     assert len(again.replies) == TASKS
     await again.close()

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
+from ratchet.service.errors import Reject
 from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response, Sample
 from schemas.messages.reward import Reward, SampleScore, ScorerIdentity, ScoringLatencies
 from schemas.messages.task import ChatMessage, Task
 from schemas.messages.work import Arm, Sampling, Work
 from schemas.records.interaction import Interaction
-from services.orchestrator.tasks.settlement import NOT_LOGGED, OF_ANSWERS, OF_WORK, completed_response, ending, settle
+from services.orchestrator.tasks.settlement import (
+    NOT_LOGGED,
+    OF_ANSWERS,
+    OF_WORK,
+    check_adapter,
+    completed_response,
+    ending,
+    settle,
+)
 
 LINES = Path(__file__).parent / "logged_lines.jsonl"
 NOW = datetime(2026, 3, 1, 12, 0, 30, 250000, UTC)
@@ -90,6 +102,28 @@ def lines() -> list[Interaction]:
 
 def test_the_lines_are_the_bytes_that_they_always_were() -> None:
     assert [line.encode() for line in lines()] == LINES.read_bytes().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("claimed", "refused"),
+    [
+        ({}, False),
+        ({"adapter_version": None}, False),
+        ({"adapter_sha256": None}, False),
+        ({"adapter_version": None, "adapter_sha256": None}, False),
+        ({"adapter_version": "v1.0.0"}, True),
+        ({"adapter_sha256": "b" * 64}, True),
+    ],
+)
+def test_what_answered_is_what_was_admitted(claimed: dict[str, str | None], refused: bool) -> None:
+    response = RESPONSE.model_copy(update=claimed)
+
+    with pytest.raises(Reject, match="was assigned to v1") if refused else nullcontext():
+        check_adapter(response, WORK)
+
+    assert {(line.adapter_version, line.adapter_sha256) for line in settle(REWARD, response, WORK, NOW)} == {
+        ("v1.0.2", "a" * 64)
+    }
 
 
 def test_every_field_of_a_task_is_in_its_lines_or_left_out_on_purpose() -> None:

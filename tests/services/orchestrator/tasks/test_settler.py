@@ -5,8 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from ratchet.bus.protocol import Delivery
+from ratchet.bus.topology import DRAFT_RESPONSES
 from ratchet.logs.names import INTERACTIONS, TASK_INDEX, active_path
+from ratchet.service.errors import Reject
 from schemas import Response, Reward, Task
 from schemas.messages.work import Arm
 from services.orchestrator.ledger.ledger import Ledger
@@ -236,6 +240,58 @@ async def test_a_reward_is_settled_with_the_arm_and_the_origin_that_were_admitte
         await settling(Delivery("rewards", scored(answered(forged, "a"), 1.0).encode(), redelivered=True))
         assert len(fleet.replies) == 2
         assert len(stranger) == 0
+
+
+@pytest.mark.parametrize(
+    ("claimed", "why"),
+    [
+        ({"adapter_version": "v1.0.9"}, "by adapter v1.0.9 (no sha256), but task 't1' was assigned to v1.0.0"),
+        ({"adapter_version": "x" * 10_000}, "by adapter xxx"),
+    ],
+)
+async def test_an_answer_that_names_another_adapter_than_was_admitted_is_dead_lettered(
+    tmp_path: Path, claimed: dict[str, str], why: str
+) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x"))
+        (work,) = await fleet.work()
+        answer = answered(work, "a")
+
+        await fleet.reward(scored(answer.model_copy(update=claimed), 1.0))
+
+        (reason,) = await fleet.dead_letters()
+        assert why in reason and len(reason) < 1000
+        assert (fleet.logged(), fleet.bus.published("results")) == ([], [])
+
+        await fleet.reward(scored(answer.model_copy(update={"adapter_version": None}), 0.5))
+        await fleet.results()
+        assert [(line.adapter_version, line.score) for line in fleet.logged()] == [("v1.0.0", 0.5)]
+
+
+async def test_an_answer_that_would_swell_in_the_log_is_dead_lettered(tmp_path: Path) -> None:
+    async with house(tmp_path, max_logged_bytes=1024) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x"))
+        (work,) = await fleet.work()
+        answer = answered(work, "a", "b")
+
+        await fleet.reward(scored(answer.model_copy(update={"prompt_ids": (7,) * 513}), 1.0, 0.0))
+        (reason,) = await fleet.dead_letters()
+        assert "would take 8,208 bytes in the log" in reason
+
+        await fleet.reward(scored(answer.model_copy(update={"prompt_ids": (7,) * 512}), 1.0, 0.0))
+        await fleet.results()
+        assert len(fleet.logged()) == 2
+
+
+async def test_a_draft_of_another_adapter_is_dead_lettered_before_it_is_scored(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x"))
+        await fleet.work()
+        (completing,) = [one.handler for one in fleet.orchestrator.subscriptions() if one.queue == DRAFT_RESPONSES]
+        draft = Response(task_id="t1", response="a", agent_id="theirs", adapter_version="v1.0.9")
+
+        with pytest.raises(Reject, match="says that it is by adapter"):
+            await completing(Delivery(DRAFT_RESPONSES, draft.encode()))
 
 
 async def test_a_late_forged_reward_is_compared_with_the_line_in_the_log(tmp_path: Path) -> None:

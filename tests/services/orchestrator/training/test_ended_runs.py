@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+import pytest
 
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import fleet_topology
@@ -67,17 +70,19 @@ async def test_a_note_that_can_t_be_read_stops_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_request_nobody_answered_within_a_day_has_failed_until_somebody_does(tmp_path: Path) -> None:
-    now = [datetime(2026, 3, 1, tzinfo=UTC)]
+    now, even = [datetime(2026, 3, 1, tzinfo=UTC)], [50.0]
     ledger = Ledger(tmp_path, segment_bytes=1 << 20)
     await ledger.open()
     bus = MemoryBus(fleet_topology(("small",)))
     await bus.start()
-    training = TrainingScheduler("small", bus, ledger, TrainingPolicy(after_groups=1, every_s=0), lambda: now[0])
+    policy = TrainingPolicy(after_groups=1, every_s=0)
+    training = TrainingScheduler("small", bus, ledger, policy, lambda: now[0], lambda: even[0])
     training.start()
     training._state.groups = 1
     await training.ask_if_due(allowed=True, primary="v1.0.0")
     waiting = training.open_run
     now[0] += timedelta(seconds=GIVE_UP_AFTER_S + 1)
+    even[0] += GIVE_UP_AFTER_S + 1
     await training.ask_if_due(allowed=False, primary="v1.0.0")
     (lost,) = training.ended_runs
     assert waiting is not None and training.open_run is None
@@ -90,3 +95,62 @@ async def test_a_request_nobody_answered_within_a_day_has_failed_until_somebody_
     assert "within a day" in str(lost.view.reason)
     assert lost.view.seconds == GIVE_UP_AFTER_S + 1
     assert (late.state, late.view.reason, late.asked_at) == ("refused", "late", waiting.asked_at)
+
+
+@pytest.mark.parametrize("step_s", [86_400.0, -86_400.0, 365 * 86_400.0, -365 * 86_400.0])
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_wall_clock_that_is_set_loses_no_request_and_brings_none(
+    tmp_path: Path, step_s: float, restarted: bool
+) -> None:
+    now, even = [datetime(2026, 3, 1, tzinfo=UTC)], [50.0]
+    ledger = Ledger(tmp_path, segment_bytes=1 << 20)
+    await ledger.open()
+    bus = MemoryBus(fleet_topology(("small",)))
+    await bus.start()
+    policy = TrainingPolicy(after_groups=0, every_s=7200)
+
+    def scheduler() -> TrainingScheduler:
+        made = TrainingScheduler("small", bus, ledger, policy, lambda: now[0], lambda: even[0])
+        made.start()
+        return made
+
+    training = scheduler()
+    training._state.groups = 1
+    await training.ask_if_due(allowed=True, primary="v1.0.0")
+    first = training.pending
+    now[0] += timedelta(seconds=step_s)
+    even[0] += 7199
+    training = scheduler() if restarted else training
+    await training.ask_if_due(allowed=True, primary="v1.0.0")
+    assert first is not None and training.pending == first
+
+    training.ended(AdapterTrained(request_id=first, agent_id="small", status="failed", reason="why"))
+    training._state.groups = 1
+    await training.ask_if_due(allowed=True, primary="v1.0.0")
+    assert training.pending is None
+    even[0] += 1
+    await training.ask_if_due(allowed=True, primary="v1.0.0")
+    assert training.pending is not None
+    even[0] += GIVE_UP_AFTER_S + 1
+    await training.ask_if_due(allowed=False, primary="v1.0.0")
+    assert training.pending is None
+    await bus.stop(1.0)
+    await ledger.close()
+
+
+async def test_of_a_request_that_an_earlier_version_noted_no_more_than_a_day_counts(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, segment_bytes=1 << 20)
+    await ledger.open()
+    note = {"groups": 0, "requested_at": 1_000_000.0, "pending": "small-1", "why": "2 new useful groups"}
+    ledger.index.write_note("training/small", json.dumps(note).encode())
+    policy = TrainingPolicy(after_groups=1, every_s=0)
+    bus = MemoryBus(fleet_topology(("small",)))
+    await bus.start()
+    training = TrainingScheduler("small", bus, ledger, policy, lambda: datetime(2026, 3, 1, tzinfo=UTC), lambda: 50.0)
+
+    training.start()
+    await training.ask_if_due(allowed=True, primary="v1.0.0")
+
+    assert training.pending == "small-1"
+    await bus.stop(1.0)
+    await ledger.close()

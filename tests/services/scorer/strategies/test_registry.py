@@ -30,7 +30,12 @@ def test_every_strategy_is_found_by_name(spec: str, id: str) -> None:
 
 
 def test_the_likelihood_strategy_is_built_without_loading_its_model() -> None:
-    assert build_strategy(settings("likelihood")).trouble() == "the likelihood model is not loaded yet"
+    from services.scorer.strategies.likelihood import Likelihood  # imports torch: not in `pytest --quick`
+
+    strategy = build_strategy(settings("likelihood"))
+
+    assert isinstance(strategy, Likelihood)
+    assert strategy.trouble() == "the likelihood model is not loaded yet"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""An algorithm as a package of its own would bring it: TRL's DPO on the best and the worst answer of each group."""
+"""An algorithm as a package of its own would bring it: SLiC (hinge) on the best and the worst answer, by TRL."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ class PairHyperparameters(Hyperparameters):
     beta: float = Field(0.1, gt=0, description="How dear it is to leave the parent.")
 
 
-class Dpo:
+class HingePairs:
     hyperparameters = PairHyperparameters
 
     def trainer(self, inputs: TrainerInputs, hyperparameters: PairHyperparameters) -> DPOTrainer:
         pairs = [_pair(group) for group in inputs.groups]
         args = DPOConfig(
             **training_arguments(inputs, hyperparameters),
+            loss_type="hinge",
             beta=hyperparameters.beta,
+            max_length=None,
             num_train_epochs=hyperparameters.passes(len(pairs)),
             per_device_train_batch_size=hyperparameters.batch,
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ratchet.service.errors import TrainingRefused
-from services.trainer.algorithms.best_of_group_sft import SftHyperparameters
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters, default_learning_rate
+from services.trainer.algorithms.supervised import SftHyperparameters
 
 
 def test_a_request_goes_before_the_services_defaults_and_those_before_ours() -> None:

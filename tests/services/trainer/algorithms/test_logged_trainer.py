@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,14 @@ from transformers import LlamaForCausalLM, TrainerCallback
 
 from ratchet.models.tokenization import load_tokenizer
 from services.trainer.algorithms.algorithm import TrainerInputs
-from services.trainer.algorithms.best_of_group_sft import BestOfGroupSft, SftHyperparameters
-from services.trainer.algorithms.grpo import Grpo
+from services.trainer.algorithms.grpo import Grpo, advantage_targets
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters, Hyperparameters
+from services.trainer.algorithms.supervised import (
+    BestOfGroupSft,
+    SftHyperparameters,
+    WeightedSft,
+    WeightedSftHyperparameters,
+)
 from services.trainer.data.samples import TrainingSample
 from tests.services.trainer.tiny_policy import tiny_lora, training_samples
 
@@ -81,8 +87,8 @@ def gradients_of(policy: Any) -> Gradients:
 def test_worse_answers_weigh_less_and_nothing_where_told() -> None:
     groups = [(0.0, 1.0), (0.5, 0.5)]
 
-    tenth = Grpo().targets(groups, GrpoHyperparameters(negative_weight=0.1))
-    none = Grpo().targets(groups, GrpoHyperparameters(negative_weight=0.0, scale="group"))
+    tenth = advantage_targets(groups, "none", negative_weight=0.1)
+    none = advantage_targets(groups, "group", negative_weight=0.0)
 
     assert tenth.weights == pytest.approx((-0.05, 0.5, 0.0, 0.0))
     assert tenth.live == (True, True, False, False)
@@ -124,8 +130,19 @@ def cispo(rows: list[tuple[torch.Tensor, torch.Tensor, float]]) -> torch.Tensor:
     return torch.stack(losses).sum() / sum(len(new) for new, _, _ in rows)
 
 
+def vespo(rows: list[tuple[torch.Tensor, torch.Tensor, float]]) -> torch.Tensor:
+    """The answer's weight is (w e^(1-w))^2 e^(1-w) where it was better than its group, w (w e^(1-w))^2 where worse, w
+    the ratio of the whole sequence; sum over all tokens, over their number."""
+    losses = []
+    for new, old, advantage in rows:
+        w = (new - old).sum().exp().detach()
+        power, decay = (2.0, 3.0) if advantage >= 0 else (3.0, 2.0)
+        losses.append(-(w**power * (decay * (1 - w)).exp() * advantage * new).sum())
+    return torch.stack(losses).sum() / sum(len(new) for new, _, _ in rows)
+
+
 @pytest.mark.parametrize("micro_batch", [14, 3], ids=["at once", "in pieces"])
-@pytest.mark.parametrize("loss", [dapo, dr_grpo, gspo, cispo])
+@pytest.mark.parametrize("loss", [dapo, dr_grpo, gspo, cispo, vespo])
 def test_the_gradient_is_that_of_the_formula(
     bench: Bench, loss: Callable[[Any], torch.Tensor], micro_batch: int
 ) -> None:
@@ -140,7 +157,7 @@ def test_the_gradient_is_that_of_the_formula(
     policy = bench.policy()
     new = [log_probability(policy, sample) for sample in bench.samples]
     old = [torch.tensor(sample.logprobs.tolist()) for sample in bench.samples]
-    weights = Grpo().targets(bench.inputs().scores, knobs).weights
+    weights = advantage_targets(bench.inputs().scores, knobs.scale, knobs.negative_weight).weights
     loss(list(zip(new, old, weights, strict=True))).backward()  # type: ignore[no-untyped-call]
     assert_same(catch.gradients, gradients_of(policy))
 
@@ -175,7 +192,7 @@ def test_with_beta_the_divergence_from_the_reference_is_in_the_gradient(on_polic
         ref = [log_probability(reference, sample) for sample in on_policy.samples]
     apart = [(n - o).exp() * ((r - n).exp() - (r - n) - 1) for r, n, o in zip(ref, new, old, strict=True)]
     total = sum(len(one) for one in new)
-    weights = Grpo().targets(on_policy.inputs().scores, knobs).weights
+    weights = advantage_targets(on_policy.inputs().scores, knobs.scale, knobs.negative_weight).weights
     (dapo(list(zip(new, old, weights, strict=True))) + 0.5 * torch.cat(apart).sum() / total).backward()  # type: ignore[no-untyped-call]
     assert_same(catch.gradients, gradients_of(policy))
 
@@ -190,6 +207,58 @@ def test_sft_maximises_the_likelihood_of_the_best_answer_of_each_group(bench: Be
     policy = bench.policy()
     (-torch.cat([log_probability(policy, sample) for sample in best]).mean()).backward()  # type: ignore[no-untyped-call]
     assert_same(catch.gradients, gradients_of(policy))
+
+
+def test_weighted_sft_learns_from_each_answer_as_much_as_it_is_better(bench: Bench) -> None:
+    knobs = WeightedSftHyperparameters(max_grad_norm=1e9)
+    catch = Catch()
+
+    bench.trainer(WeightedSft(), knobs, 3, (catch,)).train()
+
+    weights = [max(0.0, weight) for weight in advantage_targets(bench.inputs().scores, "none", 1.0).weights]
+    policy = bench.policy()
+    sums = [weight * log_probability(policy, one).sum() for weight, one in zip(weights, bench.samples, strict=True)]
+    tokens = sum(len(sample.completion) for sample in bench.samples)
+    (-torch.stack(sums).sum() / tokens).backward()  # type: ignore[no-untyped-call]
+    assert_same(catch.gradients, gradients_of(policy))
+
+
+def test_worse_answers_that_have_become_unlikelier_are_masked_where_asked(on_policy: Bench) -> None:
+    # given logged log-probabilities from which the policy has fallen for every other answer, and risen for the rest
+    samples = [
+        replace(sample, logprobs=array("f", (value + (0.1 if number % 2 else -0.1) for value in sample.logprobs)))
+        for number, sample in enumerate(on_policy.samples)
+    ]
+    bench = replace(on_policy, samples=samples)
+    knobs = GrpoHyperparameters(off_policy_mask=0.05, negative_weight=1.0, max_grad_norm=1e9)
+    catch = Catch()
+
+    bench.trainer(Grpo(), knobs, 3, (catch,)).train()
+
+    policy = bench.policy()
+    new = [log_probability(policy, sample) for sample in bench.samples]
+    old = [torch.tensor(sample.logprobs.tolist()) for sample in bench.samples]
+    weights = advantage_targets(bench.inputs().scores, "none", 1.0).weights
+    moved = [(o - n.detach()).mean().item() for n, o in zip(new, old, strict=True)]
+    masked = [weight < 0 and fallen > 0.05 for weight, fallen in zip(weights, moved, strict=True)]
+    assert any(masked) and not all(gone for gone, weight in zip(masked, weights, strict=True) if weight < 0)
+    kept = [0.0 if gone else weight for gone, weight in zip(masked, weights, strict=True)]
+    losses = [
+        -torch.minimum(r.clamp(max=4.0) * weight, r.clamp(0.8, 4.0) * weight).sum()
+        for r, weight in zip(((n - o).exp() for n, o in zip(new, old, strict=True)), kept, strict=True)
+    ]
+    (torch.stack(losses).sum() / sum(len(n) for n in new)).backward()  # type: ignore[no-untyped-call]
+    assert_same(catch.gradients, gradients_of(policy))
+
+
+def test_gspo_is_clipped_as_published_and_the_others_wider() -> None:
+    def clips(**given: Any) -> tuple[float | None, float | None]:
+        knobs = GrpoHyperparameters.read({}, given)
+        return knobs.clip_low, knobs.clip_high
+
+    assert clips(loss="gspo") == (3e-4, 4e-4)
+    assert clips(loss="gspo", clip_high=0.01) == (3e-4, 0.01)
+    assert clips() == clips(loss="dr_grpo") == (0.2, 3.0)
 
 
 def assert_same(found: Gradients, expected: Gradients) -> None:

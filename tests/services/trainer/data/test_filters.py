@@ -15,6 +15,7 @@ from services.trainer.data.filters import (
     group_reason,
     is_other_base,
     sample_reason,
+    taught_scores,
 )
 
 POLICY = DataPolicy(agent_id="small", versions={"v1.0.2": "aa", "v1.0.0": None}, base_revision="0123456789abcdef")
@@ -44,7 +45,39 @@ GROUP = LoggedGroup(
     ],
 )
 def test_a_sample(sample: LoggedSampleFacts, policy: DataPolicy, reason: Reason | None) -> None:
-    assert sample_reason(sample, policy) is reason
+    assert sample_reason(sample, sample.given, policy) is reason
+
+
+UNSCORABLE = replace(SAMPLE, score=None, unscorable=True)
+OUTAGE = replace(SAMPLE, score=None)
+
+
+@pytest.mark.parametrize(
+    ("group", "taught"),
+    [
+        ((SAMPLE, UNSCORABLE), [0.5, 0.0]),
+        ((SAMPLE, OUTAGE, UNSCORABLE), [0.5, None, 0.0]),
+        ((UNSCORABLE, UNSCORABLE), [None, None]),
+        ((OUTAGE, UNSCORABLE), [None, None]),
+        ((SAMPLE, replace(UNSCORABLE, feedback=0.9)), [0.5, 0.9]),
+        ((replace(OUTAGE, feedback=0.9), UNSCORABLE), [0.9, 0.0]),
+    ],
+)
+def test_what_can_not_be_scored_beside_what_was_is_as_bad_as_can_be_and_our_failures_cost_nothing(
+    group: tuple[LoggedSampleFacts, ...], taught: list[float | None]
+) -> None:
+    assert taught_scores(group, POLICY) == taught
+    dropped = taught_scores(group, replace(POLICY, unscorable="drop"))
+    assert dropped == [sample.given for sample in group]
+
+
+def test_an_answer_that_was_too_long_to_score_stays_to_be_unlearned() -> None:
+    assert sample_reason(replace(UNSCORABLE, truncated=True), 0.0, POLICY) is None
+    assert sample_reason(replace(UNSCORABLE, truncated=True), None, POLICY) is Reason.NULL_SCORE
+
+
+def test_equal_scores_teach_a_learner_that_compares_nothing() -> None:
+    assert group_reason(GROUP, (0.4,), replace(POLICY, needs_spread=False, min_samples=1)) is None
 
 
 @pytest.mark.parametrize(

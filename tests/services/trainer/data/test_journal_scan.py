@@ -12,12 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ratchet.service.errors import JournalError
-from schemas.messages.reward import ScorerIdentity
+from schemas.messages.reward import NOT_MENTIONED, ScorerIdentity
 from schemas.messages.work import Arm, Sampling
 from services.trainer.data.filters import DataPolicy
 from services.trainer.data.journal_scan import JournalScan
 from services.trainer.data.samples import load_samples
 from services.trainer.data.selection import Selection, select
+from tests.quick import rounds
 from tests.services.trainer.making_logs import AT, group, line, write_log
 
 POLICY = DataPolicy(agent_id="small", versions={"v1.0.0": None})
@@ -77,6 +78,52 @@ def test_what_is_left_out_is_counted(tmp_path: Path, lines: list[bytes], left_ou
 
     assert {name: count for name, count in found.counts.items() if "." in name} == left_out
     assert found.counts["lines"] == 2 + len(lines)
+
+
+def test_unscorable_answers_of_scored_tasks_are_learned_from_and_counted(tmp_path: Path) -> None:
+    def scored(task: str, *statuses: str) -> list[bytes]:
+        return [
+            line(task, index, score=0.9 if status == "ok" else None, score_status=status, group_size=len(statuses))
+            for index, status in enumerate(statuses)
+        ]
+
+    lines = scored("a", "ok", "ok", "unscorable") + scored("b", "unscorable", "unscorable")
+    lines += scored("c", "ok", "ok", "infra_fail") + scored("d", "ok", "unscorable", "timeout")
+
+    found = selected(write_log(tmp_path, lines))
+
+    assert [list(kept.scores) for kept in found.groups] == [[0.9, 0.9, 0.0], [0.9, 0.0]]
+    assert found.counts == {
+        **{"lines": 11, "groups": 2, "samples": 5, "unscorable": 2},
+        **{"groups.too_few_samples": 1, "samples.too_few_samples": 2},
+        **{"groups.zero_spread": 1, "samples.zero_spread": 3, "samples.null_score": 1},
+    }
+
+
+def test_answers_that_a_reward_says_nothing_of_are_not_held_to_be_bad(tmp_path: Path) -> None:
+    """A draft-shaped Reward has one score, the first answer's."""
+    unmentioned = {"score": None, "score_status": "unscorable", "score_reason": NOT_MENTIONED}
+    lines = [line("a", 0, score=0.9), line("a", 1, **unmentioned)]
+
+    found = selected(write_log(tmp_path, lines))
+
+    assert found.counts["groups.too_few_samples"] == 1
+
+
+def test_groups_by_too_different_a_policy_are_left_out_later_and_counted(tmp_path: Path) -> None:
+    lines = group("a", (0.0, 1.0)) + group("b", (0.0, 0.5, 1.0), adapter_version="v1.0.1") + group("c", (0.5, 0.5))
+    policy = DataPolicy(agent_id="small", versions={"v1.0.0": None, "v1.0.1": None})
+    found = selected(write_log(tmp_path, lines), policy)
+
+    left = found.without({"v1.0.1"})
+
+    assert [kept.version for kept in left.groups] == ["v1.0.0"]
+    assert left.counts == {
+        **{"lines": 7, "groups": 1, "samples": 2},
+        **{"groups.zero_spread": 1, "samples.zero_spread": 2},
+        **{"groups.too_different": 1, "samples.too_different": 3},
+    }
+    assert found.without({"v1.0.9"}) is found
 
 
 def test_only_the_newest_scorer_counts(tmp_path: Path) -> None:
@@ -164,7 +211,7 @@ SHAPE = st.tuples(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=rounds(60))
 @given(st.lists(SHAPE, max_size=12), st.randoms(use_true_random=False))
 def test_every_line_is_used_or_left_out_for_exactly_one_reason(
     tmp_path_factory: pytest.TempPathFactory, shapes: list[Any], rng: Any

@@ -96,6 +96,9 @@ def test_the_report_tells_each_step(settings: TrainerSettings) -> None:
     assert first["effective_share"] == pytest.approx(1, abs=1e-3)
     assert last["gap"] > 0.001
     assert {"loss", "reward", "clip_fraction", "mean_weight", "gradient_norm", "entropy"} <= last.keys()
+    assert first["good_log_ratio"] == pytest.approx(0, abs=1e-4)
+    assert last["good_log_ratio"] > 0 and last["divergence"] > 0
+    assert report["plan"]["micro_batches"] >= 6 and 0.8 < report["plan"]["fill"] <= 1
     assert report["parent_match"]["gap"] == pytest.approx(0, abs=1e-4)
     assert report["data"]["counts"] == outcome.counts
 
@@ -146,6 +149,66 @@ def test_a_child_starts_where_its_parent_stands(
     check_adapter(folder(settings, child), AdapterLimits(max_rank=4))
 
 
+@pytest.fixture
+def with_a_candidate(settings: TrainerSettings, base_model: Path, logs: Path, tmp_path: Path) -> TrainerSettings:
+    """An experiment's traffic: half of it by the base model, half by a candidate that was made from it."""
+    candidate = train(settings, "candidate", hyperparameters={"epochs": 1, "learning_rate": 0.001})
+    register(settings, candidate)
+    lines = logged_groups(base_model, folder(settings, candidate), count=12, each=6, seed=9)
+    both = write_log(tmp_path / "both", [(logs / "agent_interactions.jsonl").read_bytes(), *lines])
+    return settings.model_copy(update={"logs_dir": both})
+
+
+def test_a_candidates_own_answers_teach_where_it_is_close(with_a_candidate: TrainerSettings) -> None:
+    both = train(with_a_candidate, "both", parent_version="v1.0.0")
+    alone = train(with_a_candidate, "alone", parent_version="v1.0.0", hyperparameters={"candidates": False})
+
+    assert both.counts["groups"] > alone.counts["groups"] + 6
+    assert alone.counts["groups.other_version"] == 12
+    report = json.loads((folder(with_a_candidate, both) / "training_report.json").read_text())
+    assert 1e-6 < report["parent_match"]["divergence"] < 0.1
+    assert report["parent_match"]["gap"] == pytest.approx(0, abs=1e-4)  # of the parent's own half
+
+
+def test_and_not_where_it_is_far_which_is_said_and_refuses_nothing_else(
+    with_a_candidate: TrainerSettings, tmp_path: Path
+) -> None:
+    def far(row: dict[str, Any], rng: random.Random) -> None:
+        if row["adapter_version"] == "v1.0.1":
+            row["logprobs"] = [value + rng.choice((-1.5, 1.5)) for value in row["logprobs"]]
+
+    settings = with_a_candidate.model_copy(
+        update={"logs_dir": changed_log(with_a_candidate.logs_dir, tmp_path / "far", far)}
+    )
+
+    few = train(settings, "few", parent_version="v1.0.0", hyperparameters={"min_groups": 13})
+    trained = train(settings, "trained", parent_version="v1.0.0")
+
+    assert trained.status == "trained", trained.reason
+    assert trained.counts["groups.too_different"] > 6
+    assert few.reason is not None
+    assert "the samples of v1.0.1 are by too different a policy (the policies diverge by" in few.reason
+    assert few.reason.endswith("take fresher data")
+
+
+def test_a_run_whose_policy_runs_away_ends_with_a_reason_and_publishes_nothing(settings: TrainerSettings) -> None:
+    job = RunStore(settings.adapters_dir).record(
+        TrainRequest(request_id="run-1", agent_id="small", hyperparameters={"learning_rate": 2.0, "epochs": 8})
+    )
+
+    outcome = do_run(settings, job, lambda said: None)
+
+    assert outcome is not None and outcome.status == "refused"
+    assert outcome.reason is not None
+    assert re.match(r"stopped at step \d+ of 24, and nothing was published: ", outcome.reason), outcome.reason
+    assert "nats a token" in outcome.reason
+    assert outcome.reason.endswith("train with a lower learning rate or fewer passes")
+    assert outcome.counts["groups"] == 12
+    assert not (settings.adapters_dir / "small" / "v1.0.1").exists()
+    progress = read_progress(job.progress)
+    assert progress is not None and progress.curves["divergence"]
+
+
 def test_the_best_of_each_group_can_be_learned_too(settings: TrainerSettings) -> None:
     outcome = train(settings, algorithm="best-of-group-sft", hyperparameters={"epochs": 3, "batch": 6})
 
@@ -169,11 +232,17 @@ def test_a_dry_run_trains_nothing(settings: TrainerSettings) -> None:
     [
         ({"hyperparameters": {"min_groups": 99}}, r"only 12 useful groups, 99 are needed \(72 lines read"),
         ({"since": 10**9}, "no line starts at byte 1,000,000,000"),
-        ({"algorithm": "alchemy"}, "there is no algorithm 'alchemy'; installed are best-of-group-sft, grpo"),
+        (
+            {"algorithm": "alchemy"},
+            "there is no algorithm 'alchemy'; installed are best-of-group-sft, dpo, grpo, kto, ",
+        ),
         ({"hyperparameters": {"learning_rat": 1}}, "learning_rat: Extra inputs are not permitted"),
         ({"hyperparameters": {"lora_rank": 500}}, "lora_rank is 500, and the engines take 64 at most"),
         ({"parent_version": "v1.0.8"}, "there is no version v1.0.8 in the registry"),
-        ({"hyperparameters": {"learning_rate": 1e30}}, "the loss became|train with a lower learning rate"),
+        (
+            {"hyperparameters": {"learning_rate": 1e30}},
+            "stopped at step .*, and nothing was published: the loss became",
+        ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -214,7 +283,7 @@ def test_a_log_that_leans_on_few_samples_is_refused(settings: TrainerSettings, l
     outcome = train(other, hyperparameters={"max_gap": 10})
 
     assert outcome.reason is not None
-    assert "are worth only" in outcome.reason and "the mean importance weight is" in outcome.reason
+    assert "are worth only" in outcome.reason and "the mean weight of a token is" in outcome.reason
 
 
 def test_a_broken_log_is_refused(settings: TrainerSettings, logs: Path, tmp_path: Path) -> None:

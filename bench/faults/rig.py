@@ -1,0 +1,229 @@
+"""A whole fleet under load whose every part can be broken: its processes, disks, clock, broker and connections.
+
+Each service has a proxy before the broker and a preloaded library; logs, dead letters and adapters lie each on a small
+file system of its own. Needs a private RabbitMQ node, a C compiler, and the right to mount. Left out: the trainer,
+whose own steps tests/services/trainer kills it at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import shutil
+import time
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from bench.faults.log_copy import LogCopy
+from bench.faults.preload import Preload
+from bench.faults.proxy import Proxy
+from bench.faults.steps import PROMOTION, RETENTION, Step
+from bench.faults.supervisor import Supervisor
+from ratchet.adapters.folder import adapter_sha256
+from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.claim_store import WAITING
+from ratchet.bus.dead_letters.queue import DeadLetterQueue
+from ratchet.cli.fleet.local_broker import free_port
+from ratchet.logs.names import START_OFFSETS, task_index
+from schemas.messages.adapter_trained import AdapterTrained
+from services.orchestrator.ledger.ledger import Ledger
+from tests.acceptance.brokers import MortalBroker
+from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
+from tests.acceptance.user import User
+from tests.ratchet.adapters.making_adapters import published
+from tests.services.orchestrator.filling_disk import rows
+from tests.services.orchestrator.small_disk import SmallDisk, small_disk
+
+LOGS, INDEX, ADAPTERS, DEAD_LETTERS = "logs", "index", "adapters", "dead-letters"
+DISK_BYTES = 96 * 1024 * 1024
+KEEP_BYTES = 50_000
+SEGMENT_BYTES = 16_384
+SETTINGS = {
+    "RATCHET_LOG_KEEP_GB": str(KEEP_BYTES / 1e9),
+    "RATCHET_LOG_KEEP_DAYS": "0.5",
+    "RATCHET_SEGMENT_BYTES": str(SEGMENT_BYTES),
+    "RATCHET_ANCHOR_EVERY_S": "0",
+    "RATCHET_LOG_LEVEL": "WARNING",
+}
+HALT_WITHIN_S = 30.0
+ANSWER_WITHIN_S = 60.0
+ANSWERS = 10
+REST_S = 150.0
+
+
+@dataclass
+class Rig:
+    broker: MortalBroker
+    fleet: Fleet
+    user: User
+    supervisor: Supervisor
+    preload: Preload
+    proxies: dict[str, Proxy]
+    disks: dict[str, SmallDisk]
+    draw: random.Random
+    complaints: list[str] = field(default_factory=list)
+    expected_letters: int = 0
+    trained: int = 0
+    standbys: int = 0
+
+    async def halt_at(self, step: Step) -> bool:
+        """Whether the step's service has stopped at one of its failpoints; complained of if not."""
+        failpoint, member = self.draw.choice(step.failpoints), self.fleet[step.service]
+        await asyncio.to_thread(member.wait_until_ready, ANSWER_WITHIN_S)
+        if step.name == RETENTION:
+            await self.supervisor.end(member)
+        self.supervisor.arm(member, failpoint)
+        if step.name == PROMOTION:
+            await self.train()
+        if not (halted := await self.supervisor.halted(member, HALT_WITHIN_S)):
+            self.complaints.append(f"{step.name}: {step.service} did not come to {failpoint} in {HALT_WITHIN_S:.0f} s")
+        return halted
+
+    def resume(self, service: str) -> None:
+        self.supervisor.resume(self.fleet[service])
+
+    def kill(self, service: str) -> None:
+        self.supervisor.kill(self.fleet[service])
+
+    def start_standby(self) -> Member:
+        """One more orchestrator, which nobody starts again; it waits, as long as there is another."""
+        self.standbys += 1
+        name, first, port = f"{ORCHESTRATOR}-{self.standbys}", self.fleet[ORCHESTRATOR], free_port()
+        environment = first.environment | {"RATCHET_ORCHESTRATOR_HTTP_PORT": str(port)}
+        log = self.fleet.folder / f"{name}.log"
+        standby = replace(first, name=name, port=port, environment=environment, log=log, process=None)
+        self.supervisor.take_on(standby)
+        standby.start()
+        return standby
+
+    def lead(self, standby: Member) -> None:
+        """From now on it is the fleet's orchestrator."""
+        self.fleet.members[ORCHESTRATOR] = standby
+
+    async def train(self) -> None:
+        """A new adapter, and the word of it as from a trainer: it is registered, tried, and rolled back."""
+        self.trained += 1
+        folder = await asyncio.to_thread(published, self.fleet.folder / ADAPTERS, "small", seed=self.trained)
+        message = AdapterTrained(
+            request_id=f"run-{self.trained}",
+            agent_id="small",
+            status="trained",
+            adapter_version=folder.name,
+            adapter_sha256=adapter_sha256(folder),
+        )
+        await self.user.send("adapters", message.encode())
+
+    async def answers_again(self) -> float | None:
+        """Seconds until tasks are answered that were not yet asked now; None if they are not."""
+        began, before = time.monotonic(), set(self.user.ledger.attempted)
+        while len(self.user.ledger.answers.keys() - before) < ANSWERS:
+            if time.monotonic() - began > ANSWER_WITHIN_S:
+                return None
+            await asyncio.sleep(0.05)
+        return time.monotonic() - began
+
+    async def retried(self) -> int:
+        """Messages on the retry ladder now: each had an attempt counted."""
+        return sum(depth for name, depth in (await self.user.depths()).items() if ".retry." in f".{name}")
+
+
+@asynccontextmanager
+async def running_rig(
+    broker: MortalBroker, folder: Path, seed: int, *, tasks_per_s: float, hurried: float = 0.02
+) -> AsyncIterator[Rig]:
+    """Tasks flow within the block; after it everything comes to rest, is stopped, and counted into `complaints`."""
+    namespace = f"{folder.name}."
+    with ExitStack() as disks:
+        home = folder / "fleet"
+        mounted = {
+            name: disks.enter_context(small_disk(path, DISK_BYTES))
+            for name, path in (
+                (LOGS, home / LOGS),
+                (DEAD_LETTERS, home / LOGS / DEAD_LETTERS),
+                (INDEX, home / INDEX),
+                (ADAPTERS, home / ADAPTERS),
+            )
+        }
+        fleet = Fleet(home, broker.url, namespace, environment=SETTINGS | {"RATCHET_INDEX_DIR": str(home / INDEX)})
+        preload = Preload(folder)
+        proxies = {member.name: await Proxy.start(broker.port) for member in fleet}
+        for member in fleet:
+            url = broker.url.replace(f":{broker.port}/", f":{proxies[member.name].port}/")
+            member.environment |= {"RATCHET_AMQP_URL": url, **preload.environment}
+        user = User(broker.url, namespace, hurried=hurried)
+        rig = Rig(broker, fleet, user, Supervisor(fleet), preload, proxies, mounted, random.Random(seed))
+        copy = LogCopy(fleet.logs, folder / "copy")
+        await asyncio.to_thread(fleet.start)
+        until = asyncio.Event()
+        watching = [asyncio.create_task(work) for work in (
+            rig.supervisor.run(), user.read_results(), copy.run())]  # fmt: skip
+        publishing = asyncio.create_task(user.publish(None, per_s=tasks_per_s, until=until))
+        try:
+            yield rig
+            until.set()
+            await publishing
+            await _rest(rig)
+        finally:
+            for task in (*watching, publishing):
+                task.cancel()
+            await asyncio.gather(*watching, publishing, return_exceptions=True)
+            await user.close()
+            for member in fleet:
+                rig.supervisor.resume(member)
+            with suppress(Exception):
+                rig.supervisor.exit_codes = await asyncio.to_thread(fleet.stop)
+            for proxy in proxies.values():
+                await proxy.close()
+        await asyncio.to_thread(_count, rig, copy)
+
+
+async def _rest(rig: Rig) -> None:
+    await rig.user.wait_for_answers(REST_S)
+    left = await rig.user.wait_until_at_rest(REST_S, rig.expected_letters)
+    rig.complaints += [f"{queue} still holds {depth} messages" for queue, depth in left.items()]
+
+
+def _count(rig: Rig, copy: LogCopy) -> None:
+    supervisor = rig.supervisor
+    copy.finish()
+    try:
+        rig.user.ledger.read_logs(copy.folder)
+        rig.complaints += rig.user.ledger.complaints()
+    except ValueError as error:
+        rig.complaints.append(str(error))
+    rig.complaints += _index_complaints(rig.fleet.logs, rig.disks[INDEX].folder, copy.folder.with_name("rebuilt"))
+    rig.complaints += [f"crashed: {crash}" for crash in supervisor.crashes]
+    rig.complaints += [f"{name} stopped with exit code {code}" for name, code in supervisor.exit_codes.items() if code]
+    if not supervisor.exit_codes:
+        rig.complaints.append("the fleet did not stop in good order")
+    rig.complaints += _letter_complaints(rig)
+
+
+def _letter_complaints(rig: Rig) -> list[str]:
+    """As many as were expected, each with a reason, and none that still waits on disk for room in its queue."""
+    with connected(rig.broker.url) as connection:
+        letters = [letter for letter, _ in DeadLetterQueue(connection, rig.fleet.namespace).letters()]
+    waiting = list(rig.disks[DEAD_LETTERS].folder.glob(f"*{WAITING}"))
+    if len(letters) == rig.expected_letters and not waiting and all(letter.reason for letter in letters):
+        return []
+    reasons = "; ".join(f"{letter.queue}: {letter.reason}" for letter in letters[:3])
+    return [f"{len(letters)} dead letters, {len(waiting)} waiting, {rig.expected_letters} expected: {reasons}"]
+
+
+def _index_complaints(logs: Path, index_dir: Path, folder: Path) -> list[str]:
+    """The index that was used against one that is built from the logs alone, in a folder of its own."""
+    shutil.copytree(logs, folder, ignore=shutil.ignore_patterns(DEAD_LETTERS))
+    ledger = Ledger(folder, segment_bytes=SEGMENT_BYTES)
+
+    async def build() -> None:
+        await ledger.open()
+        await ledger.close()
+
+    asyncio.run(build())
+    removed = json.loads((logs / START_OFFSETS).read_text())["sequence"] if (logs / START_OFFSETS).exists() else 0
+    used, built = ({row for row in rows(task_index(of)) if row[0] >= removed} for of in (index_dir, folder))
+    differing = sorted(used ^ built, key=lambda row: row[0])
+    return [f"the index has {row in used and row}, one built anew {row in built and row}" for row in differing[:3]]

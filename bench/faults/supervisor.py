@@ -1,0 +1,127 @@
+"""Starts again what ended, as whoever supervises a fleet does; halts a service at a failpoint, kills it, lets it go on.
+
+A service that ends by anything but the kill that was meant for it is a fault of ours and is kept as such.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ratchet.service.failpoint import STEP_BYTES
+from tests.acceptance.fleet import STOP_S, Fleet, Member
+
+LOOK_EVERY_S = 0.02
+AGAIN_AFTER_S = 0.2
+
+
+@dataclass
+class Supervisor:
+    fleet: Fleet
+    crashes: list[str] = field(default_factory=list)
+    exit_codes: dict[str, int] = field(default_factory=dict)
+    """Of the orderly stop at the end."""
+    _meant: set[int] = field(default_factory=set)
+    """Pids of those that were killed, or whose end is right."""
+    _paused: bool = False
+    _may_give_up: bool = False
+
+    def __post_init__(self) -> None:
+        for member in self.fleet:
+            self.take_on(member)
+
+    def take_on(self, member: Member) -> None:
+        """Before its first start."""
+        self._order(member).write_bytes(bytes(STEP_BYTES))
+        member.environment["RATCHET_FAILPOINT"] = f"@{self._order(member)}"
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            for member in self.fleet if not self._paused else ():
+                if member.process is not None and (code := member.exit_code) is not None:
+                    self._note(member, code)
+                    member.start()
+            await asyncio.sleep(AGAIN_AFTER_S)
+
+    def arm(self, member: Member, failpoint: str) -> None:
+        """It halts when it comes there next; an empty one: nowhere."""
+        with self._order(member).open("r+b") as file:
+            file.write(failpoint.encode().ljust(STEP_BYTES, b"\0"))
+
+    async def halted(self, member: Member, within_s: float) -> bool:
+        """Whether it has come to where it was to halt."""
+        try:
+            async with asyncio.timeout(within_s):
+                while not is_stopped(member.pid):  # noqa: ASYNC110
+                    await asyncio.sleep(LOOK_EVERY_S)
+        except TimeoutError:
+            self.arm(member, "")
+            return False
+        return True
+
+    def kill(self, member: Member) -> None:
+        """kill -9, halted or not."""
+        if member.exit_code is None:
+            self._meant.add(member.pid)
+            member.kill()
+
+    async def ended(self, member: Member, within_s: float) -> bool:
+        """Whether it ends by itself."""
+        assert member.process is not None
+        try:
+            await asyncio.to_thread(member.process.wait, within_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def resume(self, member: Member) -> None:
+        if member.exit_code is None:
+            os.kill(member.pid, signal.SIGCONT)
+
+    async def end(self, member: Member) -> None:
+        """In good order; it is started again. Raises TimeoutExpired."""
+        assert member.process is not None
+        self._meant.add(member.pid)
+        with self.paused():
+            member.process.terminate()
+            await asyncio.to_thread(member.process.wait, STOP_S)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nothing is started again within the block."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
+
+    @contextmanager
+    def giving_up_allowed(self) -> Iterator[None]:
+        """Within the block a service may end with a sentence and code 1, as where it can't start."""
+        self._may_give_up = True
+        try:
+            yield
+        finally:
+            self._may_give_up = False
+
+    def _order(self, member: Member) -> Path:
+        return self.fleet.folder / f"{member.name}.failpoint"
+
+    def _note(self, member: Member, code: int) -> None:
+        if member.pid not in self._meant and not (code == 1 and self._may_give_up):
+            self.crashes.append(f"{member.name} ended with {code}\n{member.log_tail()}")
+
+
+def is_stopped(pid: int) -> bool:
+    """By SIGSTOP."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False

@@ -1,0 +1,38 @@
+"""How long it is to a deadline, where what is too late is dropped: a wall clock that is set must not drop the rest."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from time import monotonic
+
+STEP_S = 5.0
+"""A wall clock that is off by more, against steady time, was set."""
+MOST_STEPS = 32
+
+
+class DeadlineTime:
+    """Counts a task's time from its admission, by the wall clock as it was set then, of all settings seen so far.
+
+    Left out: settings that this process did not see, as before its start. Whoever admits tasks has the last word
+    (services/orchestrator/tasks/deadline_clock.py); what is done too late costs time, what is dropped an answer.
+    """
+
+    def __init__(
+        self, wall: Callable[[], datetime] = lambda: datetime.now(UTC), seconds: Callable[[], float] = monotonic
+    ) -> None:
+        self._wall = wall
+        self._seconds = seconds
+        self._ahead = deque([self._ahead_now()], MOST_STEPS)
+
+    def left_s(self, deadline: datetime, admitted_at: datetime) -> float:
+        """Seconds to the deadline, negative behind it: of the ages that the task may have the smallest counts."""
+        if abs((ahead := self._ahead_now()) - self._ahead[-1]) > STEP_S:
+            self._ahead.append(ahead)
+        steady, admitted = self._seconds(), admitted_at.timestamp()
+        ages = [age for ahead in self._ahead if (age := steady + ahead - admitted) > -STEP_S]
+        return (deadline - admitted_at).total_seconds() - min(ages, default=0.0)
+
+    def _ahead_now(self) -> float:
+        return self._wall().timestamp() - self._seconds()

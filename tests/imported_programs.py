@@ -1,0 +1,21 @@
+"""Imports what our programs import. For the process of which `tests/programs.py` makes forks, and nobody else."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import pkgutil
+import sys
+from pathlib import Path
+
+import ratchet.cli
+import services
+
+sys.stdout = sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 (a terminal seen here would colour what forks print)
+os.environ["COLUMNS"] = "200"
+for found in pkgutil.walk_packages(ratchet.cli.__path__, "ratchet.cli."):
+    importlib.import_module(found.name)
+for found in pkgutil.iter_modules(services.__path__, "services."):
+    importlib.import_module(f"{found.name}.__main__")
+gc.freeze()

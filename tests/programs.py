@@ -1,0 +1,72 @@
+"""Our programs as processes of their own, without the second that Python needs to import what they import: each is a
+fork of one process that has imported it all. Nothing is shared but what an import leaves; whoever tests what a program
+imports, or a step that a failpoint names, starts Python anew.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import runpy
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+REPOSITORY = Path(__file__).parents[1]
+STREAMS = ("in", "out", "err")
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """That of the tests, with these settings of Ratchet and no others."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RATCHET_")}
+    return {**inherited, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "200", **settings}
+
+
+def run_module(
+    module: str, *arguments: str, folder: Path, settings: Mapping[str, str], stdin: str = "", timeout_s: float = 90
+) -> Ran:
+    """`python -m module arguments` in `folder`. Raises TimeoutError, and kills it, if it does not end in time."""
+    forks = multiprocessing.get_context("forkserver")
+    forks.set_forkserver_preload(["tests.imported_programs"])
+    with TemporaryDirectory() as streams:
+        places = [Path(streams) / name for name in STREAMS]
+        places[0].write_text(stdin)
+        typed = (module, *arguments)
+        process = forks.Process(target=_become, args=(typed, folder, environment(settings), places))
+        process.start()
+        process.join(timeout_s)
+        if process.exitcode is None:
+            process.kill()
+            raise TimeoutError(f"{' '.join(typed)} did not end in {timeout_s:g} s")
+        _, out, err = (place.read_text(errors="replace") if place.exists() else "" for place in places)
+        return Ran(process.exitcode, out, err)
+
+
+def _become(typed: tuple[str, ...], folder: Path, environment: dict[str, str], places: list[Path]) -> None:
+    module = typed[0]
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, place in enumerate(places):
+        os.dup2(os.open(place, os.O_CREAT | (os.O_WRONLY if number else os.O_RDONLY)), number)
+    encoding = environment.get("PYTHONIOENCODING", "utf-8")
+    sys.stdin, sys.stdout, sys.stderr = (os.fdopen(n, "w" if n else "r", encoding=encoding) for n in range(3))
+    sys.argv = [*typed]
+    sys.modules.pop(module if find_spec(module).submodule_search_locations is None else f"{module}.__main__", None)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
