@@ -97,7 +97,8 @@ from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.manifest import published_versions
 from tests.ratchet.adapters.making_adapters import published
 
-def save_until_killed(folder):
+def save_until_killed(folder, started):
+    os.write(started, b".")
     while True:
         published(folder)
 
@@ -107,10 +108,12 @@ def main(folder, kills, chance):
     published(folder)
     one_save = time.monotonic() - began
     in_the_middle = checked = 0
+    saves, started = os.pipe()
     for _ in range(kills):
         child = os.fork()
         if child == 0:
-            save_until_killed(folder)
+            save_until_killed(folder, started)
+        os.read(saves, 1)
         time.sleep(chance.uniform(0, 3 * one_save))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
