@@ -167,5 +167,7 @@ def show_experiment(agent_id: str, experiment: Experiment | None) -> None:
     experiment_e_value.labels(agent_id, "success_kept").set(evidence.gain_success)
     if evidence.kept is not None:
         experiment_e_value.labels(agent_id, "limits_kept").set(evidence.kept)
+    if evidence.gain_audit is not None:
+        experiment_e_value.labels(agent_id, "audit_kept").set(evidence.gain_audit)
     experiment_e_value.labels(agent_id, "harm").set(evidence.harm)
     experiment_e_value.labels(agent_id, "sample_ratio").set(evidence.sample_ratio)

@@ -24,6 +24,9 @@ class ScorerSettings(FleetSettings):
     )
     auditor_judge_url: str | None = Field(None, description="As RATCHET_SCORER_JUDGE_URL, of the auditor.")
     auditor_judge_model: str | None = Field(None, description="As RATCHET_SCORER_JUDGE_MODEL, of the auditor.")
+    auditor_judge_api_key: SecretStr | None = Field(
+        None, description="As RATCHET_SCORER_JUDGE_API_KEY, of the auditor."
+    )
     auditor_judge_rubric: Path | None = Field(None, description="As RATCHET_SCORER_JUDGE_RUBRIC, of the auditor.")
     auditor_likelihood_model: str | None = Field(
         None, description="As RATCHET_SCORER_LIKELIHOOD_MODEL, of the auditor."
@@ -98,6 +101,7 @@ class ScorerSettings(FleetSettings):
         given = {
             "scorer": self.auditor,
             "scorer_judge_url": self.auditor_judge_url,
+            "scorer_judge_api_key": self.auditor_judge_api_key,
             "scorer_judge_model": self.auditor_judge_model,
             "scorer_judge_rubric": self.auditor_judge_rubric,
             "scorer_likelihood_model": self.auditor_likelihood_model,
