@@ -13,13 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.logs.groups import grouped
-from ratchet.logs.names import INTERACTIONS, is_own
+from ratchet.logs.names import ANCHORS, INTERACTIONS, RESCORED, is_own
 from ratchet.logs.reader import LogReader
 from ratchet.logs.rows import ScoreRow
 
-ANCHORS = "-anchors-"
-RESCORED = "-rescored-"
-"""Other anchors than the first, and their references: a mean over these could not be held against another."""
 MOST_PERIODS = 96
 MOST_ANCHOR_RUNS = 200
 MOST_VERSIONS = 1000

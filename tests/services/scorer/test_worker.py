@@ -18,7 +18,7 @@ from schemas.messages.task import ChatMessage
 from schemas.messages.work import Arm, Sampling, Work
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import Answer, ScoringRequest
-from services.scorer.worker import ScorerWorker
+from services.scorer.worker import ScorerWorker, request_of
 from tests.services.scorer.scripted import BROKEN, OK, SLOW, UNKNOWN, Scripted
 
 NOW = datetime(2031, 5, 1, 12, 0, tzinfo=UTC)
@@ -195,3 +195,17 @@ async def test_over_the_bus_every_response_gets_its_reward_and_bad_ones_go_to_th
 async def test_the_strategys_trouble_is_the_workers() -> None:
     worker, _ = await worker_and_bus(Scripted([OK], trouble="the judge is away"))
     assert worker.trouble() == "the judge is away"
+
+
+@pytest.mark.parametrize(
+    ("experiment_id", "fresh"),
+    [
+        (None, False),
+        ("validation:small-rescored-3", True),
+        ("validation:small-anchors-1", True),
+        ("a-anchors-b", False),
+    ],
+)
+def test_anchors_that_are_scored_again_ask_for_a_verdict_each(experiment_id: str | None, fresh: bool) -> None:
+    work = WORK.model_copy(update={"arm": Arm(sequence=3, experiment_id=experiment_id)})
+    assert request_of(RESPONSE, work).fresh is fresh
