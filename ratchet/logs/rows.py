@@ -127,6 +127,7 @@ class SelectionRow(msgspec.Struct):
     sample: int | None
     score: float | None
     score_status: str | None = None
+    score_reason: str | None = None
     response: msgspec.Raw = msgspec.Raw()
     adapter_sha256: str | None = None
     engine: str | None = None

@@ -129,8 +129,9 @@ const clock = (second) => new Date(second * 1000).toTimeString().slice(0, 8);
 
 function Agent({ agent, scores }) {
   const own = scores.filter((one) => one.agent_id === agent.agent_id);
-  return html`<${Card} title=${`Agent ${agent.agent_id}`} actions=${html`${agent.distrusted && html`<${Pill} state="scorer drifted" />`}
-    ${agent.frozen && html`<${Pill} state="frozen" />`}`}>
+  const states = html`${agent.distrusted && html`<${Pill} state="scorer drifted" />`}
+    ${agent.frozen && html`<${Pill} state="frozen" />`}`;
+  return html`<${Card} title=${`Agent ${agent.agent_id}`} actions=${states}>
     <div class="stack">
       <p>Primary <a href=${link("adapters", [agent.agent_id, agent.primary])}><b>${agent.primary}</b></a>${
         agent.candidate &&
