@@ -120,8 +120,11 @@ class Story:
             "faults": self.faults,
             "seconds": self.seconds,
             "primary": self.primary,
-            "held_out": {"verifier": self.verifier.as_dict(), "judge": self.judge.as_dict()},
-            "served": self.served.as_dict(),
+            "held_out": {
+                "verifier": self.verifier.as_dict(),
+                "judge": self.judge.as_dict(),
+                "served": self.served.as_dict(),
+            },
             "samples_saved": asdict(self.saved) | {"samples": self.saved.samples},
             "turns": [asdict(turn) | {"promoted": turn.promoted} for turn in self.turns],
             "bad_adapter": None if self.sabotage is None else asdict(self.sabotage),
