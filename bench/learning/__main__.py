@@ -1,8 +1,8 @@
-"""python -m bench.learning [--seeds 8] [--processes 2]: which learner, from as many samples, tuned as much.
+"""python -m bench.learning [--seeds 8] [--rounds 2]: which learner, from as many samples, tuned as much.
 
 A small model answers 512 times a round, a bigger one scores; what counts is the probability of the right answer to
 1,000 tasks whose answers no model here was ever trained on. Two base models, two judges, seeds of the tuning and of the
-result apart, one grid of four points for all learners. Each cell is kept when it is done: the command goes on where it
+result apart, four points of a grid for each learner. Each cell is kept when it is done: the command goes on where it
 was left. Prints a table for each judge; everything goes to bench/out/learning.json, a picture beside it. Exits 1 where
 offline GRPO's 95 % interval over the best control, with the rough judge, is not above 0.
 """
@@ -56,7 +56,7 @@ def main() -> None:
     if len(tuned) < len(tuning):
         sys.exit(f"{len(tuning) - len(tuned)} of {len(tuning)} tuning cells are to be run: the same command goes on")
     points = best_points(tuned)
-    results = result_cells(learners, options.seeds, points)
+    results = result_cells(learners, options.seeds, options.rounds, points)
     if options.cells:
         print_cells(results, store)
     else:
@@ -109,6 +109,7 @@ def print_cells(cells: Sequence[Cell], store: Store) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=8, help="of the result, for each base model and judge")
+    parser.add_argument("--rounds", type=int, default=2, help="of 512 samples each")
     parser.add_argument("--only", nargs="+", choices=[*LEARNERS, *BESIDES], help="these learners")
     parser.add_argument("--cells", action="store_true", help="list the cells and which are done; run nothing")
     parser.add_argument("--budget-minutes", type=float, default=1e6, help="begin no cell later than that")

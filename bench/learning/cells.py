@@ -23,12 +23,12 @@ BESIDES = ("masked-grpo",)
 JUDGEMENTS = ("sharp", "rough")
 GRID_SIZE = 4
 TUNING_SEEDS = (100,)
-TUNING_ROUNDS, ROUNDS = 1, 2
+TUNING_ROUNDS = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """`point`: of the grid."""
+    """`point`: of the learner's grid."""
 
     phase: str
     base: str
@@ -36,10 +36,12 @@ class Cell:
     learner: str
     seed: int
     point: int
+    rounds: int
 
     @property
     def name(self) -> str:
-        return f"{self.phase}-{self.base}-{self.judgement}-{self.learner}-seed{self.seed}-point{self.point}"
+        numbers = f"seed{self.seed}-point{self.point}-rounds{self.rounds}"
+        return f"{self.phase}-{self.base}-{self.judgement}-{self.learner}-{numbers}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +80,19 @@ class Store:
 
 
 def tuning_cells(learners: Sequence[str]) -> list[Cell]:
-    """Each learner at each point of the one grid."""
+    """Each learner at each point of its grid."""
     places = itertools.product(BASES, JUDGEMENTS, TUNING_SEEDS, learners, range(GRID_SIZE))
-    return [Cell("tuning", base, judgement, learner, seed, point) for base, judgement, seed, learner, point in places]
+    return [
+        Cell("tuning", base, judgement, learner, seed, point, TUNING_ROUNDS)
+        for base, judgement, seed, learner, point in places
+    ]
 
 
-def result_cells(learners: Sequence[str], seeds: int, points: dict[tuple[str, str], int]) -> list[Cell]:
+def result_cells(learners: Sequence[str], seeds: int, rounds: int, points: dict[tuple[str, str], int]) -> list[Cell]:
     """At the best point of each learner with each judge."""
     places = itertools.product(range(seeds), BASES, JUDGEMENTS, learners)
     return [
-        Cell("result", base, judgement, learner, seed, points[judgement, learner])
+        Cell("result", base, judgement, learner, seed, points[judgement, learner], rounds)
         for seed, base, judgement, learner in places
     ]
 
@@ -113,7 +118,7 @@ def run_cell(cell: Cell, models: Path) -> Lesson:
     """In this process, on one thread."""
     import torch
 
-    from bench.learning.learners import GRID, Round, learn
+    from bench.learning.learners import Round, learn, point_of
     from bench.learning.world import World
 
     torch.set_num_threads(1)
@@ -121,10 +126,10 @@ def run_cell(cell: Cell, models: Path) -> Lesson:
     adapter: Path | None = None
     scores, seconds = [world.held_out_score(None)], []
     with tempfile.TemporaryDirectory() as scratch:
-        for number in range(TUNING_ROUNDS if cell.phase == "tuning" else ROUNDS):
+        for number in range(cell.rounds):
             began, folder = time.process_time(), Path(scratch) / str(number)
             given = Round(world, models, cell.base, cell.judgement, adapter, number, folder)
-            adapter = learn(cell.learner, GRID[cell.point], given)
+            adapter = learn(cell.learner, point_of(cell.learner, cell.point), given)
             seconds.append(time.process_time() - began)
             scores.append(world.held_out_score(adapter))
     return Lesson(cell, tuple(scores), tuple(seconds))

@@ -31,6 +31,7 @@ def learning() -> Dashboard:
     _scores(dashboard)
     _experiment(dashboard)
     _watch(dashboard)
+    _auditor(dashboard)
     _decisions(dashboard)
     return dashboard
 
@@ -45,6 +46,32 @@ def _scores(dashboard: Dashboard) -> None:
             span=HALF,
         ),
         heat("Scores", "How many samples got which score.", Query(scores, "{{le}}"), span=HALF),
+        lines(
+            "Served and single answers",
+            "Of the answer the user got, the best of its group, and of a single one; since the orchestrator's start.",
+            Query(
+                'ratchet_quality{agent=~"$agent", measure=~"served|single", statistic="mean"}',
+                "{{agent}} {{adapter_version}} {{measure}}",
+            ),
+        ),
+        lines(
+            "Distinct answers in a group",
+            "Few mean that a smaller group would do. And the verdicts that were saved, per second.",
+            Query(
+                'ratchet_quality{agent=~"$agent", measure="distinct", statistic="mean"}',
+                "{{agent}} {{adapter_version}}",
+            ),
+            Query("sum by (reason) (rate(ratchet_scorer_verdicts_saved_total[$__rate_interval]))", "saved: {{reason}}"),
+        ),
+        lines(
+            "How far two verdicts on one answer lie apart",
+            "Of the share of tasks that is judged twice, RATCHET_SCORER_JUDGE_REPEAT_SHARE: the judge's noise.",
+            Query(
+                "sum(rate(ratchet_scorer_verdict_difference_sum[$__rate_interval]))"
+                " / sum(rate(ratchet_scorer_verdict_difference_count[$__rate_interval]))",
+                "mean difference",
+            ),
+        ),
         lines(
             "Samples by adapter version",
             "Which version answers how much.",
@@ -145,6 +172,34 @@ def _watch(dashboard: Dashboard) -> None:
         ),
     )
     row(dashboard, "Stable primary", panels)
+
+
+def _auditor(dashboard: Dashboard) -> None:
+    panels = (
+        lines(
+            "Scorer and auditor differ",
+            "How often they order two answers to a task differently, over the newest 200 audits; half would be chance.",
+            Query('ratchet_audit_discordance{agent=~"$agent"}', "{{agent}}"),
+            unit="percentunit",
+            span=HALF,
+            limit=0.4,
+        ),
+        lines(
+            "Scorer minus auditor",
+            "Difference of their mean scores over the newest 200 audits. Their scales may differ; a change says more.",
+            Query('ratchet_audit_gap{agent=~"$agent"}', "{{agent}}"),
+            span=QUARTER,
+        ),
+        lines(
+            "Audits",
+            "Tasks an hour that the auditor scored, and that it did not.",
+            Query(
+                'sum by (agent, outcome) (increase(ratchet_audits_total{agent=~"$agent"}[1h]))', "{{agent}} {{outcome}}"
+            ),
+            span=QUARTER,
+        ),
+    )
+    row(dashboard, "Auditor", panels)
 
 
 def _decisions(dashboard: Dashboard) -> None:

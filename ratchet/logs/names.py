@@ -10,6 +10,10 @@ ASSIGNMENTS = "assignments"
 INTERACTIONS = "agent_interactions"
 """Every sample that was answered, and a line for each task that ended without one."""
 FEEDBACK = "feedback"
+AUDITS = "auditor_scores"
+"""What the auditor said of a sample of the tasks; no training reads it."""
+LABELS = "labels"
+"""What people said of answers they were shown, to know the judge by; no training and no experiment reads it."""
 PROMISES = "promises"
 """What no other log says and an index that lies elsewhere may lose."""
 TASK_LOGS = (ASSIGNMENTS, INTERACTIONS)
@@ -18,11 +22,19 @@ TASK_INDEX = "index.sqlite"
 LEFT_BEHIND = re.compile(r"index-(\d+)\.sqlite")
 """What the index is called once a leader that hangs kept the file before: by the epoch of the one that took over."""
 FEEDBACK_INDEX = "feedback.sqlite"
+AUDIT_INDEX = "auditor_scores.sqlite"
+LABEL_INDEX = "labels.sqlite"
 QUARANTINE = "quarantine.jsonl"
 START_OFFSETS = "retention.json"
 
 VALIDATION = "validation:"
 """How the experiment ids of the fleet's own tasks begin: they are kept out of training and experiments."""
+
+
+ANCHORS = "-anchors-"
+RESCORED = "-rescored-"
+"""Within the experiment ids of anchors that are scored again. Rescored are others than the first, and their references:
+a mean over these could not be held against another."""
 
 
 def file_name(log: str) -> str:
@@ -51,3 +63,8 @@ def task_index(folder: Path) -> Path:
 def is_own(experiment_id: str | None) -> bool:
     """True for the fleet's own tasks: golden ones and anchors. No user gets their Results."""
     return experiment_id is not None and experiment_id.startswith(VALIDATION)
+
+
+def is_rescoring(experiment_id: str | None) -> bool:
+    """True for anchors, which are scored again to see whether the scorer is still the same."""
+    return is_own(experiment_id) and any(part in (experiment_id or "") for part in (ANCHORS, RESCORED))

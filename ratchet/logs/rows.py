@@ -77,11 +77,16 @@ class ScoreRow(msgspec.Struct):
     arm: ArmRow = msgspec.field(default_factory=ArmRow)
 
 
-class AnswerRow(ScoreRow):
+class ScoredAnswerRow(ScoreRow):
+    """Of an interaction: whether two answers of a group are the same."""
+
+    response: str | None = None
+
+
+class AnswerRow(ScoredAnswerRow):
     """Of an interaction: what people are shown."""
 
     input: Prompt = ""
-    response: str | None = None
     status: str = "ok"
     reason: str | None = None
     completion_ids: list[int] | None = None
@@ -127,6 +132,7 @@ class SelectionRow(msgspec.Struct):
     sample: int | None
     score: float | None
     score_status: str | None = None
+    score_reason: str | None = None
     response: msgspec.Raw = msgspec.Raw()
     adapter_sha256: str | None = None
     engine: str | None = None

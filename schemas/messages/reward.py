@@ -10,6 +10,8 @@ from schemas.messages.base import Identifier, Message, Metadata, Record, Score, 
 from schemas.messages.response import Response
 
 ScoreStatus = Literal["ok", "unscorable", "infra_fail", "timeout"]
+NOT_MENTIONED = "the scorer gave no score for this sample"
+"""The reason of a sample that its Reward says nothing of, as a draft-shaped one does of all but the first."""
 
 
 class SampleScore(Record):

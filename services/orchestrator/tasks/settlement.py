@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 from ratchet.service.errors import Reject, one_line
 from schemas.messages.response import Response, Sample
-from schemas.messages.reward import Reward, SampleScore
+from schemas.messages.reward import NOT_MENTIONED, Reward, SampleScore
 from schemas.messages.work import Work
 from schemas.records.interaction import Attempts, Interaction, Latencies
 
 ID_BYTES = 8
 """Of a token's number in the log, at most; and no token has less than a byte of the prompt."""
-NOT_SCORED = SampleScore(score=None, status="unscorable", reason="the scorer gave no score for this sample")
+NOT_SCORED = SampleScore(score=None, status="unscorable", reason=NOT_MENTIONED)
 
 OF_WORK = tuple(name for name in Interaction.model_fields if name in Work.model_fields)
 """What a line says of its task: whatever has the same name in both. A new field is logged by a line in Interaction."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
@@ -34,6 +34,9 @@ def default_learning_rate(parameters: int) -> float:
 
 class Hyperparameters(BaseModel):
     """What all algorithms share: which data, which steps, which LoRA, and when to refuse."""
+
+    RATE_SHARE: ClassVar[float] = 1.0
+    """Of the rate by the model's size, where none is set."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -201,7 +204,12 @@ class MaskedGrpoHyperparameters(GrpoHyperparameters):
 
 
 class DpoHyperparameters(Hyperparameters):
-    """A sample is a pair here: the best and the worst answer of a group."""
+    """A sample is a pair here: the best and the worst answer of a group.
+
+    A lower rate than the others': pushing the worst down takes the best with it.
+    """
+
+    RATE_SHARE: ClassVar[float] = 0.2
 
     loss: Literal["sigmoid", "sigmoid_norm", "ipo"] = Field(
         "sigmoid", description="sigmoid is DPO as published; sigmoid_norm and ipo compare means over the tokens."

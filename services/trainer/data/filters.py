@@ -85,7 +85,7 @@ class LoggedSampleFacts:
     feedback: float | None = None
     """The application's score."""
     unscorable: bool = False
-    """The scorer says that this answer can't be scored: no failure of ours."""
+    """The scorer says that this answer can't be scored; neither a failure of ours nor an answer it says nothing of."""
 
     @property
     def given(self) -> float | None:

@@ -22,7 +22,7 @@ from ratchet.logs.names import INTERACTIONS, is_own
 from ratchet.logs.reader import BadLine, Line, LogReader, decode
 from ratchet.logs.rows import ScorerRow, SelectionRow
 from ratchet.logs.start_offset import read_start_offsets
-from schemas.messages.reward import ScoreStatus
+from schemas.messages.reward import NOT_MENTIONED, ScoreStatus
 from schemas.records.adapter_card import DataRange
 from services.trainer.data.feedback_scores import NO_FEEDBACK, FeedbackScores
 from services.trainer.data.filters import (
@@ -208,7 +208,7 @@ def _facts(position: int, logged: SelectionRow, feedback: float | None) -> Logge
         position=position,
         score=logged.score,
         feedback=feedback,
-        unscorable=logged.score_status == UNSCORABLE,
+        unscorable=logged.score_status == UNSCORABLE and logged.score_reason != NOT_MENTIONED,
         truncated=logged.finish_reason == "length",
         has_tokens=not any(bytes(raw) in NOTHING for raw in tokens),
         text=hash(bytes(logged.response)),

@@ -175,7 +175,7 @@ class RunExecution:
             device=str(self._process.device),
             threads=settings.trainer_threads,
         )
-        rate = knobs.learning_rate or default_learning_rate(language_model.model.num_parameters())
+        rate = knobs.learning_rate or knobs.RATE_SHARE * default_learning_rate(language_model.model.num_parameters())
         parent = parent_folder(settings.adapters_dir, request.agent_id, choices.parent)
         return TrainerInputs(
             policy=make_policy(language_model, parent, knobs, seed=request.seed, max_rank=settings.adapter_max_rank),

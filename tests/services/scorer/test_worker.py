@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
-from ratchet.bus.topology import DEAD_LETTERS, DRAFT_RESPONSES, RESPONSES, REWARDS, fleet_topology
-from ratchet.service.errors import Reject, Retry
+from ratchet.bus.topology import AUDIT_SCORES, AUDITS, DEAD_LETTERS, DRAFT_RESPONSES, RESPONSES, REWARDS, fleet_topology
+from ratchet.service.errors import Reject, Retry, SettingsError
 from schemas.messages.base import Metadata
 from schemas.messages.response import Response, Sample
 from schemas.messages.reward import Reward, SampleScore, ScorerIdentity
@@ -18,7 +18,7 @@ from schemas.messages.task import ChatMessage
 from schemas.messages.work import Arm, Sampling, Work
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import Answer, ScoringRequest
-from services.scorer.worker import ScorerWorker
+from services.scorer.worker import ScorerWorker, request_of
 from tests.services.scorer.scripted import BROKEN, OK, SLOW, UNKNOWN, Scripted
 
 NOW = datetime(2031, 5, 1, 12, 0, tzinfo=UTC)
@@ -195,3 +195,43 @@ async def test_over_the_bus_every_response_gets_its_reward_and_bad_ones_go_to_th
 async def test_the_strategys_trouble_is_the_workers() -> None:
     worker, _ = await worker_and_bus(Scripted([OK], trouble="the judge is away"))
     assert worker.trouble() == "the judge is away"
+
+
+async def test_the_auditor_is_the_same_worker_on_queues_of_its_own() -> None:
+    settings = ScorerSettings(scorer_audits=True, auditor="verifier:exact")
+    bus = MemoryBus(fleet_topology(("small",), auditor=True))
+    await bus.start()
+    auditor = ScorerWorker(settings, bus, Scripted([OK, OK]), now=lambda: NOW)
+
+    await auditor.handle(delivery(RESPONSE.encode()))
+
+    assert [subscription.queue for subscription in auditor.subscriptions()] == [AUDITS]
+    assert len(bus.published(AUDIT_SCORES)) == 1
+    assert not bus.published(REWARDS)
+
+
+def test_the_auditor_has_settings_of_its_own_in_the_place_of_the_scorers() -> None:
+    judged = ScorerSettings(scorer="judge:absolute", scorer_judge_model="small", scorer_judge_url="http://a/v1")
+    audits = judged.model_copy(
+        update={"scorer_audits": True, "auditor": "judge:relative", "auditor_judge_model": "another"}
+    )
+
+    assert judged.own == judged
+    assert (audits.own.scorer, audits.own.scorer_judge_model) == ("judge:relative", "another")
+    assert audits.own.scorer_judge_url == "http://a/v1"
+    with pytest.raises(SettingsError, match="RATCHET_AUDITOR"):
+        _ = ScorerSettings(scorer_audits=True).own
+
+
+@pytest.mark.parametrize(
+    ("experiment_id", "fresh"),
+    [
+        (None, False),
+        ("validation:small-rescored-3", True),
+        ("validation:small-anchors-1", True),
+        ("a-anchors-b", False),
+    ],
+)
+def test_anchors_that_are_scored_again_ask_for_a_verdict_each(experiment_id: str | None, fresh: bool) -> None:
+    work = WORK.model_copy(update={"arm": Arm(sequence=3, experiment_id=experiment_id)})
+    assert request_of(RESPONSE, work).fresh is fresh

@@ -1,4 +1,5 @@
-// The dialogs of promote, roll back, freeze, unfreeze and a new measure: what will happen, and the reason that goes into the ledger.
+// The dialogs of promote, roll back, freeze, unfreeze and a new measure: what will happen, and the reason that goes
+// into the ledger.
 import { call } from "../core/api.js";
 import { html } from "../core/html.js";
 import { apiPath } from "../core/router.js";

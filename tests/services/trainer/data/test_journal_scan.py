@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ratchet.service.errors import JournalError
-from schemas.messages.reward import ScorerIdentity
+from schemas.messages.reward import NOT_MENTIONED, ScorerIdentity
 from schemas.messages.work import Arm, Sampling
 from services.trainer.data.filters import DataPolicy
 from services.trainer.data.journal_scan import JournalScan
@@ -98,6 +98,16 @@ def test_unscorable_answers_of_scored_tasks_are_learned_from_and_counted(tmp_pat
         **{"groups.too_few_samples": 1, "samples.too_few_samples": 2},
         **{"groups.zero_spread": 1, "samples.zero_spread": 3, "samples.null_score": 1},
     }
+
+
+def test_answers_that_a_reward_says_nothing_of_are_not_held_to_be_bad(tmp_path: Path) -> None:
+    """A draft-shaped Reward has one score, the first answer's."""
+    unmentioned = {"score": None, "score_status": "unscorable", "score_reason": NOT_MENTIONED}
+    lines = [line("a", 0, score=0.9), line("a", 1, **unmentioned)]
+
+    found = selected(write_log(tmp_path, lines))
+
+    assert found.counts["groups.too_few_samples"] == 1
 
 
 def test_groups_by_too_different_a_policy_are_left_out_later_and_counted(tmp_path: Path) -> None:
