@@ -80,7 +80,7 @@ def fetch(
     target = folder / model.name
     with _own_errors(model, folder):
         if (record := model.record(target)) is not None:
-            return record | {"cached": True}
+            return record | {"path": str(target), "cached": True}
         _require_free_name(target)
         require_libraries()
         work = folder / f".{model.name}-fetch"
@@ -108,6 +108,8 @@ def remove(model: KnownModel, folder: Path) -> int:
     target, work = folder / model.name, folder / f".{model.name}-fetch"
     if target.exists() and not (target / RECORD_FILE).is_file():
         raise FetchError(f"{target} was not made by `ratchet models fetch`: remove it yourself if you mean it")
+    if not target.exists() and not work.exists():
+        return 0
     freed = sum(_size(place) for place in (target, work))
     with _own_errors(model, folder), _alone(work):
         if target.exists():
