@@ -47,6 +47,32 @@ def _scores(dashboard: Dashboard) -> None:
         ),
         heat("Scores", "How many samples got which score.", Query(scores, "{{le}}"), span=HALF),
         lines(
+            "Served and single answers",
+            "Of the answer the user got, the best of its group, and of a single one; since the orchestrator's start.",
+            Query(
+                'ratchet_quality{agent=~"$agent", measure=~"served|single", statistic="mean"}',
+                "{{agent}} {{adapter_version}} {{measure}}",
+            ),
+        ),
+        lines(
+            "Distinct answers in a group",
+            "Few mean that a smaller group would do. And the verdicts that were saved, per second.",
+            Query(
+                'ratchet_quality{agent=~"$agent", measure="distinct", statistic="mean"}',
+                "{{agent}} {{adapter_version}}",
+            ),
+            Query("sum by (reason) (rate(ratchet_scorer_verdicts_saved_total[$__rate_interval]))", "saved: {{reason}}"),
+        ),
+        lines(
+            "How far two verdicts on one answer lie apart",
+            "Of the share of tasks that is judged twice, RATCHET_SCORER_JUDGE_REPEAT_SHARE: the judge's noise.",
+            Query(
+                "sum(rate(ratchet_scorer_verdict_difference_sum[$__rate_interval]))"
+                " / sum(rate(ratchet_scorer_verdict_difference_count[$__rate_interval]))",
+                "mean difference",
+            ),
+        ),
+        lines(
             "Samples by adapter version",
             "Which version answers how much.",
             Query(

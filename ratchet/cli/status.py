@@ -17,9 +17,10 @@ from ratchet.bus.topology import DEAD_LETTERS, RESULTS, UNROUTABLE, Topology
 from ratchet.cli.fleet.folder import FleetAccess, FleetFolder, FleetRecord
 from ratchet.cli.fleet.processes import supervisor_process
 from ratchet.cli.fleet.queue_depths import QueueDepth, queue_depths
-from ratchet.cli.fleet.service_http import readiness
+from ratchet.cli.fleet.service_http import metrics_text, readiness
 from ratchet.cli.fleet.supervisord import ProcessState, Supervisor
 from ratchet.cli.terminal import AsJson, CommandError, ExitCode, out, print_json, table
+from ratchet.cli.watch.figures import parse_series
 from ratchet.service.errors import BusError, RegistryError
 from ratchet.service.settings import FleetSettings
 
@@ -54,6 +55,17 @@ class ServiceStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class QualityRow:
+    """Of a version's answers to users, since the orchestrator's start: mean and 95 % interval, by its end's name."""
+
+    agent_id: str
+    adapter_version: str
+    served: Mapping[str, float]
+    single: Mapping[str, float]
+    distinct: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class StatusReport:
     """`faults` are sentences; the fleet is healthy when there is none."""
 
@@ -63,6 +75,7 @@ class StatusReport:
     queues: tuple[QueueDepth, ...]
     started_here: bool
     faults: tuple[str, ...]
+    quality: tuple[QualityRow, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -79,7 +92,24 @@ def ask_status(access: FleetAccess, folder: FleetFolder) -> StatusReport:
     faults += [broker_fault] if broker_fault else list(queue_faults(queues, access.topology))
     faults += scorer_faults(FleetSettings.read())
     url = without_password(access.amqp_url)
-    return StatusReport(url, broker_fault, services, queues, access.record is not None, tuple(faults))
+    quality = tuple(quality_rows(_metrics_of("orchestrator", access.record)))
+    return StatusReport(url, broker_fault, services, queues, access.record is not None, tuple(faults), quality)
+
+
+def _metrics_of(name: str, record: FleetRecord | None) -> str:
+    ports = [one.http_port for one in record.programs if one.name == name and one.http_port] if record else []
+    return next(filter(None, map(metrics_text, ports)), "")
+
+
+def quality_rows(text: str) -> list[QualityRow]:
+    """What users are served, from the orchestrator's metrics."""
+    found: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
+    for (name, labels), value in parse_series([text]).items():
+        if name == "ratchet_quality":
+            of = dict(labels)
+            row = found.setdefault((of["agent"], of["adapter_version"]), {"served": {}, "single": {}, "distinct": {}})
+            row[of["measure"]][of["statistic"]] = value
+    return [QualityRow(agent_id, version, **row) for (agent_id, version), row in sorted(found.items())]
 
 
 def scorer_faults(settings: FleetSettings) -> list[str]:
@@ -154,6 +184,8 @@ def render_status(report: StatusReport) -> Group:
         parts.append(services_table(report.services))
     if report.queues:
         parts.append(queues_table(report.queues))
+    if report.quality:
+        parts.append(quality_table(report.quality))
     parts += [Text(f"✘ {fault}", style="red") for fault in report.faults]
     if not report.started_here:
         parts.append(Text("No fleet was started here (no .ratchet/fleet.json): seen through the broker only.", "dim"))
@@ -178,3 +210,19 @@ def queues_table(queues: Sequence[QueueDepth]) -> Table:
     for queue in queues:
         shown.add_row(queue.name, "–" if queue.messages is None else f"{queue.messages:,}", str(queue.consumers))
     return shown
+
+
+def quality_table(rows: Sequence[QualityRow]) -> Table:
+    shown = table("agent and version", "served", "a single answer", "distinct answers", left=1)
+    for row in rows:
+        cells = (_interval(row.served), _interval(row.single), _interval(row.distinct))
+        shown.add_row(f"{row.agent_id} {row.adapter_version}", *cells)
+    return shown
+
+
+def _interval(ends: Mapping[str, float]) -> str:
+    """The mean and its 95 % interval."""
+    if "mean" not in ends:
+        return "–"
+    mean = f"{ends['mean']:.3f}"
+    return f"{mean} [{ends['low']:.3f}, {ends['high']:.3f}]" if "low" in ends and "high" in ends else mean

@@ -128,7 +128,7 @@ class Experiment:
         Returns the verdict if this brought it: at most one call in an experiment's life does.
         """
         if self._final is None:
-            self._line.observe(sequence, outcome)
+            self._line.observe(sequence, outcome.by(self.plan.metric))
         return self._fold()
 
     def audits(self, unit_id: str) -> bool:

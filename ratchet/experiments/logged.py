@@ -42,12 +42,13 @@ def enrolment_of(work: Work) -> Enrolment:
 
 
 def outcome_of(lines: Sequence[Interaction]) -> Outcome:
-    """Of all the lines of one task, in the order of its samples: the mean of its group, never the best of it."""
+    """Of all the lines of one task, in the order of its samples: the mean of its group and the best of it."""
     answered = [line for line in lines if line.status == "ok" and line.sample is not None]
     scores = [line.score for line in answered if line.score is not None]
     return Outcome(
         succeeded=bool(scores),
         score=mean(scores),
+        served=max(scores, default=None),
         scored=len(scores) / len(lines),
         length=mean([float(len(line.completion_ids)) for line in answered if line.completion_ids is not None]),
         latency_s=mean([line.latencies.total_s for line in answered]),

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from ratchet.experiments.assignment import Assignment, candidate_share
 
@@ -50,6 +51,18 @@ class Outcome:
     scorer: str | None = None
     answered: bool = True
     """Whether there is an answer that could be audited."""
+
+    served: float | None = None
+    """Score of the answer the user got: the best of the group."""
+
+    def by(self, metric: Literal["single", "served"]) -> Outcome:
+        """As an experiment on this metric counts it.
+
+        A user is served one answer, so of the group's missing scores none is missing as long as there is one.
+        """
+        if metric == "single":
+            return self
+        return replace(self, score=self.served, scored=float(self.served is not None))
 
     @property
     def usable(self) -> float:

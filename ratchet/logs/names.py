@@ -31,6 +31,12 @@ VALIDATION = "validation:"
 """How the experiment ids of the fleet's own tasks begin: they are kept out of training and experiments."""
 
 
+ANCHORS = "-anchors-"
+RESCORED = "-rescored-"
+"""Within the experiment ids of anchors that are scored again. Rescored are others than the first, and their references:
+a mean over these could not be held against another."""
+
+
 def file_name(log: str) -> str:
     """Of its active file. A line is known by it also when it has moved to a sealed segment."""
     return f"{log}.jsonl"
@@ -57,3 +63,8 @@ def task_index(folder: Path) -> Path:
 def is_own(experiment_id: str | None) -> bool:
     """True for the fleet's own tasks: golden ones and anchors. No user gets their Results."""
     return experiment_id is not None and experiment_id.startswith(VALIDATION)
+
+
+def is_rescoring(experiment_id: str | None) -> bool:
+    """True for anchors, which are scored again to see whether the scorer is still the same."""
+    return is_own(experiment_id) and any(part in (experiment_id or "") for part in (ANCHORS, RESCORED))

@@ -77,11 +77,16 @@ class ScoreRow(msgspec.Struct):
     arm: ArmRow = msgspec.field(default_factory=ArmRow)
 
 
-class AnswerRow(ScoreRow):
+class ScoredAnswerRow(ScoreRow):
+    """Of an interaction: whether two answers of a group are the same."""
+
+    response: str | None = None
+
+
+class AnswerRow(ScoredAnswerRow):
     """Of an interaction: what people are shown."""
 
     input: Prompt = ""
-    response: str | None = None
     status: str = "ok"
     reason: str | None = None
     completion_ids: list[int] | None = None

@@ -42,6 +42,25 @@ class ScoreFigure(Record):
     mean: float
 
 
+class Interval(Record):
+    """A mean over tasks with its 95 % interval (normal approximation); null ends: too few tasks."""
+
+    tasks: int = Field(ge=0)
+    mean: float
+    low: float | None
+    high: float | None
+
+
+class QualityFigure(Record):
+    """Of a version's answers to users, since this orchestrator started. A task is one observation."""
+
+    agent_id: str
+    adapter_version: str
+    served: Interval = Field(description="Score of the answer the user got: the best of its group.")
+    single: Interval = Field(description="Score of a single answer: the mean of its group.")
+    distinct: Interval | None = Field(description="Different answers in a group; null: no group of more than one.")
+
+
 class ReplicaView(Record):
     """A process of an agent that reported within the last half minute."""
 
@@ -93,6 +112,7 @@ class Status(Record):
     tasks: TaskFigures
     stages: list[StageFigure]
     scores: list[ScoreFigure]
+    quality: list[QualityFigure]
     agents: list[AgentFigures]
     dead_letters: int | None = Field(description="Null while the broker can't say.")
     unroutable: int | None

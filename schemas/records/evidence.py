@@ -137,6 +137,11 @@ class ExperimentPlan(Record):
         description="Every sample of an admitted task counts, scored or not; where false, as in older plans, the "
         "unscored are left out.",
     )
+    metric: Literal["single", "served"] = Field(
+        "single",
+        description="What its scores are of: a single answer, which the mean of the group is, or the answer the user "
+        "gets, the best of it; single in older plans.",
+    )
     min_gain: Margin = Field(0.0, description="The candidate must be better in score by more than this.")
     success_margin: float = Field(0.05, gt=0, le=0.5, description="Loss of success that must be ruled out to promote.")
     limits: Limits | None = Field(

@@ -30,6 +30,12 @@ results_untold = Counter("ratchet_results_untold_total", "Results whose users co
 samples_logged = LoopCounter("ratchet_samples_logged_total", "Lines in the log.", ["agent", "adapter_version"])
 samples_unscored = Counter("ratchet_samples_unscored_total", "Samples without a score.", ["agent", "status"])
 sample_score = LoopHistogram("ratchet_sample_score", "Scores.", ["agent", "adapter_version"], buckets=SCORE_BUCKETS)
+quality = Gauge(
+    "ratchet_quality",
+    "By version, since the start: the score of the answer served, of a single answer, and distinct answers in a group; "
+    "the mean, and the ends of its 95 % interval.",
+    ["agent", "adapter_version", "measure", "statistic"],
+)
 feedback_score = Histogram(
     "ratchet_feedback_score", "Scores by applications.", ["agent", "adapter_version"], buckets=SCORE_BUCKETS
 )

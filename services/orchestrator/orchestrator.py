@@ -327,6 +327,7 @@ class Orchestrator:
         start("reward-news", self._news.flush, NEWS_EVERY_S)
         start("audits", self._audits.turn, AUDIT_EVERY_S)
         start("queue-gauges", self._gauges.refresh, GAUGES_EVERY_S)
+        start("quality-gauges", self._api.quality.refresh, GAUGES_EVERY_S)
         start("disk-gauges", self._disks.refresh, GAUGES_EVERY_S)
         start("storage", self._check_storage, STORAGE_EVERY_S)
         start("log-retention", self._retention.turn, RETAIN_EVERY_S)
@@ -378,6 +379,7 @@ class Orchestrator:
         self._news.logged(work.agent_id, lines)
         self._waits.closed(work.task_id)
         self._api.watcher.settled(work, lines, result)
+        self._api.quality.closed(lines)
         if promoter := self._promoters.get(work.agent_id):
             promoter.closed(work, lines)
             self._anchors[work.agent_id].closed(lines, work)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -81,6 +81,11 @@ class OrchestratorSettings(FleetSettings):
         description="Rate of false roll-backs of an equal candidate, and of false promotions of the first one; of all "
         "candidates there will ever be together twice that. Experiments that run keep theirs.",
     )
+    promote_on: Literal["single", "served"] = Field(
+        "single",
+        description="What a candidate must be better in: the score of a single answer, or of the answer users are "
+        "served, the best of a group. Experiments that run keep theirs.",
+    )
     success_margin: float = Field(
         0.05,
         gt=0,
@@ -156,6 +161,7 @@ class OrchestratorSettings(FleetSettings):
             experiment_id="policy",
             alpha=self.experiment_alpha,
             by_intention=True,
+            metric=self.promote_on,
             max_units=self.experiment_max_units,
             min_units_per_arm=self.experiment_min_units_per_arm,
             min_age_s=self.experiment_min_age_s,

@@ -27,6 +27,23 @@ tasks = LoopCounter(
 )
 
 
+verdicts_saved = LoopCounter(
+    "ratchet_scorer_verdicts_saved_total",
+    "Answers that nobody was asked about: equal (to another of their group), decided (by the first of two scorers).",
+    ["reason"],
+)
+verdict_difference = LoopHistogram(
+    "ratchet_scorer_verdict_difference",
+    "How far two verdicts on the same answer lie apart.",
+    buckets=(0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0),
+)
+
+
+@cache
+def verdicts_saved_by(reason: str) -> Count:
+    return verdicts_saved.labels(reason)
+
+
 @cache
 def samples_of(status: str) -> Count:
     """Looking labels up costs more than counting."""

@@ -15,7 +15,9 @@ class ScorerSettings(FleetSettings):
     scorer: str = Field(
         "verifier:normalised",
         description="Who scores: verifier:exact|normalised|numeric|regex|graded, judge:absolute|relative, likelihood, "
-        "python:package.module:function, or a weighted sum such as 0.7*verifier:exact + 0.3*judge:absolute.",
+        "python:package.module:function, or a weighted sum such as 0.7*verifier:exact + 0.3*judge:absolute. "
+        "`verifier:exact and judge` asks the judge only about what the verifier found right, "
+        "`verifier:exact else judge` only about what it can't tell.",
     )
     scorer_audits: bool = Field(
         False,
@@ -63,6 +65,13 @@ class ScorerSettings(FleetSettings):
         ge=1,
         le=25,
         description="judge: verdicts per answer, each over another order of the answers; the median counts.",
+    )
+    scorer_judge_repeat_share: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="judge: share of the tasks that are judged twice, to know how far two verdicts lie apart; the "
+        "first one counts.",
     )
     scorer_judge_max_tokens: int = Field(1024, ge=16, description="judge: length of a verdict, in tokens.")
     scorer_judge_max_answer_chars: int = Field(

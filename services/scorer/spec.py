@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from ratchet.service.errors import ScorerError
 
 _PART = re.compile(r"(?:(?P<weight>\d+(?:\.\d+)?|\.\d+)\s*\*\s*)?(?P<name>[A-Za-z_][\w-]*)(?::(?P<argument>[^\s+*]+))?")
+_RULE = re.compile(r"\s(and|else)\s")
 _EXAMPLES = "`verifier:normalised`, `judge:absolute` or `0.7*verifier:exact + 0.3*judge:absolute`"
 
 
@@ -24,15 +26,31 @@ class Part:
         return f"{self.name}:{self.argument}" if self.argument else self.name
 
 
+Rule = Literal["and", "else"]
+
+
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One part or several; the weights add up to 1."""
+    """One part or several; the weights add up to 1.
+
+    Before them there may be one that decides first. `first and parts`: what it scores 0 is 0, and of the rest its score
+    times theirs counts. `first else parts`: they are asked about what it has no way to score.
+    """
 
     parts: tuple[Part, ...]
+    first: Part | None = None
+    rule: Rule = "and"
+
+    @property
+    def named(self) -> tuple[Part, ...]:
+        """All strategies."""
+        return ((self.first,) if self.first else ()) + self.parts
 
     @property
     def text(self) -> str:
         """The canonical form: the same for all ways to write the same scorer, but for the order of its parts."""
+        if self.first:
+            return f"{self.first.text} {self.rule} {Spec(self.parts).text}"
         if len(self.parts) == 1:
             return self.parts[0].text
         return " + ".join(f"{part.weight:.6g}*{part.text}" for part in self.parts)
@@ -40,12 +58,27 @@ class Spec:
 
 def parse_spec(text: str) -> Spec:
     """Weights are optional, but all or none; they are normalised. Raises ScorerError, with an example."""
+    decided = _RULE.split(text, maxsplit=1)
+    if len(decided) == 3:
+        first, rule, rest = decided
+        return _decided_first(text, first, "and" if rule == "and" else "else", rest)
     pieces = [piece.strip() for piece in text.split("+")]
     matches = [_PART.fullmatch(piece) for piece in pieces]
     for piece, match in zip(pieces, matches, strict=True):
         if match is None:
             raise _bad(text, f"{piece!r} is not `name`, `name:argument` or `weight*name:argument`")
     return Spec(_weighted(text, [match.groupdict() for match in matches if match]))
+
+
+def _decided_first(text: str, first: str, rule: Rule, rest: str) -> Spec:
+    if _RULE.search(rest):
+        raise _bad(text, "only one scorer can decide before the others")
+    deciding, others = parse_spec(first), parse_spec(rest)
+    if len(deciding.parts) > 1:
+        raise _bad(text, f"before {rule!r} stands one scorer, not a sum")
+    if deciding.parts[0].text in {part.text for part in others.parts}:
+        raise _bad(text, "a strategy is named twice")
+    return Spec(others.parts, deciding.parts[0], rule)
 
 
 def _weighted(text: str, found: list[dict[str, str | None]]) -> tuple[Part, ...]:

@@ -15,6 +15,7 @@ from ratchet.bus.in_hand import Stepwise, never
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.bus.topology import AUDIT_SCORES, AUDITS, DRAFT_RESPONSES, RESPONSES, REWARDS
+from ratchet.logs.names import is_rescoring
 from ratchet.runtime.runner import Subscription
 from ratchet.service import failpoint
 from ratchet.service.deadline_time import DeadlineTime
@@ -219,6 +220,7 @@ def request_of(response: Response, work: Work) -> ScoringRequest:
         reference=work.reference,
         criteria=work.criteria,
         task_type=work.task_type,
+        fresh=is_rescoring(work.arm.experiment_id),
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ratchet.bus.amqp.short_connection import connected
 from ratchet.bus.topology import DEAD_LETTERS
+from ratchet.cli.demo.gain import Answered
 from ratchet.cli.demo.held_out_report import HeldOutReport, is_right, report_held_out
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.fleet.queue_depths import queue_depths
@@ -71,6 +72,13 @@ class HeldOutRun:
         """By task, the scores of this version's samples."""
         given = ((sample.input, sample.score) for sample in self._of(version))
         return _by_task((task, score) for task, score in given if score is not None)
+
+    def answered(self, version: str) -> dict[str, list[Answered]]:
+        """By task, the score of each of this version's samples, and whether it is right."""
+        found: dict[str, list[Answered]] = defaultdict(list)
+        for sample in self._of(version):
+            found[sample.input].append((sample.score, float(sample.right)))
+        return found
 
     def _of(self, version: str) -> Iterator[HeldOutSample]:
         return (sample for sample in self.samples if sample.adapter_version == version)

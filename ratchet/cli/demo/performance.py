@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from ratchet.adapters.registry import RegistryStore
 from ratchet.cli.demo.adapter_status import AdapterStatusReader
 from ratchet.cli.demo.books import Account, Users, account
-from ratchet.cli.demo.gain import gain
+from ratchet.cli.demo.gain import gain, samples_needed, served_gain
 from ratchet.cli.demo.held_out import HeldOutPlan, HeldOutRun, ask_held_out, dead_letters, held_out_tasks
 from ratchet.cli.demo.held_out_report import HeldOutReport
 from ratchet.cli.demo.held_out_view import render_held_out
@@ -113,6 +113,8 @@ class Performance:
             primary=primary,
             verifier=gain(before.right(BASE_VERSION), after.right(primary)),
             judge=gain(before.scores(BASE_VERSION), after.scores(primary)),
+            served=served_gain(before.answered(BASE_VERSION), after.answered(primary)),
+            saved=samples_needed(before.answered(BASE_VERSION), after.answered(primary)),
             decisions=tuple(decision for decision, _ in self.store.ledger.read()),
             books=books + _counted(before.report) + _counted(after.report),
             dead_letters=dead_letters(self.access),

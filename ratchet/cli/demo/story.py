@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ratchet.cli.demo.books import Account
-from ratchet.cli.demo.gain import Gain
+from ratchet.cli.demo.gain import Gain, Saved
 from ratchet.cli.demo.held_out_report import HeldOutReport
 from schemas.records.adapter_card import AdapterCard
 from schemas.records.decision import Decision
@@ -74,7 +74,11 @@ class Sabotage:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """`verifier` and `judge`: the gain on held-out tasks from the base model to `primary`."""
+    """`verifier` and `judge`: the gain on held-out tasks from the base model to `primary`, of a single sample.
+
+    `served`: of the answer a user gets, the best-scored of the group, by the verifier; `saved`: the samples that this
+    quality does not need any more.
+    """
 
     first: HeldOutReport
     turns: tuple[DemoTurn, ...]
@@ -82,6 +86,8 @@ class Story:
     primary: str
     verifier: Gain
     judge: Gain
+    served: Gain
+    saved: Saved
     decisions: tuple[Decision, ...]
     books: Account
     dead_letters: int
@@ -114,7 +120,12 @@ class Story:
             "faults": self.faults,
             "seconds": self.seconds,
             "primary": self.primary,
-            "held_out": {"verifier": self.verifier.as_dict(), "judge": self.judge.as_dict()},
+            "held_out": {
+                "verifier": self.verifier.as_dict(),
+                "judge": self.judge.as_dict(),
+                "served": self.served.as_dict(),
+            },
+            "samples_saved": asdict(self.saved) | {"samples": self.saved.samples},
             "turns": [asdict(turn) | {"promoted": turn.promoted} for turn in self.turns],
             "bad_adapter": None if self.sabotage is None else asdict(self.sabotage),
             "tasks": asdict(self.books) | {"dead_letters": self.dead_letters},

@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ratchet.cli.demo.gain import Estimate, Gain
+from ratchet.cli.demo.gain import MARGIN, Estimate, Gain
 from ratchet.cli.demo.held_out_view import counts_table
 from ratchet.cli.demo.story import DemoTurn, Story
 from ratchet.cli.terminal import table
@@ -39,13 +39,26 @@ def _heading(text: str) -> Text:
 def _gains(story: Story) -> Group:
     columns = ("v1.0.0, the base model", f"{story.primary}, the primary", "difference")
     shown = table("", *columns)
-    shown.add_row("verifier", *_cells(story.verifier))
+    shown.add_row("served", *_cells(story.served))
+    shown.add_row("single", *_cells(story.verifier))
     shown.add_row("judge", *_cells(story.judge))
     note = (
-        f"Means over {story.verifier.before.tasks} tasks, paired by task. The judge is the bigger model, whose scores "
-        "the fleet learned from; the verifier says right or wrong, and nobody in the fleet has it."
+        f"{_saved(story)} Means over {story.verifier.before.tasks} tasks, paired by task, normal approximation. "
+        "Served is what a user gets, the best-scored of the group; single is one sample; both right or wrong by a "
+        "verifier that nobody in the fleet has. The judge is the bigger model, whose scores of single samples the "
+        "fleet learned from."
     )
     return Group(shown, Text(note, style="dim"))
+
+
+def _saved(story: Story) -> str:
+    saved = story.saved
+    if saved.needed is None or saved.difference is None:
+        return f"No number of samples up to {saved.group} is proved as good as v1.0.0's best of {saved.group}."
+    return (
+        f"The best of {saved.needed} of {story.primary} is proved as good as v1.0.0's best of {saved.group} "
+        f"({_shown(saved.difference, signed=True)}, margin {MARGIN}): {saved.samples} of {saved.group} samples saved."
+    )
 
 
 def _cells(gain: Gain) -> tuple[str | Text, ...]:

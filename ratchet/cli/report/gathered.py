@@ -67,6 +67,7 @@ class AgentReport:
             "tasks": self.scores.tasks,
             "versions": {one.version: one.state.value for one in self.view.versions},
             "scores": self.scores.means(),
+            "quality": self.scores.qualities(),
             "experiments": [one.record.as_dict() for one in self.experiments],
             "decisions": len(self.decisions) + self.decisions_before,
         }

@@ -6,52 +6,20 @@ users' tasks; held-out are those of the golden set; anchors are fixed answers th
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ratchet.experiments.served import Mean, Quality
 from ratchet.logs.groups import grouped
-from ratchet.logs.names import INTERACTIONS, is_own
+from ratchet.logs.names import ANCHORS, INTERACTIONS, RESCORED, is_own
 from ratchet.logs.reader import LogReader
-from ratchet.logs.rows import ScoreRow
+from ratchet.logs.rows import ScoredAnswerRow
 
-ANCHORS = "-anchors-"
-RESCORED = "-rescored-"
-"""Other anchors than the first, and their references: a mean over these could not be held against another."""
 MOST_PERIODS = 96
 MOST_ANCHOR_RUNS = 200
 MOST_VERSIONS = 1000
-Z95 = 1.959964
-
-
-@dataclass(slots=True)
-class Mean:
-    """Welford's running mean and variance."""
-
-    count: int = 0
-    mean: float = 0.0
-    _squares: float = 0.0
-
-    def add(self, value: float) -> None:
-        self.count += 1
-        before = value - self.mean
-        self.mean += before / self.count
-        self._squares += before * (value - self.mean)
-
-    @property
-    def error(self) -> float | None:
-        """Standard error of the mean; None below two values."""
-        return math.sqrt(self._squares / (self.count - 1) / self.count) if self.count > 1 else None
-
-    @property
-    def half_width(self) -> float | None:
-        """Of the 95 % confidence interval around the mean (normal approximation)."""
-        return None if self.error is None else Z95 * self.error
-
-    def data(self) -> dict[str, float | None]:
-        return {"tasks": self.count, "mean": self.mean, "half_width": self.half_width}
 
 
 @dataclass(slots=True)
@@ -105,6 +73,7 @@ class AgentScores:
 
     live: dict[str, Mean] = field(default_factory=dict)
     held_out: dict[str, Mean] = field(default_factory=dict)
+    quality: dict[str, Quality] = field(default_factory=dict)
     timeline: Timeline = field(default_factory=Timeline)
     anchors: deque[tuple[str, Mean]] = field(default_factory=lambda: deque(maxlen=MOST_ANCHOR_RUNS))
     tasks: int = 0
@@ -114,9 +83,14 @@ class AgentScores:
         of_kind = {"live": self.live, "held_out": self.held_out}
         return {kind: {version: mean.data() for version, mean in means.items()} for kind, means in of_kind.items()}
 
+    def qualities(self) -> dict[str, dict[str, dict[str, float | None]]]:
+        """By version, of the users' tasks: what they were served, a single answer, distinct answers in a group."""
+        return {version: quality.data() for version, quality in self.quality.items()}
+
     def data(self) -> dict[str, Any]:
         """What the report draws of them."""
         return self.means() | {
+            "quality": self.qualities(),
             "tasks": self.tasks,
             "failed": self.failed,
             "timeline": [
@@ -141,14 +115,14 @@ def read_scores(logs_dir: Path) -> LogScores:
     def count(_: object) -> None:
         scores.bad_lines += 1
 
-    rows = (record.value for record in LogReader(logs_dir, INTERACTIONS, on_bad=count).records(ScoreRow))
+    rows = (record.value for record in LogReader(logs_dir, INTERACTIONS, on_bad=count).records(ScoredAnswerRow))
     for group in grouped(rows, incomplete=True):
         scores.lines += len(group)
         _add(scores.agents.setdefault(group[0].agent_id, AgentScores()), group)
     return scores
 
 
-def _add(agent: AgentScores, group: list[ScoreRow]) -> None:
+def _add(agent: AgentScores, group: list[ScoredAnswerRow]) -> None:
     first, values = group[0], [row.score for row in group if row.score is not None]
     score = sum(values) / len(values) if values else None
     experiment_id = first.arm.experiment_id or ""
@@ -157,6 +131,9 @@ def _add(agent: AgentScores, group: list[ScoreRow]) -> None:
         agent.failed += score is None
         agent.timeline.add(first.timestamp, first.adapter_version, score)
         _count(agent.live, first.adapter_version, score)
+        if first.adapter_version in agent.live:
+            quality = agent.quality.setdefault(first.adapter_version, Quality())
+            quality.observe([row.score for row in group], [row.response for row in group])
     elif ANCHORS in experiment_id:
         _add_anchor(agent, f"{experiment_id}/{first.task_id.rpartition('/')[2]}", score)
     elif RESCORED not in experiment_id:

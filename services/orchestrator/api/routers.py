@@ -26,6 +26,7 @@ from services.orchestrator.observation.event_hub import EventHub
 from services.orchestrator.observation.experiment_views import ExperimentViews
 from services.orchestrator.observation.overview import Overview
 from services.orchestrator.observation.queue_snapshots import QueueSnapshots
+from services.orchestrator.observation.served_quality import ServedQuality
 from services.orchestrator.observation.watcher import Watcher
 from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas
@@ -64,7 +65,10 @@ class OrchestratorApi:
             lambda: [run for promoter in promoters.values() for run in promoter.training.runs],
         )
         self.watcher = Watcher(self._hub, self._book, promoters, self._queues, self._runs, threads, monotonic)
-        self.overview = Overview(ledger, promoters, replicas, self._queues, trouble, clock=clock, seconds=monotonic)
+        self.quality = ServedQuality()
+        self.overview = Overview(
+            ledger, promoters, replicas, self._queues, trouble, self.quality, clock=clock, seconds=monotonic
+        )
 
     def routers(self) -> Sequence[APIRouter]:
         settings, threads = self._settings, self._threads

@@ -27,6 +27,7 @@ from schemas.messages.work import Work
 from services.orchestrator import metrics
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.observation.queue_snapshots import QueueSnapshots
+from services.orchestrator.observation.served_quality import ServedQuality
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas
@@ -57,6 +58,7 @@ class Overview:
         replicas: Mapping[str, Replicas],
         queues: QueueSnapshots,
         trouble: Callable[[], str | None],
+        quality: ServedQuality,
         *,
         clock: Callable[[], datetime],
         seconds: Callable[[], float],
@@ -66,6 +68,7 @@ class Overview:
         self._replicas = replicas
         self._queues = queues
         self._trouble = trouble
+        self._quality = quality
         self._clock = clock
         self._seconds = seconds
         self._started_at = clock()
@@ -88,6 +91,7 @@ class Overview:
             tasks=self._tasks(now, before),
             stages=[stage_figure(stage, now, before) for stage in STAGES],
             scores=list(scores()),
+            quality=self._quality.figures(),
             agents=[self._agent(name, promoter) for name, promoter in self._promoters.items()],
             dead_letters=dead,
             unroutable=unroutable,

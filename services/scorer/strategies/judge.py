@@ -20,6 +20,7 @@ from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.case import Case, Shown, answer_ids, derive_nonce, in_request_order, shown_order
 from services.scorer.rubric import load_rubric, render, rubric_sha256
 from services.scorer.settings import ScorerSettings
+from services.scorer.strategies.equal_answers import score_distinct
 from services.scorer.strategies.strategy import Answer, ScoringRequest, failure, no_score, ran_out_of_time
 from services.scorer.verdict import Grade, VerdictError, parse_verdict, verdict_schema
 
@@ -37,9 +38,10 @@ class Judge:
         self._key = _secret(settings)
         self._client: OpenAiClient | None = None
         self._advanced_at = NEVER
+        shown = ";distinct" if self._relative else ""  # a copy that is not shown changes what the others stand beside
         self._identity = ScorerIdentity(
             id=f"judge:{mode}",
-            revision=f"{settings.scorer_judge_model};votes={settings.scorer_judge_votes}",
+            revision=f"{settings.scorer_judge_model};votes={settings.scorer_judge_votes}{shown}",
             rubric_sha256=rubric_sha256(self._rubric),
         )
 
@@ -84,6 +86,9 @@ class Judge:
         self._advanced_at = time.monotonic() + self._settings.scorer_judge_timeout_s
 
     async def score(self, request: ScoringRequest) -> list[SampleScore]:
+        return await score_distinct(request, self._judge, repeat_share=self._settings.scorer_judge_repeat_share)
+
+    async def _judge(self, request: ScoringRequest) -> list[SampleScore]:
         panels = [request.answers] if self._relative else [(answer,) for answer in request.answers]
         scored = await asyncio.gather(*(self._panel(request, answers) for answers in panels))
         return [score for panel in scored for score in panel]

@@ -22,6 +22,7 @@ from ratchet.models.tokenization import prompt_ids
 from ratchet.service.errors import ScorerError
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.settings import ScorerSettings
+from services.scorer.strategies.equal_answers import score_distinct
 from services.scorer.strategies.strategy import Answer, ScoringRequest, no_score
 
 FLOOR = -8.0
@@ -76,7 +77,7 @@ class Likelihood:
         return self._advanced_at
 
     async def score(self, request: ScoringRequest) -> list[SampleScore]:
-        return await self._batcher.submit(request)
+        return await score_distinct(request, self._batcher.submit)
 
     @property
     def _model(self) -> LanguageModel:

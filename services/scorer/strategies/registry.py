@@ -1,15 +1,17 @@
-"""Builds the strategy a specification names, through the entry points group `ratchet.scorers`; or a sum of several."""
+"""Builds what a specification names, by the entry points `ratchet.scorers`: a strategy, a sum, or two in turn."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import entry_points
 
 from ratchet.bus.in_hand import NEVER, Stepwise
 from ratchet.service.errors import ScorerError
 from schemas.messages.reward import SampleScore, ScorerIdentity, ScoreStatus
+from services.scorer import metrics
 from services.scorer.settings import ScorerSettings
 from services.scorer.spec import Part, Spec, parse_spec
 from services.scorer.strategies.strategy import ScoringRequest, Strategy, StrategyClass
@@ -21,13 +23,14 @@ def build_strategy(settings: ScorerSettings) -> Strategy:
     """Raises ScorerError if the specification can't be read, or names a strategy that is not there or not usable."""
     spec = check_spec(settings.scorer)
     parts = [_build(part, settings) for part in spec.parts]
-    return parts[0] if len(parts) == 1 else Weighted(spec, parts)
+    rest = parts[0] if len(parts) == 1 else Weighted(Spec(spec.parts), parts)
+    return DecidedFirst(spec, _build(spec.first, settings), rest) if spec.first else rest
 
 
 def check_spec(text: str) -> Spec:
     """Raises ScorerError if it can't be read, or names what is not installed. Loads nothing."""
     spec, found = parse_spec(text), entry_points(group=GROUP).names
-    for part in spec.parts:
+    for part in spec.named:
         if part.name not in found:
             raise ScorerError(f"there is no scorer {part.name!r}; installed are {', '.join(sorted(found))}")
     return spec
@@ -98,6 +101,63 @@ class Weighted:
             )
         total = sum(weight * (score.score or 0.0) for weight, score in zip(self._weights, scores, strict=True))
         return SampleScore(score=min(total, 1.0), reason=_reasons(self._spec, scores))
+
+
+class DecidedFirst:
+    """Two strategies in turn: the second is asked only about what the first left undecided.
+
+    `and`: decided is a 0, and a null, which stays one; else the product counts. `else`: decided is all but unscorable.
+    """
+
+    def __init__(self, spec: Spec, first: Strategy, second: Strategy) -> None:
+        self._spec = spec
+        self._first = first
+        self._second = second
+        self._both = (first, second)
+
+    @property
+    def identity(self) -> ScorerIdentity:
+        """A change in either is a change of scorer."""
+        first, second = self._first.identity, self._second.identity
+        rubrics = (first.rubric_sha256, second.rubric_sha256)
+        return ScorerIdentity(
+            id=_short(self._spec.text),
+            revision=f"{first.revision} {self._spec.rule} {second.revision}",
+            rubric_sha256=_sha256(repr(rubrics)) if any(rubrics) else None,
+        )
+
+    async def start(self) -> None:
+        await asyncio.gather(*(part.start() for part in self._both))
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(part.stop() for part in self._both))
+
+    def trouble(self) -> str | None:
+        return self._first.trouble() or self._second.trouble()
+
+    def advanced_at(self) -> float:
+        return max((part.advanced_at() for part in self._both if isinstance(part, Stepwise)), default=NEVER)
+
+    async def score(self, request: ScoringRequest) -> list[SampleScore]:
+        scores = list(await self._first.score(request))
+        undecided = [index for index, score in enumerate(scores) if not self._is_decided(score)]
+        metrics.verdicts_saved_by("decided").inc(len(scores) - len(undecided))
+        if undecided:
+            answers = tuple(request.answers[index] for index in undecided)
+            later = await self._second.score(replace(request, answers=answers))
+            for index, score in zip(undecided, later, strict=True):
+                scores[index] = self._joint(scores[index], score)
+        return scores
+
+    def _is_decided(self, score: SampleScore) -> bool:
+        if self._spec.rule == "else":
+            return score.status != "unscorable"
+        return not score.score
+
+    def _joint(self, first: SampleScore, second: SampleScore) -> SampleScore:
+        if self._spec.rule == "else" or first.score is None or second.score is None:
+            return second
+        return second.model_copy(update={"score": first.score * second.score})
 
 
 def _reasons(spec: Spec, scores: Sequence[SampleScore]) -> str:

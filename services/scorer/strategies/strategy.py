@@ -34,6 +34,8 @@ class ScoringRequest:
     reference: str | None = None
     criteria: str | None = None
     task_type: str | None = None
+    fresh: bool = False
+    """Each answer gets a verdict of its own, also where one equals another: of anchors that are scored again."""
 
 
 class Strategy(Protocol):

@@ -22,7 +22,7 @@ from tests.infra.promql import named
 from tests.infra.promtool import run_promtool
 
 PROVISIONED = FOLDER.parent / "provisioning" / "datasources" / "ratchet.yml"
-NAMED = re.compile(r'\b(figure|move|queue|outcome|stage)(?:=|!=|=~|!~)"([^"]+)"')
+NAMED = re.compile(r'\b(figure|measure|move|queue|outcome|stage|statistic)(?:=|!=|=~|!~)"([^"]+)"')
 DOCUMENTS = {path.stem: json.loads(text) for path, text in documents().items()}
 
 
@@ -87,6 +87,8 @@ def test_every_value_of_a_label_that_is_asked_for_by_name_is_exported() -> None:
         "move": set(MOVES),
         "queue": set(fleet_topology(("small",)).names),
         "outcome": set(OUTCOMES),
+        "measure": {"served", "single", "distinct"},
+        "statistic": {"mean", "low", "high"},
         "stage": {"queue", "generate", "score_queue", "score", "total"},
     }
 

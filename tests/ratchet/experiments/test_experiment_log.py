@@ -14,7 +14,7 @@ from schemas.messages.reward import ScorerIdentity
 from schemas.messages.work import Arm, Sampling, Work
 from schemas.records.evidence import Band, ExperimentPlan, Verdict
 from schemas.records.interaction import Interaction, Latencies
-from tests.ratchet.experiments.making_experiments import HALF, LEVELS, Traffic, plan, run
+from tests.ratchet.experiments.making_experiments import HALF, LEVELS, Traffic, enrolment, plan, run
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SCORER = ScorerIdentity(id="verifier", revision="1", rubric_sha256="ab")
@@ -65,6 +65,37 @@ def test_the_outcome_of_a_task_is_the_mean_of_its_group() -> None:
     assert outcome.succeeded
     assert (outcome.score, outcome.length, outcome.latency_s) == (0.4, 10.5, 0.5)
     assert outcome.scorer == "verifier@1@ab"
+
+
+def test_on_what_is_served_an_experiment_counts_the_best_of_the_group() -> None:
+    one = work(0)
+    outcome = outcome_of([line(one, 0, 0.2), line(one, 1, 0.6)])
+    half_scored = outcome_of([line(one, 0, None), line(one, 1, 0.6)])
+    unscored = outcome_of([line(one, 0, None), line(one, 1, None)])
+
+    assert outcome.by("single") is outcome
+    assert (outcome.by("served").score, outcome.by("served").usable) == (0.6, 1.0)
+    assert (half_scored.usable, half_scored.by("served").usable) == (0.5, 1.0)
+    assert (unscored.by("served").score, unscored.by("served").usable) == (None, 0.0)
+
+
+def test_an_older_plan_is_on_single_answers_and_one_on_served_answers_decides_otherwise() -> None:
+    """Single answers of the candidate are much better, and the best of each group is the same."""
+    older = {name: value for name, value in plan(ramp=HALF, by_intention=True).model_dump().items() if name != "metric"}
+    single = Experiment(ExperimentPlan.model_validate(older))
+    served = Experiment(plan(ramp=HALF, by_intention=True, metric="served"))
+    for sequence in range(400):
+        of = work(sequence, arm=Arm(sequence=sequence, experiment_id="small-v1.0.1", is_candidate=bool(sequence % 2)))
+        lines = [line(of, 0, 0.9), line(of, 1, 0.7 if sequence % 2 else 0.2)]
+        for experiment in (single, served):
+            experiment.enrol(enrolment(sequence, is_candidate=bool(sequence % 2)))
+            experiment.observe(sequence, outcome_of(lines))
+
+    assert single.final is not None
+    assert single.final.verdict is Verdict.PROMOTE
+    assert served.evidence.change is None or served.evidence.change.score == 0
+    assert served.evidence.gain_score <= 1.0
+    assert served.evidence.candidate.score == served.evidence.primary.score == pytest.approx(0.9)
 
 
 def test_a_sample_without_a_score_is_not_a_zero() -> None:

@@ -35,6 +35,9 @@ def test_a_specification_names_its_parts(text: str, parts: list[Part]) -> None:
         ("0*verifier:exact", "greater than 0"),
         ("0.7*verifier:exact + judge:absolute", "give all of them one"),
         ("verifier:exact + verifier:exact", "named twice"),
+        ("verifier:exact and verifier:exact", "named twice"),
+        ("verifier:exact and judge else likelihood", "only one scorer can decide"),
+        ("verifier:exact + likelihood and judge", "one scorer, not a sum"),
     ],
 )
 def test_what_can_not_be_read_is_named_with_an_example(text: str, fault: str) -> None:
@@ -47,6 +50,13 @@ def test_what_can_not_be_read_is_named_with_an_example(text: str, fault: str) ->
 @pytest.mark.parametrize("text", ["7*verifier:exact+3*likelihood", "0.70 * verifier:exact + .3*likelihood"])
 def test_one_scorer_has_one_canonical_text(text: str) -> None:
     assert parse_spec(text).text == "0.7*verifier:exact + 0.3*likelihood"
+
+
+def test_one_scorer_may_decide_before_the_others() -> None:
+    spec = parse_spec("verifier:exact  and 7*judge + 3*likelihood")
+    assert (spec.first, spec.rule) == (Part("verifier", "exact", 1.0), "and")
+    assert [part.text for part in spec.named] == ["verifier:exact", "judge", "likelihood"]
+    assert spec.text == "verifier:exact and 0.7*judge + 0.3*likelihood"
 
 
 @given(st.text(max_size=80) | st.text("0.7*verifier:exact + ", max_size=80))

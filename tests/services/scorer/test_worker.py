@@ -18,7 +18,7 @@ from schemas.messages.task import ChatMessage
 from schemas.messages.work import Arm, Sampling, Work
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import Answer, ScoringRequest
-from services.scorer.worker import ScorerWorker
+from services.scorer.worker import ScorerWorker, request_of
 from tests.services.scorer.scripted import BROKEN, OK, SLOW, UNKNOWN, Scripted
 
 NOW = datetime(2031, 5, 1, 12, 0, tzinfo=UTC)
@@ -221,3 +221,17 @@ def test_the_auditor_has_settings_of_its_own_in_the_place_of_the_scorers() -> No
     assert audits.own.scorer_judge_url == "http://a/v1"
     with pytest.raises(SettingsError, match="RATCHET_AUDITOR"):
         _ = ScorerSettings(scorer_audits=True).own
+
+
+@pytest.mark.parametrize(
+    ("experiment_id", "fresh"),
+    [
+        (None, False),
+        ("validation:small-rescored-3", True),
+        ("validation:small-anchors-1", True),
+        ("a-anchors-b", False),
+    ],
+)
+def test_anchors_that_are_scored_again_ask_for_a_verdict_each(experiment_id: str | None, fresh: bool) -> None:
+    work = WORK.model_copy(update={"arm": Arm(sequence=3, experiment_id=experiment_id)})
+    assert request_of(RESPONSE, work).fresh is fresh

@@ -10,7 +10,7 @@ const TRUNK = new Set(["probation", "stable", "superseded"]);
 const COLOURS = 8;
 const HEIGHT = 230;
 
-export function ByVersion({ agent, scores: { live, held_out: golden }, names }) {
+export function ByVersion({ agent, scores: { live, held_out: golden, quality = {} }, names }) {
   const states = new Map(agent.versions.map((one) => [one.version, one.state]));
   const drawn = useMemo(() => {
     const trunk = names.map((one) => (TRUNK.has(states.get(one)) ? (live[one]?.mean ?? null) : null));
@@ -32,7 +32,9 @@ export function ByVersion({ agent, scores: { live, held_out: golden }, names }) 
     <${Table} still label="Scores by version" rows=${names} keyOf=${String} columns=${[
       { title: "version", cell: (one) => one },
       { title: "tasks", class: "n", cell: (one) => count(live[one]?.tasks) },
-      { title: "mean score", class: "n", cell: (one) => margin(live[one]) },
+      { title: "served", class: "n", cell: (one) => margin(quality[one]?.served) },
+      { title: "single answer", class: "n", cell: (one) => margin(live[one]) },
+      { title: "distinct answers", class: "n wide", cell: (one) => margin(quality[one]?.distinct) },
       { title: "golden set", class: "n", cell: (one) => margin(golden[one]) },
     ]} />
   <//>`;

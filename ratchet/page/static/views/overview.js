@@ -42,7 +42,7 @@ export function Overview({ status }) {
         : html`<div class="columns"><${LiveScores} agents=${data.agents} /><${LiveRate} at=${data.at} /></div>`}
       <div class="sides">
         <div class="stack">
-          ${data.agents.map((agent) => html`<${Agent} key=${agent.agent_id} agent=${agent} scores=${data.scores} />`)}
+          ${data.agents.map((agent) => html`<${Agent} key=${agent.agent_id} agent=${agent} scores=${data.scores} quality=${data.quality} />`)}
           <${Stages} stages=${data.stages} />
         </div>
         <${Card} title="Latest decisions"><${Loaded} resource=${decisions}>${({ items }) =>
@@ -127,7 +127,8 @@ function RateChart({ points }) {
 
 const clock = (second) => new Date(second * 1000).toTimeString().slice(0, 8);
 
-function Agent({ agent, scores }) {
+function Agent({ agent, scores, quality }) {
+  const served = quality.filter((one) => one.agent_id === agent.agent_id);
   const own = scores.filter((one) => one.agent_id === agent.agent_id);
   const states = html`${agent.distrusted && html`<${Pill} state="scorer drifted" />`}
     ${agent.frozen && html`<${Pill} state="frozen" />`}`;
@@ -141,6 +142,7 @@ function Agent({ agent, scores }) {
       ${agent.watch && html`<${Watch} agent=${agent} />`}
       <${Learning} learning=${agent.learning} />
       ${own.length > 0 && html`<${VersionScores} scores=${own} primary=${agent.primary} />`}
+      ${served.length > 0 && html`<${Served} figures=${served} />`}
     </div>
   <//>`;
 }
@@ -205,6 +207,22 @@ function VersionScores({ scores, primary }) {
     { title: "samples", class: "n", cell: (one) => count(one.samples) },
     { title: "mean score", class: "n", cell: (one) => score(one.mean) },
   ]} />`;
+}
+
+function Served({ figures }) {
+  return html`<${Table} still label="What users are served by version since the orchestrator's start, with 95 % intervals"
+    rows=${figures} keyOf=${(one) => one.adapter_version} columns=${[
+      { title: "version", cell: (one) => one.adapter_version },
+      { title: "tasks", class: "n wide", cell: (one) => count(one.served.tasks) },
+      { title: "served", class: "n", cell: (one) => interval(one.served) },
+      { title: "single answer", class: "n", cell: (one) => interval(one.single) },
+      { title: "distinct answers", class: "n wide", cell: (one) => interval(one.distinct) },
+    ]} />`;
+}
+
+function interval(one) {
+  if (!one) return NONE;
+  return one.high === null ? score(one.mean) : `${score(one.mean)} ± ${score(one.high - one.mean)}`;
 }
 
 function Stages({ stages }) {

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from ratchet.cli.demo.books import Account
-from ratchet.cli.demo.gain import Estimate, Gain
+from ratchet.cli.demo.gain import Estimate, Gain, Saved
 from ratchet.cli.demo.held_out_report import report_held_out
 from ratchet.cli.demo.story import DemoTraining, DemoTurn, Sabotage, Story
 from ratchet.cli.demo.story_view import render_story
@@ -39,6 +39,8 @@ STORY = Story(
     primary="v1.0.1",
     verifier=PROVED,
     judge=PROVED,
+    served=PROVED,
+    saved=Saved(8, 2, Estimate(0.01, -0.01, 0.03, 100)),
     decisions=(PROMOTION,),
     books=Account(1827, 0, 0, 0),
     dead_letters=0,
@@ -85,6 +87,8 @@ def test_the_tables_say_what_happened_in_eighty_columns() -> None:
     assert "0.400 [0.350, 0.450]" in text
     assert "+0.400 [+0.330, +0.470]" in text
     assert "promote v1.0.1" in text
+    assert "best of 2 of v1.0.1 is proved as good as v1.0.0's best of 8" in " ".join(text.split())
+    assert "+0.010 [-0.010, +0.030], margin 0.02): 6 of 8 samples saved" in " ".join(text.split())
     assert "better in score: e-value 3252" in text
     assert "rolled back by itself after 5 of its tasks (40 samples)" in " ".join(text.split())
     assert "All as promised, in 132 s." in text

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.cli.report.score_stats import MOST_PERIODS, LogScores, Mean, Timeline, read_scores
+from ratchet.cli.report.score_stats import MOST_PERIODS, LogScores, Timeline, read_scores
+from ratchet.experiments.served import Mean
 
 
 def line(
@@ -49,6 +50,23 @@ def test_a_task_counts_once_with_the_mean_of_its_group(tmp_path: Path) -> None:
 
     assert (small.live["v1.0.0"].count, small.live["v1.0.0"].mean) == (2, pytest.approx(0.65))
     assert (small.tasks, small.failed) == (3, 1)
+
+
+def test_what_users_were_served_is_beside_a_single_answer_and_how_many_differ(tmp_path: Path) -> None:
+    rows = (
+        *(
+            line(1, sample, score, response=text)
+            for sample, (score, text) in enumerate([(0.2, "a"), (0.8, "b"), (0.2, "a")])
+        ),
+        *(line(2, sample, score, response=text) for sample, (score, text) in enumerate([(None, "c"), (0.4, "d")])),
+        line(3, 0, 1.0, experiment_id="validation:small-v1.0.1-3"),
+    )
+
+    quality = scores_of(tmp_path, *rows).agents["small"].qualities()["v1.0.0"]
+
+    assert quality["served"]["mean"] == pytest.approx(0.6)
+    assert quality["single"]["mean"] == pytest.approx(0.4)
+    assert quality["distinct"] == {"tasks": 2, "mean": 2.0, "half_width": 0.0}
 
 
 def test_the_golden_set_and_the_anchors_are_no_live_traffic(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from ratchet.bus.topology import Queue, Topology, fleet_topology
 from ratchet.cli.fleet.queue_depths import QueueDepth
-from ratchet.cli.status import ServiceStatus, StatusReport, queue_faults, render_status
+from ratchet.cli.status import ServiceStatus, StatusReport, quality_rows, queue_faults, render_status
 
 TOPOLOGY = fleet_topology(("small",))
 
@@ -52,3 +52,25 @@ def test_the_report_shows_each_service_with_its_own_reason() -> None:
     assert "not healthy" in shown
     assert "the model is not loaded yet" in shown
     assert not report.healthy
+
+
+def test_what_users_are_served_is_shown_with_its_interval_where_there_is_one() -> None:
+    text = "".join(
+        f'ratchet_quality{{agent="small",adapter_version="v1.0.1",measure="{measure}",statistic="{figure}"}} {value}\n'
+        for measure, figure, value in [
+            ("served", "mean", 0.9),
+            ("served", "low", 0.85),
+            ("served", "high", 0.95),
+            ("single", "mean", 0.5),
+        ]
+    )
+    report = StatusReport("amqp://guest@host/", None, (), depths(), True, (), tuple(quality_rows(text)))
+    console = Console(width=120, record=True)
+
+    console.print(render_status(report))
+
+    shown = console.export_text()
+    assert "small v1.0.1" in shown
+    assert "0.900 [0.850, 0.950]" in shown
+    assert "0.500" in shown
+    assert quality_rows("") == []

@@ -35,7 +35,11 @@ async def judging(
     mode: str, brain: Callable[[dict[str, Any]], str | None], **given: Any
 ) -> AsyncIterator[tuple[Judge, ModelServer]]:
     async with running(brain) as server:
-        options: dict[str, Any] = {"scorer_judge_url": server.url, "scorer_judge_model": MODEL}
+        options: dict[str, Any] = {
+            "scorer_judge_url": server.url,
+            "scorer_judge_model": MODEL,
+            "scorer_judge_repeat_share": 0,
+        }
         judge = Judge.build(mode, ScorerSettings(**(options | given)))
         await judge.start()
         yield judge, server
@@ -49,6 +53,18 @@ async def test_every_answer_gets_its_own_score_whatever_the_order_shown(mode: st
     assert [score.score for score in scores] == [0.0, 0.5, 1.0]
     assert {score.reason for score in scores} == {"because"}
     assert len(server.requests) == calls
+
+
+async def test_equal_answers_are_judged_once_and_a_share_of_the_tasks_twice() -> None:
+    request = ScoringRequest("t-1", "What?", (Answer("good"), Answer("bad"), Answer("good")))
+    async with judging("absolute", honest) as (judge, server):
+        scores = await judge.score(request)
+    assert [score.score for score in scores] == [1.0, 0.0, 1.0]
+    assert len(server.requests) == 2
+    async with judging("absolute", honest, scorer_judge_repeat_share=1.0) as (judge, server):
+        assert await judge.score(request) == scores
+    assert len(server.requests) == 4
+    assert len({asked(body)[0] for body in server.requests}) == 4
 
 
 async def test_a_call_counts_as_progress_for_as_long_as_it_may_take() -> None:

@@ -23,6 +23,11 @@ def settings(spec: str) -> ScorerSettings:
         ("judge:relative", "judge:relative"),
         ("python:tests.services.scorer.functions:length", "python:tests.services.scorer.functions:length"),
         ("7*verifier:exact + 3*judge", "0.7*verifier:exact + 0.3*judge"),
+        ("verifier:exact and judge", "verifier:exact and judge"),
+        (
+            "verifier:exact else 7*judge:absolute + 3*judge:relative",
+            "verifier:exact else 0.7*judge:absolute + 0.3*judge:relative",
+        ),
     ],
 )
 def test_every_strategy_is_found_by_name(spec: str, id: str) -> None:

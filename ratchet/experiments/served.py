@@ -1,0 +1,75 @@
+"""What users are served: the best of a group of answers, beside a single one, by version. Pure.
+
+A task is one observation: its served score is its best answer's, its single score the mean over its answers, which is
+what one answer drawn from the group scores in expectation. The served answer is chosen by the same scores that measure
+it, so a noisy scorer flatters it; single scores are not flattered. Intervals are normal approximations at 95 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+Z95 = 1.959964
+
+
+@dataclass(slots=True)
+class Mean:
+    """Welford's running mean and variance."""
+
+    count: int = 0
+    mean: float = 0.0
+    _squares: float = 0.0
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        before = value - self.mean
+        self.mean += before / self.count
+        self._squares += before * (value - self.mean)
+
+    @property
+    def error(self) -> float | None:
+        """Standard error of the mean; None below two values."""
+        return math.sqrt(self._squares / (self.count - 1) / self.count) if self.count > 1 else None
+
+    @property
+    def half_width(self) -> float | None:
+        """Of the 95 % confidence interval around the mean (normal approximation)."""
+        return None if self.error is None else Z95 * self.error
+
+    def data(self) -> dict[str, float | None]:
+        return {"tasks": self.count, "mean": self.mean, "half_width": self.half_width}
+
+
+@dataclass(slots=True)
+class Quality:
+    """Of one version. `distinct`: different answers in a group, over groups of more than one."""
+
+    served: Mean = field(default_factory=Mean)
+    single: Mean = field(default_factory=Mean)
+    distinct: Mean = field(default_factory=Mean)
+
+    def observe(self, scores: Sequence[float | None], answers: Sequence[str | None]) -> None:
+        """One task's group. One without any score, such as a task that failed, tells nothing here."""
+        known = [score for score in scores if score is not None]
+        if not known:
+            return
+        self.served.add(max(known))
+        self.single.add(math.fsum(known) / len(known))
+        if len(answers) > 1:
+            self.distinct.add(len(set(answers)))
+
+    def data(self) -> dict[str, dict[str, float | None]]:
+        return {"served": self.served.data(), "single": self.single.data(), "distinct": self.distinct.data()}
+
+
+def best_of(scores: Sequence[float], count: int, worth: Sequence[float] | None = None) -> float:
+    """What the best-scored of `count` answers is worth, its score if nothing else, expected over all draws of so many.
+
+    Drawn without replacement: unbiased for a group of that size. The i-th lowest of n is the best of a draw with
+    probability C(i − 1, count − 1) / C(n, count). `count` ≤ n.
+    """
+    values, draws = scores if worth is None else worth, math.comb(len(scores), count)
+    order = sorted(range(len(scores)), key=lambda index: scores[index])
+    return math.fsum(values[index] * math.comb(place, count - 1) for place, index in enumerate(order)) / draws

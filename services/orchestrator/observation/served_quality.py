@@ -1,0 +1,59 @@
+"""What users are served and what a single answer is worth, by version, since the start; as figures and as gauges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ratchet.experiments.served import Mean, Quality
+from ratchet.logs.names import is_own
+from schemas.api.status import Interval, QualityFigure
+from schemas.records.interaction import Interaction
+from services.orchestrator import metrics
+
+
+class ServedQuality:
+    def __init__(self) -> None:
+        self._of: dict[tuple[str, str], Quality] = {}
+
+    def closed(self, lines: Sequence[Interaction]) -> None:
+        """A task has these lines in the log. The fleet's own tasks serve nobody."""
+        first = lines[0]
+        if is_own(first.arm.experiment_id):
+            return
+        quality = self._of.setdefault((first.agent_id, first.adapter_version), Quality())
+        quality.observe([line.score for line in lines], [line.response for line in lines])
+
+    def figures(self) -> list[QualityFigure]:
+        """By agent and version."""
+        return [
+            QualityFigure(
+                agent_id=agent_id,
+                adapter_version=version,
+                served=_interval(quality.served),
+                single=_interval(quality.single),
+                distinct=_interval(quality.distinct) if quality.distinct.count else None,
+            )
+            for (agent_id, version), quality in sorted(self._of.items())
+            if quality.served.count
+        ]
+
+    async def refresh(self) -> None:
+        """The gauges."""
+        for figure in self.figures():
+            for measure in ("served", "single", "distinct"):
+                interval: Interval | None = getattr(figure, measure)
+                if interval is not None:
+                    _show(figure, measure, interval)
+
+
+def _show(figure: QualityFigure, measure: str, interval: Interval) -> None:
+    for name in ("mean", "low", "high"):
+        value = getattr(interval, name)
+        if value is not None:
+            metrics.quality.labels(figure.agent_id, figure.adapter_version, measure, name).set(value)
+
+
+def _interval(mean: Mean) -> Interval:
+    half = mean.half_width
+    low, high = (None, None) if half is None else (mean.mean - half, mean.mean + half)
+    return Interval(tasks=mean.count, mean=mean.mean, low=low, high=high)
