@@ -33,6 +33,11 @@ judge = [Workload(vllm.judge(settings.judge, settings), foundation)] if settings
 orchestrator = Workload(fleet.orchestrator(settings, accounts, keys), foundation, after=[queues])
 gateway = Workload(fleet.gateway(settings), foundation, after=[orchestrator])
 scorer = Workload(fleet.scorer(settings, accounts, keys), foundation, after=[queues])
+auditor = (
+    [Workload(fleet.auditor(settings.auditor, settings, accounts, keys), foundation, after=[queues])]
+    if settings.auditor
+    else []
+)
 agents = [
     Workload(fleet.agent(agent, settings, accounts, keys), foundation, after=[queues, *models])
     for agent in settings.agents

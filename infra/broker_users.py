@@ -40,14 +40,15 @@ class User:
     tags: tuple[str, ...] = ()
 
 
-def users(agents: Iterable[str]) -> tuple[User, ...]:
+def users(agents: Iterable[str], *, auditor: bool = False) -> tuple[User, ...]:
     """`setup` declares the queues; then a user for each process, for clients, for people, and for KEDA, which looks."""
     agents = tuple(agents)
     return (
         User(SETUP, EVERYTHING, EVERYTHING, EVERYTHING),
-        _orchestrator(agents),
+        _orchestrator(agents, audits=auditor),
         *(_agent(agent) for agent in agents),
         _worker("scorer", reads=("responses",), publishes=("responses.draft", "rewards")),
+        *([_worker("auditor", reads=("audits",), publishes=("audits.scores",))] if auditor else []),
         _worker("trainer", reads=("training",), publishes=("adapters",)),
         User(CLIENT, OWN_QUEUES, exactly(EXCHANGE), f"{OWN_QUEUES}|{exactly('results')}", (_to("tasks", "feedback"),)),
         User(
@@ -80,12 +81,13 @@ def _worker(name: str, *, reads: tuple[str, ...], publishes: tuple[str, ...]) ->
     return User(name, write=exactly(EXCHANGE, *RUNGS), read=exactly(*reads), topics=topics)
 
 
-def _orchestrator(agents: tuple[str, ...]) -> User:
+def _orchestrator(agents: tuple[str, ...], *, audits: bool) -> User:
     work = tuple(queue for agent in agents for queue in work_queues(agent))
     own = _worker(
         "orchestrator",
-        reads=("tasks", "responses.draft", "rewards", "feedback", "adapters", "adapters.reports"),
-        publishes=(*work, "responses", "results", "training"),
+        reads=("tasks", "responses.draft", "rewards", "feedback", "adapters", "adapters.reports")
+        + (("audits.scores",) if audits else ()),
+        publishes=(*work, "responses", "results", "training", *(("audits",) if audits else ())),
     )
     events = Topic(BROADCAST, r"^events\.")
     return User(

@@ -12,7 +12,7 @@ from infra.broker_users import SETUP, work_queues
 from infra.foundation import ADAPTERS, AUDIT, DECISION_KEYS, LOGS, MODELS
 from infra.network import API
 from infra.process import Backlog, Claim, Kind, Mount, Port, Process, Program, Role, Scale, Scratch
-from infra.settings import Agent, Autoscaling, Resources, StackSettings, gigabytes
+from infra.settings import Agent, Auditor, Autoscaling, Resources, Scorer, StackSettings, gigabytes
 from infra.vllm import SHARED_MEMORY, URL_BESIDE, hub_token, judge_url, server
 
 DRAIN_S = 60
@@ -153,14 +153,32 @@ def _lora_server(wanted: Agent, settings: StackSettings, main: Program) -> Progr
 
 def scorer(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Process:
     wanted = settings.scorer
+    return _scoring("scorer", wanted, "responses", {"RATCHET_SCORER": wanted.strategy}, settings, accounts, keys)
+
+
+def auditor(wanted: Auditor, settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Process:
+    """The scorer's own process on queues of its own."""
+    judge = {"RATCHET_AUDITOR_JUDGE_URL": wanted.judge_url, "RATCHET_AUDITOR_JUDGE_MODEL": wanted.judge_model}
+    environment = {"RATCHET_SCORER_AUDITS": "true"} | {name: value for name, value in judge.items() if value}
+    return _scoring("auditor", wanted, "audits", environment, settings, accounts, keys)
+
+
+def _scoring(
+    name: str,
+    wanted: Scorer,
+    queue: str,
+    environment: dict[str, str],
+    settings: StackSettings,
+    accounts: Accounts,
+    keys: ApiKeys,
+) -> Process:
     scores_locally = "likelihood" in wanted.strategy
-    environment = {"RATCHET_SCORER": wanted.strategy}
     if scores_locally:
         environment["RATCHET_SCORER_LIKELIHOOD_MODEL"] = wanted.model
     if settings.judge:
         environment |= {"RATCHET_SCORER_JUDGE_URL": judge_url(), "RATCHET_SCORER_JUDGE_MODEL": settings.judge.model}
     return _process(
-        "scorer",
+        name,
         Role.SCORER,
         _service(
             "scorer", 8750, settings, wanted.resources, models=_models_access(settings) if scores_locally else None
@@ -172,7 +190,7 @@ def scorer(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Proces
         scale=Scale(
             wanted.min_replicas,
             wanted.max_replicas,
-            Backlog(("responses",), wanted.responses_per_replica),
+            Backlog((queue,), wanted.responses_per_replica),
             by_cpu=True,
         ),
         drain_s=120,
@@ -231,7 +249,7 @@ def queues(settings: StackSettings, accounts: Accounts) -> Process:
             resources=Resources(cpu="100m", memory="256Mi"),
             args=("broker", "setup", "--timeout", "300"),
         ),
-        environment={"RATCHET_AGENTS": agent_ids(settings)},
+        environment={"RATCHET_AGENTS": agent_ids(settings)} | _who_audits(settings),
         secrets={"RATCHET_AMQP_URL": accounts.amqp_url(SETUP)},
         drain_s=1,
         scale=Scale(1, 1),
@@ -266,6 +284,10 @@ def _log_keep_gb(settings: StackSettings) -> float:
     return gigabytes(settings.storage.logs) * LOGS_SHARE if wanted is None else wanted
 
 
+def _who_audits(settings: StackSettings) -> dict[str, str]:
+    return {"RATCHET_AUDITOR": settings.auditor.strategy} if settings.auditor else {}
+
+
 def agent_ids(settings: StackSettings) -> str:
     return ",".join(agent.id for agent in settings.agents)
 
@@ -291,6 +313,7 @@ def _process(
     shared = {
         f"RATCHET_{main.name.upper()}_HTTP_PORT": str(port.number),
         "RATCHET_AGENTS": agent_ids(settings),
+        **_who_audits(settings),
         "RATCHET_DECLARE_TOPOLOGY": "false",
         "RATCHET_HTTP_HOST": "0.0.0.0",
         "RATCHET_LOGS_DIR": LOGS_AT,

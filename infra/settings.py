@@ -122,6 +122,16 @@ class Scorer(_Model):
     resources: Resources = Resources(cpu="500m", memory="512Mi")
 
 
+class Auditor(Scorer):
+    """A second scorer, that never teaches: the scorer's image on queues of its own. Its judge is elsewhere."""
+
+    strategy: str = Field(description="As the scorer's: `verifier:exact`, `judge:absolute` …")
+    min_replicas: int = Field(1, ge=0)
+    max_replicas: int = Field(1, ge=1)
+    judge_url: str | None = Field(None, description="OpenAI-compatible server, with /v1; the fleet's judge if absent.")
+    judge_model: str | None = None
+
+
 class Judge(_Model):
     """A big model on a vLLM server, for a scorer with the strategy `judge`. Never 0: it takes minutes to load."""
 
@@ -216,6 +226,7 @@ class StackSettings(_Model):
     broker: Broker = Broker()
     agents: tuple[Agent, ...] = Field(min_length=1)
     scorer: Scorer = Scorer()
+    auditor: Auditor | None = None
     judge: Judge | None = None
     trainer: Trainer = Trainer()
     orchestrator: Orchestrator = Orchestrator()

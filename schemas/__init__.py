@@ -13,8 +13,10 @@ from schemas.messages.task import Task
 from schemas.messages.train_request import TrainRequest
 from schemas.messages.work import Work
 from schemas.records.adapter_card import AdapterCard, AdapterManifest
+from schemas.records.audit import AuditedTask
 from schemas.records.decision import Decision
 from schemas.records.interaction import Interaction
+from schemas.records.label import LoggedLabel
 from schemas.records.registry import Registry
 
 MESSAGES: tuple[type[Message], ...] = (
@@ -30,7 +32,16 @@ MESSAGES: tuple[type[Message], ...] = (
     AgentRewards,
     Feedback,
 )
-RECORDS: tuple[type[Message], ...] = (Interaction, LoggedFeedback, AdapterCard, AdapterManifest, Decision, Registry)
+RECORDS: tuple[type[Message], ...] = (
+    Interaction,
+    AuditedTask,
+    LoggedLabel,
+    LoggedFeedback,
+    AdapterCard,
+    AdapterManifest,
+    Decision,
+    Registry,
+)
 
 __all__ = [
     "MESSAGES",

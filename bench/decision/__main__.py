@@ -15,7 +15,7 @@ import math
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from bench.decision import anchors
@@ -54,6 +54,11 @@ LONGER = (
 )
 """A judge that likes length by +0.10 at ×1.45, in proportion to its logarithm; and what a judge may not see."""
 LEFT_TO_AN_AUDITOR = Scenario("−0.05, judged +0.05 for ×1.2 in length", effect=0.05, longer=1.2)
+AUDITED = (
+    replace(LEFT_TO_AN_AUDITOR, name="−0.05, judged +0.05; half is audited", audited=0.5, truth=-0.05),
+    Scenario("A/A, ramp; half is audited", audited=0.5),
+)
+HONEST = Scenario("+0.05, half is audited", effect=0.05, audited=0.5, truth=0.05, units=1500)
 CHAINS = (
     Scenario("+0.05 and ×1.45 in length, five in a row", effect=0.05, longer=1.45, units=1500),
     Scenario("+0.05 and ×1.2 in length, five in a row", effect=0.05, longer=1.2, units=1500),
@@ -85,7 +90,7 @@ def main() -> None:
     print(f"{machine()}\n{options.runs} runs each, peeked at each unit; four task types; score noise {NOISE}\n")
     print(f"twin equals product on {assert_twin_equals_product()} units\n")
     results: Results = {}
-    for scenario in (*NULLS, *EDGES, *MISSING, *LONGER, LEFT_TO_AN_AUDITOR, *TRUTHS):
+    for scenario in (*NULLS, *EDGES, *MISSING, *LONGER, LEFT_TO_AN_AUDITOR, *AUDITED, *TRUTHS, HONEST):
         results[scenario.name] = simulate(scenario, options.runs, options.seed)
         if scenario.slow:
             wrong = simulate(scenario, options.runs, options.seed, as_they_arrive=True)
@@ -95,9 +100,9 @@ def main() -> None:
     errors("On the edge of a null hypothesis", results, [scenario.name for scenario in EDGES])
     missing = [scenario.name for scenario in MISSING]
     errors("Bad samples of the candidate have no score", results, missing)
-    longer = [scenario.name for scenario in LONGER]
+    longer = [scenario.name for scenario in LONGER] + [AUDITED[0].name]
     errors("What a judge likes or does not see", results, [*longer, LEFT_TO_AN_AUDITOR.name])
-    speed(results, [scenario.name for scenario in TRUTHS])
+    speed(results, [scenario.name for scenario in (*TRUTHS, HONEST)])
     chains = {one.name: lifetimes(one, 5, options.runs, options.seed) for one in CHAINS}
     chains[TWENTY.name] = lifetimes(TWENTY, 20, options.runs, options.seed)
     watches = {one.name: watched(one, options.runs, options.seed) for one in WATCHES}

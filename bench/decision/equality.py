@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import numpy as np
 
 from bench.decision.simulate import plan_for, units_at
 from bench.decision.streams import Scenario, Streams, streams
-from bench.decision.twin import ANSWERED, BOUNDS, LATENCY, LENGTH, PROMOTE, ROLL_BACK, SCORE, SUCCESS, Twin
+from bench.decision.twin import ANSWERED, AUDIT, BOUNDS, LATENCY, LENGTH, PROMOTE, ROLL_BACK, SCORE, SUCCESS, Twin
 from ratchet.experiments.assignment import Assignment
 from ratchet.experiments.experiment import Experiment
-from ratchet.experiments.unit import Enrolment, Outcome
+from ratchet.experiments.unit import Audit, Enrolment, Outcome
 from schemas.records.evidence import Verdict
 
 VERDICTS = {0: Verdict.CONTINUE, PROMOTE: Verdict.PROMOTE, ROLL_BACK: Verdict.ROLL_BACK, 3: Verdict.ABORT}
@@ -19,9 +21,17 @@ TOLERANCE = 1e-9
 def assert_twin_equals_product(runs: int = 4) -> int:
     """Returns how many units were compared. Raises AssertionError naming the first difference."""
     compared = 0
-    for effect, unscored, longer in ((0.0, 0.0, 1.0), (0.05, 0.1, 1.1), (-0.1, 0.3, 1.3)):
+    for effect, unscored, longer, audited in ((0.0, 0.0, 1.0, 0.0), (0.05, 0.1, 1.1, 0.5), (-0.1, 0.3, 1.3, 0.2)):
         scenario = Scenario(
-            "equality", effect=effect, success=0.99, unscored=unscored, longer=longer, refuses=unscored / 10, units=600
+            "equality",
+            effect=effect,
+            success=0.99,
+            unscored=unscored,
+            audited=audited,
+            truth=effect,
+            longer=longer,
+            refuses=unscored / 10,
+            units=600,
         )
         stream = streams(scenario, runs, np.random.default_rng(7))
         compared += compare(scenario, stream, runs)
@@ -51,7 +61,9 @@ def feed(product: Experiment, index: int, candidate: bool, stream: Streams, run:
     share = product.share
     assignment = Assignment(is_candidate=candidate, propensity=share if candidate else 1 - share)
     stratum = str(stream.stratum[run, index])
-    product.enrol(Enrolment(index, f"unit-{index}", False, assignment, stratum, float(index)))
+    unit_id = next(name for name in map(str, count()) if product.audits(name) == stream.is_audited[run, index])
+    product.enrol(Enrolment(index, unit_id, False, assignment, stratum, float(index)))
+    product.audit(index, Audit(float(stream.audit[candidate][run, index]), 1.0, ("auditor",)))
     scored = float(stream.success[candidate][run, index] * stream.scored[candidate][run, index])
     outcome = Outcome(
         succeeded=scored > 0,
@@ -73,10 +85,11 @@ def same(product: Experiment, twin: Twin, index: int, run: int) -> None:
         "length kept": (evidence.kept_length or 0.0, twin.gain[LENGTH, run]),
         "latency kept": (evidence.kept_latency or 0.0, twin.gain[LATENCY, run]),
         "refusals kept": (evidence.kept_refused or 0.0, twin.gain[ANSWERED, run]),
+        "no loss by the auditor": (evidence.gain_audit or np.inf, twin.gain[AUDIT, run]),
         "harm": (evidence.harm, twin.harm[run]),
     }
     for name, (ours, theirs) in pairs.items():
-        assert abs(ours - theirs) <= TOLERANCE * max(ours, 1e-300), (
+        assert ours == theirs or abs(ours - theirs) <= TOLERANCE * max(ours, 1e-300), (
             f"{name}: {ours} and {theirs}, unit {index}, run {run}"
         )
     verdict = VERDICTS[int(twin.verdict[run])]

@@ -79,5 +79,5 @@ def _chain(scenario: Scenario, candidates: int, fleets: int, rng: np.random.Gene
 
 def _change(effects: np.ndarray) -> Change:
     """As `ratchet.experiments.metrics.ExperimentMetrics.change` has it."""
-    score, success, _, length, latency, answered = map(float, effects)
+    score, success, _, length, latency, answered, _ = map(float, effects)
     return Change(score=score, success=success, refused=-answered, length=factor_of(length), latency=factor_of(latency))

@@ -11,7 +11,7 @@ from bench.decision.rivals import Arms, GrowthBook, Rival, TTest
 from bench.decision.streams import Floats, Scenario, Streams, in_arrival_order, streams
 from bench.decision.twin import PROMOTE, ROLL_BACK, Twin, Units
 from ratchet.experiments.lifetime import limited
-from schemas.records.evidence import CANARY_RAMP, Change, ExperimentPlan, RampStep
+from schemas.records.evidence import CANARY_RAMP, AuditRule, Change, ExperimentPlan, RampStep
 from services.orchestrator.settings import OrchestratorSettings
 
 CHUNK = 500
@@ -36,7 +36,8 @@ def plan_for(scenario: Scenario, *, nth: int = 1, since_base: Change = UNCHANGED
     ramp = tuple(
         by_share.get(share, RampStep(share=share, candidate_units=0, open_candidates=1)) for share in scenario.ramp
     )
-    changed = {"experiment_id": scenario.name, "ramp": ramp, "max_units": scenario.units}
+    audit = AuditRule(share=scenario.audited) if scenario.audited else None
+    changed = {"experiment_id": scenario.name, "ramp": ramp, "max_units": scenario.units, "audit": audit}
     return limited(POLICY.canary.model_copy(update=changed), nth=nth, since_base=since_base)
 
 
@@ -76,6 +77,8 @@ def units_at(stream: Streams, index: int, candidate: NDArray[np.bool_], share: F
         length=chosen(stream.length, index, candidate),
         latency=chosen(stream.latency, index, candidate),
         refused=chosen(stream.refused, index, candidate),
+        audit=chosen(stream.audit, index, candidate),
+        is_audited=stream.is_audited[:, index],
     )
 
 

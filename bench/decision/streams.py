@@ -27,6 +27,10 @@ class Scenario:
     success_effect: float = 0.0
     drift: float = 0.0
     """Every score rises by so much over the run, and the mix moves from the hardest to the easiest type."""
+    audited: float = 0.0
+    """Share of the units that an auditor sees; 0: there is none."""
+    truth: float = 0.0
+    """The effect on the auditor's score, which is as noisy as the judge's and independent of it."""
     longer: float = 1.0
     """The candidate's lengths and latencies are so many times the primary's."""
     refuses: float = 0.0
@@ -53,6 +57,8 @@ class Streams:
     length: tuple[Floats, Floats]
     latency: tuple[Floats, Floats]
     refused: tuple[Floats, Floats]
+    audit: tuple[Floats, Floats]
+    is_audited: NDArray[np.bool_]
     tasks: Floats
     """Tasks of the unit."""
     task_squares: tuple[Floats, Floats]
@@ -86,9 +92,21 @@ def streams(scenario: Scenario, runs: int, rng: np.random.Generator) -> Streams:
         length=(rng.gamma(4, 15, shape), scenario.longer * rng.gamma(4, 15, shape)),
         latency=(rng.gamma(2, 0.5, shape), scenario.longer * rng.gamma(2, 0.5, shape)),
         refused=(np.zeros(shape), refusals(scenario.refuses, shape, rng)),
+        audit=audits(scenario, base, tasks, rng),
+        is_audited=rng.random(shape) < scenario.audited if scenario.audited else np.zeros(shape, dtype=bool),
         tasks=tasks,
         task_squares=(primary_squares, candidate_squares),
         late=np.where(low, scenario.slow, 0).astype(float),
+    )
+
+
+def audits(scenario: Scenario, base: Floats, tasks: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """What the auditor says of either arm; drawn only where there is one."""
+    if not scenario.audited:
+        return np.zeros_like(base), np.zeros_like(base)
+    return (
+        scores(base, scenario.noise, tasks, rng)[0],
+        scores(base + scenario.truth, scenario.noise, tasks, rng)[0],
     )
 
 
@@ -152,6 +170,8 @@ def in_arrival_order(source: Streams) -> Streams:
         length=both(source.length),
         latency=both(source.latency),
         refused=both(source.refused),
+        audit=both(source.audit),
+        is_audited=np.take_along_axis(source.is_audited, order, axis=1),
         tasks=sort(source.tasks),
         task_squares=both(source.task_squares),
     )

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from bench.decision.streams import LEVELS, Floats
 from ratchet.experiments.e_process import FRACTIONS, TILTS, WEIGHTS
 from ratchet.experiments.effect import CAUTION, loss_of
-from ratchet.experiments.metrics import HARM_WEIGHTS_WITH_REFUSALS, TYPICAL_SECONDS, TYPICAL_TOKENS
+from ratchet.experiments.metrics import AUDIT_WEIGHT, HARM_WEIGHTS_WITH_REFUSALS, TYPICAL_SECONDS, TYPICAL_TOKENS
 from schemas.records.evidence import ExperimentPlan
 
 CONTINUE, PROMOTE, ROLL_BACK, ABORT = 0, 1, 2, 3
-SCORE, SUCCESS, BOUNDS, LENGTH, LATENCY, ANSWERED = range(6)
-METRICS = 6
-HARM_BY_METRIC = np.insert(np.array(HARM_WEIGHTS_WITH_REFUSALS), BOUNDS, 0.0)
+SCORE, SUCCESS, BOUNDS, LENGTH, LATENCY, ANSWERED, AUDIT = range(7)
+METRICS = 7
+HARM_BY_METRIC = np.append(np.insert(np.array(HARM_WEIGHTS_WITH_REFUSALS), BOUNDS, 0.0), 0.0)
+HARM_WITH_AUDITOR = (1 - AUDIT_WEIGHT) * HARM_BY_METRIC + AUDIT_WEIGHT * (np.arange(METRICS) == AUDIT)
 
 
 class Wealth:
@@ -69,6 +70,8 @@ class Units:
     length: Floats
     latency: Floats
     refused: Floats
+    audit: Floats
+    is_audited: NDArray[np.bool_]
 
 
 class Twin:
@@ -105,12 +108,15 @@ class Twin:
 
     @property
     def gain(self) -> Floats:
-        """The e-values that speak for the candidate, of each metric."""
-        return self._gain.e
+        """The e-values that speak for the candidate, of each metric; without an auditor its own stands for proved."""
+        gain = self._gain.e
+        if self.plan.audit is None:
+            gain[AUDIT] = np.inf
+        return gain
 
     @property
     def harm(self) -> Floats:
-        return np.asarray(HARM_BY_METRIC @ self._harm.e)
+        return np.asarray((HARM_WITH_AUDITOR if self.plan.audit else HARM_BY_METRIC) @ self._harm.e)
 
     @property
     def effects(self) -> Floats:
@@ -121,8 +127,8 @@ class Twin:
         ones = np.ones_like(units.score)
         worst = units.scored * units.score + (1 - units.scored) * ~units.candidate
         length, latency = self._relative(units)
-        values = np.stack([units.score, units.scored, worst, length, latency, 1.0 - units.refused])
-        self._bet(values, np.stack([units.scored, *[ones] * (METRICS - 1)]), units)
+        values = np.stack([units.score, units.scored, worst, length, latency, 1.0 - units.refused, units.audit])
+        self._bet(values, np.stack([units.scored, *[ones] * (METRICS - 2), 1.0 * units.is_audited]), units)
         p = units.share[:, None]
         self._ratio *= np.where(units.candidate[:, None], np.array(TILTS), 1.0) / (1 - p + p * np.array(TILTS))
         self.units += 1
@@ -144,10 +150,13 @@ class Twin:
         caution = 1 + CAUTION / self._means.count(units.stratum)
         surprise = weight * (y - m)
         x = np.where(units.candidate, surprise / p, -surprise / (1 - p))
+        counts = np.ones_like(x)
+        counts[AUDIT] = weight[AUDIT]
         self._total += p * (1 - p) * x
         self._weight += p * (1 - p)
-        self._gain.bet(x - self._margins, (np.maximum(m / p, (1 - m) / (1 - p)) + self._margins) * caution)
-        self._harm.bet(-x - self._tolerances, (np.maximum((1 - m) / p, m / (1 - p)) + self._tolerances) * caution)
+        gain, harm = counts * (x - self._margins), counts * (-x - self._tolerances)
+        self._gain.bet(gain, (np.maximum(m / p, (1 - m) / (1 - p)) + self._margins) * caution)
+        self._harm.bet(harm, (np.maximum((1 - m) / p, m / (1 - p)) + self._tolerances) * caution)
         self._means.add(units.stratum, y, weight)
 
     def _climb(self, harm: Floats) -> None:
@@ -175,10 +184,12 @@ def margins_of(plan: ExperimentPlan) -> tuple[float, ...]:
     limits = plan.limits
     assert limits is not None, "a fleet's plan has limits"
     sizes = (-loss_of(limits.length), -loss_of(limits.latency))
-    return plan.min_gain, -limits.success, -plan.success_margin, *sizes, -limits.refused
+    audit = -plan.audit.margin if plan.audit else 0.0
+    return plan.min_gain, -limits.success, -plan.success_margin, *sizes, -limits.refused, audit
 
 
 def tolerances_of(plan: ExperimentPlan) -> tuple[float, ...]:
     """By how much it may be worse without harm, of each metric."""
     sizes = (plan.length_tolerance, plan.latency_tolerance)
-    return plan.score_tolerance, plan.success_tolerance, 0.0, *sizes, plan.refused_tolerance
+    audit = plan.audit.tolerance if plan.audit else 0.0
+    return plan.score_tolerance, plan.success_tolerance, 0.0, *sizes, plan.refused_tolerance, audit

@@ -31,6 +31,7 @@ def learning() -> Dashboard:
     _scores(dashboard)
     _experiment(dashboard)
     _watch(dashboard)
+    _auditor(dashboard)
     _decisions(dashboard)
     return dashboard
 
@@ -188,6 +189,34 @@ def _watch(dashboard: Dashboard) -> None:
         ),
     )
     row(dashboard, "Stable primary", panels)
+
+
+def _auditor(dashboard: Dashboard) -> None:
+    panels = (
+        lines(
+            "Scorer and auditor differ",
+            "How often they order two answers to a task differently, over the newest 200 audits; half would be chance.",
+            Query('ratchet_audit_discordance{agent=~"$agent"}', "{{agent}}"),
+            unit="percentunit",
+            span=HALF,
+            limit=0.4,
+        ),
+        lines(
+            "Scorer minus auditor",
+            "Difference of their mean scores over the newest 200 audits. Their scales may differ; a change says more.",
+            Query('ratchet_audit_gap{agent=~"$agent"}', "{{agent}}"),
+            span=QUARTER,
+        ),
+        lines(
+            "Audits",
+            "Tasks an hour that the auditor scored, and that it did not.",
+            Query(
+                'sum by (agent, outcome) (increase(ratchet_audits_total{agent=~"$agent"}[1h]))', "{{agent}} {{outcome}}"
+            ),
+            span=QUARTER,
+        ),
+    )
+    row(dashboard, "Auditor", panels)
 
 
 def _decisions(dashboard: Dashboard) -> None:

@@ -106,6 +106,8 @@ DRAFT_RESPONSES = "responses.draft"
 KEPT_RESPONSES = "responses.kept"
 REWARDS = "rewards"
 RESULTS = "results"
+AUDITS = "audits"
+AUDIT_SCORES = "audits.scores"
 FEEDBACK = "feedback"
 TRAINING = "training"
 ADAPTERS = "adapters"
@@ -127,12 +129,12 @@ def events_topic(agent_id: str) -> str:
 
 
 def fleet_topology(
-    agents: tuple[str, ...], *, external_scorer: bool = False, broker_disk: int = BROKER_DISK
+    agents: tuple[str, ...], *, external_scorer: bool = False, auditor: bool = False, broker_disk: int = BROKER_DISK
 ) -> Topology:
     """The queues of a fleet with these agents, on a broker with so many bytes of disk.
 
     With an `external_scorer`, one of another make that may answer with draft-shaped Rewards, the orchestrator gets its
-    own copy of each Response, to complete those Rewards with.
+    own copy of each Response, to complete those Rewards with. With an `auditor`, a second scorer, there are its queues.
     """
     queue = partial(Queue, disk=broker_disk)
     work = tuple(
@@ -150,7 +152,19 @@ def fleet_topology(
             ("agents",),
             ("orchestrator",),
             "Copies, until their Rewards come.",
-            0.04,
+            0.02,
+            single_active_consumer=True,
+        ),
+    )
+    audits = (
+        queue(AUDITS, "response.v1", ("orchestrator",), ("auditor",), "Answers that are scored a second time.", 0.01),
+        queue(
+            AUDIT_SCORES,
+            "reward.v1",
+            ("auditor",),
+            ("orchestrator",),
+            "The auditor's scores, which teach nothing.",
+            0.01,
             single_active_consumer=True,
         ),
     )
@@ -170,6 +184,7 @@ def fleet_topology(
             single_active_consumer=True,
         ),
         *(kept if external_scorer else ()),
+        *(audits if auditor else ()),
         queue(REWARDS, "reward.v1", ("scorer",), ("orchestrator",), "Scores.", 0.08, single_active_consumer=True),
         queue(
             RESULTS,
@@ -241,5 +256,6 @@ def topology_of(settings: FleetSettings) -> Topology:
     return fleet_topology(
         settings.agents,
         external_scorer=settings.external_scorer,
+        auditor=bool(settings.auditor),
         broker_disk=int(settings.broker_disk_gb * 10**9),
     )

@@ -23,6 +23,10 @@ COMMANDS = {
     "feedback": (
         "Give feedback on an answer. In training its score takes the place of the scorer's; of several the last counts."
     ),
+    "label": (
+        "Say how good answers are, one at a time and blind, to know scorer and auditor by; --report shows how far they "
+        "agree with people."
+    ),
     "status": (
         "Show each service, the broker and the queues. Exit code 0 if all is healthy, 1 if not, 3 without a broker."
     ),

@@ -32,9 +32,15 @@ def up(
         str, typer.Option(envvar="RATCHET_SCORER_LIKELIHOOD_MODEL", help="The bigger model of the likelihood scorer.")
     ] = "models/judge",
     port_base: Annotated[
-        int, typer.Option(help="HTTP: orchestrator here, agents from +10 on, scorer at +50, trainer at +60.")
+        int,
+        typer.Option(
+            help="HTTP: orchestrator here, agents from +10 on, scorer at +50, auditor at +51, trainer at +60."
+        ),
     ] = 8700,
     amqp_port: Annotated[int, typer.Option(help="AMQP port of the broker it starts.")] = 5673,
+    auditor: Annotated[
+        str, typer.Option(envvar="RATCHET_AUDITOR", help="A second scorer that audits; nobody if not given.")
+    ] = "",
     trainer: Annotated[bool, typer.Option(help="With a trainer; the echo engine never has one.")] = True,
     timeout: Annotated[float, typer.Option(help="Seconds to wait until all are ready.")] = 180.0,
 ) -> None:
@@ -43,7 +49,7 @@ def up(
     With RATCHET_AMQP_URL set that broker is used; else a private RabbitMQ is started in .ratchet/rabbitmq.
     """
     names = tuple(name.strip() for name in agents.split(",") if name.strip())
-    options = FleetOptions(names, replicas, engine, scorer, model, judge_model, port_base, amqp_port, trainer)
+    options = FleetOptions(names, replicas, engine, scorer, model, judge_model, port_base, amqp_port, trainer, auditor)
     record = start_fleet(options, os.environ.get("RATCHET_AMQP_URL"), timeout, insist=_any_typed(ctx))
     _say_where(record, options)
 

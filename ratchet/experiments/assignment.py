@@ -34,6 +34,11 @@ def assign(experiment_id: str, unit_id: str, share: float) -> Assignment:
     return Assignment(is_candidate=False, propensity=1.0 - share)
 
 
+def is_audited(experiment_id: str, unit_id: str, share: float) -> bool:
+    """Whether a unit is one of those that are audited: a draw of its own, so it says nothing about the arm."""
+    return draw(f"audit of {experiment_id}", unit_id) < share
+
+
 def candidate_share(assignment: Assignment) -> float:
     """The probability of the candidate, from the probability of the arm drawn."""
     return assignment.propensity if assignment.is_candidate else 1.0 - assignment.propensity

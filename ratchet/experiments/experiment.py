@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ratchet.experiments.assignment import Assignment, assign
+from ratchet.experiments.assignment import Assignment, assign, is_audited
 from ratchet.experiments.metrics import EffectEstimate, ExperimentMetrics
 from ratchet.experiments.promotion_rule import judge
-from ratchet.experiments.unit import Enrolment, Outcome, Unit, UnitLine
+from ratchet.experiments.unit import Audit, Enrolment, Outcome, Unit, UnitLine
 from schemas.records.evidence import Band, Evidence, ExperimentDecision, ExperimentPlan, HistoryPoint, RampStep
 
 SAME_SHARE = 1e-9
@@ -131,13 +131,33 @@ class Experiment:
             self._line.observe(sequence, outcome.by(self.plan.metric))
         return self._fold()
 
+    def audits(self, unit_id: str) -> bool:
+        """Whether the plan has the unit's answers audited."""
+        rule = self.plan.audit
+        return rule is not None and is_audited(self.plan.experiment_id, unit_id, rule.share)
+
+    def audit(self, sequence: int, audit: Audit) -> ExperimentDecision | None:
+        """What the auditor said of a task, once it is logged, in any order. Returns the verdict if this brought it."""
+        if self._final is None:
+            self._line.audit(sequence, audit)
+        return self._fold()
+
+    @property
+    def awaited_audits(self) -> frozenset[int]:
+        """Tasks that have ended and count only once they are audited."""
+        return self._line.awaited_audits
+
     def advance(self, at: float) -> ExperimentDecision | None:
         """Nothing was admitted before `at` (seconds since the epoch) that was not enrolled: closes idle sessions."""
         self._line.advance(at)
         return self._fold()
 
     def _new_line(self) -> UnitLine:
-        return UnitLine(session_tasks=self.plan.session_tasks, session_window_s=self.plan.session_window_s)
+        return UnitLine(
+            session_tasks=self.plan.session_tasks,
+            session_window_s=self.plan.session_window_s,
+            is_audited=self.audits,
+        )
 
     @property
     def _ramp_step(self) -> RampStep:

@@ -69,11 +69,18 @@ def limited(plan: ExperimentPlan, *, nth: int, since_base: Change) -> Experiment
 
 
 def watch_plan(
-    experiment_id: str, fleet_s: ExperimentPlan, *, holdback: float, nth: int, against_base: bool
+    experiment_id: str,
+    fleet_s: ExperimentPlan,
+    *,
+    holdback: float,
+    nth: int,
+    against_base: bool,
+    audit_share: float = 0.0,
 ) -> ExperimentPlan:
     """The n-th watch over a stable primary: it never promotes, and rolls back at its part of the errors.
 
     Beside v1.0.0 the limits themselves are what must not be exceeded; of the version before it, the fleet's tolerances.
+    Its units are all the traffic there is, so it has an `audit_share` of its own.
     """
     alpha = alpha_of(fleet_s.alpha, nth)
     step = RampStep(share=1.0 - holdback, candidate_units=0, open_candidates=fleet_s.max_units)
@@ -84,6 +91,7 @@ def watch_plan(
         "nth": nth,
         "alpha": alpha,
         "roll_back_at": 1.0 / alpha,
+        "audit": fleet_s.audit.model_copy(update={"share": audit_share}) if fleet_s.audit and audit_share else None,
     }
     if (limits := fleet_s.limits) is not None:
         changed |= {"length_tolerance": loss_of(limits.length), "latency_tolerance": loss_of(limits.latency)}

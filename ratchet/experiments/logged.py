@@ -1,4 +1,4 @@
-"""From the two logs to an experiment: who was enrolled, how each task ended, and the replay of a whole experiment.
+"""From the logs to an experiment: who was enrolled, how each task ended, and the replay of a whole experiment.
 
 It reads records, not files: give it what `ratchet/logs/reader.py` streams.
 """
@@ -10,10 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from ratchet.experiments.assignment import Assignment
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.refusals import is_refusal
-from ratchet.experiments.unit import Enrolment, Outcome, mean
+from ratchet.experiments.unit import Audit, Enrolment, Outcome, mean
 from ratchet.logs.groups import grouped
+from schemas.messages.reward import ScorerIdentity
 from schemas.messages.task import Task
 from schemas.messages.work import Arm, Work
+from schemas.records.audit import AuditedTask
 from schemas.records.evidence import ExperimentPlan
 from schemas.records.interaction import Interaction
 
@@ -51,17 +53,28 @@ def outcome_of(lines: Sequence[Interaction]) -> Outcome:
         length=mean([float(len(line.completion_ids)) for line in answered if line.completion_ids is not None]),
         latency_s=mean([line.latencies.total_s for line in answered]),
         refused=mean([float(is_refusal(line.response or "")) for line in answered]),
+        answered=bool(answered),
         scorer=next((name for name in map(scorer_of, answered) if name is not None), None),
     )
+
+
+def audit_of(line: AuditedTask) -> Audit:
+    """Every sample of the task counts: what the auditor did not score is missing."""
+    scores = [score for score in line.scores if score is not None]
+    samples = max(len(line.judged), 1)
+    auditors = (named(line.auditor),) if line.auditor and scores else ()
+    return Audit(known=sum(scores) / samples, scored=len(scores) / samples, auditors=auditors)
 
 
 def scorer_of(line: Interaction) -> str | None:
     """The identity of whoever gave the score: any change in it is a change of scorer."""
     if line.score is None:
         return None
-    if line.scorer is None:
-        return line.scoring_agent_id
-    return "@".join(filter(None, (line.scorer.id, line.scorer.revision, line.scorer.rubric_sha256)))
+    return line.scoring_agent_id if line.scorer is None else named(line.scorer)
+
+
+def named(scorer: ScorerIdentity) -> str:
+    return "@".join(filter(None, (scorer.id, scorer.revision, scorer.rubric_sha256)))
 
 
 def outcomes(interactions: Iterable[Interaction], experiment_id: str) -> Iterator[tuple[int, Outcome]]:
@@ -76,7 +89,12 @@ def ended_tasks(interactions: Iterable[Interaction]) -> Iterator[tuple[Arm, Outc
 
 
 def replay(
-    plan: ExperimentPlan, works: Iterable[Work], interactions: Iterable[Interaction], *, until: float | None = None
+    plan: ExperimentPlan,
+    works: Iterable[Work],
+    interactions: Iterable[Interaction],
+    audits: Iterable[AuditedTask] = (),
+    *,
+    until: float | None = None,
 ) -> Experiment:
     """The experiment as it stood when the logs ended, or at `until` (seconds since the epoch), bit for bit."""
     experiment = Experiment(plan)
@@ -85,6 +103,9 @@ def replay(
             experiment.enrol(enrolment_of(work))
     if until is not None:
         experiment.advance(until)
+    for line in audits:
+        if line.arm.experiment_id == plan.experiment_id:
+            experiment.audit(line.arm.sequence, audit_of(line))
     for sequence, outcome in outcomes(interactions, plan.experiment_id):
         experiment.observe(sequence, outcome)
     return experiment

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ratchet.experiments.confidence import EffectBand
 from ratchet.experiments.e_process import LARGEST, SampleRatioCheck
 from ratchet.experiments.effect import EffectTest, HarmTest, Relative, factor_of, loss_of
-from ratchet.experiments.unit import Unit
-from schemas.records.evidence import ArmSummary, Band, Change, Evidence, ExperimentPlan, HistoryPoint
+from ratchet.experiments.unit import Audit, Unit
+from schemas.records.evidence import ArmSummary, AuditRule, Band, Change, Evidence, ExperimentPlan, HistoryPoint
 
 HARM_WEIGHTS = (0.5, 0.3, 0.1, 0.1)
 """Of score, success, length and latency. Four tests at alpha each would raise a false alarm in up to four times as many
@@ -16,6 +17,9 @@ experiments; a weighted mean of e-processes is an e-process itself, so one thres
 
 HARM_WEIGHTS_WITH_REFUSALS = (0.5, 0.25, 0.1, 0.1, 0.05)
 """Of plans with limits: the fifth is of refusals."""
+
+AUDIT_WEIGHT = 0.2
+"""Of the auditor's score in harm, where there is an auditor; the other weights share the rest."""
 
 MAX_POINTS = 400
 TYPICAL_TOKENS = 50.0
@@ -51,6 +55,7 @@ class ArmMeans:
         self._length = MeanOf()
         self._latency = MeanOf()
         self._refused = MeanOf()
+        self._audit = MeanOf()
 
     def observe(self, unit: Unit) -> None:
         self.units += 1
@@ -59,6 +64,7 @@ class ArmMeans:
         self._length.add(unit.length)
         self._latency.add(unit.latency_s)
         self._refused.add(unit.refused)
+        self._audit.add(unit.audit.score if unit.audit else None)
 
     @property
     def summary(self) -> ArmSummary:
@@ -69,7 +75,51 @@ class ArmMeans:
             length=self._length.value,
             latency_s=self._latency.value,
             refused=self._refused.value,
+            audit=self._audit.value,
         )
+
+
+class AuditTest:
+    """The auditor's word on the candidate, of the units it was to see.
+
+    That no loss beyond the margin is left must be proved with what it did not score at its worst, as in the bounds of
+    the score. For harm the unscored is no evidence: an auditor that is away accuses nobody.
+    """
+
+    def __init__(self, rule: AuditRule) -> None:
+        self._kept = EffectTest(margin=-rule.margin, tolerance=0.0)
+        self._seen = HarmTest(rule.tolerance)
+        self.units = 0
+        self.auditor: str | None = None
+        self.foreign_auditor: str | None = None
+
+    def observe(self, audit: Audit, *, is_candidate: bool, share: float, stratum: str) -> None:
+        self.units += 1
+        for name in audit.auditors:
+            self.auditor = self.auditor or name
+            if name != self.auditor:
+                self.foreign_auditor = self.foreign_auditor or name
+        worst = audit.known + (1.0 - audit.scored) * (0.0 if is_candidate else 1.0)
+        self._kept.observe(worst, is_candidate=is_candidate, share=share, stratum=stratum)
+        self._seen.observe(audit.score, is_candidate=is_candidate, share=share, stratum=stratum, weight=audit.scored)
+
+    @property
+    def harm(self) -> float:
+        return self._seen.harm.e
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        return {
+            "audited": self.units,
+            "audit_effect": self._seen.mean.value,
+            "gain_audit": self._kept.gain.e,
+            "harm_audit": self.harm,
+            "auditor": self.auditor,
+            "foreign_auditor": self.foreign_auditor,
+        }
+
+
+NO_AUDIT = dict.fromkeys(("audited", "audit_effect", "gain_audit", "harm_audit", "auditor", "foreign_auditor"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +187,7 @@ class ExperimentMetrics:
         self._length = _size_test(plan.length_tolerance, limits.length if limits else None)
         self._latency = _size_test(plan.latency_tolerance, limits.latency if limits else None)
         self._refused = EffectTest(margin=-limits.refused, tolerance=plan.refused_tolerance) if limits else None
+        self._audit = AuditTest(plan.audit) if plan.audit else None
         self._relative_length = Relative(TYPICAL_TOKENS)
         self._relative_latency = Relative(TYPICAL_SECONDS)
         self._ratio = SampleRatioCheck()
@@ -159,7 +210,10 @@ class ExperimentMetrics:
         weights: tuple[float, ...] = HARM_WEIGHTS
         if self._refused is not None:
             tests, weights = (*tests, self._refused), HARM_WEIGHTS_WITH_REFUSALS
-        return min(sum(weight * test.harm.e for weight, test in zip(weights, tests, strict=True)), LARGEST)
+        judged = sum(weight * test.harm.e for weight, test in zip(weights, tests, strict=True))
+        if self._audit is not None:
+            judged = (1.0 - AUDIT_WEIGHT) * judged + AUDIT_WEIGHT * self._audit.harm
+        return min(judged, LARGEST)
 
     @property
     def change(self) -> Change:
@@ -209,6 +263,7 @@ class ExperimentMetrics:
             sample_ratio=self._ratio.e,
             scorer=self._scorer,
             foreign_scorer=self._foreign_scorer,
+            **(self._audit.evidence if self._audit is not None else NO_AUDIT),
         )
 
     @property
@@ -254,6 +309,8 @@ class ExperimentMetrics:
         if self._refused is not None:
             answered = None if unit.refused is None else 1.0 - unit.refused
             self._refused.observe(answered, is_candidate=arm, share=share, stratum=stratum)
+        if self._audit is not None and unit.audit is not None:
+            self._audit.observe(unit.audit, is_candidate=arm, share=share, stratum=stratum)
         self._ratio.observe(is_candidate=arm, share=share)
 
 

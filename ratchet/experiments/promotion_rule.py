@@ -31,6 +31,11 @@ def _broken(plan: ExperimentPlan, evidence: Evidence) -> str | None:
             f"the scorer changed from {evidence.scorer} to {evidence.foreign_scorer}: their scores can't be compared; "
             "start a new experiment with the new scorer"
         )
+    if evidence.foreign_auditor is not None:
+        return (
+            f"the auditor changed from {evidence.auditor} to {evidence.foreign_auditor}: what they say can't be "
+            "compared; start a new experiment with the new auditor"
+        )
     if evidence.sample_ratio >= plan.abort_at:
         return (
             f"units did not reach the arms in the logged shares: {evidence.candidate.units} candidate, "
@@ -47,6 +52,7 @@ def _harm(plan: ExperimentPlan, evidence: Evidence) -> str:
         "length": evidence.harm_length,
         "latency": evidence.harm_latency,
         "refusals": evidence.harm_refused or 0.0,
+        "the auditor's score": evidence.harm_audit or 0.0,
     }
     worst = max(by_metric, key=lambda metric: by_metric[metric])
     return (
@@ -83,6 +89,7 @@ def proofs(evidence: Evidence) -> tuple[tuple[str, float | None], ...]:
         ("e-value for length within its limit", evidence.kept_length),
         ("e-value for latency within its limit", evidence.kept_latency),
         ("e-value for refusals within their limit", evidence.kept_refused),
+        ("e-value for no loss by the auditor", evidence.gain_audit),
     )
 
 
@@ -91,7 +98,8 @@ def _also(evidence: Evidence) -> str:
     if evidence.gain_bounds is None:
         return "both"
     limits = "" if evidence.kept is None else f"within the limits: {evidence.kept:.4g}; "
-    return f"with missing scores at their worst: {evidence.gain_bounds:.4g}; {limits}all"
+    audit = "" if evidence.gain_audit is None else f"no loss by the auditor: {evidence.gain_audit:.4g}; "
+    return f"with missing scores at their worst: {evidence.gain_bounds:.4g}; {limits}{audit}all"
 
 
 def _spent(plan: ExperimentPlan, evidence: Evidence, missing: list[str]) -> tuple[Verdict, str]:

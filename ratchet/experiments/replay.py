@@ -13,13 +13,14 @@ import msgspec
 from pydantic import JsonValue
 
 from ratchet.experiments.experiment import Experiment
-from ratchet.experiments.logged import ended_tasks, enrolment_of
-from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
+from ratchet.experiments.logged import audit_of, ended_tasks, enrolment_of
+from ratchet.logs.names import ASSIGNMENTS, AUDITS, INTERACTIONS
 from ratchet.logs.reader import read
 from ratchet.logs.rows import ArmedRow
 from ratchet.logs.start_offset import refuse_removed
 from schemas.messages.base import DecodeError
 from schemas.messages.work import Work
+from schemas.records.audit import AuditedTask
 from schemas.records.decision import RunningExperiment
 from schemas.records.evidence import ExperimentPlan
 from schemas.records.interaction import Interaction
@@ -49,6 +50,10 @@ def replayed_together(experiments: Iterable[RunningExperiment], logs_dir: Path) 
     state = {running.experiment_id: Experiment(plan_of(running)) for running in asked}
     for work in _lines_of(Work, state, logs_dir, ASSIGNMENTS, _position(asked, ASSIGNMENTS)):
         state[str(work.arm.experiment_id)].enrol(enrolment_of(work))
+    audited = [one for one in asked if state[one.experiment_id].plan.audit is not None]
+    if audited:
+        for line in _lines_of(AuditedTask, state, logs_dir, AUDITS, _position(audited, AUDITS)):
+            state[str(line.arm.experiment_id)].audit(line.arm.sequence, audit_of(line))
     for arm, outcome in ended_tasks(
         _lines_of(Interaction, state, logs_dir, INTERACTIONS, _position(asked, INTERACTIONS))
     ):
@@ -56,7 +61,7 @@ def replayed_together(experiments: Iterable[RunningExperiment], logs_dir: Path) 
     return state
 
 
-Logged = TypeVar("Logged", Work, Interaction)
+Logged = TypeVar("Logged", Work, Interaction, AuditedTask)
 
 
 def _lines_of(
@@ -81,10 +86,11 @@ def _lines_of(
 
 def _position(experiments: Iterable[RunningExperiment], log: str) -> int:
     """Where to begin to read a log: before the first unit of any of them."""
-    return min((_began_at(running, log) for running in experiments), default=0)
+    return min((began_at(running, log) for running in experiments), default=0)
 
 
-def _began_at(running: RunningExperiment, log: str) -> int:
+def began_at(running: RunningExperiment, log: str) -> int:
+    """The byte at which a log stood before the experiment's first unit."""
     positions = running.parameters.get("positions")
     position = positions.get(log, 0) if isinstance(positions, dict) else 0
     return position if isinstance(position, int) else 0

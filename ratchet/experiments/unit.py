@@ -5,14 +5,15 @@ Its value is the mean over those tasks. A session is one unit, once, however oft
 session's arm and count no more, since an arm that was not drawn afresh proves nothing afresh. What closes a session is
 its own count, or the times in the log, so that a replay closes it at the same task.
 
-Units count in the order they were assigned, each when all its tasks have ended. Tasks that never come back are ended by
-their deadline, so the head of the line always moves. What the units prove is not known here.
+Units count in the order they were assigned, each when all its tasks have ended, and were audited where they are to be.
+Audits that never come are given up by a line in their log, so a replay comes to the same units. Tasks that never come
+back are ended by their deadline, so the head of the line always moves. What the units prove is not known here.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -48,6 +49,8 @@ class Outcome:
     refused: float | None = None
     """Share of its answers that are refusals."""
     scorer: str | None = None
+    answered: bool = True
+    """Whether there is an answer that could be audited."""
 
     served: float | None = None
     """Score of the answer the user got: the best of the group."""
@@ -64,6 +67,24 @@ class Outcome:
     @property
     def usable(self) -> float:
         return self.scored if self.score is not None else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What the auditor said of a task's answers, or of a unit's: `known` is their mean score, the unscored at 0."""
+
+    known: float
+    scored: float
+    """Share of the samples with a score."""
+    auditors: tuple[str, ...] = ()
+
+    @property
+    def score(self) -> float | None:
+        return self.known / self.scored if self.scored else None
+
+
+NOT_AUDITED = Audit(known=0.0, scored=0.0)
+"""Of a task without an answer, or whose audit was given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +109,37 @@ class Unit:
     latency_s: float | None
     refused: float | None
     scorers: tuple[str, ...]
+    audit: Audit | None = None
+    """Of a unit that was to be audited."""
 
 
 @dataclass(slots=True)
 class OpenUnit:
-    """A unit in the line: its tasks in order of assignment, with the outcomes that are in."""
+    """A unit in the line: its tasks in order of assignment, with the outcomes that are in, and their audits."""
 
     first: Enrolment
+    is_audited: bool
     tasks: dict[int, Outcome | None] = field(default_factory=dict)
+    audits: dict[int, Audit] = field(default_factory=dict)
 
     @property
     def ended(self) -> bool:
-        return None not in self.tasks.values()
+        return None not in self.tasks.values() and next(self.awaited, None) is None
+
+    @property
+    def awaited(self) -> Iterator[int]:
+        """Tasks that were answered, of which the audit is not in."""
+        for sequence, outcome in self.tasks.items() if self.is_audited else ():
+            if outcome is not None and outcome.answered and sequence not in self.audits:
+                yield sequence
+
+    def _audit(self) -> Audit:
+        of_tasks = [self.audits.get(sequence, NOT_AUDITED) for sequence in self.tasks]
+        return Audit(
+            known=sum(audit.known for audit in of_tasks) / len(of_tasks),
+            scored=sum(audit.scored for audit in of_tasks) / len(of_tasks),
+            auditors=tuple(dict.fromkeys(name for audit in of_tasks for name in audit.auditors)),
+        )
 
     def finished(self) -> Unit:
         outcomes = [outcome for outcome in self.tasks.values() if outcome is not None]
@@ -117,6 +157,7 @@ class OpenUnit:
             latency_s=mean([outcome.latency_s for outcome in outcomes if outcome.latency_s is not None]),
             refused=mean([outcome.refused for outcome in outcomes if outcome.refused is not None]),
             scorers=tuple(dict.fromkeys(outcome.scorer for outcome in outcomes if outcome.scorer is not None)),
+            audit=self._audit() if self.is_audited else None,
         )
 
 
@@ -127,10 +168,15 @@ def mean(values: list[float]) -> float | None:
 class UnitLine:
     """The reorder buffer: outcomes in, in any order; finished units out, in the order of their assignment."""
 
-    def __init__(self, *, session_tasks: int, session_window_s: float) -> None:
+    def __init__(
+        self, *, session_tasks: int, session_window_s: float, is_audited: Callable[[str], bool] = lambda unit_id: False
+    ) -> None:
+        """`is_audited`: whether a unit counts only once its answers are audited."""
         self._session_tasks = session_tasks
         self._window_s = session_window_s
+        self._is_audited = is_audited
         self._line: deque[OpenUnit] = deque()
+        self._to_audit: dict[int, OpenUnit] = {}
         self._by_task: dict[int, OpenUnit] = {}
         self._open_sessions: dict[str, OpenUnit] = {}
         self._arms: dict[str, Assignment] = {}
@@ -155,6 +201,16 @@ class UnitLine:
         if unit := self._by_task.pop(sequence, None):
             unit.tasks[sequence] = outcome
 
+    def audit(self, sequence: int, audit: Audit) -> None:
+        """Before or after the task's end, once, the first time; what is not awaited is none of its business."""
+        if unit := self._to_audit.pop(sequence, None):
+            unit.audits[sequence] = audit
+
+    @property
+    def awaited_audits(self) -> frozenset[int]:
+        """Tasks that were answered, of which the audit is not in."""
+        return frozenset(sequence for unit in self._line for sequence in unit.awaited)
+
     def advance(self, at: float) -> None:
         """It is `at`, and every task admitted before was enrolled: sessions whose window is over take no more tasks."""
         self._clock = max(self._clock, at)
@@ -164,12 +220,14 @@ class UnitLine:
             unit = self._line.popleft()
             self._open_sessions.pop(unit.first.unit_id, None)
             self.open_candidates -= unit.first.assignment.is_candidate
+            for sequence in unit.tasks if unit.is_audited else ():
+                self._to_audit.pop(sequence, None)
             yield unit.finished()
 
     def _append(self, enrolment: Enrolment) -> None:
-        unit = OpenUnit(enrolment, {enrolment.sequence: None})
+        unit = OpenUnit(enrolment, self._is_audited(enrolment.unit_id))
         self._line.append(unit)
-        self._by_task[enrolment.sequence] = unit
+        self._take(unit, enrolment.sequence)
         if enrolment.in_session:
             self._arms[enrolment.unit_id] = enrolment.assignment
             self._open_sessions[enrolment.unit_id] = unit
@@ -184,8 +242,13 @@ class UnitLine:
             or enrolment.assignment.is_candidate != unit.first.assignment.is_candidate
         ):
             return
-        unit.tasks[enrolment.sequence] = None
-        self._by_task[enrolment.sequence] = unit
+        self._take(unit, enrolment.sequence)
+
+    def _take(self, unit: OpenUnit, sequence: int) -> None:
+        unit.tasks[sequence] = None
+        self._by_task[sequence] = unit
+        if unit.is_audited:
+            self._to_audit[sequence] = unit
 
     def _closed(self, unit: OpenUnit) -> bool:
         if not unit.first.in_session or len(unit.tasks) >= self._session_tasks:

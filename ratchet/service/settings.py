@@ -65,6 +65,11 @@ class FleetSettings(BaseSettings):
     external_scorer: bool = Field(
         False, description="A scorer that is not ours answers with draft-shaped Rewards: keep each Response for them."
     )
+    auditor: str = Field(
+        "",
+        description="Who audits: a second scorer, written as RATCHET_SCORER, that sees a share of the answers, never "
+        "teaches, and can stop what only the scorer likes; nobody if not set. The same for every service.",
+    )
     logs_dir: Path = Field(Path("logs"), description="Folder of the two logs and of the index over them.")
     index_dir: Path | None = Field(
         None,

@@ -41,3 +41,8 @@ class LoggedFeedback(Message):
     metadata: Metadata = Metadata()
     schema_version: Literal["logged_feedback.v1"] = "logged_feedback.v1"
     epoch: LogEpoch = None
+
+    @property
+    def key(self) -> str:
+        """What there is one line of."""
+        return self.feedback_id

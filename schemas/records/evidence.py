@@ -99,6 +99,18 @@ class Limits(Record):
     since_base: Change = Change()
 
 
+class AuditRule(Record):
+    """What the auditor, a second scorer that never trains, must see of an experiment."""
+
+    share: float = Field(
+        gt=0, le=1, description="Probability with which a unit is audited, whatever its arm and score."
+    )
+    margin: float = Field(
+        0.02, gt=0, le=0.5, description="Loss of the auditor's score that must be ruled out before a promotion."
+    )
+    tolerance: Margin = Field(0.01, description="Loss of the auditor's score that is not yet harm.")
+
+
 def _threshold(plan: dict[str, Any]) -> float:
     """By Ville's inequality an e-process ever reaches 1 / alpha with probability alpha at most."""
     return float(1.0 / plan["alpha"])
@@ -135,6 +147,9 @@ class ExperimentPlan(Record):
     limits: Limits | None = Field(
         None,
         description="Must be proved kept before a promotion; in older plans only the success margin was.",
+    )
+    audit: AuditRule | None = Field(
+        None, description="A promotion needs the auditor too, and its harm counts; null: nobody audits."
     )
     nth: int = Field(
         1, ge=1, description="The agent's so manieth candidate: alpha is its part of what all of them may use."
@@ -198,6 +213,7 @@ class ArmSummary(Record):
     length: float | None
     latency_s: float | None
     refused: float | None = Field(None, description="Share of its answers that are refusals.")
+    audit: float | None = Field(None, description="Score by the auditor, of the units it saw.")
 
 
 class Evidence(Record):
@@ -226,6 +242,16 @@ class Evidence(Record):
     harm_length: EValue
     harm_latency: EValue
     harm_refused: EValue | None = Field(None, description="Null in older plans.")
+    audited: Count | None = Field(None, description="Units that were to be audited. Null where nobody audits.")
+    audit_effect: float | None = Field(None, description="Candidate minus primary by the auditor, estimated.")
+    gain_audit: EValue | None = Field(
+        None,
+        description="For: no loss of the auditor's score beyond the margin, where what the auditor did not score "
+        "counts 0 for the candidate and 1 for the primary.",
+    )
+    harm_audit: EValue | None = None
+    auditor: str | None = None
+    foreign_auditor: str | None = Field(None, description="An auditor other than `auditor` that scored a unit.")
     sample_ratio: EValue
     scorer: str | None
     foreign_scorer: str | None = Field(description="A scorer other than `scorer` that scored a unit.")

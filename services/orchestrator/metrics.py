@@ -67,6 +67,15 @@ since_base = Gauge(
     ["agent", "measure"],
 )
 judge_drift = Gauge("ratchet_judge_drift", "Mean change of the anchors' scores since they were taken.", ["agent"])
+audits = Counter(
+    "ratchet_audits_total", "Tasks the auditor was to see, by whether it scored them.", ["agent", "outcome"]
+)
+audit_gap = Gauge("ratchet_audit_gap", "Mean of the scorer's scores minus the auditor's, newest 200 audits.", ["agent"])
+audit_discordance = Gauge(
+    "ratchet_audit_discordance",
+    "How often scorer and auditor order two answers differently, newest 200 audits: 0 never, 0.5 as by chance.",
+    ["agent"],
+)
 judge_noise = Gauge("ratchet_judge_noise", "Standard deviation of the anchors' changes around their mean.", ["agent"])
 judge_distrusted = Gauge("ratchet_judge_distrusted", "1 while the scorer has drifted and training waits.", ["agent"])
 swap_seconds = Gauge("ratchet_swap_seconds", "From a decision to the first answer of the new primary.", ["agent"])
@@ -167,5 +176,7 @@ def show_experiment(agent_id: str, experiment: Experiment | None) -> None:
     experiment_e_value.labels(agent_id, "success_kept").set(evidence.gain_success)
     if evidence.kept is not None:
         experiment_e_value.labels(agent_id, "limits_kept").set(evidence.kept)
+    if evidence.gain_audit is not None:
+        experiment_e_value.labels(agent_id, "audit_kept").set(evidence.gain_audit)
     experiment_e_value.labels(agent_id, "harm").set(evidence.harm)
     experiment_e_value.labels(agent_id, "sample_ratio").set(evidence.sample_ratio)

@@ -20,6 +20,7 @@ from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.bus.topology import (
     ADAPTER_REPORTS,
     ADAPTERS,
+    AUDIT_SCORES,
     DRAFT_RESPONSES,
     FEEDBACK,
     KEPT_RESPONSES,
@@ -30,6 +31,8 @@ from ratchet.bus.topology import (
 from ratchet.files.append_file import AppendFile
 from ratchet.http.work import Threads
 from ratchet.logs.leadership import RENEWALS, Leadership
+from ratchet.logs.names import AUDITS, LABELS
+from ratchet.logs.names import FEEDBACK as FEEDBACK_LOG
 from ratchet.logs.retention.plan import Bound
 from ratchet.runtime.runner import Subscription
 from ratchet.service.errors import Reject, StorageUnavailable
@@ -40,15 +43,18 @@ from schemas.messages.result import Result
 from schemas.messages.work import Arm, Work
 from schemas.records.interaction import Interaction
 from services.orchestrator import metrics
+from services.orchestrator.api.agreement import agreement_router
 from services.orchestrator.api.chat import chat_router
 from services.orchestrator.api.chat_service import ChatService
 from services.orchestrator.api.feedback import feedback_router
 from services.orchestrator.api.page import page_router
 from services.orchestrator.api.routers import OrchestratorApi
 from services.orchestrator.api.tasks import tasks_router
+from services.orchestrator.auditing.audits import AuditLog, Audits
+from services.orchestrator.auditing.labels import Calibrations, LabelLog
 from services.orchestrator.clocks import Clocks
-from services.orchestrator.feedback.feedback_log import FeedbackLog
-from services.orchestrator.feedback.feedback_service import FeedbackService
+from services.orchestrator.feedback.feedback_service import FeedbackLog, FeedbackService
+from services.orchestrator.ledger.keyed_log import KeyedLogSettings
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.ledger.log_retention import LogRetention
 from services.orchestrator.observation.gauges import DiskGauges, QueueGauges
@@ -84,6 +90,7 @@ TELL_EVERY_S = 0.25
 TURN_EVERY_S = 0.25
 WATCH_EVERY_S = 0.5
 NEWS_EVERY_S = 0.25
+AUDIT_EVERY_S = 0.25
 GAUGES_EVERY_S = 5.0
 RETAIN_EVERY_S = 30.0
 STORAGE_EVERY_S = 2.0
@@ -160,12 +167,12 @@ class Orchestrator:
         self._waits = ResultWaiters()
         self._task_desk = TaskService(self._intake, self.ledger, self._waits)
         self._completion = Completion(bus, self.ledger)
-        self._feedback_log = FeedbackLog(
-            settings.logs_dir,
-            segment_bytes=settings.segment_bytes,
-            index_dir=settings.index_folder,
-            fence=self._leadership,
-        )
+        keyed: KeyedLogSettings = {
+            "segment_bytes": settings.segment_bytes,
+            "index_dir": settings.index_folder,
+            "fence": self._leadership,
+        }
+        self._feedback_log = FeedbackLog(settings.logs_dir, **keyed)
         self._feedback = FeedbackService(self.ledger, self._feedback_log, now)
         self._threads = Threads(self.name)
         self._chat_desk = ChatService(
@@ -180,6 +187,28 @@ class Orchestrator:
         )
         self._store = RegistryStore.of(settings, self._leadership.check)
         self._replicas = {agent: Replicas() for agent in settings.agents}
+        self._audit_log = AuditLog(settings.logs_dir, **keyed)
+        self._label_log = LabelLog(settings.logs_dir, **keyed)
+        self._calibrations = Calibrations(
+            self.ledger,
+            self._label_log,
+            self._audit_log,
+            settings.agents,
+            self._threads,
+            logs_dir=settings.logs_dir,
+            clock=now,
+        )
+        self._audits = Audits(
+            bus,
+            self.ledger,
+            self._audit_log,
+            arms,
+            settings.audits,
+            logs_dir=settings.logs_dir,
+            heard=self._calibrations.audited,
+            clock=clock,
+            seconds=seconds,
+        )
         self._promoters = {agent: self._promoter(one) for agent, one in arms.items()}
         self._anchors = {agent: self._anchors_of(promoter) for agent, promoter in self._promoters.items()}
         self._api = OrchestratorApi(
@@ -197,7 +226,7 @@ class Orchestrator:
         self._gauges = QueueGauges(bus, topology_of(settings).names)
         self._retention = LogRetention(
             self.ledger,
-            self._feedback_log.forget,
+            {FEEDBACK_LOG: self._feedback_log.forget, AUDITS: self._audit_log.forget, LABELS: self._label_log.forget},
             Bound.of(settings.log_keep_gb, settings.log_keep_days),
             logs_dir=settings.logs_dir,
             index_dir=settings.index_folder,
@@ -242,6 +271,7 @@ class Orchestrator:
             settings.experiments,
             logs_dir=settings.logs_dir,
             keep=settings.keep_adapters,
+            audits_end=lambda: self._audit_log.end,
             clock=now,
             seconds=monotonic,
         )
@@ -268,6 +298,7 @@ class Orchestrator:
             tasks_router(self._task_desk, self.ledger, self._settings.logs_dir, self._feedback.of_task, self._threads),
             chat_router(self._chat_desk),
             feedback_router(self._feedback),
+            agreement_router(self._calibrations),
             *self._api.routers(),
         ]
 
@@ -278,9 +309,13 @@ class Orchestrator:
             self._settler.owe(task_id)
         self._deadlines.start(self.ledger.index.note(DEADLINES), await self.ledger.newest_line())
         await self._feedback_log.open()
+        await self._audit_log.open()
+        await self._label_log.open()
+        self._calibrations.start()
         await asyncio.to_thread(self._take_up_registry)
         for promoter in self._promoters.values():
             await promoter.start()
+        await self._audits.start()
         for anchors in self._anchors.values():
             anchors.start()
         for agent_id, samples in self._samples.items():
@@ -296,6 +331,7 @@ class Orchestrator:
         start("deadline-sweep", self._sweep, SWEEP_EVERY_S)
         start("telling", self._settler.tell_the_untold, TELL_EVERY_S)
         start("reward-news", self._news.flush, NEWS_EVERY_S)
+        start("audits", self._audits.turn, AUDIT_EVERY_S)
         start("queue-gauges", self._gauges.refresh, GAUGES_EVERY_S)
         start("quality-gauges", self._api.quality.refresh, GAUGES_EVERY_S)
         start("disk-gauges", self._disks.refresh, GAUGES_EVERY_S)
@@ -319,6 +355,7 @@ class Orchestrator:
             Subscription(ADAPTERS, self._trained, 1),
             Subscription(ADAPTER_REPORTS, self._reported, prefetch),
             *kept,
+            *([Subscription(AUDIT_SCORES, self._audits.handle, prefetch)] if self._settings.auditor else []),
         ]
 
     def trouble(self) -> str | None:
@@ -333,6 +370,8 @@ class Orchestrator:
             for promoter in self._promoters.values():
                 await promoter.stop()
             await self._feedback_log.close()
+            await self._audit_log.close()
+            await self._label_log.close()
             await self.ledger.close()
         self._threads.close()
         await self._lease_clock.stop()
@@ -352,6 +391,7 @@ class Orchestrator:
         if promoter := self._promoters.get(work.agent_id):
             promoter.closed(work, lines)
             self._anchors[work.agent_id].closed(lines, work)
+            self._audits.closed(work, lines)
 
     async def _trained(self, delivery: Delivery) -> None:
         trained = opened(AdapterTrained, delivery)
@@ -412,6 +452,8 @@ class Orchestrator:
             async with asyncio.timeout(STORAGE_TIMEOUT_S):
                 await self.ledger.check_storage()
                 await self._feedback_log.check_storage()
+                await self._audit_log.check_storage()
+                await self._label_log.check_storage()
         except TimeoutError:
             folder = self._settings.logs_dir
             raise StorageUnavailable(f"{folder} has not answered for {STORAGE_TIMEOUT_S:.0f} s: see dmesg") from None

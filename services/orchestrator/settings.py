@@ -9,9 +9,10 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from ratchet.service.settings import FleetSettings
 from schemas.messages.work import Sampling
-from schemas.records.evidence import ExperimentPlan, Limits
+from schemas.records.evidence import AuditRule, ExperimentPlan, Limits
 
 if TYPE_CHECKING:  # every image has this file, to check settings by, and the orchestrator's alone has those
+    from services.orchestrator.auditing.audits import AuditPolicy
     from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy
     from services.orchestrator.tasks.adaptive_samples import SamplesPolicy
     from services.orchestrator.training.trigger import TrainingPolicy
@@ -122,6 +123,20 @@ class OrchestratorSettings(FleetSettings):
         description="Share of the traffic that the version before a stable primary, or v1.0.0, goes on answering, so "
         "that harm is found later too; 0: nothing watches.",
     )
+    audit_share: float = Field(
+        0.05, ge=0, le=1, description="Share of the tasks that the auditor sees, where there is one (RATCHET_AUDITOR)."
+    )
+    audit_experiment_share: float = Field(
+        0.5, gt=0, le=1, description="The same, of the tasks of a canary or a probation: it is what a promotion needs."
+    )
+    audit_margin: float = Field(
+        0.02, gt=0, le=0.5, description="Loss of the auditor's score that must be ruled out before a promotion."
+    )
+    audit_timeout_s: float = Field(
+        300.0,
+        gt=0,
+        description="Seconds the auditor may take, after which the audit is given up: verdicts wait for it so long.",
+    )
     cool_down_s: float = Field(0.0, ge=0, description="Seconds before the next experiment after one that failed.")
     anchor_every_s: float = Field(
         3600.0, ge=0, description="Seconds between two scorings of the anchors, which tell a drifting scorer; 0: never."
@@ -162,6 +177,7 @@ class OrchestratorSettings(FleetSettings):
             min_units_per_arm=self.experiment_min_units_per_arm,
             min_age_s=self.experiment_min_age_s,
             success_margin=self.success_margin,
+            audit=AuditRule(share=self.audit_experiment_share, margin=self.audit_margin) if self.auditor else None,
             limits=Limits(
                 success=self.success_margin,
                 refused=self.success_margin,
@@ -170,8 +186,19 @@ class OrchestratorSettings(FleetSettings):
             ),
         )
         return ExperimentPolicy(
-            canary, self.probation_units, self.holdback, timedelta(seconds=self.cool_down_s), self.watch_share
+            canary,
+            self.probation_units,
+            self.holdback,
+            timedelta(seconds=self.cool_down_s),
+            self.watch_share,
+            self.audit_share,
         )
+
+    @property
+    def audits(self) -> AuditPolicy:
+        from services.orchestrator.auditing.audits import AuditPolicy
+
+        return AuditPolicy(bool(self.auditor), self.audit_share, self.audit_timeout_s)
 
     @property
     def training(self) -> TrainingPolicy:

@@ -10,8 +10,8 @@ from services.scorer.worker import ScorerWorker
 
 
 def wire() -> Wired:
-    settings = ScorerSettings.read()
-    bus = RabbitBus.from_settings(settings, name=ScorerWorker.name)
+    settings = ScorerSettings.read().own
+    bus = RabbitBus.from_settings(settings, name="auditor" if settings.scorer_audits else ScorerWorker.name)
     worker = ScorerWorker(settings, bus, build_strategy(settings))
     return Wired(worker, bus, settings, settings.scorer_http_port)
 

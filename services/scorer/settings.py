@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Self
 
 from pydantic import Field, SecretStr
 
-from ratchet.service.errors import ScorerError
+from ratchet.service.errors import ScorerError, SettingsError
 from ratchet.service.settings import FleetSettings
 
 
@@ -17,6 +18,20 @@ class ScorerSettings(FleetSettings):
         "python:package.module:function, or a weighted sum such as 0.7*verifier:exact + 0.3*judge:absolute. "
         "`verifier:exact and judge` asks the judge only about what the verifier found right, "
         "`verifier:exact else judge` only about what it can't tell.",
+    )
+    scorer_audits: bool = Field(
+        False,
+        description="Be the auditor: score the queue audits by RATCHET_AUDITOR, with the settings RATCHET_AUDITOR_… "
+        "in the place of the scorer's where they are set.",
+    )
+    auditor_judge_url: str | None = Field(None, description="As RATCHET_SCORER_JUDGE_URL, of the auditor.")
+    auditor_judge_model: str | None = Field(None, description="As RATCHET_SCORER_JUDGE_MODEL, of the auditor.")
+    auditor_judge_api_key: SecretStr | None = Field(
+        None, description="As RATCHET_SCORER_JUDGE_API_KEY, of the auditor."
+    )
+    auditor_judge_rubric: Path | None = Field(None, description="As RATCHET_SCORER_JUDGE_RUBRIC, of the auditor.")
+    auditor_likelihood_model: str | None = Field(
+        None, description="As RATCHET_SCORER_LIKELIHOOD_MODEL, of the auditor."
     )
     scorer_http_port: int = Field(8750, ge=0, le=65535, description="Port of the scorer's HTTP server.")
     scorer_prefetch: int = Field(128, ge=1, le=10_000, description="Responses being scored at once.")
@@ -85,13 +100,33 @@ class ScorerSettings(FleetSettings):
     scorer_python_timeout_s: float = Field(30.0, gt=0, description="python: seconds one call may take.")
     scorer_python_concurrency: int = Field(4, ge=1, description="python: calls running at once.")
 
+    @property
+    def own(self) -> Self:
+        """Of this process: as they are, or, of the auditor, with its own in the place of the scorer's."""
+        if not self.scorer_audits:
+            return self
+        if not self.auditor:
+            raise SettingsError("RATCHET_SCORER_AUDITS needs an auditor to be: set RATCHET_AUDITOR, as RATCHET_SCORER")
+        given = {
+            "scorer": self.auditor,
+            "scorer_judge_url": self.auditor_judge_url,
+            "scorer_judge_api_key": self.auditor_judge_api_key,
+            "scorer_judge_model": self.auditor_judge_model,
+            "scorer_judge_rubric": self.auditor_judge_rubric,
+            "scorer_likelihood_model": self.auditor_likelihood_model,
+        }
+        return self.model_copy(update={name: value for name, value in given.items() if value is not None})
+
     def unknown_parts(self) -> list[str]:
         try:
             from services.scorer.strategies.registry import check_spec
         except ModuleNotFoundError:  # an image of another service has nothing of the scorer but this file
             return []
-        try:
-            check_spec(self.scorer)
-        except ScorerError as error:
-            return [f"RATCHET_SCORER: {error}"]
-        return []
+        faults = []
+        for name, text in {"RATCHET_SCORER": self.scorer, "RATCHET_AUDITOR": self.auditor}.items():
+            try:
+                if text or name == "RATCHET_SCORER":
+                    check_spec(text)
+            except ScorerError as error:
+                faults.append(f"{name}: {error}")
+        return faults

@@ -1,4 +1,7 @@
-"""The scorer's worker: a Response in, a Reward out. It knows no strategy by name and no connection."""
+"""The scorer's worker: a Response in, a Reward out. It knows no strategy by name and no connection.
+
+The auditor is the same worker on queues of its own.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from fastapi import APIRouter
 from ratchet.bus.in_hand import Stepwise, never
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, opened
-from ratchet.bus.topology import DRAFT_RESPONSES, RESPONSES, REWARDS
+from ratchet.bus.topology import AUDIT_SCORES, AUDITS, DRAFT_RESPONSES, RESPONSES, REWARDS
 from ratchet.logs.names import is_rescoring
 from ratchet.runtime.runner import Subscription
 from ratchet.service import failpoint
@@ -71,7 +74,10 @@ log = Log("scorer")
 
 
 class ScorerWorker:
-    """Handles deliveries of `responses`. The same Response handled again gives a Reward of the same message id."""
+    """Handles deliveries of `responses`, as the auditor those of `audits`.
+
+    The same Response handled again gives a Reward of the same message id.
+    """
 
     name = "scorer"
 
@@ -87,6 +93,7 @@ class ScorerWorker:
         """`now` may jump, `seconds` never does."""
         self._retries = settings.scorer_retries
         self._prefetch = settings.scorer_prefetch
+        self._from, self._to = (AUDITS, AUDIT_SCORES) if settings.scorer_audits else (RESPONSES, REWARDS)
         self._bus = bus
         self._strategy = strategy
         self._now = now
@@ -104,11 +111,11 @@ class ScorerWorker:
     async def start(self) -> None:
         await self._strategy.start()
         identity = self._strategy.identity
-        log.info("scorer-started", f"scoring with {identity.id}", **identity.model_dump())
+        log.info("scorer-started", f"scoring {self._from} with {identity.id}", **identity.model_dump())
 
     def subscriptions(self) -> Sequence[Subscription]:
         advanced_at = self._strategy.advanced_at if isinstance(self._strategy, Stepwise) else never
-        return [Subscription(RESPONSES, self.handle, self._prefetch, advanced_at=advanced_at)]
+        return [Subscription(self._from, self.handle, self._prefetch, advanced_at=advanced_at)]
 
     def trouble(self) -> str | None:
         return self._strategy.trouble()
@@ -180,7 +187,7 @@ class ScorerWorker:
         scorer = self._strategy.identity
         message_id = derived_id(reward.task_id, f"reward/{scorer.id}@{scorer.revision}")
         body = reward.encode_around("scored", response_body)
-        await self._bus.publish(REWARDS, body, type=Reward.TYPE, message_id=message_id)
+        await self._bus.publish(self._to, body, type=Reward.TYPE, message_id=message_id)
 
     def _reward(
         self, response: Response, work: Work, scores: Sequence[SampleScore], latencies: ScoringLatencies

@@ -40,7 +40,7 @@ from tests.acceptance.page_images import take_pictures
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
 QUALITY = {"v1.0.0": 0.3, "v1.0.1": 0.6, "v1.0.2": 0.2}
-VIEWS = ("overview", "tasks", "experiments", "adapters", "training", "queues", "dead-letters")
+VIEWS = ("overview", "tasks", "experiments", "adapters", "agreement", "training", "queues", "dead-letters")
 MANY = 100_000
 PAUSE_S = 0.05
 """The page reads once a second at most: an experiment of two hundred tasks is seen to move, on a busy machine too."""
@@ -133,6 +133,7 @@ def test_an_empty_fleet_says_what_to_type(visit: Visit, images: Path) -> None:
         "tasks": "ratchet submit",
         "experiments": "ratchet train",
         "adapters": "ratchet train",
+        "agreement": "ratchet label",
         "training": "ratchet train",
         "dead-letters": "ratchet dead-letters list",
     }

@@ -26,7 +26,7 @@ from ratchet.cli.fleet.local_broker import LocalBroker
 
 AGENTS = ("small", "coder-2")
 PASSWORDS = {user: f"password-of-{user.name}" for user in users(AGENTS)}
-TOPOLOGY = fleet_topology(AGENTS)
+TOPOLOGY = fleet_topology(AGENTS, auditor=True)
 RUNGS = tuple(rung.name for rung in TOPOLOGY.rungs)
 EXCHANGES = (EXCHANGE, BROADCAST_EXCHANGE, DEAD_EXCHANGE, UNROUTABLE_EXCHANGE, *RUNGS, "amq.default", "amq.topic")
 NAMES = (*TOPOLOGY.names, *EXCHANGES, f"{LISTENER}1", "reply.1", "amq.gen-1", "tasks2", "other", "events.small")
@@ -48,9 +48,10 @@ def rights(user: User | Account) -> set[tuple[str, ...]]:
     return names | keys
 
 
-def test_each_user_may_what_the_fleet_says_and_only_the_scaler_is_more() -> None:
-    ours = {user.name: user for user in users(AGENTS)}
-    fleet = {account.name: account for account in accounts(TOPOLOGY, AGENTS)}
+@pytest.mark.parametrize("auditor", [False, True])
+def test_each_user_may_what_the_fleet_says_and_only_the_scaler_is_more(auditor: bool) -> None:
+    ours = {user.name: user for user in users(AGENTS, auditor=auditor)}
+    fleet = {account.name: account for account in accounts(fleet_topology(AGENTS, auditor=auditor), AGENTS)}
 
     assert ours.keys() - fleet.keys() == {SCALER}
     assert {name: rights(ours[name]) for name in fleet} == {name: rights(account) for name, account in fleet.items()}

@@ -116,7 +116,7 @@ def test_a_network_leads_out_only_where_it_is_meant_to() -> None:
 
     assert out == {"internet", "alerts"}
     assert members(out) == {
-        "agent", "agent-gpu", "scorer", "trainer", "trainer-gpu", "vllm", "vllm-judge", "prometheus",
+        "agent", "agent-gpu", "scorer", "auditor", "trainer", "trainer-gpu", "vllm", "vllm-judge", "prometheus",
     }  # fmt: skip
     assert members({"published", "grafana"}) == {name for name, service in EVERY.items() if "ports" in service}
     assert not [name for name in ("published", "grafana", "internet") if NETWORKS[name]["driver_opts"][ICC] != "false"]
@@ -133,7 +133,11 @@ def test_a_model_server_reaches_none_but_who_asks_it() -> None:
 
     assert neighbours("vllm") - on_metrics - eyes == set()
     assert "vllm-judge" not in {name for name in EVERY if "generation" in EVERY[name].get("networks", ())}
-    assert {name for name in EVERY if "judging" in EVERY[name].get("networks", ())} == {"scorer", "vllm-judge"}
+    assert {name for name in EVERY if "judging" in EVERY[name].get("networks", ())} == {
+        "scorer",
+        "auditor",
+        "vllm-judge",
+    }
     assert {name for name in EVERY if "generation" in EVERY[name].get("networks", ())} == {"agent", "agent-gpu", "vllm"}
 
 
@@ -279,7 +283,7 @@ def test_a_service_waits_for_the_queues_and_the_models_and_declares_none(name: s
 
 
 def test_the_job_makes_the_credentials_of_every_user() -> None:
-    users = {account.name for account in accounts(fleet_topology(("small",)), ("small",))}
+    users = {account.name for account in accounts(fleet_topology(("small",), auditor=True), ("small",))}
 
     assert set(mounts("credentials")) == {
         "/given",
@@ -408,7 +412,17 @@ def test_downloaded_models_belong_to_the_fleets_user_from_the_start() -> None:
     mounted = {name for name in SERVICES if mounts(name).get(hub) == "hub"}
 
     assert re.search(rf"install -d -o ratchet -g ratchet (.*\\\n)*.*{hub}", dockerfile)
-    assert mounted == {"models", "agent", "agent-gpu", "scorer", "trainer", "trainer-gpu", "vllm", "vllm-judge"}
+    assert mounted == {
+        "models",
+        "agent",
+        "agent-gpu",
+        "scorer",
+        "auditor",
+        "trainer",
+        "trainer-gpu",
+        "vllm",
+        "vllm-judge",
+    }
     assert {SERVICES[name]["environment"]["HF_HOME"] for name in ("vllm", "vllm-judge")} == {hub}
     assert {SERVICES[name]["user"] for name in ("vllm", "vllm-judge")} == {"10001:10001"}
     assert SERVICES["vllm"]["depends_on"]["models"] == {"condition": "service_completed_successfully"}

@@ -269,3 +269,17 @@ def test_a_second_agent_is_one_more_entry() -> None:
     triggers = one(found, "ScaledObject", "agent-coder")["spec"]["triggers"]
     assert [trigger["metadata"]["queueName"] for trigger in triggers] == ["work.coder", "work.coder.high"]
     assert one(found, "ConfigMap", "orchestrator")["data"]["RATCHET_AGENTS"] == "small,coder"
+
+
+def test_an_auditor_is_a_second_scorer_on_queues_of_its_own() -> None:
+    configuration = stack_configuration("dev")
+    configuration["ratchet:fleet"]["auditor"] = {"strategy": "verifier:exact"}
+
+    found = manifests(record("dev", configuration))
+
+    assert [str(finding) for finding in findings(found)] == []
+    assert one(found, "ConfigMap", "auditor")["data"]["RATCHET_SCORER_AUDITS"] == "true"
+    assert {name for name in names(found, "ConfigMap")
+            if one(found, "ConfigMap", name).get("data", {}).get("RATCHET_AUDITOR") == "verifier:exact"} >= {
+        "auditor", "orchestrator", "scorer", "trainer", "queues", "agent-small",
+    }  # fmt: skip

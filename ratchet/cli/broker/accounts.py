@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from ratchet.bus.amqp.rabbit_bus import RabbitBus
 from ratchet.bus.amqp.short_connection import BrokerUnreachable, without_password
 from ratchet.bus.topology import (
+    AUDITS,
     BROADCAST_EXCHANGE,
     DEAD_LETTERS,
     EXCHANGE,
@@ -70,6 +71,7 @@ def accounts(topology: Topology, agents: Iterable[str], namespace: str = "") -> 
         rules.orchestrator(),
         *(rules.agent(agent_id) for agent_id in agents),
         rules.service("scorer"),
+        *([rules.service("auditor")] if AUDITS in topology.names else []),
         rules.service("trainer"),
         rules.client(),
         rules.operator(),

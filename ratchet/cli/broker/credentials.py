@@ -90,7 +90,7 @@ def hand_out(given: Path, out: Path, fleet: Iterable[Account], *, group: int | N
 def _is_for(secret: str, account: str) -> bool:
     service = account.partition("-")[0]
     if secret == HUB_TOKEN:
-        return service in ("agent", "scorer", "trainer", MODEL_SERVER)
+        return service in ("agent", "scorer", "auditor", "trainer", MODEL_SERVER)
     return secret.startswith(f"ratchet_{service}_")
 
 

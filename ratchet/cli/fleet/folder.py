@@ -126,7 +126,11 @@ class FleetAccess:
             amqp_url=record.amqp_url if record and recorded else settings.amqp_url.get_secret_value(),
             namespace=record.namespace if record and "RATCHET_NAMESPACE" not in os.environ else settings.namespace,
             agents=agents,
-            topology=fleet_topology(agents, external_scorer=settings.external_scorer),
+            topology=fleet_topology(
+                agents,
+                external_scorer=settings.external_scorer,
+                auditor=bool(record.options.auditor if record else settings.auditor),
+            ),
             logs_dir=record.logs_dir if record and "RATCHET_LOGS_DIR" not in os.environ else settings.logs_dir,
             record=record,
         )

@@ -25,6 +25,7 @@ class FleetOptions:
     port_base: int = 8700
     amqp_port: int = 5673
     trainer: bool = True
+    auditor: str = ""
 
     @property
     def agent_processes(self) -> int:
@@ -38,6 +39,6 @@ class FleetOptions:
     def models_to_make(self) -> bool:
         """Whether one of the two models that can be made here is needed and not there."""
         needed = [SMALL_MODEL] if self.engine == "transformers" and self.model == SMALL_MODEL else []
-        if "likelihood" in self.scorer and self.judge_model == JUDGE_MODEL:
+        if "likelihood" in f"{self.scorer} {self.auditor}" and self.judge_model == JUDGE_MODEL:
             needed.append(JUDGE_MODEL)
         return any(not (Path(model) / "config.json").exists() for model in needed)

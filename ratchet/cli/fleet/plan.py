@@ -14,6 +14,7 @@ from ratchet.cli.terminal import UsageError
 
 FIRST_AGENT = 10
 SCORER = 50
+AUDITOR = 51
 TRAINER = 60
 DISTRIBUTION_OFFSET = 20_000
 MAPPER_OFFSET = 10_000
@@ -67,6 +68,7 @@ def plan_fleet(options: FleetOptions, broker_folder: Path, amqp_url: str | None,
         "RATCHET_AGENT_MODEL": options.model,
         "RATCHET_SCORER": options.scorer,
         "RATCHET_SCORER_LIKELIHOOD_MODEL": options.judge_model,
+        "RATCHET_AUDITOR": options.auditor,
     }
     stop_wait_s = int(drain_grace_s) + DRAIN_MARGIN_S
     services = tuple(replace(program, stop_wait_s=stop_wait_s) for program in _services(options))
@@ -107,8 +109,13 @@ def _services(options: FleetOptions) -> list[Program]:
         _service("orchestrator", "orchestrator", options.port_base, {}),
         *agents,
         _service("scorer", "scorer", options.port_base + SCORER, {}),
+        *([_auditor(options)] if options.auditor else []),
         *([_trainer(options)] if options.with_trainer else []),
     ]
+
+
+def _auditor(options: FleetOptions) -> Program:
+    return _service("scorer", "auditor", options.port_base + AUDITOR, {"RATCHET_SCORER_AUDITS": "true"})
 
 
 def _trainer(options: FleetOptions) -> Program:

@@ -1,4 +1,4 @@
-"""Shorter ways to a bounded log than the pruner's: the newest segments of an audit, feedback on tasks that are left.
+"""Shorter ways to a bounded log than the pruner's: the newest segments of an audit, what was said of tasks left.
 
 As there, the place where the log begins is on disk before a file goes, and the newest sealed segment stays.
 """
@@ -14,7 +14,7 @@ import msgspec
 from ratchet.files.append_file import explain
 from ratchet.files.atomic_file import sync_folder
 from ratchet.logs.leadership import UNFENCED, Fence
-from ratchet.logs.names import ASSIGNMENTS, FEEDBACK
+from ratchet.logs.names import ASSIGNMENTS
 from ratchet.logs.retention.contents import time_at
 from ratchet.logs.segments import Position, Segment, sealed_segments
 from ratchet.logs.start_offset import read_start_offsets, write_start_offsets
@@ -27,18 +27,18 @@ def keep_newest(folder: Path, log: str, count: int) -> None:
         remove_before(folder, log, segments[-max(1, count)].start)
 
 
-def trim_feedback(folder: Path, fence: Fence = UNFENCED) -> Position:
-    """Remove feedback that is older than any task that is left. Returns where the log begins then."""
+def trim_to_tasks(folder: Path, log: str, fence: Fence = UNFENCED) -> Position:
+    """Remove lines about tasks, older than any that is left. Returns where the log begins then."""
     starts = read_start_offsets(folder)
     oldest_task = time_at(folder, ASSIGNMENTS, starts.begin(ASSIGNMENTS)) if starts.sequence else None
     if oldest_task is not None:
-        for _, after in pairwise(_compressed(folder, FEEDBACK)):
-            given = time_at(folder, FEEDBACK, after.start)
+        for _, after in pairwise(_compressed(folder, log)):
+            given = time_at(folder, log, after.start)
             if given is None or given >= oldest_task:
                 break
             with fence.changing():
-                remove_before(folder, FEEDBACK, after.start)
-    return read_start_offsets(folder).begin(FEEDBACK)
+                remove_before(folder, log, after.start)
+    return read_start_offsets(folder).begin(log)
 
 
 def remove_before(folder: Path, log: str, position: Position) -> None:

@@ -13,6 +13,7 @@ const GO = {
   t: "tasks",
   e: "experiments",
   a: "adapters",
+  m: "agreement",
   r: "training",
   q: "queues",
   d: "dead-letters",

@@ -12,6 +12,7 @@ import { Heading } from "./parts/frame.js";
 import { Empty } from "./parts/states.js";
 import { TokenEntry } from "./parts/token_entry.js";
 import { Adapters } from "./views/adapters.js";
+import { Agreement } from "./views/agreement.js";
 import { DeadLetters } from "./views/dead_letters.js";
 import { Experiment } from "./views/experiment.js";
 import { Experiments } from "./views/experiments.js";
@@ -26,6 +27,7 @@ export const VIEWS = [
   { name: "tasks", title: "Tasks", view: Tasks, one: Task },
   { name: "experiments", title: "Experiments", view: Experiments, one: Experiment },
   { name: "adapters", title: "Adapters", view: Adapters, one: Adapters },
+  { name: "agreement", title: "Agreement", view: Agreement },
   { name: "training", title: "Training", view: Training, one: Training },
   { name: "queues", title: "Queues", view: Queues },
   { name: "dead-letters", title: "Dead letters", view: DeadLetters },

@@ -11,14 +11,23 @@ from collections.abc import Callable
 from datetime import datetime
 
 from ratchet.bus.protocol import Delivery, opened
+from ratchet.logs.names import FEEDBACK, FEEDBACK_INDEX
 from ratchet.service.errors import Reject, Retry
 from ratchet.service.telemetry import task_in_hand
 from schemas.messages.feedback import Feedback, LoggedFeedback
 from schemas.messages.result import Result
 from services.orchestrator import metrics
-from services.orchestrator.feedback.feedback_log import FeedbackLog
 from services.orchestrator.ledger.index import Entry
+from services.orchestrator.ledger.keyed_log import KeyedLog
 from services.orchestrator.ledger.ledger import Ledger
+
+
+class FeedbackLog(KeyedLog[LoggedFeedback]):
+    """`logs/feedback.jsonl`, one line for each feedback given."""
+
+    LOG = FEEDBACK
+    INDEX = FEEDBACK_INDEX
+    RECORD = LoggedFeedback
 
 
 class UnknownTask(Reject):

@@ -6,7 +6,7 @@ What may go is decided in `ratchet/logs/retention/`; the work on files is done i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
@@ -18,7 +18,7 @@ from ratchet.logs.retention.contents import newest_time
 from ratchet.logs.retention.needs import needs
 from ratchet.logs.retention.plan import AgeClock, Bound, Held, Instant
 from ratchet.logs.retention.pruner import Pruned, Pruner, sizes
-from ratchet.logs.retention.trim import trim_feedback
+from ratchet.logs.retention.trim import trim_to_tasks
 from ratchet.service.telemetry import Log
 from services.orchestrator.ledger.ledger import Ledger
 
@@ -34,7 +34,7 @@ class LogRetention:
     def __init__(
         self,
         ledger: Ledger,
-        forget_feedback: Callable[[int], Awaitable[None]],
+        forget: Mapping[str, Callable[[int], Awaitable[None]]],
         bound: Bound,
         *,
         logs_dir: Path,
@@ -44,8 +44,9 @@ class LogRetention:
         index_dir: Path | None = None,
         fence: Fence = UNFENCED,
     ) -> None:
+        """`forget`: of each log about tasks, what forgets its lines before a position."""
         self._ledger = ledger
-        self._forget_feedback = forget_feedback
+        self._forget = forget
         self._bound = bound
         self._logs_dir = logs_dir
         self._index_dir = index_dir or logs_dir
@@ -65,7 +66,8 @@ class LogRetention:
             self._report(await asyncio.to_thread(self._prune))
         await self._ledger.forget_removed()
         await self._ledger.shorten_promises()
-        await self._forget_feedback(await asyncio.to_thread(trim_feedback, self._logs_dir, self._fence))
+        for name, forget in self._forget.items():
+            await forget(await asyncio.to_thread(trim_to_tasks, self._logs_dir, name, self._fence))
         for name, size in (await asyncio.to_thread(sizes, self._logs_dir)).items():
             log_bytes.labels(name).set(size)
             segments_removed.labels(name)

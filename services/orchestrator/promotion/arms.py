@@ -9,10 +9,11 @@ from collections import Counter
 
 from ratchet.experiments.assignment import draw
 from ratchet.experiments.experiment import Experiment
-from ratchet.experiments.logged import enrolment_of, outcome_of, unit_of
+from ratchet.experiments.logged import audit_of, enrolment_of, outcome_of, unit_of
 from ratchet.service.errors import Reject
 from schemas.messages.task import Task
 from schemas.messages.work import BASE_VERSION, Arm, Work
+from schemas.records.audit import AuditedTask
 from schemas.records.decision import RunningExperiment
 from schemas.records.evidence import ExperimentDecision
 from schemas.records.interaction import Interaction
@@ -133,6 +134,12 @@ class Arms:
         for running, experiment in self.trials:
             if work.arm.experiment_id == running.experiment_id:
                 experiment.observe(work.arm.sequence, outcome_of(lines))
+
+    def audited(self, line: AuditedTask) -> None:
+        """The auditor's word on a task, or that it was given up, is in the log."""
+        for running, experiment in self.trials:
+            if line.arm.experiment_id == running.experiment_id:
+                experiment.audit(line.arm.sequence, audit_of(line))
 
     def open_work(self, work: Work) -> None:
         """A Work that was open when this process started; its experiment was replayed already."""

@@ -31,6 +31,8 @@ class ExperimentPolicy:
     """Between an experiment that ended without a promotion and the next one."""
     watch_share: float
     """Share of the version that a stable primary is watched beside; 0: it is not watched."""
+    audit_share: float = 0.0
+    """Of the units of a watch that are audited: all traffic is its units."""
 
 
 class CoolDown:
@@ -119,6 +121,7 @@ def next_watch(
         holdback=policy.watch_share,
         nth=nth,
         against_base=control == BASE_VERSION,
+        audit_share=policy.audit_share,
     )
     return StartExperiment(experiment=_running(plan, treatment=primary, control=control, where=where))
 
@@ -160,7 +163,7 @@ def carried_out(
 def _of_watch(running: RunningExperiment, verdict: Verdict, evidence: Evidence | None) -> tuple[Move, AdapterMove]:
     """A primary that is worse in score gives way to what it is worse than; one beyond a limit to the one before it."""
     if verdict is Verdict.ROLL_BACK:
-        by_score = evidence is not None and evidence.harm_score >= max(
+        by_score = evidence is not None and max(evidence.harm_score, evidence.harm_audit or 0.0) >= max(
             evidence.harm_success, evidence.harm_length, evidence.harm_latency, evidence.harm_refused or 0.0
         )
         return RollBack(version=running.treatment, to=running.control if by_score else None), "rolled_back"

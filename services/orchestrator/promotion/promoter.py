@@ -21,6 +21,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.retention import drained, to_archive
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.replay import plan_of, replayed_together
+from ratchet.logs.names import AUDITS
 from ratchet.service.errors import AdapterError, JournalError, NotAllowed, StorageUnavailable, one_line
 from ratchet.service.telemetry import Log
 from schemas.messages.adapter_event import AdapterMove
@@ -85,6 +86,7 @@ class Promoter:
         *,
         logs_dir: Path,
         keep: int,
+        audits_end: Callable[[], int],
         clock: Callable[[], datetime],
         seconds: Callable[[], float],
     ) -> None:
@@ -98,6 +100,7 @@ class Promoter:
         self._policy = policy
         self._logs_dir = logs_dir
         self._keep = keep
+        self._audits_end = audits_end
         self._clock = clock
         self._cool_down = CoolDown(policy.cool_down)
         self._seconds = seconds
@@ -321,7 +324,7 @@ class Promoter:
         return version not in self.arms.answering and not self._replicas.loading(version, self._seconds()).loaded
 
     def _where(self) -> Where:
-        return Where(self._ledger.sequence, self._ledger.positions(), self._now())
+        return Where(self._ledger.sequence, self._ledger.positions() | {AUDITS: self._audits_end()}, self._now())
 
     def _now(self) -> datetime:
         return self._cool_down.now(self.arms.adapters.cool_down_until, self._clock(), self._seconds())

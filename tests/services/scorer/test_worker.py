@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
-from ratchet.bus.topology import DEAD_LETTERS, DRAFT_RESPONSES, RESPONSES, REWARDS, fleet_topology
-from ratchet.service.errors import Reject, Retry
+from ratchet.bus.topology import AUDIT_SCORES, AUDITS, DEAD_LETTERS, DRAFT_RESPONSES, RESPONSES, REWARDS, fleet_topology
+from ratchet.service.errors import Reject, Retry, SettingsError
 from schemas.messages.base import Metadata
 from schemas.messages.response import Response, Sample
 from schemas.messages.reward import Reward, SampleScore, ScorerIdentity
@@ -195,6 +195,32 @@ async def test_over_the_bus_every_response_gets_its_reward_and_bad_ones_go_to_th
 async def test_the_strategys_trouble_is_the_workers() -> None:
     worker, _ = await worker_and_bus(Scripted([OK], trouble="the judge is away"))
     assert worker.trouble() == "the judge is away"
+
+
+async def test_the_auditor_is_the_same_worker_on_queues_of_its_own() -> None:
+    settings = ScorerSettings(scorer_audits=True, auditor="verifier:exact")
+    bus = MemoryBus(fleet_topology(("small",), auditor=True))
+    await bus.start()
+    auditor = ScorerWorker(settings, bus, Scripted([OK, OK]), now=lambda: NOW)
+
+    await auditor.handle(delivery(RESPONSE.encode()))
+
+    assert [subscription.queue for subscription in auditor.subscriptions()] == [AUDITS]
+    assert len(bus.published(AUDIT_SCORES)) == 1
+    assert not bus.published(REWARDS)
+
+
+def test_the_auditor_has_settings_of_its_own_in_the_place_of_the_scorers() -> None:
+    judged = ScorerSettings(scorer="judge:absolute", scorer_judge_model="small", scorer_judge_url="http://a/v1")
+    audits = judged.model_copy(
+        update={"scorer_audits": True, "auditor": "judge:relative", "auditor_judge_model": "another"}
+    )
+
+    assert judged.own == judged
+    assert (audits.own.scorer, audits.own.scorer_judge_model) == ("judge:relative", "another")
+    assert audits.own.scorer_judge_url == "http://a/v1"
+    with pytest.raises(SettingsError, match="RATCHET_AUDITOR"):
+        _ = ScorerSettings(scorer_audits=True).own
 
 
 @pytest.mark.parametrize(

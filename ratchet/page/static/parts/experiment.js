@@ -68,6 +68,9 @@ export function Figures({ experiment }) {
     ...(canary && evidence.kept_length != null
       ? [["e-value: within limits", eValue(kept(evidence)), `least of length, latency, refusals`]]
       : []),
+    ...(evidence.gain_audit != null
+      ? [["e-value: no loss by the auditor", eValue(evidence.gain_audit), `${signed(evidence.audit_effect)} by it`]]
+      : []),
     ["e-value: harm", eValue(evidence.harm), `rolls back at ${count(experiment.plan?.roll_back_at ?? 20)}`],
   ]} />`;
 }

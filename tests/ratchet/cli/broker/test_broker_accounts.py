@@ -21,7 +21,7 @@ def keys(account: Account, topology: Topology) -> set[str]:
 
 
 def test_every_queue_is_read_and_fed_by_somebody() -> None:
-    topology = fleet_topology(AGENTS, external_scorer=True)
+    topology = fleet_topology(AGENTS, external_scorer=True, auditor=True)
     users = [account for account in fleet(topology).values() if account.name != "setup"]
 
     read = {name for name in topology.names if any(re.search(account.read, name) for account in users)}

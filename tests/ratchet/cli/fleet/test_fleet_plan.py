@@ -39,6 +39,16 @@ def test_there_is_a_trainer_unless_it_is_left_out_or_has_nothing_to_train() -> N
     assert names(trainer=False) == names(engine="echo") == ["orchestrator", "agent-small", "scorer"]
 
 
+def test_an_auditor_is_a_second_scorer_with_a_port_of_its_own() -> None:
+    planned = plan(auditor="verifier:exact", port_base=9000)
+    (auditor,) = [program for program in planned.services if program.name == "auditor"]
+
+    assert planned.ports[9051] == "auditor"
+    assert planned.environment["RATCHET_AUDITOR"] == "verifier:exact"
+    assert auditor.environment["RATCHET_SCORER_AUDITS"] == "true"
+    assert auditor.command[-1] == "services.scorer"
+
+
 def test_a_named_broker_is_used_and_none_started() -> None:
     planned = plan(URL)
 

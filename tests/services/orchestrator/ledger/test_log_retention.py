@@ -24,7 +24,7 @@ from ratchet.service.failpoint import RETENTION_STEPS
 from schemas import Task
 from schemas.messages.feedback import LoggedFeedback
 from schemas.records.interaction import Interaction
-from services.orchestrator.feedback.feedback_log import FeedbackLog
+from services.orchestrator.feedback.feedback_service import FeedbackLog
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.ledger.log_retention import LogRetention
 from tests.services.orchestrator import old_logs
@@ -98,7 +98,7 @@ async def test_a_clock_that_jumps_ahead_and_back_has_nothing_removed(
     time.wall = newest
     retention = LogRetention(
         ledger,
-        forget_nothing,
+        {},
         Bound(0, timedelta(hours=12)),
         logs_dir=tmp_path,
         adapters_dir=tmp_path / "adapters",
@@ -138,10 +138,6 @@ class Clocks:
         self.monotonic += seconds
 
 
-async def forget_nothing(_begin: int) -> None:
-    """There is no feedback."""
-
-
 def sealed(folder: Path) -> set[str]:
     """Names of the segments of both logs, compressed or not."""
     return {segment.path.name.split(".")[0] for log in TASK_LOGS for segment in sealed_segments(folder, log)}
@@ -153,7 +149,12 @@ async def test_the_oldest_go_until_the_rest_fits_and_are_known_as_removed(tmp_pa
     before = disk(tmp_path)
     assert before > 1.5 * KEEP
     retention = LogRetention(
-        ledger, feedback.forget, Bound(KEEP), logs_dir=tmp_path, adapters_dir=tmp_path / "adapters", clock=lambda: NOW
+        ledger,
+        {FEEDBACK: feedback.forget},
+        Bound(KEEP),
+        logs_dir=tmp_path,
+        adapters_dir=tmp_path / "adapters",
+        clock=lambda: NOW,
     )
 
     # when the clock ticks, they fit, and the metrics say so

@@ -11,7 +11,7 @@ import pytest
 from ratchet.logs.reader import read
 from ratchet.logs.segments import sealed_segments
 from schemas.messages.feedback import LoggedFeedback
-from services.orchestrator.feedback.feedback_log import FeedbackLog
+from services.orchestrator.feedback.feedback_service import FeedbackLog
 
 AT = datetime(2031, 5, 1, 12, 0, tzinfo=UTC)
 

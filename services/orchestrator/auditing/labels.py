@@ -1,0 +1,209 @@
+"""Labels by people: which answer is shown next, and what was said of it, into a log of its own.
+
+People see neither the version nor a score. They are the measure of the scorer and of the auditor, and of nothing else:
+no training and no experiment reads a label.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from itertools import combinations, islice
+from pathlib import Path
+
+from ratchet.experiments.assignment import draw
+from ratchet.http.work import Threads
+from ratchet.logs.groups import grouped
+from ratchet.logs.names import INTERACTIONS, LABEL_INDEX, LABELS, is_own
+from ratchet.logs.reader import active_tail
+from ratchet.service.errors import Reject
+from schemas.api.agreement import AgentAgreement, Agreement, GivenLabel, ShownAnswer, ToLabel
+from schemas.messages.base import DecodeError
+from schemas.records.audit import AuditedTask
+from schemas.records.interaction import Interaction
+from schemas.records.label import LoggedLabel, Shown
+from services.orchestrator import metrics
+from services.orchestrator.auditing.agreement import AuditBook, calibration, labelled
+from services.orchestrator.auditing.audits import AuditLog
+from services.orchestrator.ledger.keyed_log import KeyedLog
+from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.tasks.task_history import logged_lines
+
+TAIL = 2_000
+"""The newest lines of the log, among which the next answer to label is looked for."""
+MOST_LABELS = 2_000
+
+
+class LabelLog(KeyedLog[LoggedLabel]):
+    """`logs/labels.jsonl`, one line for each label given."""
+
+    LOG = LABELS
+    INDEX = LABEL_INDEX
+    RECORD = LoggedLabel
+
+
+class NoSuchAnswers(Reject):
+    """A label of answers that this fleet does not have."""
+
+
+class IdUsedBefore(Reject):
+    """A label_id comes again and says something else."""
+
+
+class Calibrations:
+    """What people are shown, what they say, and how far judge, auditor and people agree."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        label_log: LabelLog,
+        audit_log: AuditLog,
+        agents: Sequence[str],
+        threads: Threads,
+        *,
+        logs_dir: Path,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._ledger = ledger
+        self._log = label_log
+        self._audit_log = audit_log
+        self._books = {agent: AuditBook() for agent in agents}
+        self._threads = threads
+        self._logs_dir = logs_dir
+        self._clock = clock
+
+    def start(self) -> None:
+        for line in self._audit_log.newest(4_000):
+            self.audited(line)
+
+    def audited(self, line: AuditedTask) -> None:
+        """The auditor's word on a task, or that there is none, is in the log."""
+        if book := self._books.get(line.agent_id):
+            book.add(line)
+            if (latest := book.latest) and latest.judge is not None and latest.auditor is not None:
+                metrics.audit_gap.labels(line.agent_id).set(latest.judge - latest.auditor)
+            if (discordance := book.discordance) is not None:
+                metrics.audit_discordance.labels(line.agent_id).set(discordance)
+
+    def agreement(self) -> Agreement:
+        labels = self._log.newest(MOST_LABELS)
+        return Agreement(items=[self._of_agent(agent, book, labels) for agent, book in self._books.items()])
+
+    async def next(self, given_by: str, *, pairs: bool, skip: int, agent_id: str | None) -> ToLabel | None:
+        """An answer, or two, that this person has not labelled, audited ones first; in an order drawn by hash."""
+        lines = await self._threads.run(self._newest)
+        asked = [group for group in grouped(lines) if agent_id in (None, group[0].agent_id)]
+        order = sorted(
+            (self._audit_log.find(group[0].task_id) is None, draw("label", f"{group[0].task_id}/{shown}"), at, shown)
+            for at, group in enumerate(asked)
+            for shown in _to_show(group, pairs=pairs)
+        )
+        left = (
+            (asked[at], shown) for _, _, at, shown in order if not self._said(asked[at][0].task_id, shown, given_by)
+        )
+        group, shown = next(islice(left, skip, None), (None, ()))
+        return _shown(group, shown) if group else None
+
+    async def take(self, given: GivenLabel, label_id: str, given_by: str) -> LoggedLabel:
+        """On disk when this returns; the same id again changes nothing.
+
+        Raises NoSuchAnswers, IdUsedBefore, DiskFull, JournalError.
+        """
+        return await asyncio.shield(asyncio.ensure_future(self._take(given, label_id, given_by)))
+
+    async def _take(self, given: GivenLabel, label_id: str, given_by: str) -> LoggedLabel:
+        known = self._ledger.find(given.task_id)
+        lines = await self._threads.run(logged_lines, self._logs_dir, known) if known and known.result else []
+        samples = {line.sample: line for line in lines}
+        if given.sample not in samples or given.other == given.sample or given.other not in (None, *samples):
+            raise NoSuchAnswers(f"task {given.task_id!r} has {len(samples)} answers here: label one, or two of them")
+        audited = self._audit_log.find(given.task_id)
+        line = LoggedLabel(
+            label_id=label_id,
+            task_id=given.task_id,
+            score=given.score,
+            answer=_seen(samples[given.sample], audited),
+            other=None if given.other is None else _seen(samples[given.other], audited),
+            agent_id=lines[0].agent_id,
+            adapter_version=lines[0].adapter_version,
+            given_by=given_by,
+            timestamp=self._clock(),
+        )
+        logged = await self._log.add(line)
+        if _content(logged) != _content(line):
+            raise IdUsedBefore(f"label {label_id!r} was given before with other content: give a new label_id")
+        return logged
+
+    def _newest(self) -> list[Interaction]:
+        return [line for line in _decoded(active_tail(self._logs_dir, INTERACTIONS, TAIL)) if _may_be_shown(line)]
+
+    def _said(self, task_id: str, shown: tuple[int, ...], given_by: str) -> bool:
+        return any(
+            label.given_by == given_by
+            and {label.answer.sample, *([label.other.sample] if label.other else [])} == set(shown)
+            for label in self._log.of_task(task_id)
+        )
+
+    def _of_agent(self, agent_id: str, book: AuditBook, labels: Sequence[LoggedLabel]) -> AgentAgreement:
+        theirs = [label for label in labels if label.agent_id == agent_id]
+        judged, audited = (lambda shown: shown.judged), (lambda shown: shown.audited)
+        return AgentAgreement(
+            agent_id=agent_id,
+            auditor=book.auditor,
+            unscored=book.unscored,
+            latest=book.latest,
+            windows=book.windows,
+            judge_by_answers=calibration(labelled(theirs, judged, pairs=False)),
+            judge_by_pairs=calibration(labelled(theirs, judged, pairs=True)),
+            auditor_by_answers=calibration(labelled(theirs, audited, pairs=False)),
+            auditor_by_pairs=calibration(labelled(theirs, audited, pairs=True)),
+        )
+
+
+def _decoded(lines: Iterable[bytes]) -> Iterable[Interaction]:
+    for line in lines:
+        try:
+            yield Interaction.decode(line)
+        except DecodeError:
+            continue
+
+
+def _may_be_shown(line: Interaction) -> bool:
+    return line.sample is not None and line.response is not None and not is_own(line.arm.experiment_id)
+
+
+def _to_show(group: Sequence[Interaction], *, pairs: bool) -> list[tuple[int, ...]]:
+    """Samples of a group to be shown; of a pair those whose texts differ."""
+    if not pairs:
+        return [(line.sample or 0,) for line in group]
+    return [(one.sample or 0, two.sample or 0) for one, two in combinations(group, 2) if one.response != two.response]
+
+
+def _shown(group: Sequence[Interaction], samples: tuple[int, ...]) -> ToLabel:
+    first = group[0]
+    order = sorted(samples, key=lambda sample: draw("order", f"{first.task_id}/{sample}"))
+    texts = {line.sample: line.response or "" for line in group}
+    return ToLabel(
+        task_id=first.task_id,
+        input=first.input,
+        reference=first.reference,
+        criteria=first.criteria,
+        answers=[ShownAnswer(sample=sample, text=texts[sample]) for sample in order],
+    )
+
+
+def _seen(line: Interaction, audited: AuditedTask | None) -> Shown:
+    assert line.sample is not None
+    scores = audited.scores if audited else ()
+    return Shown(
+        sample=line.sample,
+        length=len(line.response or ""),
+        judged=line.score,
+        audited=scores[line.sample] if line.sample < len(scores) else None,
+    )
+
+
+def _content(line: LoggedLabel) -> tuple[str, int, int | None, float, str]:
+    other = line.other.sample if line.other else None
+    return line.task_id, line.answer.sample, other, line.score, line.given_by

@@ -1,0 +1,168 @@
+"""Answers go to the auditor, blind; its scores go into a log of their own and into the experiment, and nowhere else."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from ratchet.bus.protocol import Delivery
+from ratchet.bus.topology import AUDIT_SCORES, AUDITS, REWARDS
+from ratchet.experiments.replay import replayed
+from ratchet.logs.names import AUDITS as AUDIT_LOG
+from ratchet.logs.reader import read
+from schemas import Response, Reward, Task, Work
+from schemas.messages.reward import ScorerIdentity
+from schemas.records.audit import AuditedTask
+from tests.services.orchestrator.house import answered, house, scored, settled, until
+from tests.services.orchestrator.learning_house import LearningHouse
+
+AUDITOR = ScorerIdentity(id="verifier:exact", revision="auditor")
+WITH_AUDITOR: dict[str, Any] = {
+    "auditor": "verifier:exact",
+    "audit_share": 1.0,
+    "audit_experiment_share": 1.0,
+    "experiment_min_units_per_arm": 10,
+    "probation_units": 0,
+    "watch_share": 0.0,
+}
+
+
+class AuditedHouse(LearningHouse):
+    """`truth`: adapter version → the auditor's mean score of its answers."""
+
+    def __init__(self, folder: Path, quality: dict[str, float], truth: dict[str, float], **settings: Any) -> None:
+        super().__init__(folder, quality, **(WITH_AUDITOR | settings))
+        self.truth = truth
+        self.asked: list[Response] = []
+        self._answered_by: dict[str, str] = {}
+        self._noise = random.Random(11)
+
+    async def open(self) -> None:
+        await super().open()
+        await self.bus.consume(AUDITS, self._audit, prefetch=16)
+
+    async def _answer(self, delivery: Delivery) -> None:
+        work = Work.decode(delivery.body)
+        self._answered_by[work.task_id] = work.arm.adapter_version
+        await super()._answer(delivery)
+
+    async def _audit(self, delivery: Delivery) -> None:
+        response = Response.decode(delivery.body)
+        self.asked.append(response)
+        mean = self.truth[self._answered_by[response.task_id]]
+        scores = [min(1.0, max(0.0, mean + self._noise.uniform(-0.2, 0.2))) for _ in response.samples]
+        reward = scored(response, *scores).model_copy(update={"scorer": AUDITOR})
+        await self.bus.publish(AUDIT_SCORES, reward.encode(), type=Reward.TYPE, message_id="a")
+
+
+@asynccontextmanager
+async def audited_house(
+    folder: Path, quality: dict[str, float], truth: dict[str, float], **settings: Any
+) -> AsyncIterator[AuditedHouse]:
+    opened = AuditedHouse(folder, quality, truth, **settings)
+    await opened.open()
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+def audits(folder: Path) -> list[AuditedTask]:
+    return [AuditedTask.decode(line.data) for line in read(folder, AUDIT_LOG)]
+
+
+async def test_what_only_the_judge_likes_is_rolled_back_by_the_auditor(tmp_path: Path) -> None:
+    judge, truth = {"v1.0.0": 0.4, "v1.0.1": 0.7}, {"v1.0.0": 0.6, "v1.0.1": 0.3}
+    async with audited_house(tmp_path, judge, truth) as fleet:
+        version = await fleet.trained()
+        await fleet.reach(version, "canary")
+        running = fleet.adapters.experiment
+        await fleet.traffic(stop_when=lambda: fleet.state(version) == "rolled_back")
+        decision = next(d for d, _ in fleet.store.ledger.read() if d.move.kind == "roll_back")
+
+        assert "the auditor's score" in decision.reason
+        assert running is not None
+        again = replayed(running, tmp_path).final
+        assert again is not None
+        assert again.model_dump(mode="json") == decision.evidence
+
+
+async def test_what_both_like_is_promoted(tmp_path: Path) -> None:
+    quality = {"v1.0.0": 0.4, "v1.0.1": 0.8}
+    async with audited_house(tmp_path, quality, quality) as fleet:
+        version = await fleet.trained()
+        await fleet.reach(version, "canary")
+        await fleet.traffic(stop_when=lambda: fleet.adapters.primary == version)
+
+
+async def test_the_auditor_is_told_neither_the_arm_nor_the_score_and_teaches_nothing(tmp_path: Path) -> None:
+    async with audited_house(tmp_path, {"v1.0.0": 0.4}, {"v1.0.0": 0.9}) as fleet:
+        await fleet.submit(Task(task_id="one", input="x", reference="y"))
+        await until(lambda: bool(audits(tmp_path)))
+
+        (asked,), (line,) = fleet.asked, audits(tmp_path)
+        assert asked.work is not None
+        assert asked.work.reference == "y"
+        assert asked.work.arm.propensity == 1.0
+        assert asked.adapter_version is None
+        assert b"judge" not in asked.encode()
+        assert line.auditor == AUDITOR
+        assert line.judged == tuple(row.score for row in fleet.logged())
+        assert line.scores != line.judged
+        assert all(row.scorer != AUDITOR for row in fleet.logged())
+
+
+async def test_without_an_auditor_nothing_is_audited(tmp_path: Path) -> None:
+    async with house(tmp_path, audit_share=1.0) as fleet:
+        await fleet.submit(Task(task_id="one", input="x"))
+        (work,) = await fleet.work()
+        await fleet.reward(scored(answered(work, "a", "b"), 1.0, 0.0))
+        await fleet.results()
+        await settled()
+
+        assert audits(tmp_path) == []
+        assert AUDITS not in fleet.bus.topology.names
+
+
+async def test_an_auditor_that_is_away_is_given_up_and_what_it_says_later_is_not_logged(tmp_path: Path) -> None:
+    async with house(tmp_path, auditor="verifier:exact", audit_share=1.0, audit_timeout_s=0.3) as fleet:
+        await fleet.submit(Task(task_id="one", input="x"))
+        (work,) = await fleet.work()
+        answer = answered(work, "a", "b")
+        await fleet.send(REWARDS, scored(answer, 1.0, 0.0).encode(), reply_to=None)
+        await until(lambda: bool(audits(tmp_path)))
+        await fleet.send(AUDIT_SCORES, scored(answer, 0.0, 1.0).encode(), reply_to=None)
+        await settled()
+
+        (line,) = audits(tmp_path)
+        assert (line.scores, line.auditor) == ((), None)
+        assert str(line.reason).startswith("given up")
+
+
+async def test_a_share_of_the_tasks_is_audited(tmp_path: Path) -> None:
+    async with audited_house(tmp_path, {"v1.0.0": 0.4}, {"v1.0.0": 0.4}, audit_share=0.3) as fleet:
+        await fleet.traffic(stop_when=lambda: fleet.submitted >= 200)
+        await until(lambda: len(audits(tmp_path)) == len(fleet.asked))
+
+        assert 35 <= len(fleet.asked) <= 85
+
+
+async def test_an_experiment_asks_again_for_audits_that_a_kill_left_out(tmp_path: Path) -> None:
+    """The first auditor is away; the second start asks anew for all that the experiment waits for."""
+    quality = {"v1.0.0": 0.4, "v1.0.1": 0.8}
+    first = LearningHouse(tmp_path, quality, **WITH_AUDITOR)
+    await first.open()
+    version = await first.trained()
+    await first.reach(version, "canary")
+    await first.traffic(stop_when=lambda: first.submitted >= 60)
+    await first.close()
+    assert audits(tmp_path) == []
+
+    async with audited_house(tmp_path, quality, quality) as fleet:
+        fleet._answered_by = {line.task_id: line.adapter_version for line in fleet.logged()}
+        await until(lambda: len(audits(tmp_path)) >= 60)
+
+        assert all(line.auditor == AUDITOR for line in audits(tmp_path))
