@@ -73,6 +73,23 @@ def _scores(dashboard: Dashboard) -> None:
             ),
         ),
         lines(
+            "Answers sampled a task",
+            "Of tasks that do not say; fewer where fewer are proved enough (RATCHET_ADAPTIVE_SAMPLES).",
+            Query('ratchet_samples{agent=~"$agent"}', "{{agent}}"),
+            steps=True,
+        ),
+        lines(
+            "Answers not needed",
+            "Those of the whole group that were not sampled, per second.",
+            Query('sum by (agent) (rate(ratchet_samples_saved_total{agent=~"$agent"}[$__rate_interval]))', "{{agent}}"),
+            unit="ops",
+        ),
+        lines(
+            "Tokens saved",
+            "Per second: what these answers would have had, on average.",
+            Query('sum by (agent) (rate(ratchet_tokens_saved_total{agent=~"$agent"}[$__rate_interval]))', "{{agent}}"),
+        ),
+        lines(
             "Samples by adapter version",
             "Which version answers how much.",
             Query(

@@ -87,6 +87,16 @@ class WatchFigures(Record):
     threshold: float
 
 
+class SamplesFigures(Record):
+    """Answers sampled for tasks that do not say how many."""
+
+    now: int = Field(ge=1)
+    usual: int = Field(ge=1, description="The fleet's group.")
+    least: int = Field(ge=1, description="No group is smaller; the same as `usual` where none may be.")
+    saved_samples: int = Field(ge=0)
+    saved_tokens: int = Field(ge=0, description="That many fewer samples, of the mean length of their group.")
+
+
 class AgentFigures(Record):
     agent_id: str
     primary: AdapterVersion
@@ -102,6 +112,7 @@ class AgentFigures(Record):
     since_base: Change | None = Field(description="What the primary has changed since v1.0.0; null: never measured.")
     replicas: list[ReplicaView]
     learning: LearningFigures
+    samples: SamplesFigures
 
 
 class Status(Record):

@@ -28,6 +28,12 @@ class Sampling(Record):
     """How answers are sampled. `top_k` 0 and `top_p` 1 filter nothing: logged log-probabilities are the policy's."""
 
     n: int = Field(1, ge=1, le=64, description="Samples in the group.")
+    lowered_from: int | None = Field(
+        None,
+        ge=1,
+        exclude_if=lambda group: group is None,
+        description="The fleet's group, where fewer samples are proved enough; else absent.",
+    )
     temperature: float = Field(1.0, ge=0.0, le=5.0)
     top_p: float = Field(1.0, gt=0.0, le=1.0)
     top_k: int = Field(0, ge=0)

@@ -36,6 +36,9 @@ quality = Gauge(
     "the mean, and the ends of its 95 % interval.",
     ["agent", "adapter_version", "measure", "statistic"],
 )
+samples_now = Gauge("ratchet_samples", "Answers sampled for a task that does not say.", ["agent"])
+samples_saved = LoopCounter("ratchet_samples_saved_total", "Answers that were proved not to be needed.", ["agent"])
+tokens_saved = LoopCounter("ratchet_tokens_saved_total", "Tokens these would have had, on average.", ["agent"])
 feedback_score = Histogram(
     "ratchet_feedback_score", "Scores by applications.", ["agent", "adapter_version"], buckets=SCORE_BUCKETS
 )

@@ -67,6 +67,7 @@ from services.orchestrator.promotion.own_tasks import OwnTasks
 from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas
 from services.orchestrator.settings import OrchestratorSettings
+from services.orchestrator.tasks.adaptive_samples import AdaptiveSamples
 from services.orchestrator.tasks.admission import AdmissionPolicy
 from services.orchestrator.tasks.completion import Completion
 from services.orchestrator.tasks.deadline_clock import DeadlineClock
@@ -148,6 +149,7 @@ class Orchestrator:
             settings.max_logged_bytes,
         )
         arms = {agent: Arms(agent) for agent in settings.agents}
+        self._samples = {agent: AdaptiveSamples(one, settings.adaptive) for agent, one in arms.items()}
         self._intake = Intake(
             bus,
             self.ledger,
@@ -156,6 +158,7 @@ class Orchestrator:
             arms,
             max_message_bytes=settings.max_message_bytes,
             clock=self._deadlines.now,
+            samples=lambda agent_id: self._samples[agent_id].count(),
         )
         self._news = RewardBroadcaster(bus, now)
         self._settler = Settler(
@@ -179,7 +182,7 @@ class Orchestrator:
             arms,
             threads=self._threads,
             names=settings.chat_agents,
-            group_size=settings.samples,
+            group_size=settings.adaptive.floor,
             clock=now,
         )
         self._store = RegistryStore.of(settings, self._leadership.check)
@@ -215,6 +218,7 @@ class Orchestrator:
             self.ledger,
             self._promoters,
             self._replicas,
+            self._samples,
             self.trouble,
             self._threads,
             now,
@@ -314,6 +318,8 @@ class Orchestrator:
         await self._audits.start()
         for anchors in self._anchors.values():
             anchors.start()
+        for agent_id, samples in self._samples.items():
+            samples.take_up(self.ledger.index.note(f"samples/{agent_id}"))
         self._count_open_works()
         await self._api.watcher.start()
         metrics.is_active.set(1)
@@ -380,6 +386,8 @@ class Orchestrator:
         self._waits.closed(work.task_id)
         self._api.watcher.settled(work, lines, result)
         self._api.quality.closed(lines)
+        if samples := self._samples.get(work.agent_id):
+            samples.closed(work, lines)
         if promoter := self._promoters.get(work.agent_id):
             promoter.closed(work, lines)
             self._anchors[work.agent_id].closed(lines, work)
@@ -434,6 +442,9 @@ class Orchestrator:
 
     async def _commit(self) -> None:
         self.ledger.index.write_note(DEADLINES, self._deadlines.note())
+        for agent_id, samples in self._samples.items():
+            self.ledger.index.write_note(f"samples/{agent_id}", samples.note())
+            metrics.samples_now.labels(agent_id).set(samples.count())
         self.ledger.commit()
 
     async def _check_storage(self) -> None:

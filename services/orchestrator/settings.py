@@ -14,6 +14,7 @@ from schemas.records.evidence import AuditRule, ExperimentPlan, Limits
 if TYPE_CHECKING:  # every image has this file, to check settings by, and the orchestrator's alone has those
     from services.orchestrator.auditing.audits import AuditPolicy
     from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy
+    from services.orchestrator.tasks.adaptive_samples import SamplesPolicy
     from services.orchestrator.training.trigger import TrainingPolicy
 
 
@@ -29,6 +30,16 @@ class OrchestratorSettings(FleetSettings):
         "place; the same for all of a fleet.",
     )
     samples: int = Field(8, ge=1, le=64, description="Group size of tasks that do not say: answers sampled for each.")
+    adaptive_samples: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="Fewest answers sampled for a task that does not say, once so few of the primary's are proved as "
+        "good as the best of v1.0.0's whole group was; 4 at least where trainings are asked for. 0: never fewer.",
+    )
+    adaptive_margin: float = Field(
+        0.02, ge=0, le=0.5, description="Loss of score against v1.0.0's whole group that does not count there."
+    )
     temperature: float = Field(1.0, ge=0, le=5, description="Sampling temperature; 0 is greedy.")
     top_p: float = Field(1.0, gt=0, le=1, description="Nucleus sampling; 1 filters nothing.")
     top_k: int = Field(0, ge=0, description="Top-k sampling; 0 filters nothing.")
@@ -194,6 +205,13 @@ class OrchestratorSettings(FleetSettings):
         from services.orchestrator.training.trigger import TrainingPolicy
 
         return TrainingPolicy(self.train_after_groups, self.train_every_s)
+
+    @property
+    def adaptive(self) -> SamplesPolicy:
+        from services.orchestrator.tasks.adaptive_samples import SamplesPolicy
+
+        trains = bool(self.train_after_groups or self.train_every_s)
+        return SamplesPolicy(self.samples, self.adaptive_samples, self.adaptive_margin, trains)
 
     @property
     def sampling(self) -> Sampling:

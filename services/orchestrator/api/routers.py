@@ -31,6 +31,7 @@ from services.orchestrator.observation.watcher import Watcher
 from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas
 from services.orchestrator.settings import OrchestratorSettings
+from services.orchestrator.tasks.adaptive_samples import AdaptiveSamples
 
 
 class OrchestratorApi:
@@ -44,6 +45,7 @@ class OrchestratorApi:
         ledger: Ledger,
         promoters: Mapping[str, Promoter],
         replicas: Mapping[str, Replicas],
+        samples: Mapping[str, AdaptiveSamples],
         trouble: Callable[[], str | None],
         threads: Threads,
         clock: Callable[[], datetime],
@@ -67,7 +69,7 @@ class OrchestratorApi:
         self.watcher = Watcher(self._hub, self._book, promoters, self._queues, self._runs, threads, monotonic)
         self.quality = ServedQuality()
         self.overview = Overview(
-            ledger, promoters, replicas, self._queues, trouble, self.quality, clock=clock, seconds=monotonic
+            ledger, promoters, replicas, self._queues, trouble, self.quality, samples, clock=clock, seconds=monotonic
         )
 
     def routers(self) -> Sequence[APIRouter]:

@@ -31,6 +31,7 @@ from services.orchestrator.observation.served_quality import ServedQuality
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.promoter import Promoter
 from services.orchestrator.promotion.replicas import Replicas
+from services.orchestrator.tasks.adaptive_samples import AdaptiveSamples
 
 STAGES = ("queue", "generate", "score_queue", "score", "total")
 LOOK_EVERY_S = 5.0
@@ -59,6 +60,7 @@ class Overview:
         queues: QueueSnapshots,
         trouble: Callable[[], str | None],
         quality: ServedQuality,
+        samples: Mapping[str, AdaptiveSamples],
         *,
         clock: Callable[[], datetime],
         seconds: Callable[[], float],
@@ -69,6 +71,7 @@ class Overview:
         self._queues = queues
         self._trouble = trouble
         self._quality = quality
+        self._samples = samples
         self._clock = clock
         self._seconds = seconds
         self._started_at = clock()
@@ -133,6 +136,7 @@ class Overview:
             since_base=adapters.versions[adapters.primary].since_base,
             replicas=[_replica(report) for report in reports],
             learning=LearningFigures(groups=training.groups, wanted=training.wanted, pending=training.pending),
+            samples=self._samples[name].figures(),
         )
 
     async def _lost(self) -> tuple[int | None, int | None]:

@@ -59,13 +59,18 @@ class Origin:
     correlation_id: str | None = None
 
 
-def admit(task: Task, policy: AdmissionPolicy, *, arm: Arm, now: datetime, origin: Origin) -> Work:
-    """The Work for a task that was not seen before. Raises Reject."""
+def admit(
+    task: Task, policy: AdmissionPolicy, *, arm: Arm, now: datetime, origin: Origin, samples: int | None = None
+) -> Work:
+    """The Work for a task that was not seen before. `samples`: of one that does not say, where not the fleet's group.
+
+    Raises Reject.
+    """
     fields = task.__dict__ | {
         "agent_id": policy.agent_for(task),
         "deadline": task.deadline or now + policy.deadline,
         "arm": arm,
-        "sampling": _sampling(task, policy.sampling),
+        "sampling": _sampling(task, policy.sampling, samples),
         "admitted_at": now,
         "reply_to": origin.reply_to,
         "correlation_id": origin.correlation_id,
@@ -73,9 +78,16 @@ def admit(task: Task, policy: AdmissionPolicy, *, arm: Arm, now: datetime, origi
     return Work(**fields)
 
 
-def _sampling(task: Task, usual: Sampling) -> Sampling:
+def _sampling(task: Task, usual: Sampling, samples: int | None) -> Sampling:
     """The fleet's, but for what the task asks; of tokens it gets no more than the fleet allows."""
     tokens = task.max_tokens and min(task.max_tokens, usual.max_tokens)
-    asked = {"n": task.samples, "temperature": task.temperature, "top_p": task.top_p, "max_tokens": tokens}
+    lowered = samples if task.samples is None and samples is not None and samples < usual.n else None
+    asked = {
+        "n": task.samples or lowered,
+        "lowered_from": usual.n if lowered else None,
+        "temperature": task.temperature,
+        "top_p": task.top_p,
+        "max_tokens": tokens,
+    }
     changed = {name: value for name, value in asked.items() if value is not None}
     return usual.model_copy(update=changed) if changed else usual

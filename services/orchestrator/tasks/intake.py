@@ -49,13 +49,16 @@ class Intake:
         *,
         max_message_bytes: int,
         clock: Callable[[], datetime],
+        samples: Callable[[str], int | None] = lambda _: None,
     ) -> None:
+        """`samples`: of an agent's next task that does not say; None for the fleet's group."""
         self._bus = bus
         self._ledger = ledger
         self._results = results
         self._policy = policy
         self._arms = arms
         self._max_bytes = max_message_bytes
+        self._samples = samples
         self._clock = clock  # read before the number is taken: tasks from that on were admitted after a step of it
         self._admitting = KeyedLock()
         self._unsent: set[str] = set()
@@ -150,8 +153,9 @@ class Intake:
     async def _admit(self, task: Task, origin: Origin) -> tuple[bytes, Work]:
         now = self._clock()
         sequence = self._ledger.next_sequence()
-        arm = self._arms[self._policy.agent_for(task)].arm_for(task, sequence)
-        return await self._log(admit(task, self._policy, arm=arm, now=now, origin=origin))
+        agent_id = self._policy.agent_for(task)
+        arm, samples = self._arms[agent_id].arm_for(task, sequence), self._samples(agent_id)
+        return await self._log(admit(task, self._policy, arm=arm, now=now, origin=origin, samples=samples))
 
     async def _log(self, work: Work) -> tuple[bytes, Work]:
         body = await self._ledger.admit(work)

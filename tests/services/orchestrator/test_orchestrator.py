@@ -242,3 +242,26 @@ async def test_a_log_that_took_nothing_is_ready_again_without_another_message(tm
             await until(lambda: fleet.orchestrator.trouble() is not None)
 
         await until(lambda: fleet.orchestrator.trouble() is None)
+
+
+async def test_fewer_answers_are_asked_for_once_one_is_proved_as_good_as_the_group(tmp_path: Path) -> None:
+    async with house(tmp_path, adaptive_samples=1, adaptive_margin=0.5) as one:
+        sizes = []
+        for number in range(40):
+            await one.submit(Task(task_id=f"t{number}", input="x"))
+            work = (await one.work(number + 1))[number]
+            sizes.append(work.sampling.n)
+            answers = ["a"] * work.sampling.n
+            await one.reward(scored(answered(work, *answers), *[1.0] * len(answers)))
+            await one.results(number + 1)
+        await one.submit(Task(task_id="asks", input="x", samples=2))
+        asked = (await one.work(41))[40]
+        status = await one.orchestrator._api.overview.status()
+
+    assert (sizes[0], sizes[-1]) == (2, 1)
+    assert sizes == sorted(sizes, reverse=True)
+    assert (one.logged()[-1].sampling.n, one.logged()[-1].sampling.lowered_from) == (1, 2)
+    assert (asked.sampling.n, asked.sampling.lowered_from) == (2, None)
+    assert status.agents[0].samples.now == 1
+    assert status.agents[0].samples.saved_samples == sizes.count(1)
+    assert status.quality[0].served.mean == 1.0

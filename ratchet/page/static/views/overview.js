@@ -142,6 +142,7 @@ function Agent({ agent, scores, quality }) {
       ${agent.watch && html`<${Watch} agent=${agent} />`}
       <${Learning} learning=${agent.learning} />
       ${own.length > 0 && html`<${VersionScores} scores=${own} primary=${agent.primary} />`}
+      <${Samples} samples=${agent.samples} />
       ${served.length > 0 && html`<${Served} figures=${served} />`}
     </div>
   <//>`;
@@ -207,6 +208,12 @@ function VersionScores({ scores, primary }) {
     { title: "samples", class: "n", cell: (one) => count(one.samples) },
     { title: "mean score", class: "n", cell: (one) => score(one.mean) },
   ]} />`;
+}
+
+function Samples({ samples: { now, usual, saved_samples: saved, saved_tokens: tokens } }) {
+  if (now === usual && !saved) return null;
+  return html`<p>${count(now)} of ${count(usual)} answers a task
+    <span class="muted"> · ${compact(saved)} answers, ${compact(tokens)} tokens saved</span></p>`;
 }
 
 function Served({ figures }) {
