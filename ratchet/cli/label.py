@@ -33,7 +33,7 @@ def label(
         typer.Option(envvar="RATCHET_API_TOKEN", show_envvar=True, help="API token, where the fleet asks for one."),
     ] = None,
 ) -> None:
-    """Say how good answers are, one at a time and blind, to know scorer and auditor by.
+    """Say how good answers are, blind, to know scorer and auditor by; --report shows how far they agree with people.
 
     Labels change nothing: no training and no experiment reads them.
     """

@@ -9,9 +9,9 @@ import typer
 
 from ratchet.bus.amqp.short_connection import without_password
 from ratchet.cli.fleet.folder import FleetRecord
-from ratchet.cli.fleet.options import FleetOptions
+from ratchet.cli.fleet.options import JUDGE_MODEL, FleetOptions
 from ratchet.cli.fleet.start import start_fleet
-from ratchet.cli.terminal import out
+from ratchet.cli.terminal import out, say
 from ratchet.logs.names import INTERACTIONS, active_path
 
 
@@ -26,7 +26,7 @@ def up(
         str, typer.Option(envvar="RATCHET_SCORER", help="Who scores: likelihood, verifier:exact, judge:absolute …")
     ] = "likelihood",
     model: Annotated[
-        str, typer.Option(envvar="RATCHET_AGENT_MODEL", help="The agents' model: a folder or a hub name.")
+        str, typer.Option(envvar="RATCHET_AGENT_MODEL", help="The agents' model: a folder, a hub name, or smollm2.")
     ] = "models/small",
     judge_model: Annotated[
         str, typer.Option(envvar="RATCHET_SCORER_LIKELIHOOD_MODEL", help="The bigger model of the likelihood scorer.")
@@ -47,9 +47,12 @@ def up(
     """Start the fleet on this machine and wait until it works.
 
     With RATCHET_AMQP_URL set that broker is used; else a private RabbitMQ is started in .ratchet/rabbitmq.
+    A real model: `ratchet models fetch smollm2`, then `ratchet up --model smollm2 --scorer verifier:json`.
     """
     names = tuple(name.strip() for name in agents.split(",") if name.strip())
     options = FleetOptions(names, replicas, engine, scorer, model, judge_model, port_base, amqp_port, trainer, auditor)
+    if options.known_models and "likelihood" in scorer and judge_model == JUDGE_MODEL:
+        say(f"warning: {JUDGE_MODEL} can judge nothing but the demo's task: name a scorer, such as verifier:json")
     record = start_fleet(options, os.environ.get("RATCHET_AMQP_URL"), timeout, insist=_any_typed(ctx))
     _say_where(record, options)
 

@@ -13,6 +13,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from jinja2 import TemplateError
 from transformers import AutoTokenizer
 
+from ratchet.models.known import KNOWN, known_folder
 from ratchet.service.errors import EngineError, PromptRefused
 from schemas.messages.task import ChatMessage, Prompt
 
@@ -20,13 +21,15 @@ MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
 
 
 def model_folder(name_or_path: str, revision: str | None = None, *, files: tuple[str, ...] = MODEL_FILES) -> Path:
-    """The folder of a model: the path itself if there is one, else the hub's snapshot (downloaded or cached).
+    """The folder of a model: the path itself if there is one, that of a known model, else the hub's snapshot.
 
-    Raises EngineError where neither a folder nor a model of the hub has that name.
+    Raises EngineError where neither a folder nor a model of the hub has that name, or a known one is not fetched yet.
     """
     path = Path(name_or_path)
     if (path / "config.json").is_file():
         return path
+    if name_or_path in KNOWN:
+        return known_folder(name_or_path)
     if path.is_dir():
         raise EngineError(f"{name_or_path} has no config.json, so it is no model; `ratchet models make` makes one")
     try:

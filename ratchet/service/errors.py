@@ -92,6 +92,10 @@ class PromptTooLong(PromptRefused):
     """It leaves the model no room to answer."""
 
 
+class FetchError(RatchetError):
+    """A known model can't be fetched; what came so far is kept, unless it is wrong."""
+
+
 class AdapterError(EngineError):
     """An adapter is missing, broken or does not fit the model."""
 

@@ -86,6 +86,10 @@ class FleetSettings(BaseSettings):
         0.0, ge=0, description="Days after which lines are removed from the logs, a sealed segment at a time; 0: never."
     )
     adapters_dir: Path = Field(Path("adapters"), description="Folder of the adapters.")
+    models_dir: Path = Field(
+        Path("models"),
+        description="Folder that `ratchet models fetch` puts models into, and that settings find them in by name.",
+    )
     decision_keys: Path | None = Field(
         None,
         description="Folder of the key that decisions about adapters are signed with, which the orchestrator's first "

@@ -18,7 +18,9 @@ class AgentSettings(FleetSettings):
         "transformers", description="What it generates with: transformers, vllm, echo, or an entry point's name."
     )
     agent_model: str = Field(
-        "models/small", description="The base model: a Hugging Face folder or hub name; for vllm the name it serves."
+        "models/small",
+        description="The base model: a Hugging Face folder, hub name or known model (smollm2); for vllm the name "
+        "it serves.",
     )
     agent_model_revision: str | None = Field(None, description="Commit of a hub model; the newest if not set.")
     agent_tokenizer: str | None = Field(

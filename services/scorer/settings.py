@@ -14,9 +14,9 @@ from ratchet.service.settings import FleetSettings
 class ScorerSettings(FleetSettings):
     scorer: str = Field(
         "verifier:normalised",
-        description="Who scores: verifier:exact|normalised|numeric|regex|graded, judge:absolute|relative, likelihood, "
-        "python:package.module:function, or a weighted sum such as 0.7*verifier:exact + 0.3*judge:absolute. "
-        "`verifier:exact and judge` asks the judge only about what the verifier found right, "
+        description="Who scores: verifier:exact|normalised|numeric|regex|graded|json, judge:absolute|relative, "
+        "likelihood, python:package.module:function, or a weighted sum such as 0.7*verifier:exact + "
+        "0.3*judge:absolute. `verifier:exact and judge` asks the judge only about what the verifier found right, "
         "`verifier:exact else judge` only about what it can't tell.",
     )
     scorer_audits: bool = Field(

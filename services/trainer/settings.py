@@ -14,7 +14,7 @@ class TrainerSettings(FleetSettings):
     trainer_http_port: int = Field(8760, ge=0, le=65535, description="Port of the trainer's HTTP server.")
     trainer_model: str = Field(
         "models/small",
-        description="The base model of the agents: a Hugging Face folder or hub name; or one by agent: "
+        description="The base model of the agents: a Hugging Face folder, hub name or known model; or one by agent: "
         "small=models/small,coder=org/model.",
     )
     trainer_model_revision: str | None = Field(None, description="Commit of a hub model; the newest if not set.")

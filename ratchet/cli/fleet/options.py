@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ratchet.models.known import KNOWN
+
 SMALL_MODEL = "models/small"
 JUDGE_MODEL = "models/judge"
 
@@ -42,3 +44,10 @@ class FleetOptions:
         if "likelihood" in f"{self.scorer} {self.auditor}" and self.judge_model == JUDGE_MODEL:
             needed.append(JUDGE_MODEL)
         return any(not (Path(model) / "config.json").exists() for model in needed)
+
+    @property
+    def known_models(self) -> tuple[str, ...]:
+        """Those of its models that are named rather than lying in a folder: they must have been fetched."""
+        loaded = [self.model] if self.engine == "transformers" else []
+        loaded += [self.judge_model] if "likelihood" in self.scorer else []
+        return tuple(model for model in loaded if model in KNOWN and not (Path(model) / "config.json").exists())

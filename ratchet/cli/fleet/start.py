@@ -23,6 +23,7 @@ from ratchet.cli.models import make_models
 from ratchet.cli.terminal import CommandError, err, say
 from ratchet.files.file_system import refuse_wrong_storage
 from ratchet.files.folder_lock import FolderLock
+from ratchet.models.known import known_folder
 from ratchet.service.settings import FleetSettings
 from ratchet.service.settings_check import require_usable, unknown_names
 
@@ -154,6 +155,8 @@ def _launch(
             raise CommandError("a fleet with other options is up here: `ratchet down` first, or `ratchet status`")
         return _complete(record, start, view, settings.drain_grace_s, timeout_s)
     plan = plan_fleet(options, folder.broker, amqp_url, settings.drain_grace_s)
+    for name in options.known_models:
+        known_folder(name)
     start.preflight(plan)
     if options.models_to_make:
         say("making the models (about a minute, once) …")

@@ -1,4 +1,4 @@
-"""Scores by comparison with the task's reference: exact, normalised, numeric, regex, graded. No model, no network."""
+"""Scores by comparison with the task's reference: exact, normalised, numeric, regex, graded, json. No model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Self
 
-from ratchet.service.errors import ScorerError
+from ratchet.service.errors import ScorerError, one_line
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.matching import numbers, text
 from services.scorer.settings import ScorerSettings
@@ -19,13 +19,15 @@ INLINE_CHARS = 50_000
 """More text than this is compared in a thread, so that the heartbeats of the broker's connection go on."""
 
 Comparison = Callable[[str, str], float]
+Verdict = Callable[[str, ScoringRequest], SampleScore]
+"""Of one answer. Raises ScorerError for a task that can't be scored."""
 
 
 class Verifier:
     """A task without a reference, or with one that can't be read, is unscorable."""
 
-    def __init__(self, mode: str, compare: Comparison, *, revision: str = REVISION, threaded: bool = False) -> None:
-        self._compare = compare
+    def __init__(self, mode: str, verdict: Verdict, *, revision: str = REVISION, threaded: bool = False) -> None:
+        self._verdict = verdict
         self._threaded = threaded
         self._identity = ScorerIdentity(id=f"verifier:{mode}", revision=revision)
 
@@ -34,21 +36,23 @@ class Verifier:
         relative, absolute = settings.scorer_numeric_relative_tolerance, settings.scorer_numeric_absolute_tolerance
         match argument or "normalised":
             case "exact":
-                return cls("exact", text.exact)
+                return cls("exact", _by(text.exact))
             case "normalised":
-                return cls("normalised", text.normalised)
+                return cls("normalised", _by(text.normalised))
             case "graded":
-                return cls("graded", text.token_f1)
+                return cls("graded", _by(text.token_f1))
             case "numeric":
                 revision = f"{REVISION};relative={relative:g};absolute={absolute:g}"
-                return cls(
-                    "numeric", lambda given, wanted: _same_number(given, wanted, relative, absolute), revision=revision
-                )
+                same = _by(lambda given, wanted: _same_number(given, wanted, relative, absolute))
+                return cls("numeric", same, revision=revision)
             case "regex":
-                return cls("regex", text.matches, threaded=True)
+                return cls("regex", _by(text.matches), threaded=True)
+            case "json":
+                return cls("json", _json_verdict())
             case unknown:
                 raise ScorerError(
-                    f"there is no verifier {unknown!r}: choose verifier:exact, normalised, numeric, regex or graded"
+                    f"there is no verifier {unknown!r}: choose verifier:exact, normalised, numeric, regex, graded or "
+                    "json"
                 )
 
     @property
@@ -65,21 +69,30 @@ class Verifier:
         return None
 
     async def score(self, request: ScoringRequest) -> list[SampleScore]:
-        if request.reference is None:
-            return no_score(len(request.answers), "the task has no reference to verify against")
-        length = sum(len(answer.text) for answer in request.answers) + len(request.reference)
-        if self._threaded or length > INLINE_CHARS:
-            return await asyncio.to_thread(self._score, request.answers, request.reference)
-        return self._score(request.answers, request.reference)
+        beside = len(request.reference or "") + len(request.criteria or "")
+        if self._threaded or sum(len(answer.text) for answer in request.answers) + beside > INLINE_CHARS:
+            return await asyncio.to_thread(self._score, request)
+        return self._score(request)
 
-    def _score(self, answers: tuple[Answer, ...], reference: str) -> list[SampleScore]:
-        return [self._verdict(answer.text, reference) for answer in answers]
+    def _score(self, request: ScoringRequest) -> list[SampleScore]:
+        return [self._checked(answer, request) for answer in request.answers]
 
-    def _verdict(self, answer: str, reference: str) -> SampleScore:
+    def _checked(self, answer: Answer, request: ScoringRequest) -> SampleScore:
         try:
-            return SampleScore(score=self._compare(answer, reference))
+            return self._verdict(answer.text, request)
         except ScorerError as error:
             return no_score(1, str(error))[0]
+
+
+def _by(compare: Comparison) -> Verdict:
+    """The verdict that is a comparison with the reference."""
+
+    def verdict(answer: str, request: ScoringRequest) -> SampleScore:
+        if request.reference is None:
+            raise ScorerError("the task has no reference to verify against")
+        return SampleScore(score=compare(answer, request.reference))
+
+    return verdict
 
 
 def _same_number(answer: str, reference: str, relative: float, absolute: float) -> float:
@@ -88,3 +101,17 @@ def _same_number(answer: str, reference: str, relative: float, absolute: float) 
         raise ScorerError(f"the reference {reference[:100]!r} holds no number")
     given = numbers.final_number(answer)
     return float(given is not None and numbers.equal(given, wanted, relative=relative, absolute=absolute))
+
+
+def _json_verdict() -> Verdict:
+    """Imported where it is asked for: the library that checks schemas is no other verifier's."""
+    try:
+        from services.scorer.matching.json_grade import grade
+    except ModuleNotFoundError as error:
+        raise ScorerError(f"verifier:json can't be loaded ({error}): pip install 'ratchet[scorer]'") from error
+
+    def verdict(answer: str, request: ScoringRequest) -> SampleScore:
+        graded = grade(answer, request.reference, request.criteria)
+        return SampleScore(score=graded.score, reason=one_line(graded.reason))
+
+    return verdict

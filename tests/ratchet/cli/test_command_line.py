@@ -206,3 +206,28 @@ def test_models_are_listed_without_being_loaded(ratchet: ForkedRatchet) -> None:
     (model,) = ratchet("models", "list", "--json").json
 
     assert (model["path"], model["architecture"]) == ("models/tiny", "LlamaForCausalLM")
+
+
+def test_known_models_are_named_with_licence_and_how_to_get_them(ratchet: ForkedRatchet) -> None:
+    assert (
+        "not here: smollm2 (93 MB to download, Apache-2.0); ratchet models fetch smollm2"
+        in ratchet("models", "list").out
+    )
+    shown = ratchet("models", "show", "smollm2", "--json").json
+    assert (shown["licence"], shown["folder"]) == ("Apache-2.0", None)
+
+
+def test_a_model_nobody_knows_is_a_sentence_with_those_that_are_known(ratchet: ForkedRatchet) -> None:
+    ran = ratchet("models", "fetch", "gpt-9")
+    assert ran.code == 2
+    assert "no known model 'gpt-9': choose smollm2" in ran.err
+
+
+def test_removing_a_model_that_is_not_there_says_so(ratchet: ForkedRatchet) -> None:
+    assert "smollm2 is not in models" in ratchet("models", "remove", "smollm2").out
+
+
+def test_up_with_a_model_that_is_not_fetched_says_what_to_type(ratchet: ForkedRatchet) -> None:
+    ran = ratchet("up", "--model", "smollm2", "--scorer", "verifier:json")
+    assert ran.code == 1
+    assert "the model smollm2 is not in models/smollm2 yet: `ratchet models fetch smollm2`" in ran.err

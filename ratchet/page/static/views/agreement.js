@@ -24,7 +24,8 @@ export function Agreement() {
   const who = useStore(session);
   const agreement = useResource("v1/agreement", { kinds: ["task.settled"], everyMs: EVERY_MS });
   return html`
-    <${Heading} title="Agreement" about="The scorer teaches and decides; the auditor and people say whether it is right" />
+    <${Heading} title="Agreement"
+      about="The scorer teaches and decides; the auditor and people say whether it is right" />
     <${Loaded} resource=${agreement}>${({ items }) => html`<div class="stack">
       ${items.map((agent) => html`<${Agent} key=${agent.agent_id} agent=${agent} />`)}
       ${may("change", who.role) && html`<${Labelling} done=${agreement.reload} />`}
@@ -47,7 +48,9 @@ function Agent({ agent }) {
       ["not scored by the auditor", count(agent.unscored), null, agent.unscored > latest.tasks / 10 ? "bad" : null],
     ]} />
     <div class="columns"><${Means} agent=${agent} /><${Disagreement} agent=${agent} /></div>
-    <${Card} title="Beside people" caption="Labels given blind: ratchet label, or below. They decide nothing."><${Beside} agent=${agent} /><//>`;
+    <${Card} title="Beside people" caption="Labels given blind: ratchet label, or below. They decide nothing.">
+      <${Beside} agent=${agent} />
+    <//>`;
 }
 
 function Means({ agent: { agent_id: id, windows } }) {
@@ -66,7 +69,8 @@ function Disagreement({ agent: { agent_id: id, windows } }) {
   return html`<${Card} title="Disagreement"
     caption="How often they order two answers to a task differently; 0.5 is chance">
     <${Chart} x=${drawn.x} lines=${drawn.lines} y=${UNIT} xLabel="audited tasks" yLabel="share of pairs"
-      xFormat=${count} sentence="Disagreement of scorer and auditor of ${id}, now ${share(windows.at(-1)?.discordance)}" />
+      xFormat=${count}
+      sentence="Disagreement of scorer and auditor of ${id}, now ${share(windows.at(-1)?.discordance)}" />
   <//>`;
 }
 
@@ -135,7 +139,9 @@ function Labelling({ done }) {
           <div class="buttons">${(pairs ? PAIR : SINGLE).map(
             ([words, value]) => html`<button key=${words} onClick=${() => give(value)}>${words}</button>`,
           )}<button onClick=${() => setSkip(skip + 1)}>Skip</button></div>`
-        : html`<${Empty} small title="Nothing is left to label">The newest answers are, or none were given yet.<//>`}<//>
+        : html`<${Empty} small title="Nothing is left to label">
+            The newest answers are, or none were given yet.
+          <//>`}<//>
   <//>`;
 }
 

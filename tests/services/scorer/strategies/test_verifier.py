@@ -10,7 +10,8 @@ from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from services.scorer.strategies.verifier import Verifier
 
-MODES = ("exact", "normalised", "numeric", "regex", "graded")
+MODES = ("exact", "normalised", "numeric", "regex", "graded", "json")
+BY_REFERENCE_ALONE = MODES[:-1]
 
 
 def verifier(mode: str) -> Verifier:
@@ -30,6 +31,7 @@ def request(*answers: str, reference: str | None) -> ScoringRequest:
         ("numeric", ["It is 1,000.0", "999", "none"], "1000", [1.0, 0.0, 0.0]),
         ("regex", ["abc-12", "abc"], r"\d+$", [1.0, 0.0]),
         ("graded", ["big red dog", "red"], "red dog", [0.8, 2 / 3]),
+        ("json", ['{"a": 1}', '{"a": 1, "b": 2}', "one"], '{"a": 1}', [1.0, 0.5, 0.0]),
     ],
 )
 async def test_each_mode_scores_every_answer(
@@ -39,7 +41,7 @@ async def test_each_mode_scores_every_answer(
     assert [score.score for score in given_scores] == pytest.approx(scores)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", BY_REFERENCE_ALONE)
 async def test_without_a_reference_nothing_is_scored_and_nothing_is_zero(mode: str) -> None:
     scores = await verifier(mode).score(request("a", "b", reference=None))
     assert (
@@ -50,12 +52,29 @@ async def test_without_a_reference_nothing_is_scored_and_nothing_is_zero(mode: s
 
 @pytest.mark.parametrize(
     ("mode", "reference", "reason"),
-    [("numeric", "no number here", "holds no number"), ("regex", "(", "no RE2 pattern")],
+    [
+        ("numeric", "no number here", "holds no number"),
+        ("regex", "(", "no RE2 pattern"),
+        ("json", "{", "can't be compared as JSON"),
+    ],
 )
 async def test_a_reference_that_can_not_be_read_is_unscorable(mode: str, reference: str, reason: str) -> None:
     (score,) = await verifier(mode).score(request("1", reference=reference))
     assert (score.score, score.status) == (None, "unscorable")
     assert reason in (score.reason or "")
+
+
+async def test_json_goes_by_a_schema_where_there_is_no_reference_and_says_why() -> None:
+    schema = '{"type": "object", "required": ["a"]}'
+    asked = ScoringRequest("t-1", "What?", (Answer('{"a": 1}'), Answer("{}")), criteria=schema)
+    right, wrong = await verifier("json").score(asked)
+    assert (right.score, wrong.score) == (1.0, 0.0)
+    assert '"a" is a required property' in (wrong.reason or "")
+
+
+async def test_json_without_reference_and_schema_is_unscorable() -> None:
+    (score,) = await verifier("json").score(request("{}", reference=None))
+    assert (score.score, score.status) == (None, "unscorable")
 
 
 def test_an_unknown_mode_is_refused_with_the_known_ones() -> None:
