@@ -20,7 +20,7 @@ from ratchet.cli.fleet.queue_depths import QueueDepth, queue_depths
 from ratchet.cli.fleet.service_http import metrics_text, readiness
 from ratchet.cli.fleet.supervisord import ProcessState, Supervisor
 from ratchet.cli.terminal import AsJson, CommandError, ExitCode, out, print_json, table
-from ratchet.cli.watch.figures import parse_series
+from ratchet.cli.watch.figures import parse_series, total
 from ratchet.service.errors import BusError, RegistryError
 from ratchet.service.settings import FleetSettings
 
@@ -66,6 +66,16 @@ class QualityRow:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedRow:
+    """Answers sampled for a task of this agent, and what was saved since the orchestrator's start."""
+
+    agent_id: str
+    samples: int
+    saved_samples: int
+    saved_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class StatusReport:
     """`faults` are sentences; the fleet is healthy when there is none."""
 
@@ -76,6 +86,7 @@ class StatusReport:
     started_here: bool
     faults: tuple[str, ...]
     quality: tuple[QualityRow, ...] = ()
+    saved: tuple[SavedRow, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -92,8 +103,9 @@ def ask_status(access: FleetAccess, folder: FleetFolder) -> StatusReport:
     faults += [broker_fault] if broker_fault else list(queue_faults(queues, access.topology))
     faults += scorer_faults(FleetSettings.read())
     url = without_password(access.amqp_url)
-    quality = tuple(quality_rows(_metrics_of("orchestrator", access.record)))
-    return StatusReport(url, broker_fault, services, queues, access.record is not None, tuple(faults), quality)
+    text = _metrics_of("orchestrator", access.record)
+    quality, saved = tuple(quality_rows(text)), tuple(saved_rows(text))
+    return StatusReport(url, broker_fault, services, queues, access.record is not None, tuple(faults), quality, saved)
 
 
 def _metrics_of(name: str, record: FleetRecord | None) -> str:
@@ -186,6 +198,13 @@ def render_status(report: StatusReport) -> Group:
         parts.append(queues_table(report.queues))
     if report.quality:
         parts.append(quality_table(report.quality))
+    parts += [
+        Text(
+            f"{one.agent_id}: {one.samples} answers a task; "
+            f"{one.saved_samples:,} answers, {one.saved_tokens:,} tokens saved"
+        )
+        for one in report.saved
+    ]
     parts += [Text(f"✘ {fault}", style="red") for fault in report.faults]
     if not report.started_here:
         parts.append(Text("No fleet was started here (no .ratchet/fleet.json): seen through the broker only.", "dim"))
@@ -210,6 +229,14 @@ def queues_table(queues: Sequence[QueueDepth]) -> Table:
     for queue in queues:
         shown.add_row(queue.name, "–" if queue.messages is None else f"{queue.messages:,}", str(queue.consumers))
     return shown
+
+
+def saved_rows(text: str) -> list[SavedRow]:
+    """Agents for which anything was saved, from the orchestrator's metrics."""
+    series = parse_series([text])
+    agents = sorted(dict(labels)["agent"] for name, labels in series if name == "ratchet_tokens_saved_total")
+    figures = ("ratchet_samples", "ratchet_samples_saved_total", "ratchet_tokens_saved_total")
+    return [SavedRow(agent, *(round(total(series, name, agent=agent)) for name in figures)) for agent in agents]
 
 
 def quality_table(rows: Sequence[QualityRow]) -> Table:

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from ratchet.bus.topology import Queue, Topology, fleet_topology
 from ratchet.cli.fleet.queue_depths import QueueDepth
-from ratchet.cli.status import ServiceStatus, StatusReport, quality_rows, queue_faults, render_status
+from ratchet.cli.status import ServiceStatus, StatusReport, quality_rows, queue_faults, render_status, saved_rows
 
 TOPOLOGY = fleet_topology(("small",))
 
@@ -74,3 +74,17 @@ def test_what_users_are_served_is_shown_with_its_interval_where_there_is_one() -
     assert "0.900 [0.850, 0.950]" in shown
     assert "0.500" in shown
     assert quality_rows("") == []
+
+
+def test_what_was_saved_is_said_of_the_agents_that_saved_any() -> None:
+    text = (
+        'ratchet_samples{agent="small"} 2\nratchet_samples{agent="other"} 8\n'
+        'ratchet_samples_saved_total{agent="small"} 1200\nratchet_tokens_saved_total{agent="small"} 34567.4\n'
+    )
+    report = StatusReport("amqp://guest@host/", None, (), depths(), True, (), (), tuple(saved_rows(text)))
+    console = Console(width=120, record=True)
+
+    console.print(render_status(report))
+
+    assert "small: 2 answers a task; 1,200 answers, 34,567 tokens saved" in console.export_text()
+    assert [row.agent_id for row in saved_rows(text)] == ["small"]
