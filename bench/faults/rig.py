@@ -37,6 +37,7 @@ from tests.ratchet.adapters.making_adapters import published
 from tests.services.orchestrator.filling_disk import rows
 from tests.services.orchestrator.small_disk import SmallDisk, small_disk
 
+REPEATED = "was closed so long ago that its lines are removed"
 LOGS, INDEX, ADAPTERS, DEAD_LETTERS = "logs", "index", "adapters", "dead-letters"
 DISK_BYTES = 96 * 1024 * 1024
 KEEP_BYTES = 50_000
@@ -183,7 +184,7 @@ async def running_rig(
 async def _rest(rig: Rig) -> None:
     await rig.user.wait_for_answers(REST_S)
     left = await rig.user.wait_until_at_rest(REST_S, rig.expected_letters)
-    rig.complaints += [f"{queue} still holds {depth} messages" for queue, depth in left.items()]
+    rig.complaints += [f"{queue} holds {depth} messages" for queue, depth in left.items()]
 
 
 def _count(rig: Rig, copy: LogCopy) -> None:
@@ -203,9 +204,13 @@ def _count(rig: Rig, copy: LogCopy) -> None:
 
 
 def _letter_complaints(rig: Rig) -> list[str]:
-    """As many as were expected, each with a reason, and none that still waits on disk for room in its queue."""
+    """As many as were expected, each with a reason, and none that still waits on disk for room in its queue.
+
+    Beside them may be Rewards that came again when retention, which is in a hurry here, had removed their task.
+    """
     with connected(rig.broker.url) as connection:
-        letters = [letter for letter, _ in DeadLetterQueue(connection, rig.fleet.namespace).letters()]
+        found = [letter for letter, _ in DeadLetterQueue(connection, rig.fleet.namespace).letters()]
+    letters = [letter for letter in found if REPEATED not in letter.reason]
     waiting = list(rig.disks[DEAD_LETTERS].folder.glob(f"*{WAITING}"))
     if len(letters) == rig.expected_letters and not waiting and all(letter.reason for letter in letters):
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -10,13 +11,15 @@ from time import monotonic
 STEP_S = 5.0
 """A wall clock that is off by more, against steady time, was set."""
 MOST_STEPS = 32
+WATCH_EVERY_S = 0.25
 
 
 class DeadlineTime:
     """Counts a task's time from its admission, by the wall clock as it was set then, of all settings seen so far.
 
-    Left out: settings that this process did not see, as before its start. Whoever admits tasks has the last word
-    (services/orchestrator/tasks/deadline_clock.py); what is done too late costs time, what is dropped an answer.
+    Left out: settings that this process did not see, as before its start, or for a moment only. Whoever admits tasks
+    has the last word (services/orchestrator/tasks/deadline_clock.py); what is done too late costs time, what is dropped
+    an answer.
     """
 
     def __init__(
@@ -28,11 +31,20 @@ class DeadlineTime:
 
     def left_s(self, deadline: datetime, admitted_at: datetime) -> float:
         """Seconds to the deadline, negative behind it: of the ages that the task may have the smallest counts."""
-        if abs((ahead := self._ahead_now()) - self._ahead[-1]) > STEP_S:
-            self._ahead.append(ahead)
+        self._observe()
         steady, admitted = self._seconds(), admitted_at.timestamp()
         ages = [age for ahead in self._ahead if (age := steady + ahead - admitted) > -STEP_S]
         return (deadline - admitted_at).total_seconds() - min(ages, default=0.0)
+
+    async def watch(self) -> None:
+        """Sees how the clock is set while no task comes, too; until it is cancelled."""
+        while True:
+            self._observe()
+            await asyncio.sleep(WATCH_EVERY_S)
+
+    def _observe(self) -> None:
+        if abs((ahead := self._ahead_now()) - self._ahead[-1]) > STEP_S:
+            self._ahead.append(ahead)
 
     def _ahead_now(self) -> float:
         return self._wall().timestamp() - self._seconds()

@@ -5,6 +5,7 @@ The auditor is the same worker on queues of its own.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -99,6 +100,7 @@ class ScorerWorker:
         self._now = now
         self._seconds = seconds
         self._time = DeadlineTime(now, seconds)
+        self._watching: asyncio.Task[None] | None = None
         self._lateness = Lateness()
 
     def routers(self) -> Sequence[APIRouter]:
@@ -110,6 +112,7 @@ class ScorerWorker:
 
     async def start(self) -> None:
         await self._strategy.start()
+        self._watching = asyncio.create_task(self._time.watch())
         identity = self._strategy.identity
         log.info("scorer-started", f"scoring {self._from} with {identity.id}", **identity.model_dump())
 
@@ -121,6 +124,8 @@ class ScorerWorker:
         return self._strategy.trouble()
 
     async def stop(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
         await self._strategy.stop()
 
     async def handle(self, delivery: Delivery) -> None:

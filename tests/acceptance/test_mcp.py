@@ -157,8 +157,10 @@ async def adapters_and_experiments(ask: Asking, fleet: Fleet) -> None:
     frozen = await ask("freeze", agent_id="small", reason=WHY)
     refused = await ask.refused("promote", agent_id="small", version="v1.0.1", reason=WHY)
     thawed = await ask("unfreeze", agent_id="small", reason=WHY)
+    anchored = await ask("reanchor", agent_id="small", reason=WHY)
     (agent,) = (await ask("list_adapters"))["items"]
 
+    assert anchored["agent_id"] == "small" and anchored["distrusted"] is None
     assert (experiment["treatment"], experiment["outcome"]) == ("v1.0.1", "running")
     assert (promoted["primary"], rolled_back["primary"]) == ("v1.0.1", "v1.0.0")
     assert {decision["who"] for decision in shown["decisions"]} == {"orchestrator", "operator:local"}

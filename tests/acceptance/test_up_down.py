@@ -177,6 +177,6 @@ def test_a_service_that_can_t_start_is_reported_with_its_reason_and_nothing_is_l
     ran = ratchet("up", "--engine", "no-such-engine", "--scorer", "verifier:exact", "--no-trainer", *ports)
 
     assert ran.code == 1
-    assert "agent-small keeps ending" in ran.err
+    assert "agent-small can't start" in ran.err
     assert "no-such-engine" in ran.err
     assert processes_of(tmp_path) == []
