@@ -138,6 +138,7 @@ ROUTERS = {
         "services.orchestrator.api.tasks:tasks_router",
         "services.orchestrator.api.chat:chat_router",
         "services.orchestrator.api.feedback:feedback_router",
+        "services.orchestrator.api.agreement:agreement_router",
         "services.orchestrator.api.page:page_router",
         "services.orchestrator.api.adapters:adapters_router",
         "services.orchestrator.api.experiments:experiments_router",
