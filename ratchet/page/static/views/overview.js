@@ -42,7 +42,10 @@ export function Overview({ status }) {
         : html`<div class="columns"><${LiveScores} agents=${data.agents} /><${LiveRate} at=${data.at} /></div>`}
       <div class="sides">
         <div class="stack">
-          ${data.agents.map((agent) => html`<${Agent} key=${agent.agent_id} agent=${agent} scores=${data.scores} quality=${data.quality} />`)}
+          ${data.agents.map(
+            (agent) =>
+              html`<${Agent} key=${agent.agent_id} agent=${agent} scores=${data.scores} quality=${data.quality} />`,
+          )}
           <${Stages} stages=${data.stages} />
         </div>
         <${Card} title="Latest decisions"><${Loaded} resource=${decisions}>${({ items }) =>
@@ -217,7 +220,8 @@ function Samples({ samples: { now, usual, saved_samples: saved, saved_tokens: to
 }
 
 function Served({ figures }) {
-  return html`<${Table} still label="What users are served by version since the orchestrator's start, with 95 % intervals"
+  const label = "What users are served by version since the orchestrator's start, with 95 % intervals";
+  return html`<${Table} still label=${label}
     rows=${figures} keyOf=${(one) => one.adapter_version} columns=${[
       { title: "version", cell: (one) => one.adapter_version },
       { title: "tasks", class: "n wide", cell: (one) => count(one.served.tasks) },
