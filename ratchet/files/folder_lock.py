@@ -41,9 +41,10 @@ class FolderLock:
         if not self._lock(fd) or not self._is_in_place(fd):
             os.close(fd)
             return False
-        if sign:
-            self._sign(fd)
         self._fd = fd
+        if sign:
+            with suppress(OSError):  # a full disk: who holds it is only for people
+                self._sign(fd)
         return True
 
     def release(self) -> None:

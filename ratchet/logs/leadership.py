@@ -281,7 +281,7 @@ class Leadership:
     def _changes(self, timeout_s: float) -> Iterator[None]:
         lock = FolderLock(self.folder, CHANGES)
         deadline = time.monotonic() + timeout_s
-        while not lock.try_acquire():
+        while not self._acquired(lock):
             if time.monotonic() > deadline:
                 raise StorageUnavailable(
                     f"{lock.path} is held by {lock.holder()}, longer than a change takes: if that process was stopped "
@@ -292,6 +292,13 @@ class Leadership:
             yield
         finally:
             lock.release()
+
+    @staticmethod
+    def _acquired(lock: FolderLock) -> bool:
+        try:
+            return lock.try_acquire()
+        except OSError as error:
+            raise explain(error, lock.path) from error
 
     def _lose(self) -> NoReturn:
         sentence = (

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from ratchet.files.folder_lock import FolderLock
+from tests.disks import files_no_larger_than
 
 ROOT = Path(__file__).parents[3]
 HOLD = """
@@ -54,3 +55,11 @@ def test_a_holder_killed_with_kill_9_releases_it(tmp_path: Path) -> None:
 
 def test_a_lock_nobody_took_yet_has_no_holder(tmp_path: Path) -> None:
     assert FolderLock(tmp_path).holder() == "nobody"
+
+
+def test_on_a_full_disk_it_is_taken_without_a_name_in_it_and_given_up(tmp_path: Path) -> None:
+    first, second = FolderLock(tmp_path), FolderLock(tmp_path)
+    with files_no_larger_than(0):
+        assert first.try_acquire()
+        first.release()
+        assert second.try_acquire()
