@@ -154,10 +154,10 @@ async def adapters_and_experiments(ask: Asking, fleet: Fleet) -> None:
     promoted = await ask("promote", agent_id="small", version="v1.0.1", reason=WHY)
     shown = await ask("show_adapter", agent_id="small", version="v1.0.1")
     rolled_back = await ask("rollback", agent_id="small", reason=WHY)
+    anchored = await ask("reanchor", agent_id="small", reason=WHY)
     frozen = await ask("freeze", agent_id="small", reason=WHY)
     refused = await ask.refused("promote", agent_id="small", version="v1.0.1", reason=WHY)
     thawed = await ask("unfreeze", agent_id="small", reason=WHY)
-    anchored = await ask("reanchor", agent_id="small", reason=WHY)
     (agent,) = (await ask("list_adapters"))["items"]
 
     assert anchored["agent_id"] == "small" and anchored["distrusted"] is None
