@@ -138,8 +138,8 @@ def _share(value: float | None) -> str:
 
 def _here() -> str:
     record = FleetFolder.here().record()
-    ports = [one.http_port for one in record.programs if one.name == "orchestrator"] if record else []
-    return f"http://127.0.0.1:{ports[0]}" if ports else DEFAULT
+    port = record.port_of("orchestrator") if record else None
+    return f"http://127.0.0.1:{port}" if port else DEFAULT
 
 
 def _call(client: httpx.Client, method: str, path: str, **request: Any) -> Any:

@@ -109,8 +109,8 @@ def ask_status(access: FleetAccess, folder: FleetFolder) -> StatusReport:
 
 
 def _metrics_of(name: str, record: FleetRecord | None) -> str:
-    ports = [one.http_port for one in record.programs if one.name == name and one.http_port] if record else []
-    return next(filter(None, map(metrics_text, ports)), "")
+    port = record.port_of(name) if record else None
+    return (metrics_text(port) if port else None) or ""
 
 
 def quality_rows(text: str) -> list[QualityRow]:

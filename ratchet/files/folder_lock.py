@@ -47,6 +47,15 @@ class FolderLock:
                 self._sign(fd)
         return True
 
+    def acquire(self, timeout_s: float) -> bool:
+        """Blocks for at most `timeout_s` seconds. False if another held it all the while."""
+        deadline = time.monotonic() + timeout_s
+        while not self.try_acquire():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(random.uniform(POLL_S / 2, POLL_S * 2))
+        return True
+
     def release(self) -> None:
         """Gives the lock up; harmless if it is not held."""
         if self._fd is not None:
@@ -85,14 +94,11 @@ class FolderLock:
 def locked(folder: Path, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
     """Holds the folder's lock. Blocks; raises RegistryError, naming the other holder, after `timeout_s` seconds."""
     lock = FolderLock(folder)
-    deadline = time.monotonic() + timeout_s
-    while not lock.try_acquire():
-        if time.monotonic() > deadline:
-            raise RegistryError(
-                f"{lock.path} has been held by {lock.holder()} for {timeout_s:.0f} s, far longer than a change takes: "
-                f"see what that process does, and end it if it hangs (nothing is left half-done)"
-            )
-        time.sleep(random.uniform(POLL_S / 2, POLL_S * 2))
+    if not lock.acquire(timeout_s):
+        raise RegistryError(
+            f"{lock.path} has been held by {lock.holder()} for {timeout_s:.0f} s, far longer than a change takes: "
+            f"see what that process does, and end it if it hangs (nothing is left half-done)"
+        )
     try:
         yield
     finally:

@@ -45,7 +45,6 @@ LONGEST_LOOK_S = 1.0
 """More time than this between two looks at the leader counts as this much: the one who looks stood still itself."""
 CHANGE_TIMEOUT_S = 10.0
 CLAIM_TIMEOUT_S = 0.5
-POLL_S = 0.002
 CHANGES = ".changes"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 LEASE = re.compile(
@@ -280,25 +279,19 @@ class Leadership:
     @contextmanager
     def _changes(self, timeout_s: float) -> Iterator[None]:
         lock = FolderLock(self.folder, CHANGES)
-        deadline = time.monotonic() + timeout_s
-        while not self._acquired(lock):
-            if time.monotonic() > deadline:
-                raise StorageUnavailable(
-                    f"{lock.path} is held by {lock.holder()}, longer than a change takes: if that process was stopped "
-                    f"within one, let it go on, or end it"
-                )
-            time.sleep(POLL_S)
+        try:
+            acquired = lock.acquire(timeout_s)
+        except OSError as error:
+            raise explain(error, lock.path) from error
+        if not acquired:
+            raise StorageUnavailable(
+                f"{lock.path} is held by {lock.holder()}, longer than a change takes: if that process was stopped "
+                f"within one, let it go on, or end it"
+            )
         try:
             yield
         finally:
             lock.release()
-
-    @staticmethod
-    def _acquired(lock: FolderLock) -> bool:
-        try:
-            return lock.try_acquire()
-        except OSError as error:
-            raise explain(error, lock.path) from error
 
     def _lose(self) -> NoReturn:
         sentence = (

@@ -28,6 +28,16 @@ class DeadlineTime:
         self._wall = wall
         self._seconds = seconds
         self._ahead = deque([self._ahead_now()], MOST_STEPS)
+        self._watching: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """From now on it sees how the clock is set while no task comes, too; until `stop`."""
+        self._watching = asyncio.create_task(self._watch())
+
+    def stop(self) -> None:
+        """Harmless if it was not started."""
+        if self._watching is not None:
+            self._watching.cancel()
 
     def left_s(self, deadline: datetime, admitted_at: datetime) -> float:
         """Seconds to the deadline, negative behind it: of the ages that the task may have the smallest counts."""
@@ -36,8 +46,7 @@ class DeadlineTime:
         ages = [age for ahead in self._ahead if (age := steady + ahead - admitted) > -STEP_S]
         return (deadline - admitted_at).total_seconds() - min(ages, default=0.0)
 
-    async def watch(self) -> None:
-        """Sees how the clock is set while no task comes, too; until it is cancelled."""
+    async def _watch(self) -> None:
         while True:
             self._observe()
             await asyncio.sleep(WATCH_EVERY_S)

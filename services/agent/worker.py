@@ -81,7 +81,6 @@ class AgentWorker:
         self._bus = bus
         self._engine = engine
         self._time = time or DeadlineTime()
-        self._watching: asyncio.Task[None] | None = None
         self._cache = AdapterCache(
             engine,
             settings.agent_id,
@@ -99,7 +98,7 @@ class AgentWorker:
 
     async def start(self) -> None:
         await self._engine.start()
-        self._watching = asyncio.create_task(self._time.watch())
+        self._time.start()
         log.info("engine-started", f"answering with {self._engine.identity}", agent_id=self._agent_id)
         self._sync = AdapterSync(self._agent_id, self._bus, self._cache, self._engine.base)
         await self._sync.start()
@@ -124,8 +123,7 @@ class AgentWorker:
         return self._sync.primary if self._sync is not None else BASE_VERSION
 
     async def stop(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
+        self._time.stop()
         if self._sync is not None:
             await self._sync.stop()
         await self._engine.stop()

@@ -196,7 +196,7 @@ class Orchestrator:
             settings.agents,
             self._threads,
             logs_dir=settings.logs_dir,
-            clock=now,
+            clock=clock,
         )
         self._audits = Audits(
             bus,
@@ -443,7 +443,8 @@ class Orchestrator:
     async def _commit(self) -> None:
         self.ledger.index.write_note(DEADLINES, self._deadlines.note())
         for agent_id, samples in self._samples.items():
-            self.ledger.index.write_note(f"samples/{agent_id}", samples.note())
+            if self._settings.adaptive.adapts:
+                self.ledger.index.write_note(f"samples/{agent_id}", samples.note())
             metrics.samples_now.labels(agent_id).set(samples.count())
         self.ledger.commit()
 

@@ -5,7 +5,6 @@ The auditor is the same worker on queues of its own.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -100,7 +99,6 @@ class ScorerWorker:
         self._now = now
         self._seconds = seconds
         self._time = DeadlineTime(now, seconds)
-        self._watching: asyncio.Task[None] | None = None
         self._lateness = Lateness()
 
     def routers(self) -> Sequence[APIRouter]:
@@ -112,7 +110,7 @@ class ScorerWorker:
 
     async def start(self) -> None:
         await self._strategy.start()
-        self._watching = asyncio.create_task(self._time.watch())
+        self._time.start()
         identity = self._strategy.identity
         log.info("scorer-started", f"scoring {self._from} with {identity.id}", **identity.model_dump())
 
@@ -124,8 +122,7 @@ class ScorerWorker:
         return self._strategy.trouble()
 
     async def stop(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
+        self._time.stop()
         await self._strategy.stop()
 
     async def handle(self, delivery: Delivery) -> None:

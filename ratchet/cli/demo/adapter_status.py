@@ -48,11 +48,7 @@ class AdapterStatusReader:
     def __call__(self) -> AdapterStatus:
         """Raises RegistryError. Where the orchestrator does not answer, only the registry is known."""
         adapters = self.store.read().agent(self.agent_id)
-        port = (
-            next((p.http_port for p in self.access.record.programs if p.name == "orchestrator"), None)
-            if self.access.record
-            else None
-        )
+        port = self.access.record.port_of("orchestrator") if self.access.record else None
         text = metrics_text(port) if port else None
         return adapter_status(adapters, parse_series([text] if text else []), self.agent_id)
 

@@ -51,6 +51,10 @@ class FleetRecord(BaseModel):
     options: FleetOptions
     programs: tuple[StartedProgram, ...]
 
+    def port_of(self, name: str) -> int | None:
+        """Where the program of that name serves HTTP; None where there is none, or it does not."""
+        return next((program.http_port for program in self.programs if program.name == name), None)
+
 
 @dataclass(frozen=True, slots=True)
 class FleetFolder:

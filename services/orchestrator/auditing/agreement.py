@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import combinations
+from itertools import combinations, islice
 from math import atanh, sqrt, tanh
 from statistics import fmean
 
@@ -70,12 +70,12 @@ class AuditBook:
 
     @property
     def latest(self) -> AuditWindow | None:
-        newest = list(self._compared)[-LATEST:]
+        newest = self._newest()
         return window(newest) if newest else None
 
     @property
     def unscored(self) -> int:
-        return sum(one.answers == 0 for one in list(self._compared)[-LATEST:])
+        return sum(one.answers == 0 for one in self._newest())
 
     @property
     def windows(self) -> tuple[AuditWindow, ...]:
@@ -87,8 +87,11 @@ class AuditBook:
     @property
     def discordance(self) -> float | None:
         """Of the latest; None where they are too few to say."""
-        newest = list(self._compared)[-LATEST:]
+        newest = self._newest()
         return window(newest).discordance if sum(one.pairs for one in newest) >= FEWEST_PAIRS else None
+
+    def _newest(self) -> list[Compared]:
+        return list(islice(reversed(self._compared), LATEST))[::-1]
 
 
 def window(tasks: Sequence[Compared]) -> AuditWindow:

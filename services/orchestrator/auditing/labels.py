@@ -24,7 +24,7 @@ from schemas.records.audit import AuditedTask
 from schemas.records.interaction import Interaction
 from schemas.records.label import LoggedLabel, Shown
 from services.orchestrator import metrics
-from services.orchestrator.auditing.agreement import AuditBook, calibration, labelled
+from services.orchestrator.auditing.agreement import KEPT, AuditBook, calibration, labelled
 from services.orchestrator.auditing.audits import AuditLog
 from services.orchestrator.ledger.keyed_log import KeyedLog
 from services.orchestrator.ledger.ledger import Ledger
@@ -74,17 +74,17 @@ class Calibrations:
         self._clock = clock
 
     def start(self) -> None:
-        for line in self._audit_log.newest(4_000):
-            self.audited(line)
+        for line in self._audit_log.newest(KEPT):
+            if book := self._books.get(line.agent_id):
+                book.add(line)
+        for agent_id, book in self._books.items():
+            _show_gauges(agent_id, book)
 
     def audited(self, line: AuditedTask) -> None:
         """The auditor's word on a task, or that there is none, is in the log."""
         if book := self._books.get(line.agent_id):
             book.add(line)
-            if (latest := book.latest) and latest.judge is not None and latest.auditor is not None:
-                metrics.audit_gap.labels(line.agent_id).set(latest.judge - latest.auditor)
-            if (discordance := book.discordance) is not None:
-                metrics.audit_discordance.labels(line.agent_id).set(discordance)
+            _show_gauges(line.agent_id, book)
 
     def agreement(self) -> Agreement:
         labels = self._log.newest(MOST_LABELS)
@@ -159,6 +159,13 @@ class Calibrations:
             auditor_by_answers=calibration(labelled(theirs, audited, pairs=False)),
             auditor_by_pairs=calibration(labelled(theirs, audited, pairs=True)),
         )
+
+
+def _show_gauges(agent_id: str, book: AuditBook) -> None:
+    if (latest := book.latest) and latest.judge is not None and latest.auditor is not None:
+        metrics.audit_gap.labels(agent_id).set(latest.judge - latest.auditor)
+    if (discordance := book.discordance) is not None:
+        metrics.audit_discordance.labels(agent_id).set(discordance)
 
 
 def _decoded(lines: Iterable[bytes]) -> Iterable[Interaction]:

@@ -47,6 +47,10 @@ class SamplesPolicy:
         least = max(self.least, LEAST_TO_LEARN) if self.trains else self.least
         return min(self.usual, least) if self.least else self.usual
 
+    @property
+    def adapts(self) -> bool:
+        return self.floor < self.usual
+
 
 @dataclass(slots=True)
 class SamplesState:
@@ -85,7 +89,7 @@ class AdaptiveSamples:
 
     def closed(self, work: Work, lines: Sequence[Interaction]) -> None:
         """A task has these lines in the log. One that failed, or asked for its samples itself, tells nothing here."""
-        if self._policy.floor >= self._policy.usual or is_own(work.arm.experiment_id) or lines[0].sample is None:
+        if not self._policy.adapts or is_own(work.arm.experiment_id) or lines[0].sample is None:
             return
         self._count_saved(work, lines)
         if work.samples is None:

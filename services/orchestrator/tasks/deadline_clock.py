@@ -17,10 +17,9 @@ from datetime import datetime
 import msgspec
 
 from ratchet.logs.leadership import this_boot
+from ratchet.service.deadline_time import STEP_S
 from ratchet.service.telemetry import Log
 
-STEP_S = 5.0
-"""A wall clock that is off by more, against steady time, was set."""
 NO_END = 1 << 62
 
 log = Log("deadlines")

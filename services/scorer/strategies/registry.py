@@ -51,27 +51,12 @@ _GRAVITY: tuple[ScoreStatus, ...] = ("unscorable", "timeout", "infra_fail")
 """What a whole with several nulls is called: first what no retry mends."""
 
 
-class Weighted:
-    """A weighted sum of strategies, which run at the same time. The weights add up to 1.
-
-    A null of any part makes the whole a null: a failure never becomes a signal.
-    """
+class Composite:
+    """Several strategies that start, stop and get on as one."""
 
     def __init__(self, spec: Spec, parts: Sequence[Strategy]) -> None:
         self._spec = spec
         self._parts = tuple(parts)
-        self._weights = tuple(part.weight for part in spec.parts)
-
-    @property
-    def identity(self) -> ScorerIdentity:
-        """A change in any part is a change of scorer."""
-        identities = [part.identity for part in self._parts]
-        rubrics = [identity.rubric_sha256 for identity in identities]
-        return ScorerIdentity(
-            id=_short(self._spec.text),
-            revision=" + ".join(identity.revision for identity in identities),
-            rubric_sha256=_sha256(repr(rubrics)) if any(rubrics) else None,
-        )
 
     async def start(self) -> None:
         await asyncio.gather(*(part.start() for part in self._parts))
@@ -85,6 +70,31 @@ class Weighted:
 
     def advanced_at(self) -> float:
         return max((part.advanced_at() for part in self._parts if isinstance(part, Stepwise)), default=NEVER)
+
+    def _joint_identity(self, revision: str, rubrics: Sequence[str | None]) -> ScorerIdentity:
+        """A change in any part is a change of scorer."""
+        return ScorerIdentity(
+            id=_short(self._spec.text),
+            revision=revision,
+            rubric_sha256=_sha256(repr(rubrics)) if any(rubrics) else None,
+        )
+
+
+class Weighted(Composite):
+    """A weighted sum of strategies, which run at the same time. The weights add up to 1.
+
+    A null of any part makes the whole a null: a failure never becomes a signal.
+    """
+
+    def __init__(self, spec: Spec, parts: Sequence[Strategy]) -> None:
+        super().__init__(spec, parts)
+        self._weights = tuple(part.weight for part in spec.parts)
+
+    @property
+    def identity(self) -> ScorerIdentity:
+        identities = [part.identity for part in self._parts]
+        revision = " + ".join(identity.revision for identity in identities)
+        return self._joint_identity(revision, [identity.rubric_sha256 for identity in identities])
 
     async def score(self, request: ScoringRequest) -> list[SampleScore]:
         by_part = await asyncio.gather(*(part.score(request) for part in self._parts))
@@ -103,40 +113,22 @@ class Weighted:
         return SampleScore(score=min(total, 1.0), reason=_reasons(self._spec, scores))
 
 
-class DecidedFirst:
+class DecidedFirst(Composite):
     """Two strategies in turn: the second is asked only about what the first left undecided.
 
     `and`: decided is a 0, and a null, which stays one; else the product counts. `else`: decided is all but unscorable.
     """
 
     def __init__(self, spec: Spec, first: Strategy, second: Strategy) -> None:
-        self._spec = spec
+        super().__init__(spec, (first, second))
         self._first = first
         self._second = second
-        self._both = (first, second)
 
     @property
     def identity(self) -> ScorerIdentity:
-        """A change in either is a change of scorer."""
         first, second = self._first.identity, self._second.identity
-        rubrics = (first.rubric_sha256, second.rubric_sha256)
-        return ScorerIdentity(
-            id=_short(self._spec.text),
-            revision=f"{first.revision} {self._spec.rule} {second.revision}",
-            rubric_sha256=_sha256(repr(rubrics)) if any(rubrics) else None,
-        )
-
-    async def start(self) -> None:
-        await asyncio.gather(*(part.start() for part in self._both))
-
-    async def stop(self) -> None:
-        await asyncio.gather(*(part.stop() for part in self._both))
-
-    def trouble(self) -> str | None:
-        return self._first.trouble() or self._second.trouble()
-
-    def advanced_at(self) -> float:
-        return max((part.advanced_at() for part in self._both if isinstance(part, Stepwise)), default=NEVER)
+        revision = f"{first.revision} {self._spec.rule} {second.revision}"
+        return self._joint_identity(revision, (first.rubric_sha256, second.rubric_sha256))
 
     async def score(self, request: ScoringRequest) -> list[SampleScore]:
         scores = list(await self._first.score(request))

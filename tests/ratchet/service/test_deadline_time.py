@@ -24,7 +24,7 @@ class Clock:
 async def test_a_task_that_was_admitted_while_the_clock_was_wrong_is_not_late_once_it_is_right() -> None:
     clock = Clock()
     time = DeadlineTime(clock, lambda: clock.seconds)
-    watching = asyncio.create_task(time.watch())
+    time.start()
     await asyncio.sleep(0)
 
     clock.set_by = -YEAR
@@ -34,7 +34,7 @@ async def test_a_task_that_was_admitted_while_the_clock_was_wrong_is_not_late_on
     clock.seconds = 2.0
 
     assert time.left_s(admitted_at + MINUTE, admitted_at) == 58.0
-    watching.cancel()
+    time.stop()
 
 
 def test_what_is_late_by_every_setting_of_the_clock_is_late() -> None:
