@@ -31,6 +31,9 @@ def full(folder: str) -> Strike:
     return strike
 
 
+READY_WITHIN_S = 60.0
+
+
 def failing(error: int, *, writes_only: bool = False) -> Strike:
     """Every call of every service on its files ends with this error, of open files too."""
 
@@ -58,6 +61,8 @@ async def read_only(rig: Rig, step: Step) -> AsyncIterator[None]:
             await _remount(rig, "ro")
         yield
         await asyncio.to_thread(remount, folder, "rw")
+        for service in {step.service, ORCHESTRATOR}:
+            await asyncio.to_thread(rig.fleet[service].wait_until_ready, READY_WITHIN_S)
 
 
 async def _remount(rig: Rig, how: str) -> None:
