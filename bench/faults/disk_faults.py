@@ -61,8 +61,10 @@ async def read_only(rig: Rig, step: Step) -> AsyncIterator[None]:
             await _remount(rig, "ro")
         yield
         await asyncio.to_thread(remount, folder, "rw")
-        for service in {step.service, ORCHESTRATOR}:
-            await asyncio.to_thread(rig.fleet[service].wait_until_ready, READY_WITHIN_S)
+        async with asyncio.timeout(READY_WITHIN_S):
+            for service in {step.service, ORCHESTRATOR}:
+                while (await asyncio.to_thread(rig.fleet[service].get, "/readyz"))[0] != 200:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
 
 
 async def _remount(rig: Rig, how: str) -> None:
