@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -77,6 +78,20 @@ def test_the_orchestrator_and_the_command_line_start_without_torch() -> None:
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert run.returncode == 0, run.stderr
+
+
+def test_no_test_sleeps_where_it_could_wait_for_something() -> None:
+    """tests/waiting.py waits; what must be a sleep says why on its line."""
+    bare = re.compile(r"\bsleep\((?!0\))(?!.*# .*(?:real time: |simulated))")
+    files = [file for file in (ROOT / "tests").rglob("*.py") if file.name != "waiting.py"]
+
+    lines = [
+        f"{file.relative_to(ROOT)}: {line.strip()}"
+        for file in files
+        for line in file.read_text().splitlines()
+        if bare.search(line)
+    ]
+    assert lines == []
 
 
 def test_every_test_has_a_name_of_its_own(request: pytest.FixtureRequest) -> None:

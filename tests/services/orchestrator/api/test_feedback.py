@@ -11,7 +11,7 @@ import pytest
 from ratchet.logs.reader import read
 from schemas.messages.feedback import LoggedFeedback
 from tests.services.orchestrator.api.chatting import Chatting, chatting
-from tests.services.orchestrator.house import until
+from tests.waiting import until
 
 
 async def give(chat: Chatting, headers: dict[str, str] | None = None, **fields: Any) -> httpx2.Response:

@@ -18,7 +18,8 @@ from schemas.api.tasks import TaskHistory
 from schemas.messages.response import GenerationLatencies
 from schemas.messages.result import Result
 from tests.services.orchestrator.api.calling import SCORES, TEXTS, answering, api_of
-from tests.services.orchestrator.house import answered, house, scored, until
+from tests.services.orchestrator.house import answered, house, scored
+from tests.waiting import until
 
 
 async def test_a_task_that_is_waited_for_answers_with_the_best_of_its_group(tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ from schemas import Result, Task, Work
 from services.orchestrator.ledger.index import INSERT, IndexUnusable, TaskIndex
 from services.orchestrator.ledger.ledger import Ledger
 from tests.services.orchestrator.filling_disk import rebuilt, rows
-from tests.services.orchestrator.house import answered, house, scored, until
+from tests.services.orchestrator.house import answered, house, scored
 from tests.services.orchestrator.ledger.test_ledger import admitted, lines_of, opened
+from tests.waiting import settled, until
 
 SLOW_S = 0.2
 TASKS = 12
@@ -27,14 +28,14 @@ TASKS = 12
 
 class SlowFile(AppendFile):
     def sync(self) -> None:
-        time.sleep(SLOW_S)
+        time.sleep(SLOW_S)  # real time: a slow disk
         super().sync()
 
 
 async def break_again_and_again(ledger: Ledger, every_s: float) -> None:
     """As a full disk does: what was not committed is gone, and the connection commits by itself."""
     while True:
-        await asyncio.sleep(every_s)
+        await asyncio.sleep(every_s)  # real time: at any moment of the ledger's work
         if not ledger._index.broken:
             ledger._index._db.execute("ROLLBACK")
 
@@ -55,8 +56,10 @@ async def test_no_task_ends_twice_and_none_is_untold_while_the_index_breaks(tmp_
         for number in range(TASKS):
             deadline = soon if f"t{number}" in silent else None
             await fleet.submit(Task(task_id=f"t{number}", input="x", deadline=deadline))
-            await asyncio.sleep(0.03)
-        await until(lambda: len({Result.decode(reply.body).task_id for reply in fleet.replies}) == TASKS, 60.0)
+            await asyncio.sleep(0.03)  # real time: the breaks come between tasks
+        await until(
+            lambda: len({Result.decode(reply.body).task_id for reply in fleet.replies}) == TASKS, timeout_s=60.0
+        )
         breaking.cancel()
 
         ledger = fleet.orchestrator.ledger
@@ -75,7 +78,7 @@ async def test_a_mend_leaves_out_what_is_not_on_disk_yet_and_counts_it_in_when_i
     ledger = Ledger(tmp_path, segment_bytes=1 << 20, file_type=SlowFile)
     await ledger.open()
     admitting = asyncio.create_task(admitted(ledger, "t1"))
-    await asyncio.sleep(SLOW_S / 2)
+    await settled(SLOW_S / 2)
     ledger.index._db.execute("ROLLBACK")
     ledger.commit()
     assert ledger.find("t1") is None
