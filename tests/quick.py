@@ -83,18 +83,18 @@ def _needs_much(test: pytest.Function) -> bool:
     """By its own body and those of its fixtures: what they import there, and which programs they name."""
     fixtures = (fixture.func for found in test._fixtureinfo.name2fixturedefs.values() for fixture in found)
     marked = BROKER_FIXTURE in test.fixturenames or test.get_closest_marker("broker") is not None
-    return marked or any(map(_is_heavy, (test.function, *fixtures)))
+    return marked or any(map(is_heavy, (test.function, *fixtures)))
 
 
 @cache
-def _is_heavy(function: Callable[..., object]) -> bool:
+def is_heavy(function: Callable[..., object]) -> bool:
     """Whether it, or a function or class of the tests that it names, names a program or imports what is heavy."""
-    names, seen = set[str](), set[str]()
+    names, seen = set[str](), set[object]()
     waiting = [unwrap(function)]
     while waiting:
         called = waiting.pop()
-        if (code := getattr(called, "__code__", None)) is not None and called.__qualname__ not in seen:
-            seen.add(called.__qualname__)
+        if (code := getattr(called, "__code__", None)) is not None and called not in seen:
+            seen.add(called)
             names |= set(code.co_names)
             found = (called.__globals__.get(name) for name in code.co_names)
             waiting += [one for other in found if _is_of_tests(other) for one in _functions(other)]
@@ -109,9 +109,8 @@ def _is_of_tests(value: object) -> bool:
 
 def _functions(value: Any) -> list[Callable[..., object]]:
     """Itself, or the methods of a class."""
-    return (
-        [unwrap(one) for one in vars(value).values() if callable(one)] if isinstance(value, type) else [unwrap(value)]
-    )
+    named = vars(value).values() if isinstance(value, type) else (value,)
+    return [unwrap(getattr(one, "__func__", one)) for one in named]
 
 
 def libraries(file: Path) -> set[str]:

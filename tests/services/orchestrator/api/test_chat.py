@@ -161,16 +161,15 @@ REFUSED: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("fields", REFUSED, ids=lambda fields: next(iter(fields)))
-async def test_what_is_not_honoured_is_refused_by_name(tmp_path: Path, fields: dict[str, Any]) -> None:
+async def test_what_is_not_honoured_is_refused_by_name(tmp_path: Path) -> None:
     async with chatting(tmp_path) as chat:
-        with pytest.raises(openai.BadRequestError) as refused:
-            await chat.ask("x", **fields)
+        for fields in REFUSED:
+            with pytest.raises(openai.BadRequestError) as refused:
+                await chat.ask("x", **fields)
 
-        name = next(iter(fields.get("extra_body", fields)))
-        assert refused.value.param is not None
-        assert refused.value.param.split(".")[0] == name
-        assert name in refused.value.message
+            name = next(iter(fields.get("extra_body", fields)))
+            assert (refused.value.param or "").split(".")[0] == name
+            assert name in refused.value.message
         assert chat.works == []
 
 
