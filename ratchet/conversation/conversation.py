@@ -140,14 +140,14 @@ class Conversation:
         parent, tail = match.call, asked[match.length :]
         if not self._renders_alike(parent, tools):
             return self._root(asked, tools, "tools_changed")
-        ended = bool(parent.ids) and parent.ids[-1] in self._template.ends
-        text = self._template.codec.decode(parent.ids[:-1] if ended else parent.ids)
+        template, ids = self._template, parent.ids
         assert parent.message is not None
+        recorded = Recorded(parent.asked, parent.message, template.text(ids), template.ended(ids))
         try:
-            between = bridge(self._template, Recorded(parent.asked, parent.message, text, ended), tail, tools)
+            between = bridge(template, recorded, tail, tools)
         except BridgeRefused:
             return self._root(asked, tools, "retokenised")
-        added = tuple(self._template.encode(between, first=False))
+        added = tuple(template.encode(between, first=False))
         return Call(len(self.calls), parent, tuple(tail), tools, added, self._why_branch(parent.children, tail))
 
     def _root(self, asked: list[Message], tools: Tools, broke: BreakKind | None) -> Call:

@@ -83,6 +83,14 @@ class ChatTemplate:
                 ids += self._encode(piece, plain=number % 2 == 1, at_start=at_start)
         return ids
 
+    def text(self, ids: Sequence[int]) -> str:
+        """What was sampled, without the token that ended it."""
+        return self.codec.decode(ids[:-1] if self.ended(ids) else ids)
+
+    def ended(self, ids: Sequence[int]) -> bool:
+        """Whether the model ended the answer itself."""
+        return bool(ids) and ids[-1] in self.ends
+
     def unmarked(self, text: str) -> str:
         return text.replace(MARK, "").replace(UNMARK, "")
 

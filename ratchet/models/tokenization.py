@@ -5,6 +5,7 @@ Shared by whatever puts tasks to a model: the agent's engines, the scorer's like
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,18 @@ class TokenizerCodec:
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def template_of(folder: Path, variables: Mapping[str, Any] | None = None) -> ChatTemplate | None:
+    """For conversations with the model in a folder; None if it has no chat template. `variables`: what the template
+    sees besides, such as `enable_thinking`."""
+    tokenizer = load_tokenizer(folder)
+    file = folder / "generation_config.json"
+    ends = json.loads(file.read_bytes()).get("eos_token_id") if file.is_file() else None
+    listed = ends if isinstance(ends, list) else [ends]
+    return chat_template(
+        tokenizer, {token for token in (*listed, tokenizer.eos_token_id) if token is not None}, variables
+    )
 
 
 def chat_template(

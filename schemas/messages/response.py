@@ -14,7 +14,7 @@ BreakKind = Literal["rewritten", "tools_changed", "parallel", "aborted", "retoke
 SampleStatus = Literal["finished", "failed", "limit", "lost"]
 
 
-def _absent(value: object) -> bool:
+def absent(value: object) -> bool:
     return value is None
 
 
@@ -28,10 +28,10 @@ class Turn(Record):
 
     role: str
     content: str = ""
-    reasoning: str | None = Field(None, exclude_if=_absent)
+    reasoning: str | None = Field(None, exclude_if=absent)
     tool_calls: tuple[ToolCall, ...] = Field((), exclude_if=lambda calls: not calls)
     span: int | None = Field(
-        None, ge=0, exclude_if=_absent, description="Which span of its segment it was sampled as; absent: it was given."
+        None, ge=0, exclude_if=absent, description="Which span of its segment it was sampled as; absent: it was given."
     )
 
 
@@ -47,7 +47,7 @@ class Segment(Record):
         description="Natural log of the probability each sampled token was sampled with; of the others there is none."
     )
     broke: BreakKind | None = Field(
-        None, exclude_if=_absent, description="Why it does not go on from what came before; absent for the first."
+        None, exclude_if=absent, description="Why it does not go on from what came before; absent for the first."
     )
     turns: tuple[Turn, ...] = Field(
         (), exclude_if=lambda turns: not turns, description="Its messages, without those an earlier segment has."
@@ -104,6 +104,11 @@ class Sample(Record):
     program: Identifier | None = Field(None, description="What made the rollout.")
     usage: Usage | None = None
 
+    @property
+    def sampled_tokens(self) -> int | None:
+        """None where they were not told."""
+        return sampled_tokens(self.completion_ids, self.segments)
+
     @model_validator(mode="after")
     def _one_logprob_per_token(self) -> Self:
         if self.segments is not None and (self.completion_ids is not None or self.logprobs is not None):
@@ -111,6 +116,13 @@ class Sample(Record):
         if self.logprobs is not None and len(self.logprobs) != len(self.completion_ids or ()):
             raise ValueError("logprobs and completion_ids differ in length")
         return self
+
+
+def sampled_tokens(completion_ids: tuple[int, ...] | None, segments: tuple[Segment, ...] | None) -> int | None:
+    """Of one sample, in either form; None where it has neither."""
+    if segments is not None:
+        return sum(segment.sampled_tokens for segment in segments)
+    return None if completion_ids is None else len(completion_ids)
 
 
 class GenerationLatencies(Record):

@@ -98,7 +98,7 @@ def _sample(line: Interaction, result: Result | None) -> LoggedSample:
         status=line.score_status,
         reason=line.score_reason,
         finish_reason=line.finish_reason,
-        tokens=None if line.completion_ids is None else len(line.completion_ids),
+        tokens=line.sampled_tokens,
         chosen=result is not None and result.sample == line.sample,
     )
 
