@@ -78,14 +78,14 @@ def _one_call(line: Interaction) -> Iterator[Text]:
 def _conversation(segments: Sequence[Segment]) -> Iterator[Text]:
     for number, segment in enumerate(segments, 1):
         why = f" · {segment.broke}" if segment.broke else ""
-        given = len(segment.completion_ids) - segment.sampled_tokens
         counts = (
             f"{_many(len(segment.prompt_ids), 'token')} before, {segment.sampled_tokens:,} sampled and trained on, "
-            f"{given:,} given in between"
+            f"{segment.given_tokens:,} given in between"
         )
         yield Text(f"{INDENT}segment {number} of {len(segments)}{why} · {counts}", style="dim")
         for turn in segment.turns:
-            yield _turn(turn, "" if turn.span is None else _many(_length(segment, turn.span), "token"))
+            tokens = segment.tokens_of(turn)
+            yield _turn(turn, "" if tokens is None else _many(tokens, "token"))
 
 
 def _turn(turn: Turn, tokens: str) -> Text:
@@ -97,11 +97,6 @@ def _turn(turn: Turn, tokens: str) -> Text:
     shown = "\n".join(text).replace("\n", f"\n{margin}")
     role = f"{INDENT}{turn.role:<{ROLE_WIDTH}}"
     return Text.assemble((role, "bold" if tokens else ""), shown, (f"  [{tokens}]" if tokens else "", "green"))
-
-
-def _length(segment: Segment, span: int) -> int:
-    start, end = segment.spans[span] if span < len(segment.spans) else (0, 0)
-    return end - start
 
 
 def _many(count: int, what: str) -> str:

@@ -194,7 +194,7 @@ class Conversation:
     def _match(self, asked: list[Message]) -> _Match | None:
         """The answered call whose whole history, answer included, is the longest beginning of what is asked."""
         found: list[_Match] = []
-        waiting = [(root, 0, ()) for root in self._roots]
+        waiting: list[tuple[Call, int, tuple[Call, ...]]] = [(root, 0, ()) for root in self._roots]
         while waiting:
             call, start, normalised = waiting.pop()
             end = start + len(call.tail)

@@ -68,6 +68,18 @@ class Segment(Record):
     def sampled_tokens(self) -> int:
         return sum(stop - start for start, stop in self.spans)
 
+    @property
+    def given_tokens(self) -> int:
+        """Of the completion, between what was sampled."""
+        return len(self.completion_ids) - self.sampled_tokens
+
+    def tokens_of(self, turn: Turn) -> int | None:
+        """That were sampled as it; None for a message that was given, or one that names a span that is not there."""
+        if turn.span is None or turn.span >= len(self.spans):
+            return None
+        start, stop = self.spans[turn.span]
+        return stop - start
+
 
 class Usage(Record):
     """What a rollout took: calls of the model, tokens it was given (with what it had seen before) and sampled."""
