@@ -8,13 +8,13 @@ from ratchet.conversation.bridge import TOOL
 from ratchet.conversation.conversation import Call, Conversation
 from ratchet.conversation.segments import segments_of
 from ratchet.service.errors import PromptRefused
-from tests.ratchet.conversation.speakers import codec, template
+from tests.ratchet.conversation.speakers import SPECIAL, codec, template
 
 Messages = list[dict[str, Any]]
 OTHER_TOOL = {"type": "function", "function": TOOL["function"] | {"name": "weigh"}}
 SYSTEM = {"role": "system", "content": "Be brief."}
 ASKED: Messages = [SYSTEM, {"role": "user", "content": "What is in it?"}]
-END = codec().tokenizer.token_to_id("<|im_end|>")
+END = SPECIAL.index("<|im_end|>")
 
 
 def say(conversation: Conversation, call: Call, text: str, *, ended: bool = True) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ratchet.conversation.conversation import Call, Conversation
 from ratchet.conversation.segments import segments_of
 from ratchet.service.errors import PromptRefused
 from tests.quick import rounds
-from tests.ratchet.conversation.speakers import MODELS, codec, template
+from tests.ratchet.conversation.speakers import MODELS, SPECIAL, codec, template
 
 ACTS = ("go on", "go on", "go on", "edit", "compact", "branch", "retry", "abort", "reorder", "tools", "helper", "wait")
 TOOLS = ([], [TOOL], [{"type": "function", "function": TOOL["function"] | {"name": "weigh"}}])
@@ -101,7 +101,7 @@ class Agent:
 
     def sample(self, call: Call) -> tuple[list[int], list[float]]:
         """Any tokens at all, one at least, maybe with an end."""
-        ids = [self.dice.randrange(len(SPECIAL_IDS), 1500) for _ in range(self.dice.randint(1, 4))]
+        ids = [self.dice.randrange(len(SPECIAL), 1500) for _ in range(self.dice.randint(1, 4))]
         if self.dice.random() < 0.8:
             ids.append(self.dice.choice(sorted(self.spoken.ends)))
         logprobs = []
@@ -109,9 +109,6 @@ class Agent:
             logprobs.append(-float(len(self.sampled) + 1))
             self.sampled[logprobs[-1]] = ((*call.prompt_ids, *ids[:index]), token)
         return ids, logprobs
-
-
-SPECIAL_IDS = [token for token in range(codec().tokenizer.get_vocab_size()) if codec().decode([token]).startswith("<|")]
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
