@@ -92,7 +92,8 @@ class BatchEngine(Protocol):
     """Plain, blocking code: one call at a time, in a process of its own, which ends at any moment.
 
     What the methods promise is what Engine says of those of the same name. One that has the attribute `on_step` gets a
-    function there, to be called at each step of `generate`: steps are what tells slow from hung.
+    function there, to be called at each step of `generate`: steps are what tells slow from hung. The sentences of an
+    attribute `remarks` are logged once it has started.
     """
 
     @classmethod

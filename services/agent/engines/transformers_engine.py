@@ -15,7 +15,6 @@ import torch
 from ratchet.models.loading import LanguageModel, load_language_model
 from ratchet.models.tokenization import completion_text, prompt_ids
 from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
-from ratchet.service.telemetry import Log
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.response import Sample
 from schemas.messages.work import Sampling
@@ -27,8 +26,6 @@ from services.agent.engines.row_adapters import RowAdapters
 from services.agent.engines.tokens import Answer, TokenListener, TokenRequest
 from services.agent.engines.whole_batches import WholeBatches
 from services.agent.settings import AgentSettings
-
-log = Log("agent.engine")
 
 LOOK_EVERY_STEPS = {"cpu": 1}
 """Steps between two looks at which rows are done, by kind of device: on a GPU each look waits for it."""
@@ -83,6 +80,7 @@ class TransformersEngine:
         self._unwanted: set[str] = set()
         """Adapters that go as soon as no request runs with them."""
         self.on_step: Callable[[], None] = lambda: None
+        self.remarks: tuple[str, ...] = ()
 
     @classmethod
     def from_settings(cls, settings: AgentSettings) -> Self:
@@ -115,7 +113,7 @@ class TransformersEngine:
         shape = cache_shape(lm.model)
         why = shape if isinstance(shape, str) else misfit(lm.model, shape)
         if isinstance(shape, str) or why is not None:
-            log.info("whole-batches", f"{lm.identity} is generated with in whole batches, which is slower: {why}")
+            self.remarks = (f"{lm.identity} is generated with in whole batches, which is slower: {why}",)
             return WholeBatches(
                 lm.model, lm.tokenizer, adapters, end_ids=lm.end_ids, max_rows=self._max_batch, on_step=self._stepped
             )

@@ -34,6 +34,7 @@ class Started:
 
     identity: str
     base: BaseModelIdentity | None
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
