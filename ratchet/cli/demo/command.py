@@ -53,7 +53,7 @@ class Sizes:
 
 
 QUICK_SIZES = Sizes(tasks=200, samples=8, turns=2, groups=128, no_turn_after=180.0, timeout=180.0)
-REAL_SIZES = Sizes(tasks=64, samples=4, turns=2, groups=64, no_turn_after=420.0, timeout=600.0)
+REAL_SIZES = Sizes(tasks=64, samples=4, turns=2, groups=64, no_turn_after=600.0, timeout=600.0)
 
 
 def demo(
@@ -76,7 +76,7 @@ def demo(
     ] = None,
     no_turn_after: Annotated[
         float | None,
-        typer.Option(help="Seconds after which no further turn begins; the first always does: 180, with --real 420."),
+        typer.Option(help="Seconds after which no further turn begins; the first always does: 180, with --real 600."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Which tasks are drawn.")] = 1,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the fleet running.")] = False,

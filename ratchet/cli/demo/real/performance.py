@@ -15,7 +15,7 @@ from ratchet.cli.demo.narrator import Narrator
 from ratchet.cli.demo.place import DemoPlace
 from ratchet.cli.demo.real.page import real_page
 from ratchet.cli.demo.real.picture import picture
-from ratchet.cli.demo.real.plan import MOST_OPEN, TEMPERATURE, RealPlan
+from ratchet.cli.demo.real.plan import GOOD_ENOUGH, MOST_OPEN, TEMPERATURE, RealPlan
 from ratchet.cli.demo.real.story import RealStory, examples_of, first_answers, gains_of, right_answers
 from ratchet.cli.demo.real.tasks import RealTask
 from ratchet.cli.demo.real.time_left import TimeLeft
@@ -24,6 +24,9 @@ from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.report.command import page
 from ratchet.cli.report.gathered import gather
 from ratchet.files.atomic_file import replace_file
+from ratchet.logs.names import INTERACTIONS
+from ratchet.logs.reader import read_json
+from ratchet.logs.rows import AnswerRow
 from ratchet.service.settings import FleetSettings
 from schemas.messages.work import BASE_VERSION
 
@@ -60,7 +63,7 @@ class RealPerformance:
         """Raises CommandError, TimedOut, BusError, RegistryError, AdapterError, JournalError."""
         tasks_before, before = self._measure("before", BASE_VERSION, "the model as it was fetched")
         turns = tuple(self._turns())
-        primary = self.store.read().agent(self.agent_id).primary
+        primary = self._primary
         tasks_after, after = self._measure("after", primary, f"the primary, {primary}")
         right = right_answers(tasks_before, before.rows), right_answers(tasks_after, after.rows)
         first = first_answers(tasks_before, before.rows), first_answers(tasks_after, after.rows)
@@ -83,6 +86,10 @@ class RealPerformance:
         self._write(story)
         return story
 
+    @property
+    def _primary(self) -> str:
+        return self.store.read().agent(self.agent_id).primary
+
     def _measure(self, stage: str, version: str, who: str) -> tuple[dict[str, RealTask], Measured]:
         tasks = {f"real-{self.run}-{stage}-{number:04}": task for number, task in enumerate(self.held_out)}
         self.left.at(stage)
@@ -104,8 +111,23 @@ class RealPerformance:
                 self.narrator.say(f"no further turn: {self.loop_plan.no_turn_after_s:.0f} s are over (--no-turn-after)")
                 return
             self.narrator.heading(f"Turn {number} of the ratchet: learn from the log, prove it on live traffic")
+            if number > 1 and (share := self._full_marks()) >= GOOD_ENOUGH:
+                self.narrator.say(f"no further turn: {share:.0%} of the primary's answers to users have full marks")
+                return
             self.turn = number
             yield self.loop.turn(number)
+
+    def _full_marks(self) -> float:
+        """Of the primary's answers while it was tried, by the graded scorer: held-out tasks decide nothing."""
+        primary, asked = self._primary, self.users.books.asked
+        scores = [
+            record.value.score
+            for record in read_json(self.place.logs, INTERACTIONS, AnswerRow)
+            if record.value.task_id in asked
+            and record.value.adapter_version == primary
+            and record.value.score is not None
+        ]
+        return sum(score == 1.0 for score in scores) / len(scores) if scores else 0.0
 
     def _at(self, stage: str, done: float) -> None:
         self.left.at(f"{stage} {self.turn}", done)

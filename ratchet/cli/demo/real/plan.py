@@ -23,6 +23,8 @@ GOLDEN_TASKS, GOLDEN_SAMPLES = 16, 2
 PROOF_SAMPLES = 2
 """Answers to a task while a candidate is tried: a task is one observation, however many answers it has."""
 MOST_OPEN = 16
+GOOD_ENOUGH = 0.85
+"""Share of full marks of the primary's answers to live traffic at which no further turn begins."""
 TRAINING: Mapping[str, float | int] = {"learning_rate": 3e-4, "batch": 16, "epochs": 2}
 
 
@@ -37,7 +39,7 @@ def settings(seed: int, cores: int | None = os.cpu_count()) -> dict[str, str]:
         "RATCHET_TRAINER_THREADS": threads,
         "RATCHET_TRAINER_HYPERPARAMETERS": json.dumps(dict(TRAINING)),
         "RATCHET_TRAIN_AFTER_GROUPS": "0",
-        "RATCHET_EXPERIMENT_MAX_UNITS": "1000",
+        "RATCHET_EXPERIMENT_MAX_UNITS": "500",
         "RATCHET_PROBATION_UNITS": "20",
         "RATCHET_HOLDBACK": "0.2",
         "RATCHET_WATCH_SHARE": "0",
@@ -97,7 +99,7 @@ def message(task: RealTask, task_id: str, samples: int) -> Task:
 
 
 def stages(plan: RealPlan, turns: int, groups: int) -> dict[str, float]:
-    """In their order: seconds on two idle cores, as measured (docs/models.md)."""
+    """In their order: about how many seconds each takes on two idle cores. The pace that is seen corrects them."""
     measuring = MEASURED_S * plan.tasks * plan.samples
     turn = {"collect": ANSWER_S * groups * plan.group, "train": TRAINED_S * groups * plan.group, "prove": PROVED_S}
     return {
@@ -108,7 +110,7 @@ def stages(plan: RealPlan, turns: int, groups: int) -> dict[str, float]:
     }
 
 
-ANSWER_S = MEASURED_S = 0.25
-TRAINED_S = 0.6
+ANSWER_S = MEASURED_S = 0.35
+TRAINED_S = 0.45
 PROVED_S = 200.0
 """Of one answer, before training and after; of one answer trained on; of the live test."""

@@ -16,7 +16,7 @@ class TimeLeft:
         self._done = 0.0
 
     def at(self, stage: str, done: float = 0.0) -> None:
-        """So much of the stage is done, of 1. A stage before the current one comes a second time: its rest is added."""
+        """The stage that is going on, and how much of it is done, of 1."""
         self._current, self._done = stage, min(1.0, max(0.0, done))
 
     def seconds(self) -> float:
