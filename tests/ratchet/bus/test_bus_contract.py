@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -222,7 +223,16 @@ async def test_after_eight_attempts_a_message_is_given_up(bus: Bus) -> None:
     assert letter.headers[REASON] == f"still failing after {MAX_ATTEMPTS} attempts; the last: ValueError: never works"
 
 
-@pytest.mark.parametrize("fault", [BusError("broker away"), DiskFull("no space"), StorageUnavailable("read-only")])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        BusError("broker away"),
+        DiskFull("no space"),
+        StorageUnavailable("read-only"),
+        OSError(errno.EIO, "input/output error"),
+        OSError(errno.ESTALE, "stale file handle", "adapters/adapter_registry.json"),
+    ],
+)
 async def test_a_fault_that_is_not_the_messages_runs_the_handler_again_in_place(bus: Bus, fault: Exception) -> None:
     faults = [fault, fault]
 
