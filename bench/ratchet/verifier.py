@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,15 +23,14 @@ from ratchet.models.loading import load_language_model
 from ratchet.models.tokenization import prompt_ids
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
-from services.agent.engines.peft_adapters import PeftAdapters
-from services.agent.engines.transformers_engine import LocalGenerator
+from services.agent.engines.transformers_engine import TransformersEngine
 from services.trainer.algorithms.hyperparameters import Hyperparameters
 from services.trainer.algorithms.policy import make_policy
 
 EACH = 200
 """Held-out tasks of a family."""
 MAX_TOKENS = 24
-AT_ONCE = 32
+ROWS_AT_ONCE = 256
 
 
 class Verifier:
@@ -76,18 +76,12 @@ class Verifier:
         ]
 
     def _groups(self, adapter: Path | None) -> list[list[str]]:
-        model = load_language_model(str(self._base))
-        adapters = PeftAdapters(model.model)
-        name = adapter.name if adapter else None
+        engine = TransformersEngine(
+            partial(load_language_model, str(self._base)), seed=self._seed, max_batch=ROWS_AT_ONCE
+        )
+        engine.start()
         if adapter is not None:
-            adapters.load(adapter.name, adapter)
-        generator = LocalGenerator(model, adapters)
-        torch.manual_seed(self._seed)
-        sampling = Sampling(n=GROUP, max_tokens=MAX_TOKENS)
-        asked = [GenerationRequest(prompt=one.input, sampling=sampling, adapter=name) for one in self._problems]
-        answers = [
-            answer
-            for start in range(0, len(asked), AT_ONCE)
-            for answer in generator.answer(asked[start : start + AT_ONCE], lambda: None)
-        ]
+            engine.load_adapter(adapter.name, adapter)
+        sampling, name = Sampling(n=GROUP, max_tokens=MAX_TOKENS), adapter.name if adapter else None
+        answers = engine.generate([GenerationRequest(one.input, sampling, name) for one in self._problems])
         return [[sample.text for sample in answer.samples] for answer in answers if isinstance(answer, Generation)]
