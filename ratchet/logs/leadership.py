@@ -181,6 +181,8 @@ class Leadership:
 
     def check(self) -> None:
         """As Fence."""
+        if self._fd is None and self.epoch is not None:  # a thread that ends later than the event loop did
+            raise LeadershipLost(f"{self.folder} was given up in order: this process writes nothing more")
         if self._fd is None or self._file_there() != self._file:
             self._lose()
 

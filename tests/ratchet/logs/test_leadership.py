@@ -114,6 +114,20 @@ def test_the_one_that_hung_may_end_and_stand_by_without_becoming_the_leader(tmp_
         second.renew()
 
 
+def test_a_thread_that_works_on_after_leadership_was_given_up_is_stopped_and_no_alarm_raised(
+    tmp_path: Path, seconds: Seconds
+) -> None:
+    alarms: list[str] = []
+    first = Leadership(tmp_path, lease_s=LEASE_S, seconds=seconds, on_lost=alarms.append)
+    assert first.try_lead()
+    first.release()
+
+    with pytest.raises(LeadershipLost, match="given up in order"), first.changing():
+        pytest.fail("it changed what is another's now")
+
+    assert alarms == []
+
+
 def test_time_in_which_the_standby_itself_stood_still_is_not_held_against_the_leader(
     tmp_path: Path, seconds: Seconds
 ) -> None:
