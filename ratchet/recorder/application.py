@@ -1,6 +1,6 @@
-"""The recorder over HTTP: OpenAI's chat completions and models, a key for each rollout that dies with it.
+"""The recorder over HTTP: OpenAI's chat completions and models, Anthropic's messages; a key that dies with its rollout.
 
-A client is told what is not honoured, in OpenAI's error shape. Sampling is the rollout's: temperature, top_p, penalties
+A client is told what is not honoured, in its own error shape. Sampling is the rollout's: temperature, top_p, penalties
 and seed are taken and have no effect. A connection that closes ends the generation.
 """
 
@@ -10,29 +10,25 @@ import asyncio
 import hashlib
 import json
 import secrets
+import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from ratchet.openai.errors import ContextTooLong, ModelServerError, error_object
+from ratchet.openai.errors import error_object
+from ratchet.recorder import anthropic
+from ratchet.recorder.refused import FAILURES, Refused, refused_of
 from ratchet.recorder.rollout import Answer, Asked, RecordedRollout, retries, words
-from ratchet.service.errors import EngineError, PromptRefused
 
 Handler = Callable[[Request, RecordedRollout], Awaitable[Response]]
-
-
-class Refused(Exception):
-    def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.error = error_object(status, message, param=param, code=code)
 
 
 class Recorder:
@@ -51,16 +47,31 @@ class Recorder:
         """The key is worth nothing from now on. Raises KeyError for one that is not known."""
         return self._rollouts.pop(_sum(key))
 
+    @asynccontextmanager
+    async def serving(self, host: str = "127.0.0.1") -> AsyncIterator[str]:
+        """On a port of its own; the base URL for clients, as in OPENAI_BASE_URL."""
+        with socket.create_server((host, 0)) as listening:
+            config = uvicorn.Config(self.application(), log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+            server = uvicorn.Server(config)
+            serving = asyncio.create_task(server.serve([listening]))
+            try:
+                yield f"http://{host}:{listening.getsockname()[1]}/v1"
+            finally:
+                server.should_exit = True
+                await serving
+
     def application(self) -> Starlette:
         routes = [
             Route("/v1/chat/completions", self._authorised(chat), methods=["POST"]),
+            Route("/v1/messages", self._authorised(messages), methods=["POST"]),
             Route("/v1/models", self._authorised(models)),
         ]
         return Starlette(routes=routes, exception_handlers={Refused: _refused, HTTPException: _no_route})
 
     def _authorised(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         async def authorised(request: Request) -> Response:
-            given = request.headers.get("authorization", "").removeprefix("Bearer ")
+            headers = request.headers
+            given = headers.get("authorization", "").removeprefix("Bearer ") or headers.get("x-api-key", "")
             rollout = self._rollouts.get(_sum(given))
             if rollout is None:
                 raise Refused(401, "the key is of no rollout that is under way", code="invalid_api_key")
@@ -80,7 +91,7 @@ async def chat(request: Request, rollout: RecordedRollout) -> Response:
     head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": rollout.model}
     answers = rollout.answer(asked)
     if body.get("stream"):
-        first = await _first(answers)
+        first = await _told(anext(answers))  # before anything is sent, so that what is refused has its status
         with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
         return StreamingResponse(_events(head, first, answers, with_usage), media_type="text/event-stream")
     answer = await _whole(answers, request)
@@ -91,6 +102,15 @@ async def chat(request: Request, rollout: RecordedRollout) -> Response:
         "logprobs": _logprobs(answer, rollout) if body.get("logprobs") else None,
     }
     return JSONResponse(head | {"object": "chat.completion", "choices": [choice], "usage": _usage(answer)})
+
+
+async def messages(request: Request, rollout: RecordedRollout) -> Response:
+    body = await _body(request)
+    answers = rollout.answer(anthropic.asked(body, request.headers))
+    if body.get("stream"):
+        first = await _told(anext(answers))
+        return StreamingResponse(anthropic.events(rollout.model, first, answers), media_type="text/event-stream")
+    return JSONResponse(anthropic.message(rollout.model, await _whole(answers, request)))
 
 
 async def _body(request: Request) -> dict[str, Any]:
@@ -128,12 +148,12 @@ def _asked(body: dict[str, Any], request: Request) -> Asked:
     )
 
 
-async def _first(answers: AsyncGenerator[Answer, None]) -> Answer:
-    """Before anything is sent, so that what is refused has its status."""
+async def _told(work: Awaitable[Answer]) -> Answer:
+    """Raises Refused where it fails."""
     try:
-        return await anext(answers)
-    except (PromptRefused, ModelServerError, EngineError) as error:
-        raise _of(error) from error
+        return await work
+    except FAILURES as error:
+        raise refused_of(error) from error
 
 
 async def _whole(answers: AsyncGenerator[Answer, None], request: Request) -> Answer:
@@ -141,16 +161,13 @@ async def _whole(answers: AsyncGenerator[Answer, None], request: Request) -> Ans
 
     async def gather() -> Answer:
         async with aclosing(answers):
-            newest = await _first(answers)
-            async for answer in answers:
-                newest = answer
-            return newest
+            return [answer async for answer in answers][-1]
 
     async def gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    work, leaving = asyncio.ensure_future(gather()), asyncio.ensure_future(gone())
+    work, leaving = asyncio.ensure_future(_told(gather())), asyncio.ensure_future(gone())
     try:
         await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
@@ -185,9 +202,13 @@ async def _events(
         answer = first
         if delta := grown(answer):
             yield event(delta)
-        async for answer in answers:
-            if delta := grown(answer):
-                yield event(delta)
+        try:
+            async for answer in answers:
+                if delta := grown(answer):
+                    yield event(delta)
+        except FAILURES as error:
+            yield f"data: {json.dumps({'error': refused_of(error).error})}\n\n"
+            return
         calls = [{"index": index} | call for index, call in enumerate(answer.message.get("tool_calls", ()))]
         if calls:
             yield event({"tool_calls": calls})
@@ -216,21 +237,23 @@ def _logprobs(answer: Answer, rollout: RecordedRollout) -> dict[str, Any]:
     }
 
 
-def _of(error: Exception) -> Refused:
-    if isinstance(error, ContextTooLong):
-        return Refused(400, str(error), param="messages", code="context_length_exceeded")
-    return Refused(400, str(error), param="messages") if isinstance(error, PromptRefused) else Refused(503, str(error))
-
-
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
-    return JSONResponse({"error": error.error}, status_code=error.status)
+    return JSONResponse(_object(request, error.error), status_code=error.status)
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    said = f"there is no {request.method} {request.url.path} here; there are /v1/chat/completions and /v1/models"
-    return JSONResponse({"error": error_object(error.status_code, said)}, status_code=error.status_code)
+    there = "/v1/chat/completions, /v1/messages and /v1/models"
+    said = f"there is no {request.method} {request.url.path} here; there are {there}"
+    return JSONResponse(_object(request, error_object(error.status_code, said)), status_code=error.status_code)
+
+
+def _object(request: Request, error: dict[str, Any]) -> dict[str, Any]:
+    """As the client's dialect has it."""
+    if request.url.path.startswith("/v1/messages"):
+        return anthropic.error_object(error)
+    return {"error": error}
 
 
 def _sum(key: str) -> str:

@@ -10,6 +10,8 @@ import itertools
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from ratchet.service.errors import EngineError
+
 
 class Token(NamedTuple):
     id: int
@@ -43,6 +45,7 @@ class ScriptedEngine:
         self.gate = asyncio.Event()
         self.gate.set()
         self._script = script
+        self.fails_after: int | None = None
         self._numbers = itertools.count(1)
 
     async def sample(self, prompt_ids: Sequence[int], max_tokens: int) -> AsyncGenerator[Token, None]:
@@ -54,6 +57,8 @@ class ScriptedEngine:
             for token in self._script(prompt_ids)[:max_tokens]:
                 sampled.append(Token(token, -next(self._numbers) / 1024))
                 yield sampled[-1]
+                if len(sampled) == self.fails_after:
+                    raise EngineError("the engine is gone")
                 await self.gate.wait()
         finally:
             self.closed += 1

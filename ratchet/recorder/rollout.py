@@ -13,7 +13,7 @@ from ratchet.conversation.conversation import Call, Conversation
 from ratchet.conversation.template import ChatTemplate, Tools
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
 from ratchet.recorder.engine import Token, TokenEngine
-from ratchet.recorder.parsing import Parsed, Parser, PlainParser
+from ratchet.recorder.parsing import PARSERS, Parsed, Parser, PlainParser, parser_name
 from schemas.messages.response import FinishReason
 
 MOST_TOKENS = 4096
@@ -57,13 +57,20 @@ class RecordedRollout:
     """`answers` of a rollout's calls by their numbers; those that were aborted are not kept."""
 
     def __init__(
-        self, template: ChatTemplate, engine: TokenEngine, parser: Parser, *, model: str, strict: bool = False
+        self,
+        template: ChatTemplate,
+        engine: TokenEngine,
+        *,
+        model: str,
+        parser: Parser | None = None,
+        strict: bool = False,
     ) -> None:
+        """`parser`: the template's if absent. `model`: what clients are told, whatever they ask for."""
         self.conversation = Conversation(template, strict=strict)
         self.model = model
         self._template = template
         self._engine = engine
-        self._parser = parser
+        self._parser = parser or PARSERS[parser_name(template.source)]()
         self._answers: dict[int, Answer] = {}
 
     def text_of(self, token: int) -> str:

@@ -17,7 +17,6 @@ from ratchet.conversation.bridge import TOOL
 from ratchet.conversation.segments import segments_of
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.engine import ScriptedEngine
-from ratchet.recorder.parsing import HermesParser
 from ratchet.recorder.rollout import RecordedRollout
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
 
@@ -57,7 +56,7 @@ class House:
 async def house(*answers: str, name: str = "qwen2_5", context: int = 8192) -> AsyncIterator[House]:
     said = iter(answers)
     engine = ScriptedEngine(lambda prompt: [*codec().encode(next(said)), END], context)
-    rollout = RecordedRollout(template(name), engine, HermesParser(), model="small@v1.0.0")
+    rollout = RecordedRollout(template(name), engine, model="small@v1.0.0")
     recorder = Recorder()
     transport = httpx.ASGITransport(recorder.application())
     async with openai.AsyncOpenAI(
@@ -143,6 +142,21 @@ async def test_the_key_dies_with_the_rollout() -> None:
         assert at.recorder.end(at.client.api_key) is at.rollout
         with pytest.raises(openai.AuthenticationError, match="no rollout that is under way"):
             await at.ask()
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_an_engine_that_fails_half_way_is_an_error_and_no_answer(stream: bool) -> None:
+    async with house("A coin.") as at:
+        at.engine.fails_after = 2
+
+        with pytest.raises(openai.APIError, match="gone") as failed:
+            answer = await at.ask(stream=stream)
+            async for _ in answer:
+                pass
+
+        assert isinstance(failed.value, openai.InternalServerError) is not stream
+        assert dict(at.rollout.conversation.breaks) == {"aborted": 1}
+        at.assert_recorded()
 
 
 def of_client(kind: type[openai.APIStatusError], **given: Any) -> Callable[..., Any]:
