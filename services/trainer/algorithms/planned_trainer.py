@@ -69,6 +69,7 @@ class PlannedTrainer(Base):  # type: ignore[misc]
             self._micro_batch = micro_batch
             with nullcontext() if index == len(mine) - 1 else self.accelerator.no_sync(model):
                 losses.append(super().training_step(model, self.tensors(micro_batch), None))
+            self.callback_handler.on_substep_end(self.args, self.state, self.control)
         self._tell(step)
         return torch.stack(losses).sum()
 

@@ -75,9 +75,14 @@ def metrics_of(report: Mapping[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def _layout(trainer: PolicyTrainer) -> dict[str, float]:
-    """Of one that follows a plan."""
+    plan = plan_of(trainer)
+    return {"micro_batches": len(plan.micro_batches), "fill": round(plan.fill, 4)} if plan else {}
+
+
+def plan_of(trainer: PolicyTrainer) -> Plan | None:
+    """None where the trainer follows none."""
     plan = getattr(trainer, "plan", None)
-    return {"micro_batches": len(plan.micro_batches), "fill": round(plan.fill, 4)} if isinstance(plan, Plan) else {}
+    return plan if isinstance(plan, Plan) else None
 
 
 def conversations(inputs: TrainerInputs, trainer: PolicyTrainer) -> dict[str, Any]:

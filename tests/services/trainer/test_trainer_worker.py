@@ -22,6 +22,7 @@ from schemas.messages.train_request import TrainRequest
 from services.trainer.run.progress import FIGURES as TOLD
 from services.trainer.settings import TrainerSettings
 from services.trainer.worker import FIGURES, TrainerWorker
+from tests.waiting import settled, until
 
 REQUEST = TrainRequest(request_id="small-7", agent_id="small")
 
@@ -79,12 +80,6 @@ async def house(tmp_path: Path) -> House:
 
 def delivery(request: TrainRequest = REQUEST) -> Delivery:
     return Delivery(TRAINING, request.encode(), type=TrainRequest.TYPE)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():  # noqa: ASYNC110  (what it waits for happens on disk)
-            await asyncio.sleep(0.02)
 
 
 async def test_a_request_becomes_an_adapter_that_is_told_of(house: House) -> None:
@@ -234,12 +229,42 @@ async def test_a_trainer_for_one_request_leaves_when_nothing_is_left_and_takes_n
     assert house.ledger == ["train small-7"]
 
 
+async def test_a_trainer_for_one_request_waits_for_the_run_that_another_is_at(house: House) -> None:
+    house.settings = TrainerSettings.read(adapters_dir=house.settings.adapters_dir, trainer_once=True)
+    house.script("busy busy busy train")
+    left = asyncio.Event()
+    worker = house.worker(left.set)
+    await worker.handle(delivery())
+
+    await worker.start()
+    async with asyncio.timeout(20):
+        await left.wait()
+
+    await worker.stop()
+    assert house.job.announced
+    assert house.ledger == [*["busy small-7"] * 3, "train small-7"]
+
+
+async def test_a_run_that_was_begun_elsewhere_is_taken_up_with_a_word(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = house.jobs.record(REQUEST)
+    with job.claimed():
+        job.begin("")
+
+    with caplog.at_level("INFO"):
+        async with house.running():
+            await until(lambda: house.job.announced)
+
+    assert any("run small-7 is taken up: begun 1 times" in record.getMessage() for record in caplog.records)
+
+
 async def test_a_trainer_that_stays_does_not_leave(house: House) -> None:
     left = asyncio.Event()
     worker = house.worker(left.set)
     await worker.start()
 
-    await asyncio.sleep(0.3)
+    await settled(0.3)
 
     await worker.stop()
     assert not left.is_set()
