@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from services.agent.engines.peft_adapters import PeftAdapters
 
 from bench.ratchet.judge import Judge
 from bench.ratchet.model import IGNORED, answer_ids, padded
@@ -22,7 +23,6 @@ from ratchet.models.loading import load_language_model
 from ratchet.models.tokenization import prompt_ids
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
-from services.agent.engines.peft_adapters import PeftAdapters
 from services.agent.engines.transformers_engine import LocalGenerator
 from services.trainer.algorithms.hyperparameters import Hyperparameters
 from services.trainer.algorithms.policy import make_policy
