@@ -8,6 +8,7 @@ import typer
 
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.terminal import UsageError, err, out, print_json, print_raw, say
+from ratchet.cli.train.plan import PlanOptions, plan_run, render_plan
 from ratchet.cli.train.request import publish_train_request, request_of
 from ratchet.cli.train.run import TrainOptions, run_training
 from ratchet.cli.train.view import TrainView, ended_well, render_outcome
@@ -37,6 +38,16 @@ def train(
         bool, typer.Option("--queue", help="Leave it to the running fleet's trainer; print the request's id.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count and check the data; train nothing.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Memory, tokens and hours of a run by the model's size; train nothing.")
+    ] = False,
+    model: Annotated[
+        str | None, typer.Option(help="For --plan: a known model, as qwen2.5-7b, or a folder with a config.json.")
+    ] = None,
+    gpus: Annotated[int, typer.Option(min=0, help="For --plan; 0: on a CPU.")] = 1,
+    gpu_memory: Annotated[float, typer.Option(min=0, help="For --plan: GB of each GPU.")] = 24.0,
+    samples: Annotated[int, typer.Option(min=1, help="For --plan: answers to learn from.")] = 2048,
+    tokens: Annotated[str, typer.Option(help="For --plan: of a prompt and of an answer.")] = "512+256",
     json: Annotated[bool, typer.Option("--json", help="How it ended, as JSON.")] = False,
 ) -> None:
     """Train an adapter from the log, in a process of its own, and register it: a running fleet takes it from there.
@@ -44,6 +55,10 @@ def train(
     Exit code 1 where the data can't support it, with the reason and the numbers.
     """
     access = FleetAccess.here()
+    if plan:
+        planned = plan_run(PlanOptions(model, gpus, gpu_memory, samples, tokens, tuple(set_ or ())), access)
+        print_json(planned) if json else out.print(render_plan(planned))
+        return
     options = TrainOptions(
         agent=agent or access.agents[0],
         algorithm=algorithm,

@@ -16,6 +16,7 @@ from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import use_adapter
 
+from ratchet.models.loading import half_precision
 from ratchet.service.errors import TrainingError
 from ratchet.service.telemetry import Log
 from services.trainer.algorithms.algorithm import TrainerInputs
@@ -23,6 +24,7 @@ from services.trainer.algorithms.arguments import training_arguments
 from services.trainer.algorithms.hyperparameters import Hyperparameters
 from services.trainer.algorithms.plan import MicroBatch, TrainingTargets
 from services.trainer.algorithms.planned_trainer import PlannedTrainer, plan_of, step_rows
+from services.trainer.algorithms.policy import separate_head
 from services.trainer.algorithms.shared_prompts import is_cheaper, share_prompts
 
 PER_TOKEN_LOSSES = ("dapo", "cispo", "vespo")
@@ -47,6 +49,8 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
         self.targets = targets
         self.plan = plan_of(inputs, hyperparameters, targets, [sample.size for sample in inputs.samples])
         self._shortest = min(range(len(inputs.samples)), key=lambda number: inputs.samples[number].length)
+        if loss.get("cast_lm_head_to_fp32"):
+            separate_head(inputs.policy)
         args = GRPOConfig(
             **training_arguments(inputs, hyperparameters),
             num_train_epochs=1,  # the plan holds all epochs
@@ -73,7 +77,8 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
         config = self.trained_policy.config.get_text_config()
         self._parameters = int(self.trained_policy.num_parameters())
         self._width = int(config.hidden_size * config.num_hidden_layers)
-        self._mask_dtype = torch.bfloat16 if args.bf16 else torch.float32
+        half = half_precision(inputs.policy.device) if inputs.on_gpu else None
+        self._mask_dtype = half or self.trained_policy.get_base_model().dtype
         self._shares_prompts = self._can_share_prompts()
 
     def tensors(self, micro_batch: MicroBatch) -> Any:

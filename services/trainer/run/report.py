@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from torch.distributed.tensor import DTensor
+
 from ratchet.training_runs.report import MOST_STEPS, thinned
-from services.trainer.algorithms.algorithm import PolicyTrainer
+from services.trainer.algorithms.algorithm import PolicyTrainer, TrainerInputs
 from services.trainer.algorithms.plan import Plan
 from services.trainer.data.selection import Selection
 from services.trainer.data.support import PolicyMatch
@@ -25,11 +27,10 @@ def report(
     selection: Selection,
     match: PolicyMatch,
     trainer: PolicyTrainer,
-    processes: int,
-    learning_rate: float,
+    inputs: TrainerInputs,
     steps: Sequence[Mapping[str, float]],
 ) -> dict[str, Any]:
-    """`steps`: the figures of each; of very many, some.
+    """`steps`: the figures of each; of very many, some. `spread`: no process held all of the base model.
 
     It says nothing of time or machine: the same run gives the same report.
     """
@@ -41,7 +42,8 @@ def report(
         "algorithm": request.algorithm,
         "parent": choices.parent,
         "seed": request.seed,
-        "hyperparameters": choices.hyperparameters.model_dump(mode="json") | {"learning_rate": learning_rate},
+        "hyperparameters": choices.hyperparameters.model_dump(mode="json")
+        | {"learning_rate": inputs.learning_rate},
         "data": {
             "window": selection.window.model_dump(mode="json"),
             "counts": selection.counts,
@@ -53,7 +55,8 @@ def report(
         "parent_match": asdict(match),
         "plan": {
             "steps": trainer.state.max_steps,
-            "processes": processes,
+            "processes": inputs.processes,
+            "spread": any(isinstance(weight, DTensor) for weight in inputs.policy.parameters()),
         }
         | _layout(trainer),
         "steps": [dict(step) for step in thinned(steps, MOST_STEPS)],
