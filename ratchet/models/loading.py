@@ -6,6 +6,7 @@ Imports torch: for the services a model runs in. Adapters, generation and scorin
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +23,8 @@ from ratchet.service.errors import EngineError
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Attention = Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"]
 Weights = Literal["full", "4bit"]
+
+SMALL_MODEL = 50_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +67,13 @@ def load_language_model(
     *,
     dtype: DType = "auto",
     device: str = "auto",
-    threads: int = 1,
+    threads: int | None = 1,
     attention: Attention = "auto",
     weights: Weights = "full",
     spread_over: int = 1,
 ) -> LanguageModel:
-    """Load it. `device` auto: the GPU if there is one. `threads` are torch's on the CPU, for the whole process.
+    """Load it. `device` auto: the GPU if there is one. `threads` are torch's on the CPU, for the whole process; None:
+    by the model's size.
 
     `dtype` auto: as the weights were saved on a GPU, but float16 on one without bfloat16; float32 on a CPU, as
     bfloat16 is slower on most and its log-probabilities are off. `attention` auto: Transformers' choice. `weights`
@@ -78,7 +82,7 @@ def load_language_model(
     """
     target = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
     if target.type == "cpu":
-        torch.set_num_threads(threads)
+        torch.set_num_threads(threads or 1)
     disable_progress_bar()
     folder = model_folder(name_or_path, revision)
     options: dict[str, Any] = {"dtype": _chosen_dtype(folder, dtype, target)}
@@ -96,6 +100,8 @@ def load_language_model(
         tokenizer = load_tokenizer(folder)
     except (ImportError, OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise EngineError(f"the model in {name_or_path} can't be loaded: {error}") from error
+    if threads is None and target.type == "cpu":
+        torch.set_num_threads(_threads_for(model.num_parameters(), spread_over))
     model.requires_grad_(False)
     return LanguageModel(model, tokenizer, identify(folder, name_or_path), folder, target)
 
@@ -105,6 +111,12 @@ def half_precision(device: torch.device) -> torch.dtype:
     if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
         return torch.float16
     return torch.bfloat16
+
+
+def _threads_for(parameters: int, processes: int) -> int:
+    """One for a small model, whose operations are too short to share out; else this process's part of the cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 1 if parameters < SMALL_MODEL else max(1, cores // processes)
 
 
 def _chosen_dtype(folder: Path, dtype: DType, device: torch.device) -> torch.dtype | str:

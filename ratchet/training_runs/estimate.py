@@ -126,28 +126,22 @@ def hours(model: ModelShape, setup: Setup, workload: Workload) -> float:
 
 def remedies(model: ModelShape, setup: Setup, gigabytes: float, longest: int) -> Iterator[tuple[str, Setup]]:
     """Changes that make it fit, the cheapest first; a micro-batch holds at least one sample of `longest` tokens."""
-    tried: list[tuple[list[str], Setup]] = [([], setup)]
-    if not setup.recomputes:
-        tried.append((["--set gradient_checkpointing=true"], replace(setup, checkpointing=True)))
+    told = [] if setup.recomputes else ["--set gradient_checkpointing=true"]
+    start = replace(setup, checkpointing=True)
+    tried = [(told, start)]
     if not setup.four_bits and not setup.fsdp:
-        changes, so_far = tried[-1]
-        tried.append(([*changes, "RATCHET_TRAINER_WEIGHTS=4bit"], replace(so_far, four_bits=True)))
-    if not setup.fsdp and not setup.four_bits:
-        changes, so_far = tried[1] if not setup.recomputes else tried[0]
+        tried.append(([*told, "RATCHET_TRAINER_WEIGHTS=4bit"], replace(start, four_bits=True)))
         for count in (2, 4, 8):
-            if count >= max(2, setup.gpus):
-                told = [*changes, "RATCHET_TRAINER_FSDP=true", f"RATCHET_TRAINER_PROCESSES={count}"]
-                tried.append((told, replace(so_far, fsdp=True, gpus=count)))
+            if count >= setup.gpus:
+                spread = [*told, "RATCHET_TRAINER_FSDP=true", f"RATCHET_TRAINER_PROCESSES={count}"]
+                tried.append((spread, replace(start, fsdp=True, gpus=count)))
     for changes, candidate in tried:
         tokens = candidate.at_once
-        while tokens >= max(longest, 1):
-            smaller = replace(candidate, tokens=tokens)
-            if memory(model, smaller).fits(gigabytes):
-                told = [*changes, *([] if tokens == setup.at_once else [f"--set micro_batch_tokens={tokens}"])]
-                if told:
-                    yield " ".join(told), smaller
-                break
+        while tokens > longest and not memory(model, replace(candidate, tokens=tokens)).fits(gigabytes):
             tokens //= 2
+        smaller = replace(candidate, tokens=tokens)
+        if tokens >= longest and memory(model, smaller).fits(gigabytes):
+            yield " ".join([*changes, *([f"--set micro_batch_tokens={tokens}"] * (tokens < setup.at_once))]), smaller
 
 
 def _weights(model: ModelShape, setup: Setup, width: int) -> float:
@@ -167,8 +161,7 @@ def _block_bytes(model: ModelShape, setup: Setup) -> float:
 
     On a GPU in 16 bits, but the norms' inputs in float32, and an own copy for each LoRA; on a CPU all in float32.
     """
-    attention, gates = 5 * model.queries, 4 * model.inner
-    lora = 4 * 7 * setup.rank
+    gates, lora = 4 * model.inner, 4 * 7 * setup.rank
     if setup.gpus:
-        return 18 * model.hidden + 2 * attention + 2 * gates + lora
-    return 4 * (4 * model.hidden + attention + gates) + lora
+        return 18 * model.hidden + 10 * model.queries + 2 * gates + lora
+    return 4 * (4 * model.hidden + 4 * model.queries + gates) + lora

@@ -39,7 +39,12 @@ class TrainerSettings(FleetSettings):
         None,
         description="A file by `accelerate config`, for several machines, say: it goes before the two settings above.",
     )
-    trainer_threads: int = Field(1, ge=1, description="torch threads on a CPU; 1 is fastest on a busy machine.")
+    trainer_threads: int | None = Field(
+        None,
+        ge=1,
+        description="torch threads on a CPU; if not set one for small models (below 50 million parameters), for others "
+        "as many as the cores it may use.",
+    )
     trainer_hyperparameters: dict[str, JsonValue] = Field(
         default_factory=dict, description="Defaults of all runs, as a JSON object; a request's own go before them."
     )

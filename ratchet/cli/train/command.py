@@ -57,7 +57,10 @@ def train(
     access = FleetAccess.here()
     if plan:
         planned = plan_run(PlanOptions(model, gpus, gpu_memory, samples, tokens, tuple(set_ or ())), access)
-        print_json(planned) if json else out.print(render_plan(planned))
+        if json:
+            print_json(planned)
+        else:
+            out.print(render_plan(planned))
         return
     options = TrainOptions(
         agent=agent or access.agents[0],

@@ -80,7 +80,7 @@ class Hyperparameters(BaseModel):
     )
     lora_targets: Literal["all-linear"] | list[str] = Field(
         "all-linear",
-        description="Of a first adapter: layers it adapts, by the last part of their names, as in [\"q_proj\", \"v_proj\"].",
+        description='Of a first adapter: the layers it adapts, by the last part of their names: ["q_proj"].',
     )
     gradient_checkpointing: bool | None = Field(
         None, description="Recompute activations to save memory; on a GPU only, if not set."
@@ -199,7 +199,8 @@ class GrpoHyperparameters(Hyperparameters):
         "none", description="Advantages as they are (none), or over the deviation of their group (group), as in DAPO."
     )
     cast_lm_head_to_fp32: bool = Field(
-        False, description="Project on the vocabulary in float32 where the weights have 16 bits (ScaleRL); not with FSDP."
+        False,
+        description="Project on the vocabulary in float32 where the weights have 16 bits (ScaleRL); not with FSDP.",
     )
 
     @model_validator(mode="after")

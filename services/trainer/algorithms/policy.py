@@ -149,9 +149,7 @@ def save_adapter(policy: Any, folder: Path) -> None:
     processes would be put together in every one of them.
     """
     weights = {name: values.detach() for name, values in policy.named_parameters() if ".lora_" in name}
-    policy.save_pretrained(
-        str(folder), state_dict=weights, selected_adapters=[ADAPTER], save_embedding_layers=False
-    )
+    policy.save_pretrained(str(folder), state_dict=weights, selected_adapters=[ADAPTER], save_embedding_layers=False)
 
 
 def settled_config(config: dict[str, Any], base: BaseModelIdentity) -> bytes:

@@ -11,7 +11,9 @@ import os
 from ratchet.service.errors import TrainingRefused
 from services.trainer.settings import TrainerSettings
 
-WHAT_INSTEAD = "FSDP spreads the base model the same way: distributed_type FSDP in the file, or RATCHET_TRAINER_FSDP=true"
+WHAT_INSTEAD = (
+    "FSDP spreads the base model the same way: distributed_type FSDP in the file, or RATCHET_TRAINER_FSDP=true"
+)
 
 
 def is_spread(settings: TrainerSettings) -> bool:

@@ -42,8 +42,7 @@ def report(
         "algorithm": request.algorithm,
         "parent": choices.parent,
         "seed": request.seed,
-        "hyperparameters": choices.hyperparameters.model_dump(mode="json")
-        | {"learning_rate": inputs.learning_rate},
+        "hyperparameters": choices.hyperparameters.model_dump(mode="json") | {"learning_rate": inputs.learning_rate},
         "data": {
             "window": selection.window.model_dump(mode="json"),
             "counts": selection.counts,
