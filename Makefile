@@ -17,7 +17,7 @@ demo: setup  ## The whole loop on this machine: answer, score, learn, prove it o
 test: setup .venv/browser .venv/compiler  ## Everything that is promised, checked.
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/test_house.py tests
 
-check: setup  ## The inner loop, a few minutes: format, lint, types, imports, and every test that needs no broker, model or browser.
+check: setup  ## The inner loop, a minute or two: format, lint, types, imports, and every test that needs no broker, model, browser or second Python.
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/ruff check --quiet
 	$(BIN)/lint-imports > /dev/null || $(BIN)/lint-imports

@@ -50,6 +50,21 @@ def mounted_disk(folder: Path, size: int) -> Iterator[Path]:
         _complaint(*may, "umount", "-l", str(folder))
 
 
+@contextmanager
+def unreadable(path: Path) -> Iterator[None]:
+    """Reading the file ends with EIO, as on a disk that fails. Raises MayNotMount.
+
+    In its place lies the memory of this process, of which nothing is mapped at the beginning.
+    """
+    may = () if os.geteuid() == 0 else ("sudo", "-n")
+    if complaint := _complaint(*may, "mount", "--bind", f"/proc/{os.getpid()}/mem", str(path)):
+        raise MayNotMount(complaint)
+    try:
+        yield
+    finally:
+        _complaint(*may, "umount", "-l", str(path))
+
+
 def run_where_mounting_is_allowed(test: str) -> None:
     """The test by its node id, as root of a namespace of users and mounts that any user of Debian and Ubuntu may have.
 

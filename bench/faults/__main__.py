@@ -69,21 +69,27 @@ async def run(given: argparse.Namespace, faults: Sequence[Fault], folder: Path) 
     with mortal_broker(folder / "broker") as broker:
         for fault in faults:
             share_s = 60 * given.minutes / len(faults)
-            rows.append(await met(fault, broker, folder / fault.name, given, share_s))
+            rows.append(Row(fault.name))
+            try:
+                await meet(fault, rows[-1], broker, folder / fault.name, given, share_s)
+            except Exception as error:
+                log.exception("%s: the bench itself failed", fault.name)
+                rows[-1].complaints.append(f"the bench itself failed: {error!r}")
             say(rows[-1])
     return rows
 
 
-async def met(fault: Fault, broker: MortalBroker, folder: Path, given: argparse.Namespace, share_s: float) -> Row:
+async def meet(
+    fault: Fault, row: Row, broker: MortalBroker, folder: Path, given: argparse.Namespace, share_s: float
+) -> None:
     """One row on a fleet of its own: every step once, and again until its share of the time is over."""
-    row, ends = Row(fault.name), time.monotonic() + share_s
+    ends = time.monotonic() + share_s
     folder.mkdir()
     async with running_rig(broker, folder, given.seed, tasks_per_s=given.tasks_per_s, hurried=fault.hurried) as rig:
         while not row.strikes or time.monotonic() < ends:
             for step in fault.steps:
                 await strike(rig, fault, step, row)
     row.count(rig)
-    return row
 
 
 def say(row: Row) -> None:

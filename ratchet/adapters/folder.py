@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ratchet.adapters.limits import LARGEST_FILE, LARGEST_JSON, MOST_FILES
+from ratchet.files.append_file import disk_errors
 from ratchet.service.errors import AdapterError
 
 VERSION = re.compile(r"v[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}")
@@ -44,25 +45,32 @@ def adapter_folder(adapters_dir: Path, agent_id: str, version: str) -> Path:
     return folder
 
 
-def open_file(folder: Path, name: str, at_most: int = LARGEST_FILE) -> BufferedReader:
+@contextmanager
+def open_file(folder: Path, name: str, at_most: int = LARGEST_FILE) -> Iterator[BufferedReader]:
     """A plain file of an adapter's folder. Neither the agent's folder, nor the version's, nor anything in it may be a
     link; the folder of all adapters may, for it is the operator's.
 
-    Raises OSError, and AdapterError for a link, for what is no plain file, or larger than `at_most` bytes.
+    Raises OSError, StorageUnavailable where the disk can't be used now, and AdapterError for a link, for what is no
+    plain file, or larger than `at_most` bytes.
     """
     *inner, last = name.split("/")
-    with _descriptor(folder, *inner) as parent, _links_refused(folder / name):
-        descriptor = os.open(last, FILE_FLAGS, dir_fd=parent)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise AdapterError(f"{folder / name} is no plain file: restore it, or roll back")
-        if status.st_size > at_most:
-            raise AdapterError(f"{folder / name} has {status.st_size:,} bytes, and may have {at_most:,}: publish less")
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
+    with disk_errors(folder / name):
+        with _descriptor(folder, *inner) as parent, _links_refused(folder / name):
+            descriptor = os.open(last, FILE_FLAGS, dir_fd=parent)
+        try:
+            _check_plain(os.fstat(descriptor), folder / name, at_most)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        with os.fdopen(descriptor, "rb") as file:
+            yield file
+
+
+def _check_plain(status: os.stat_result, path: Path, at_most: int) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise AdapterError(f"{path} is no plain file: restore it, or roll back")
+    if status.st_size > at_most:
+        raise AdapterError(f"{path} has {status.st_size:,} bytes, and may have {at_most:,}: publish less")
 
 
 def read_file(folder: Path, name: str, at_most: int = LARGEST_JSON) -> bytes:
@@ -88,7 +96,7 @@ def _no_number(constant: str) -> NoReturn:
 
 
 def file_names(folder: Path) -> set[str]:
-    """Everything in it that is no folder, by its path inside. Raises OSError, and AdapterError for too much of it."""
+    """Everything in it that is no folder, by its path inside. Raises as `open_file`."""
     found: set[str] = set()
     folders: list[tuple[str, ...]] = [()]
     entries_seen = 0
@@ -108,17 +116,18 @@ def file_names(folder: Path) -> set[str]:
 
 @contextmanager
 def _descriptor(folder: Path, *inner: str) -> Iterator[int]:
-    """Of the version's folder, or of one in it, each opened from the one before. Raises OSError, AdapterError."""
+    """Of the version's folder, or of one in it, each opened from the one before. Raises as `open_file`."""
     whole = folder.absolute()
-    descriptor = os.open(whole.parent.parent, FOLDER_FLAGS)
-    try:
-        for part in (whole.parent.name, whole.name, *inner):
-            with _links_refused(folder.joinpath(*inner)):
-                outer, descriptor = descriptor, os.open(part, FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=descriptor)
-            os.close(outer)
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    with disk_errors(folder):
+        descriptor = os.open(whole.parent.parent, FOLDER_FLAGS)
+        try:
+            for part in (whole.parent.name, whole.name, *inner):
+                with _links_refused(folder.joinpath(*inner)):
+                    outer, descriptor = descriptor, os.open(part, FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=descriptor)
+                os.close(outer)
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from jwt.utils import base64url_decode, base64url_encode
 from pydantic import Field
 
+from ratchet.files.append_file import disk_errors
 from ratchet.files.atomic_file import replace_file
 from ratchet.files.hash_chain import canonical
 from ratchet.http.access.key_folder import KeyFolder
@@ -68,7 +69,8 @@ class Signing:
     def keys(self) -> list[str]:
         """Public keys that may sign, the newest first. Raises RegistryError."""
         try:
-            return [str(jwk.get("x")) for jwk in public_jwks(self._folder.jwks.read_bytes())]
+            with disk_errors(self._folder.jwks):
+                return [str(jwk.get("x")) for jwk in public_jwks(self._folder.jwks.read_bytes())]
         except FileNotFoundError:
             return []
         except (OSError, SettingsError) as error:
@@ -97,7 +99,8 @@ class Signing:
     def head(self) -> LedgerHead | None:
         """None where none was written yet, or the logs were lost. Raises RegistryError."""
         try:
-            return LedgerHead.decode(self._head.read_bytes())
+            with disk_errors(self._head):
+                return LedgerHead.decode(self._head.read_bytes())
         except FileNotFoundError:
             return None
         except (OSError, DecodeError) as error:

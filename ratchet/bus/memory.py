@@ -22,12 +22,13 @@ from ratchet.bus.retry_policy import (
     after_failure,
     dead_letter_headers,
     own_headers,
+    passing,
     pause_s,
     retry_headers,
 )
 from ratchet.bus.topology import DEAD_LETTERS, KEPT_RESPONSES, RESPONSES, REWARDS, UNROUTABLE, Topology
 from ratchet.concurrency.keyed import cancelled_by_us
-from ratchet.service.errors import BusError, Retry, StorageUnavailable
+from ratchet.service.errors import BusError, Retry
 from ratchet.service.telemetry import TRACE_HEADER, Log, trace_parent, trace_parent_of
 
 _log = Log(__name__)
@@ -224,16 +225,16 @@ class MemoryBus:
         while not failures or not self._draining.is_set():
             try:
                 await consumer.handler(delivery)
-            except (BusError, StorageUnavailable) as error:
-                failures += 1
-                consumer.progress.pause(id(delivery), time.monotonic(), str(error))
-                await self._pause(failures)
             except asyncio.CancelledError:
                 if cancelled_by_us():
                     raise
                 return self._pass_on(delivery, Retry("what the handler waited for was cancelled"))
             except Exception as error:
-                return self._pass_on(delivery, error)
+                if (trouble := passing(error)) is None:
+                    return self._pass_on(delivery, error)
+                failures += 1
+                consumer.progress.pause(id(delivery), time.monotonic(), str(trouble))
+                await self._pause(failures)
             else:
                 return "acked"
         return None

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ratchet.service.errors import Reject, Retry
+from ratchet.files.append_file import unavailable
+from ratchet.service.errors import BusError, Reject, Retry, StorageUnavailable
 
 MAX_BYTES = "x-max-length-bytes"
 MAX_ATTEMPTS = 8
@@ -76,6 +77,14 @@ class GiveUp:
 
     reason: str
     attempts: int
+
+
+def passing(error: Exception) -> Exception | None:
+    """Trouble of the broker or of a disk, which passes: the message waits where it is, and no attempt is counted.
+
+    None for what may be the message's own fault.
+    """
+    return error if isinstance(error, (BusError, StorageUnavailable)) else unavailable(error)
 
 
 def after_failure(error: Exception, attempt: int, ladder: tuple[Rung, ...] = RETRY_LADDER) -> Climb | GiveUp:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ratchet.service.errors import DiskFull, JournalError, StorageUnavailable
@@ -37,6 +39,9 @@ _ADVICE = {
     errno.EACCES: "let the user of this process write there",
     errno.EPERM: "let the user of this process write there",
 }
+
+_OF_THE_DISK = frozenset({errno.EIO, errno.EROFS, errno.ESTALE, errno.EREMOTEIO, *_FULL})
+"""Whatever was read or written: another file would have met the same."""
 
 
 class AppendFile:
@@ -89,7 +94,7 @@ class AppendFile:
         os.close(self._fd)
 
 
-def explain(error: OSError, path: Path) -> JournalError:
+def explain(error: OSError, path: Path, doing: str = "written") -> JournalError:
     """DiskFull if space would help, StorageUnavailable if the disk must come back, else JournalError.
 
     It says what happened, to which path, and what to do.
@@ -100,11 +105,30 @@ def explain(error: OSError, path: Path) -> JournalError:
             f"{path} can't grow: {_FULL[number]}{_free(path.parent)}. Nothing acknowledged is lost; free some space, "
             f"and the next append goes on"
         )
-    why = f"{path} can't be written: {os.strerror(number) if number else error}. Nothing acknowledged is lost"
+    why = f"{path} can't be {doing}: {os.strerror(number) if number else error}. Nothing acknowledged is lost"
     if number in _OF_THE_PATH:
         return JournalError(f"{why}; look at what is there instead. The next append tries again")
     advice = _ADVICE.get(number, "look at the disk (dmesg) and at the folder's mount and permissions")
     return StorageUnavailable(f"{why}; {advice}. It is tried again until it succeeds")
+
+
+def unavailable(error: BaseException, path: Path | None = None) -> StorageUnavailable | None:
+    """What to raise instead of an error that only says that a disk can't be used now; None for any other."""
+    if not isinstance(error, OSError) or error.errno not in _OF_THE_DISK:
+        return None
+    explained = explain(error, path or Path(str(error.filename or "a file")), "read")
+    return explained if isinstance(explained, StorageUnavailable) else None
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Raises StorageUnavailable for those OSErrors that say nothing of what is read, only of the disk it lies on."""
+    try:
+        yield
+    except OSError as error:
+        if (instead := unavailable(error, path)) is not None:
+            raise instead from error
+        raise
 
 
 def check_writable(folder: Path) -> None:

@@ -24,7 +24,7 @@ from ratchet.bus.amqp.subscription import ChannelConsumer
 from ratchet.bus.amqp.table import is_plain
 from ratchet.bus.in_hand import DELIVERED_BYTES, ByteBudget, Progress, fitting_prefetch
 from ratchet.bus.protocol import NO_HEADERS, Delivery, Handler
-from ratchet.bus.retry_policy import attempt_of, pause_s
+from ratchet.bus.retry_policy import attempt_of, passing, pause_s
 from ratchet.concurrency.keyed import cancelled_by_us
 from ratchet.service import failpoint
 from ratchet.service.errors import BusError, Retry, StorageUnavailable
@@ -269,13 +269,13 @@ class Consumer:
     async def _handle_or_pass_on(self, delivery: Delivery, properties: Properties) -> None:
         try:
             await self._handler(delivery)
-        except (BusError, StorageUnavailable):
-            raise
         except asyncio.CancelledError:
             if cancelled_by_us():
                 raise
             await self._failures.settle(delivery, properties, Retry("what the handler waited for was cancelled"))
         except Exception as error:
+            if (trouble := passing(error)) is not None:
+                raise trouble from error
             await self._failures.settle(delivery, properties, error)
         else:
             self._metrics.acked.inc()

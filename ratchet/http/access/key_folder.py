@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from ratchet.files.append_file import disk_errors
 from ratchet.files.atomic_file import replace_file
 from ratchet.http.access.keys import jwks, private_jwk, public_jwk, public_jwks, read_private_key
 from ratchet.service.errors import SettingsError
@@ -55,7 +56,8 @@ class KeyFolder:
     def signing_key(self) -> Ed25519PrivateKey:
         path = self.folder / SIGNING_KEY
         try:
-            return read_private_key(path.read_bytes())
+            with disk_errors(path):
+                return read_private_key(path.read_bytes())
         except FileNotFoundError:
             raise SettingsError(f"there is no signing key in {self.folder}: `ratchet token keys` makes one") from None
         except OSError as error:

@@ -427,10 +427,13 @@ class TaskIndex:
     def write_note(self, name: str, note: bytes) -> None:
         self._change(WRITE_NOTE, name, note)
 
-    @property
-    def uncommitted(self) -> tuple[Statement, ...]:
-        """What changed since the last commit of that which no log has: for the index that takes the place of this."""
-        return tuple(self._uncommitted)
+    def take_uncommitted(self) -> tuple[Statement, ...]:
+        """What changed since the last commit of that which no log has: for the index that takes the place of this.
+
+        It is given once.
+        """
+        taken, self._uncommitted = tuple(self._uncommitted), []
+        return taken
 
     def replay(self, statements: Sequence[Statement]) -> None:
         """Make these changes too: of the index whose place this one takes."""

@@ -9,13 +9,14 @@ the index has been caught up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
 
 from ratchet.files.append_file import AppendFile, check_writable
+from ratchet.files.sqlite_files import rename_database, unlink_database
 from ratchet.logs.best_answer import result_of
 from ratchet.logs.index_check import disagreement
 from ratchet.logs.journal import Journal
@@ -46,7 +47,6 @@ from services.orchestrator.ledger.promises import Promise, PromiseLog, promise_o
 
 SET_ASIDE = f"{TASK_INDEX}.broken"
 """An index that is not believed any more, until what no log has was taken from it."""
-FILES = ("", "-wal", "-shm")
 GATHER_S = 0.004
 """How long a line waits for others to be synced with it: a sync costs more than writing a hundred lines."""
 MEND_AGAIN_S = 0.25
@@ -112,6 +112,7 @@ class Ledger:
         self._applied = {ASSIGNMENTS: AppliedLines(), INTERACTIONS: AppliedLines()}
         self._torn: dict[str, list[Interaction]] = {}
         self._syncing: asyncio.Task[None] | None = None
+        self._rebuilding: asyncio.Task[None] | None = None
         self._held: dict[str, int] = {}
         """Tasks whose lines the next start must read again, and where those begin."""
 
@@ -127,6 +128,8 @@ class Ledger:
 
     async def close(self) -> None:
         """What the index could not keep is read from the logs at the next start."""
+        if self._rebuilding is not None:
+            await asyncio.wait([self._rebuilding])
         await self._assignments.close()
         await self._interactions.close()
         if self._promises is not None:
@@ -345,14 +348,17 @@ class Ledger:
         if broken is None:
             return
         self._fence.check()
-        if self._seconds() < self._mend_after:
+        if self._seconds() < self._mend_after or self._is_rebuilding:
             raise broken.again()
         log.error("index-broken", f"{broken}: it is caught up from the logs")
         self._mend_after = self._seconds() + MEND_AGAIN_S
-        self._carried += self._index.uncommitted
+        self._carried += self._index.take_uncommitted()
         before = self._index
+        if broken.corrupt:
+            self._rebuilding = asyncio.create_task(self._rebuild(broken))
+            raise broken.again()
         try:
-            caught_up = self._take_up_index(self._set_aside if broken.corrupt else lambda: None)
+            caught_up = self._take_up_index(lambda: None)
             self._hold_the_untold(caught_up)
             self._finish(durable=durable)
         except (JournalError, OSError) as error:
@@ -360,6 +366,35 @@ class Ledger:
                 self._index.close()
             raise IndexUnusable(before.path, error, corrupt=False) from error
         self._mend_after = 0.0
+
+    @property
+    def _is_rebuilding(self) -> bool:
+        return self._rebuilding is not None and not self._rebuilding.done()
+
+    async def _rebuild(self, corrupt: IndexUnusable) -> None:
+        """In a thread, for it takes as long as there is to read; meanwhile messages wait. The next use takes it up."""
+        ends = {name: applied.end for name, applied in self._applied.items()}
+        try:
+            await asyncio.to_thread(self._build_again, ends, frozenset(self._held))
+        except (JournalError, OSError) as error:
+            log.error("index-not-rebuilt", f"{error}: it is tried again")
+            self._mend_after = self._seconds() + MEND_AGAIN_S
+        else:
+            log.warning("index-rebuilt", f"{corrupt.path} was built again from the logs")
+            self._index.broken = IndexUnusable(corrupt.path, corrupt.reason, corrupt=False)
+
+    def _build_again(self, ends: Mapping[str, int], untold: Collection[str]) -> None:
+        """`untold`: of the tasks that ended without an answer, those whose users don't know yet."""
+        self._set_aside()
+        with closing(TaskIndex(self._index_path, self._fence.epoch or 0)) as index:
+            floor = read_start_offsets(self._folder)
+            while not index.follow(self._folder, floor):
+                continue
+            found = CatchUp(self._folder, index, ends).run()
+            for task_id in found.ended.keys() - untold:
+                index.forget_work(task_id)
+            again = [position for task_id, position in found.ended.items() if task_id in untold]
+            index.commit({**ends, INTERACTIONS: min(ends[INTERACTIONS], *found.torn.values(), *again, 1 << 62)})
 
     def _take_up_index(self, prepare: Callable[[], None]) -> CaughtUp:
         """Opens it and catches up. What can't be believed is set aside, and a new one built."""
@@ -407,7 +442,7 @@ class Ledger:
         with self._fence.changing(), suppress(OSError):
             for path in left:
                 if path != self._index_path:
-                    _unlink(path)
+                    unlink_database(path)
 
     def _hold_the_untold(self, caught_up: CaughtUp) -> None:
         """Of tasks that ended without an answer, those whose ending is still on its way back from the disk are held."""
@@ -428,10 +463,8 @@ class Ledger:
         aside = self._index_dir / SET_ASIDE
         with self._fence.changing():
             if not aside.exists():
-                for suffix in FILES:
-                    with suppress(FileNotFoundError):
-                        Path(f"{self._index_path}{suffix}").rename(f"{aside}{suffix}")
-            _unlink(self._index_path)
+                rename_database(self._index_path, aside)
+            unlink_database(self._index_path)
 
     def _last_logged_sequence(self) -> int:
         """Of the newest line in the log of assignments; -1 where it has none. The index may have lost its row."""
@@ -458,9 +491,3 @@ class Ledger:
             begin = tail_position(self._folder, journal.name, 1)
             newest = [line.data for line in read(self._folder, journal.name, begin)]
         return newest[-1] if newest else None
-
-
-def _unlink(index: Path) -> None:
-    """With what SQLite keeps beside it."""
-    for suffix in FILES:
-        Path(f"{index}{suffix}").unlink(missing_ok=True)

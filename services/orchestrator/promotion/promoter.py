@@ -21,6 +21,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.retention import drained, to_archive
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.replay import plan_of, replayed_together
+from ratchet.files.append_file import disk_errors
 from ratchet.logs.names import AUDITS
 from ratchet.service.errors import AdapterError, JournalError, NotAllowed, StorageUnavailable, one_line
 from ratchet.service.telemetry import Log
@@ -153,11 +154,12 @@ class Promoter:
             await self._decide(RejectVersion(version=version), reason, event="rejected")
 
     def _registration(self, message: AdapterTrained) -> tuple[Register | None, str | None]:
-        """The move that makes a trained adapter known, or why it can't be. Blocks."""
+        """The move that makes a trained adapter known, or why it can't be. Blocks; raises StorageUnavailable."""
         version = str(message.adapter_version)
         folder = self._store.folder / self._agent_id / version
         try:
-            move = registration(folder, self._store.folder)
+            with disk_errors(folder):
+                move = registration(folder, self._store.folder)
         except (AdapterError, OSError) as error:
             return None, one_line(f"{one_line(version, 40)} was trained, but is not there to be registered: {error}")
         if move.sha256 != message.adapter_sha256:

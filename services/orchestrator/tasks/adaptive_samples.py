@@ -3,7 +3,8 @@
 Proved is: the best of k answers of the present primary is not worse, by more than a margin, than the best of v1.0.0's
 whole group. Both means have bounds that hold at all times (ratchet/experiments/mean_bounds.py); k is asked from the
 whole group down and ends where it is not proved, so that the number of tests costs nothing. It is forgotten with every
-new primary, and once the k in use no longer holds: then the whole group is sampled until it is proved anew.
+new primary, and once the k in use no longer holds: then the whole group is sampled until it is proved anew. A scorer
+that drifts proves nothing; once its scores are the new measure, v1.0.0's are to be taken again too.
 
 The two are not measured on the same tasks, so a traffic that has become easier since v1.0.0 answered flatters the
 primary. Knows no clock and no queue.
@@ -58,6 +59,8 @@ class SamplesState:
 
     usual: int = 0
     """The whole group that `base` is the best of."""
+    anchored: int = 0
+    """The decision by which the scorer's scores became the measure of all below; 0: from the start."""
     version: str = ""
     """The primary that `present` is of."""
     samples: int = 0
@@ -83,7 +86,8 @@ class AdaptiveSamples:
         needs_all = adapters.experiment is not None or any(
             experiment.plan.metric == "served" for _, experiment in self._arms.trials
         )
-        if needs_all or not proved or self._state.version != adapters.primary:
+        is_of_now = self._state.version == adapters.primary and self._state.anchored == adapters.anchored
+        if needs_all or not proved or not is_of_now or adapters.distrusted is not None:
             return self._policy.usual
         return min(self._policy.usual, max(proved, self._policy.floor))
 
@@ -92,7 +96,7 @@ class AdaptiveSamples:
         if not self._policy.adapts or is_own(work.arm.experiment_id) or lines[0].sample is None:
             return
         self._count_saved(work, lines)
-        if work.samples is None:
+        if work.samples is None and self._arms.adapters.distrusted is None:
             self._observe(lines)
             self._decide()
 
@@ -131,6 +135,9 @@ class AdaptiveSamples:
         state, usual = self._state, self._policy.usual
         scores = [line.score or 0.0 for line in lines]
         version, primary = lines[0].adapter_version, self._arms.adapters.primary
+        if state.anchored != (anchored := self._arms.adapters.anchored):
+            state.anchored, state.base = anchored, MeanBounds()
+            self._forget(primary, "the scorer's scores are a new measure")
         if state.version != primary:
             self._forget(primary, f"{primary} is the primary now")
         if version == BASE_VERSION and len(lines) >= usual and any(line.score is not None for line in lines):

@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from ratchet.adapters.check import check_lora
 from ratchet.adapters.folder import adapter_folder, adapter_sha256, served_name
-from ratchet.service.errors import AdapterError
+from ratchet.adapters.limits import AdapterLimits
+from ratchet.service.errors import AdapterError, StorageUnavailable
+from tests.disks import MayNotMount, run_where_mounting_is_allowed, unreadable
 
 
 @pytest.fixture
@@ -40,6 +43,16 @@ def test_the_sum_follows_what_shapes_the_answers_and_nothing_else(folder: Path) 
     assert adapter_sha256(folder) == before
     (folder / "adapter_config.json").write_text('{"lora_alpha": 32}')
     assert adapter_sha256(folder) != before
+
+
+def test_a_sick_disk_is_no_fault_of_the_adapter(folder: Path, request: pytest.FixtureRequest) -> None:
+    try:
+        with unreadable(folder / "adapter_config.json"):
+            for read in (adapter_sha256, lambda of: check_lora(of, AdapterLimits())):
+                with pytest.raises(StorageUnavailable, match=r"can't be read: Input/output error.*look at the disk"):
+                    read(folder)
+    except MayNotMount:
+        run_where_mounting_is_allowed(request.node.nodeid)
 
 
 def test_a_served_name_tells_versions_and_contents_apart() -> None:

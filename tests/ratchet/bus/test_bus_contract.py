@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -15,7 +16,8 @@ from ratchet.bus.retry_policy import AT, ATTEMPTS, BY, MAX_ATTEMPTS, QUEUE, REAS
 from ratchet.bus.topology import DEAD_LETTERS, KEPT_RESPONSES, RESPONSES, REWARDS, TASKS, UNROUTABLE
 from ratchet.service.errors import BusError, DiskFull, Reject, Retry, StorageUnavailable
 from ratchet.service.telemetry import TRACE_HEADER, trace_parent
-from tests.ratchet.bus.bus_kit import QUICK_LADDER, MemoryFleet, RabbitFleet, Recorder, put, until
+from tests.ratchet.bus.bus_kit import QUICK_LADDER, MemoryFleet, RabbitFleet, Recorder, put
+from tests.waiting import settled, until
 
 TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 
@@ -111,7 +113,7 @@ async def test_handlers_run_up_to_the_prefetch_at_once(bus: Bus) -> None:
         await put(bus, TASKS, b"%d" % number)
 
     await handler.until(4)
-    await asyncio.sleep(0.1)
+    await settled(0.1)
     assert (now, most) == (4, 4)
     gate.set()
     await handler.until(12)
@@ -222,7 +224,16 @@ async def test_after_eight_attempts_a_message_is_given_up(bus: Bus) -> None:
     assert letter.headers[REASON] == f"still failing after {MAX_ATTEMPTS} attempts; the last: ValueError: never works"
 
 
-@pytest.mark.parametrize("fault", [BusError("broker away"), DiskFull("no space"), StorageUnavailable("read-only")])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        BusError("broker away"),
+        DiskFull("no space"),
+        StorageUnavailable("read-only"),
+        OSError(errno.EIO, "input/output error"),
+        OSError(errno.ESTALE, "stale file handle", "adapters/adapter_registry.json"),
+    ],
+)
 async def test_a_fault_that_is_not_the_messages_runs_the_handler_again_in_place(bus: Bus, fault: Exception) -> None:
     faults = [fault, fault]
 
@@ -310,7 +321,7 @@ async def test_responses_are_copied_to_the_queue_that_keeps_them(bus: Bus) -> No
 
 async def test_stop_lets_running_handlers_finish_and_publish(bus: Bus) -> None:
     async def work(delivery: Delivery) -> None:
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # real time: it is at work when it is told to stop
         await put(bus, REWARDS, delivery.body)
 
     handler = Recorder(work)

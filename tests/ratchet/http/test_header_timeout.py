@@ -24,7 +24,7 @@ class Soon(HeaderTimeoutProtocol):
 async def slow(scope: Scope, receive: Receive, send: Send) -> None:
     """Its answer takes far longer than a head may."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-    await asyncio.sleep(4 * HEAD_S)
+    await asyncio.sleep(4 * HEAD_S)  # real time: longer than the timeout of uvicorn's own clock
     await send({"type": "http.response.body", "body": b"ok"})
 
 

@@ -73,7 +73,7 @@ class Toy:
         async def promote(agent_id: str, request: Request, caller: CallerOf) -> dict[str, Any]:
             self.calls.append((f"promote {agent_id}", caller.name, await request.json()))
             self.called.set()
-            await asyncio.sleep(self.promotes_s)
+            await asyncio.sleep(self.promotes_s)  # real time: a service that takes so long
             self.promoted.set()
             raise Problem(409, "Not allowed now", "v1.0.9 is rejected: it can't become primary", "not-allowed")
 
@@ -99,7 +99,7 @@ class Toy:
 
     async def _hold(self, seconds: float) -> None:
         try:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(seconds)  # real time: a service that takes so long
         except asyncio.CancelledError:
             self.broken_off.set()
             raise

@@ -74,7 +74,7 @@ class ModelServer:
 
     async def _faulty(self) -> Response:
         fault = self.faults.pop(0)
-        await asyncio.sleep(fault.wait_s)
+        await asyncio.sleep(fault.wait_s)  # real time: a slow server, for clients with a time-out
         if fault.drop:
             raise ConnectionError("dropped")
         return Response(fault.body, fault.status, fault.headers, "application/json")

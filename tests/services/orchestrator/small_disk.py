@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.disks import mounted_disk
@@ -25,11 +25,12 @@ class SmallDisk:
         return state.f_bavail * state.f_frsize
 
     def leave(self, free_bytes: int) -> None:
-        """From now on there is room for so many bytes, in whole blocks."""
+        """From now on there is room for so many bytes, in whole blocks; less, where others write at this moment."""
         self.empty()
-        if (size := (self.free_bytes - free_bytes) // BLOCK * BLOCK) > 0:
-            with self._filler.open("wb") as file:
+        while (size := (self.free_bytes - free_bytes) // BLOCK * BLOCK) > 0:
+            with self._filler.open("wb") as file, suppress(OSError):
                 os.posix_fallocate(file.fileno(), 0, size)
+                return
 
     def empty(self) -> None:
         """All the room is to be had again."""

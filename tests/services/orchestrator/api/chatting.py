@@ -20,7 +20,8 @@ from schemas import Response, Reward, Work
 from schemas.messages.response import FinishReason, Sample
 from schemas.messages.reward import SampleScore
 from tests.ratchet.http.plain_http import NO_TLS
-from tests.services.orchestrator.house import SCORER, House, house, until
+from tests.services.orchestrator.house import SCORER, House, house
+from tests.waiting import until
 
 
 class Chatting:

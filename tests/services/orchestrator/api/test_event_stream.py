@@ -18,7 +18,7 @@ from ratchet.http.server.application import Problems
 from ratchet.runtime.runner import TAKES_NOTHING_MS, _listen
 from services.orchestrator.api.events import events_router
 from services.orchestrator.observation.event_hub import EventHub
-from tests.services.orchestrator.house import until
+from tests.waiting import until
 
 PLACES = 8
 KEPT_OPEN: list[asyncio.StreamWriter] = []
@@ -109,7 +109,7 @@ async def test_who_takes_nothing_is_cut_off_by_the_kernel() -> None:
             while hub.clients:
                 for number in range(200):
                     hub.publish("e", {"n": number, "padding": "x" * 300})
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.05)  # real time: the socket's buffers fill up
         client.close()
 
 

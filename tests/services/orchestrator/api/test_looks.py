@@ -20,8 +20,9 @@ from ratchet.http.server.application import application
 from schemas.api.experiments import ExperimentDetail
 from schemas.records.adapter_state import AdapterState
 from tests.services.orchestrator.api.calling import api_of
-from tests.services.orchestrator.house import House, house, until
+from tests.services.orchestrator.house import House, house
 from tests.services.orchestrator.learning_house import LearningHouse, learning_house
+from tests.waiting import until
 
 FAST: dict[str, Any] = {
     "experiment_min_units_per_arm": 5,

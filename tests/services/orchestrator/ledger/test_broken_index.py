@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 import time
-from collections import Counter, defaultdict
+import types
+from collections.abc import Coroutine, Generator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ratchet.bus.protocol import Delivery
 from ratchet.files.append_file import AppendFile
 from ratchet.logs.index_check import disagreement
-from schemas import Result, Task, Work
+from schemas import Task
 from services.orchestrator.ledger.index import INSERT, IndexUnusable, TaskIndex
 from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.tasks.settlement import ending
 from tests.services.orchestrator.filling_disk import rebuilt, rows
-from tests.services.orchestrator.house import answered, house, scored, until
-from tests.services.orchestrator.ledger.test_ledger import admitted, lines_of, opened
+from tests.services.orchestrator.house import answered, house, scored
+from tests.services.orchestrator.ledger.test_ledger import NOW, admitted, lines_of, opened
+from tests.waiting import until
 
 SLOW_S = 0.2
 TASKS = 12
@@ -27,59 +32,121 @@ TASKS = 12
 
 class SlowFile(AppendFile):
     def sync(self) -> None:
-        time.sleep(SLOW_S)
+        time.sleep(SLOW_S)  # real time: a slow disk
         super().sync()
 
 
-async def break_again_and_again(ledger: Ledger, every_s: float) -> None:
+class EachAwait:
+    """Breaks the index just before the `number`-th time that a task of admission, settlement or telling goes on."""
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+        self.ledger: Ledger | None = None
+
+    @property
+    def has_broken(self) -> bool:
+        return self._left < 0
+
+    def make_task(
+        self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any
+    ) -> asyncio.Task[Any]:
+        """A task factory: see asyncio.loop.set_task_factory."""
+        clock = "Clocks." in coroutine.__qualname__
+        return asyncio.Task(coroutine if clock else self._followed(coroutine), loop=loop, **options)
+
+    async def _followed(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return await self._steps(coroutine)
+
+    @types.coroutine
+    def _steps(self, coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        error: BaseException | None = None
+        while True:
+            self._count()
+            try:
+                awaited = coroutine.throw(error) if error is not None else coroutine.send(None)
+            except StopIteration as end:
+                return end.value
+            try:
+                yield awaited
+                error = None
+            except BaseException as raised:
+                error = raised
+
+    def _count(self) -> None:
+        if self.ledger is not None:
+            self._left -= 1
+            if self._left == -1:
+                break_index(self.ledger)
+
+
+def break_index(ledger: Ledger) -> None:
     """As a full disk does: what was not committed is gone, and the connection commits by itself."""
-    while True:
-        await asyncio.sleep(every_s)
-        if not ledger._index.broken:
-            ledger._index._db.execute("ROLLBACK")
+    if not ledger._index.broken and ledger._index._db.in_transaction:
+        ledger._index._db.execute("ROLLBACK")
 
 
-@pytest.mark.parametrize("every_s", [0.011, 0.05, 0.13])
-async def test_no_task_ends_twice_and_none_is_untold_while_the_index_breaks(tmp_path: Path, every_s: float) -> None:
-    async with house(tmp_path, file_type=SlowFile) as fleet:
-        silent = {"t3", "t7"}
+AWAITS = 9
+"""Fewer than a task of two samples has from its admission to its Result, whichever way it ends."""
 
-        async def answer(delivery: Delivery) -> None:
-            work = Work.decode(delivery.body)
-            if work.task_id not in silent:
-                await fleet.reward(scored(answered(work, "a", "b"), 0.1, 0.2))
 
-        await fleet.bus.consume("work.small", answer, prefetch=4)
-        breaking = asyncio.create_task(break_again_and_again(fleet.orchestrator.ledger, every_s))
-        soon = datetime.now(UTC) + timedelta(seconds=2)
-        for number in range(TASKS):
-            deadline = soon if f"t{number}" in silent else None
-            await fleet.submit(Task(task_id=f"t{number}", input="x", deadline=deadline))
-            await asyncio.sleep(0.03)
-        await until(lambda: len({Result.decode(reply.body).task_id for reply in fleet.replies}) == TASKS, 60.0)
-        breaking.cancel()
+@pytest.mark.parametrize("answers", [True, False], ids=["answered", "expired"])
+async def test_no_task_ends_twice_and_none_is_untold_at_whichever_await_the_index_breaks(
+    tmp_path: Path, answers: bool
+) -> None:
+    """Several fleets at a time, for each waits for its slow disk; the last one breaks behind the end."""
+    broken = await asyncio.gather(
+        *(asyncio.to_thread(asyncio.run, broken_at(tmp_path / str(n), n, answers)) for n in range(2 * AWAITS))
+    )
+    assert all(broken[:AWAITS])
+    assert not all(broken), "more awaits than are tried"
 
-        ledger = fleet.orchestrator.ledger
+
+async def broken_at(folder: Path, number: int, answers: bool) -> bool:
+    """Whether the index was broken before the task had ended."""
+    steps = EachAwait(number)
+    asyncio.get_running_loop().set_task_factory(steps.make_task)
+    folder.mkdir()
+    async with house(folder, file_type=SlowFile) as fleet:
+        ledger = steps.ledger = fleet.orchestrator.ledger
+        deadline = None if answers else datetime.now(UTC) + timedelta(seconds=2 * SLOW_S)
+        await fleet.submit(Task(task_id="t", input="x", deadline=deadline))
+        (work, *_) = await fleet.work()
+        if answers:
+            await fleet.reward(scored(answered(work, "a", "b"), 0.1, 0.2))
+        await fleet.results()
+        has_broken = steps.has_broken
+        steps.ledger = None
+        break_index(ledger)
         ledger.commit()
-        told = defaultdict(set)
-        for reply in fleet.replies:
-            told[Result.decode(reply.body).task_id].add(Result.decode(reply.body).status)
-        assert {task_id: sorted(statuses) for task_id, statuses in told.items()} == {
-            f"t{number}": ["expired" if f"t{number}" in silent else "ok"] for number in range(TASKS)
-        }
-        assert set(Counter((line.task_id, line.sample) for line in fleet.logged()).values()) == {1}
-        assert rows(tmp_path / "index.sqlite") == rebuilt(tmp_path, ledger.positions())
+
+        assert {result.status for result in await fleet.results()} == {"ok" if answers else "expired"}
+        logged = [line.sample for line in fleet.logged()]
+        assert logged == ([0, 1] if answers else [None])
+        assert rows(folder / "index.sqlite") == rebuilt(folder, ledger.positions())
+    return has_broken
 
 
 async def test_a_mend_leaves_out_what_is_not_on_disk_yet_and_counts_it_in_when_it_is(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path, segment_bytes=1 << 20, file_type=SlowFile)
+    syncing, may_sync = threading.Event(), threading.Event()
+    may_sync.set()
+
+    class HeldFile(AppendFile):
+        def sync(self) -> None:
+            syncing.set()
+            may_sync.wait()
+            super().sync()
+
+    ledger = Ledger(tmp_path, segment_bytes=1 << 20, file_type=HeldFile)
     await ledger.open()
+    syncing.clear()
+    may_sync.clear()
     admitting = asyncio.create_task(admitted(ledger, "t1"))
-    await asyncio.sleep(SLOW_S / 2)
+    await asyncio.to_thread(syncing.wait)
     ledger.index._db.execute("ROLLBACK")
     ledger.commit()
     assert ledger.find("t1") is None
 
+    may_sync.set()
     work = await admitting
     ledger.index._db.execute("ROLLBACK")
     await ledger.settle(lines_of(work))
@@ -111,6 +178,71 @@ async def test_what_no_log_has_survives_a_broken_index_and_one_built_again(tmp_p
     assert again.next_sequence() == 1
     assert not list(tmp_path.glob("*.broken*"))
     await again.close()
+
+
+async def test_a_corrupt_index_is_built_again_while_the_process_goes_on(tmp_path: Path) -> None:
+    """What asks meanwhile is told to wait; nobody's event loop stands still while a year of lines is read."""
+    ledger = await opened(tmp_path)
+    works = [await admitted(ledger, f"t{number}") for number in range(6)]
+    for work in works[:2]:
+        await ledger.settle(lines_of(work))
+    expired, untold = works[2:4]
+    for work in (expired, untold):
+        await ledger.settle([ending(work, "expired", "too late", NOW)])
+    ledger.told(expired.task_id)
+    await ledger.add_waiter("t5", "second", None)
+    ledger.index.write_note("n", b"not committed")
+    ledger.index.give_up(sqlite3.DatabaseError("database disk image is malformed"))
+
+    with pytest.raises(IndexUnusable, match="built again from the logs"):
+        ledger.commit()
+    late = await admitted(ledger, "late")
+    await rebuilt_aside(ledger)
+    ledger.commit()
+
+    assert [entry.task_id for entry in map(ledger.find, ["t0", "t1", "t4", "late"]) if entry] == [
+        "t0",
+        "t1",
+        "t4",
+        "late",
+    ]
+    assert late.arm.sequence == 6
+    assert (ledger.index.waiters("t5"), ledger.index.note("n")) == ([("second", None)], b"not committed")
+    known = {work.task_id: ledger.find(work.task_id) for work in (expired, untold)}
+    assert [entry is not None and entry.work is not None for entry in known.values()] == [False, True]
+    assert not list(tmp_path.glob("*.broken*"))
+    await ledger.close()
+    assert disagreement(tmp_path / "index.sqlite", tmp_path) is None
+
+
+async def test_an_index_that_can_not_be_built_again_is_tried_again(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path)
+    await admitted(ledger, "t0")
+    aside = tmp_path / "index.sqlite.broken"
+    ledger.index.give_up(sqlite3.DatabaseError("database disk image is malformed"))
+    ledger._index_path.unlink()
+    ledger._index_path.mkdir()
+    aside.touch()
+
+    with pytest.raises(IndexUnusable):
+        ledger.commit()
+    assert ledger._rebuilding is not None
+    await ledger._rebuilding
+    aside.unlink()
+    ledger._index_path.rmdir()
+    await rebuilt_aside(ledger)
+
+    assert ledger.find("t0") is not None
+    await ledger.close()
+
+
+async def rebuilt_aside(ledger: Ledger) -> None:
+    def whole_again() -> bool:
+        with suppress(IndexUnusable):
+            ledger.commit()
+        return not ledger._index.broken
+
+    await until(whole_again)
 
 
 @pytest.mark.parametrize("forgotten_rows", ["counted", "of the version before"])

@@ -14,7 +14,7 @@ from schemas.messages.work import BASE_VERSION, Arm, Sampling, Work
 from schemas.records.decision import RunningExperiment
 from schemas.records.evidence import ExperimentPlan
 from schemas.records.interaction import Interaction, Latencies
-from schemas.records.registry import AgentAdapters
+from schemas.records.registry import AgentAdapters, FrozenBy
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.tasks.adaptive_samples import AdaptiveSamples, SamplesPolicy
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
@@ -129,6 +129,31 @@ def test_what_no_longer_holds_brings_the_whole_group_back() -> None:
     fleet.answer("v1.0.1", 200)
 
     assert (lowered, fleet.samples.count()) == (1, 8)
+
+
+def test_what_a_drifting_scorer_says_proves_nothing() -> None:
+    fleet = proved()
+    why = FrozenBy(who="orchestrator", since=NOW, reason="the scorer drifted")
+    fleet.arms.follow(_adapters("v1.0.1", distrusted=why), None)
+    fleet.chances["v1.0.1"] = 0.0
+
+    while_it_drifts = fleet.samples.count()
+    fleet.answer("v1.0.1", 300)
+    fleet.arms.follow(_adapters("v1.0.1"), None)
+
+    assert (while_it_drifts, fleet.samples.count()) == (8, 1)
+
+
+def test_under_a_new_measure_what_v1_0_0_was_given_before_it_proves_nothing() -> None:
+    fleet = Fleet(SamplesPolicy(8, least=1, margin=0.05), v0=0.01, v1=0.01)
+    fleet.answer(BASE_VERSION, 300)
+    fleet.promote("v1.0.1")
+    fleet.arms.follow(_adapters("v1.0.1", anchored=7), None)
+    fleet.chances["v1.0.1"] = 0.3
+
+    fleet.answer("v1.0.1", 300)
+
+    assert fleet.samples.count() == 8
 
 
 @pytest.mark.parametrize(
