@@ -95,7 +95,7 @@ SMOLLM2 = {"hidden": 576, "layers": 30, "vocabulary": 49_152, "flat_share": 0.25
 REAL = (
     Workload(
         "SmolLM2: 120 tokens in common + 45 + 30",
-        groups=8, prompt=(35, 55), completion=(20, 40), batch=32, common=120, **SMOLLM2,
+        groups=4, prompt=(35, 55), completion=(20, 40), batch=32, common=120, **SMOLLM2,
     ),
     Workload(
         "SmolLM2: all prompts distinct, 165 + 30",
