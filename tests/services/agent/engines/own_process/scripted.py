@@ -94,6 +94,33 @@ class ScriptedEngine:
         return Generation((Sample(text=f"{batch} {request.adapter or ''}".strip()),) * request.sampling.n)
 
 
+class MeetingEngine(ScriptedEngine):
+    """Takes requests while it generates: answers all it has once there are three, and those given up have left."""
+
+    rows = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._in_hand: dict[int, GenerationRequest] = {}
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._in_hand)
+
+    def submit(self, number: int, request: GenerationRequest) -> None:
+        self._in_hand[number] = request
+
+    def cancel(self, number: int) -> None:
+        self._in_hand.pop(number, None)
+
+    def step(self) -> Sequence[tuple[int, Generation | EngineError]]:
+        self.on_step()
+        if len(self._in_hand) < self.rows:
+            return []
+        requests, self._in_hand = self._in_hand, {}
+        return list(zip(requests, self.generate(list(requests.values())), strict=True))
+
+
 @dataclass(frozen=True)
 class NoModel:
     """Makes an engine that can't start."""

@@ -37,6 +37,7 @@ from tests.services.agent.engines.own_process.scripted import (
     SLOW,
     SLOWLY,
     SLOWLY_DONE,
+    MeetingEngine,
     NoModel,
     ScriptedEngine,
     broken,
@@ -93,6 +94,22 @@ async def test_what_waits_in_the_child_becomes_a_batch_by_priority_and_the_cance
         "urgent a",
     ]
     assert batches() - counted == 3
+
+
+async def test_an_engine_that_needs_no_batches_is_given_what_comes_while_it_generates() -> None:
+    engine = EngineProcess(MeetingEngine, max_batch=1, begin=partial(begin_here, step_every_s=0.0))
+    await engine.start()
+    first = asyncio.create_task(engine.generate([ask("first")]))
+    given_up = asyncio.create_task(engine.generate([ask("given up")]))
+    began = engine.advanced_at()
+    await until(lambda: engine.advanced_at() > began)
+    given_up.cancel()
+    await asyncio.gather(given_up, return_exceptions=True)
+    later = await engine.generate([ask("second"), ask(LONG)])
+
+    assert text((await first)[0]) == text(later[0]) == f"first second {LONG}"
+    assert isinstance(later[1], PromptTooLong)
+    await engine.stop()
 
 
 async def test_errors_of_requests_come_back_as_what_they_are_and_harm_no_other() -> None:
