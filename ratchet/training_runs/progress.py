@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from math import fsum
 from pathlib import Path
+from statistics import fmean
 from time import monotonic
 from typing import Any
 
@@ -20,6 +22,10 @@ log = Log("trainer")
 
 REMEMBERED_STEPS = 5000
 WRITE_EVERY_S = 2.0
+PACE_STEPS = 64
+"""So many of the newest say how fast it goes: a machine that others use is not as fast all day."""
+RIDGE = 0.1
+"""How strongly, in squares of the mean work."""
 
 
 class RunProgressRecord(Record):
@@ -45,7 +51,8 @@ class ProgressTracker:
         self._stage = "starting"
         self._step: int | None = None
         self._steps: int | None = None
-        self._began: tuple[int, float] | None = None
+        self._share: float | None = None
+        self._pace = Pace()
         self._seconds_left: float | None = None
         self._counts = dict(before.counts) if before else {}
         known = before.curves if before else {}
@@ -54,15 +61,24 @@ class ProgressTracker:
     def record(self, event: Mapping[str, Any], seconds: float) -> None:
         """`seconds` of a steady clock, when it was reported."""
         self._stage = str(event["stage"])
+        self._share = event.get("share")
         self._counts |= event.get("counts", {})
         if "step" in event:
-            self._step, self._steps = int(event["step"]), int(event["steps"])
-            self._add_points(self._step, event)
-            self._estimate(self._step, self._steps, seconds)
+            step, steps = self._step, self._steps = int(event["step"]), int(event["steps"])
+            self._add_points(step, event)
+            done, work = event.get("work_done", step), event.get("work", steps)
+            self._share = min(1.0, done / work) if work else None
+            self._pace.observe(step, done, seconds)
+            self._seconds_left = self._pace.seconds_left(steps - step, work - done)
 
     def at(self, now: datetime) -> RunProgressRecord:
         progress = RunProgress(
-            stage=self._stage, step=self._step, steps=self._steps, seconds_left=self._seconds_left, at=now
+            stage=self._stage,
+            step=self._step,
+            steps=self._steps,
+            share=self._share,
+            seconds_left=self._seconds_left,
+            at=now,
         )
         curves = {name: thinned(points) for name, points in self._points.items() if any(value for _, value in points)}
         return RunProgressRecord(progress=progress, counts=self._counts, curves=curves)
@@ -80,13 +96,51 @@ class ProgressTracker:
                     points.pop()
                 points.append((float(step), float(value)))
 
-    def _estimate(self, step: int, steps: int, seconds: float) -> None:
-        """Seconds left at the mean pace of this attempt, from its first step on."""
-        if self._began is None or step <= self._began[0]:
-            self._began, self._seconds_left = (step, seconds), None
-        else:
-            first, then = self._began
-            self._seconds_left = max(0.0, (seconds - then) / (step - first) * (steps - step))
+
+class Pace:
+    """What a step costs: so much each, and so much by its work (tokens through the model). Pure.
+
+    Fitted to the newest steps of one attempt, for some have ten times the tokens of others. The first step is left out
+    once there are others: it warms up.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[int, float, float] | None = None
+        self._steps: deque[tuple[float, float]] = deque(maxlen=PACE_STEPS)
+        """Work and seconds of each."""
+
+    def observe(self, step: int, done: float, seconds: float) -> None:
+        """So many steps are whole at that moment; `done` is the work of all so far, in parts of the next step too."""
+        if self._last is None or step < self._last[0]:
+            self._last = step, done, seconds
+            self._steps.clear()
+        elif (count := step - self._last[0]) > 0:
+            one = (done - self._last[1]) / count, (seconds - self._last[2]) / count
+            self._steps.extend([one] * min(count, PACE_STEPS))
+            self._last = step, done, seconds
+
+    def seconds_left(self, steps: int, work: float) -> float | None:
+        """None before a step is whole."""
+        known = list(self._steps)[1:] if 1 < len(self._steps) < PACE_STEPS else list(self._steps)
+        if not known:
+            return None
+        each, by_work = _fitted(known)
+        return max(0.0, each * steps + by_work * work)
+
+
+def _fitted(known: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """seconds = each + by_work · work, neither below 0: least squares, drawn towards all by work where few steps are
+    known, or all of like work."""
+    mean_work, mean_seconds = fmean(work for work, _ in known), fmean(seconds for _, seconds in known)
+    if not mean_work:
+        return mean_seconds, 0.0
+    all_by_work = mean_seconds / mean_work
+    ridge = RIDGE * mean_work**2
+    spread = fsum((work - mean_work) ** 2 for work, _ in known)
+    slope = fsum((work - mean_work) * (seconds - mean_seconds) for work, seconds in known)
+    by_work = (slope + all_by_work * ridge) / (spread + ridge)
+    by_work = min(max(0.0, by_work), all_by_work)
+    return mean_seconds - by_work * mean_work, by_work
 
 
 class ProgressFile:

@@ -1,8 +1,9 @@
 """Training runs on disk: what was asked, how far it got, how it ended. Written before the broker's message is acked.
 
 `<adapters>/<agent>/.jobs/<request>/` holds request.json, and later resolved.json (the request with all choices made),
-checkpoints/, progress.json (how it goes), outcome.json, and the mark `announced`. Whoever is at it holds the folder's
-lock, which dies with its process: an unfinished run whose lock is free is to be taken up again.
+checkpoints/, progress.json (how it goes), outcome.json, and the marks `announced` and `cancelled`. Whoever is at it
+holds the folder's lock and the agent's (`<adapters>/<agent>/.training.lock`), so that of an agent one run is at work at
+a time. Both die with their process: an unfinished run whose lock is free is to be taken up again.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,9 +21,11 @@ from ratchet.files.folder_lock import FolderLock
 from ratchet.training_runs.progress import read_progress
 from ratchet.training_runs.run import TrainingRun
 from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
 
 JOBS = ".jobs"
+TRAINING_LOCK = ".training.lock"
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -37,6 +40,7 @@ class RunFolder:
         self._resolved = path / "resolved.json"
         self._outcome = path / "outcome.json"
         self._announced = path / "announced"
+        self._cancelled = path / "cancelled"
         self._attempts = path / "attempts"
 
     @property
@@ -115,8 +119,58 @@ class RunFolder:
     def _set_begun(self, count: int, checkpoint: str) -> None:
         replace_file(self._attempts, f"{count} {checkpoint}".encode())
 
-    def lock(self) -> FolderLock:
-        return FolderLock(self.path)
+    @contextmanager
+    def claimed(self, *, alone: bool = True) -> Iterator[bool]:
+        """True: in the block nobody else is at it, nor (`alone`) at another run of its agent. False: somebody is."""
+        own, agents = FolderLock(self.path), FolderLock(self.path.parent.parent, TRAINING_LOCK)
+        try:
+            yield (not alone or agents.try_acquire()) and own.try_acquire()
+        finally:
+            own.release()
+            agents.release()
+
+    @property
+    def free(self) -> bool:
+        """Nobody is at it, nor at another run of its agent."""
+        with self.claimed() as free:
+            return free
+
+    @property
+    def taken(self) -> bool:
+        """Somebody is at it."""
+        lock = FolderLock(self.path)
+        free = lock.try_acquire(sign=False)
+        lock.release()
+        return not free
+
+    @property
+    def holder(self) -> str:
+        """Who is at it, or was last, as `pid 123 on host`."""
+        return FolderLock(self.path).holder()
+
+    @property
+    def cancelled_by(self) -> str | None:
+        """Who wants it ended, if anybody does."""
+        return self._cancelled.read_text() if self._cancelled.exists() else None
+
+    def cancel(self, who: str) -> None:
+        """Where nobody is at it, it has ended when this returns; else whoever is at it ends it soon."""
+        replace_file(self._cancelled, who.encode())
+        with self.claimed(alone=False) as mine:
+            if mine and self.outcome is None:
+                self.fail(cancelled(who), who)
+
+    def fail(self, reason: str, source: str) -> None:
+        """The end of a run that no trainer could bring to one."""
+        request = self.resolved or self.request
+        self.outcome = AdapterTrained(
+            request_id=request.request_id,
+            agent_id=request.agent_id,
+            status="failed",
+            metadata=Metadata(timestamp=datetime.now(UTC), source=source),
+            parent_version=request.parent_version,
+            reason=reason,
+        )
 
     def remove(self) -> None:
         """As if it had never been asked for."""
@@ -147,6 +201,12 @@ class RunStore:
     def every(self) -> list[RunFolder]:
         return list(self._all())
 
+    def at_work(self, agent_id: str) -> RunFolder | None:
+        """The agent's run that somebody is at."""
+        jobs = self._adapters_dir / agent_id / JOBS
+        runs = self._in(jobs) if jobs.is_dir() else []
+        return next((folder for folder in reversed(runs) if folder.outcome is None and folder.taken), None)
+
     def named(self, request_id: str) -> list[RunFolder]:
         """Those of that id; of more than one agent if two were asked under the same."""
         found = self._adapters_dir.glob(f"*/{JOBS}/{_folder_name(request_id)}")
@@ -176,6 +236,11 @@ class RunStore:
             with suppress(FileNotFoundError):  # a kill left only a folder, or its trainer is just removing it
                 asked.append(((path / "request.json").stat().st_mtime_ns, path))
         return [RunFolder(path) for _, path in sorted(asked)]
+
+
+def cancelled(who: str) -> str:
+    """The reason such a run has."""
+    return f"cancelled by {who}"
 
 
 def _folder_name(request_id: str) -> str:

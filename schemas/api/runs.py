@@ -46,8 +46,12 @@ class RunProgress(Record):
     stage: str = Field(description="reading, selected, training … as the run reports it.")
     step: int | None = Field(description="Steps done.")
     steps: int | None = Field(description="Steps there are.")
+    share: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None, description="Of the stage that is done, where that can be told: of the log, the samples, the training."
+    )
     seconds_left: Seconds | None = Field(
-        description="To the last step, at the pace of this attempt; null before it has one."
+        description="To the last step, at the pace of this attempt and by the tokens of the steps to come; null before "
+        "it has one."
     )
     at: Timestamp = Field(description="When it last reported: every few seconds, and at each stage.")
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
@@ -24,7 +25,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.service import failpoint
 from ratchet.service.errors import RatchetError, TrainingError
 from ratchet.training_runs.progress import ProgressFile
-from ratchet.training_runs.store import RunFolder, RunStore
+from ratchet.training_runs.store import RunFolder, RunStore, cancelled
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
@@ -37,9 +38,14 @@ from services.trainer.settings import TrainerSettings
 BUSY = "busy"
 DONE = "done"
 EXIT_BUSY = 75
+EXIT_CANCELLED = 130
 Emit = Callable[[Mapping[str, Any]], None]
 Do = Callable[[RunFolder, bool], AdapterTrained | None]
-"""Do a run, maybe dry; None if another process is at it."""
+"""Do a run, maybe dry; None if another process is at it, or at another run of its agent."""
+
+
+class Cancelled(TrainingError):
+    """By a person, who is named."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,8 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     emit = _emitter(stdout)
     settings = TrainerSettings.read()
     if given.job is not None:
-        outcome = do_run(settings, RunFolder(given.job), emit)
-        return 0 if outcome or not is_first_process() else EXIT_BUSY
+        return _job(settings, RunFolder(given.job), emit)
 
     def do(folder: RunFolder, dry: bool) -> AdapterTrained | None:
         if settings.trainer_processes > 1 and not dry:
@@ -59,33 +64,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _serve(do, emit) if given.serve else _ask_and_run(settings, given, do, emit)
 
 
+def _job(settings: TrainerSettings, folder: RunFolder, emit: Emit) -> int:
+    """One of several processes: where the first ends with an error, Accelerate ends the others, which wait for it."""
+    outcome = do_run(settings, folder, emit)
+    if not is_first_process():
+        return 0
+    if outcome is None:
+        return EXIT_BUSY
+    return EXIT_CANCELLED if folder.cancelled_by and outcome.status == "failed" else 0
+
+
 def do_run(settings: TrainerSettings, folder: RunFolder, emit: Emit, *, dry: bool = False) -> AdapterTrained | None:
-    """Do it, or take it up where it was left; its outcome is on disk then. None if another process is at it."""
+    """Do it, or take it up where it was left; its outcome is on disk then.
+
+    None if another process is at it, or at another run of its agent. Of several processes the first one writes.
+    """
     from services.trainer.run.execution import RunExecution
 
+    if not is_first_process():
+        return RunExecution(settings, folder, lambda _: None).outcome(dry=dry)
     progress = ProgressFile(folder.progress, lambda: datetime.now(UTC))
 
     def emit_and_record(event: Mapping[str, Any]) -> None:
         progress.record(event)
         emit(event)
+        if (who := folder.cancelled_by) is not None:
+            raise Cancelled(cancelled(who))
 
-    run = RunExecution(settings, folder, emit_and_record)
-    if not run.writes:
-        return run.outcome(dry=dry)
-    lock = folder.lock()
-    if folder.outcome is not None or not lock.try_acquire():
-        return folder.outcome
-    try:
+    with folder.claimed(alone=not dry) as mine:
+        if not mine or folder.outcome is not None:
+            return folder.outcome
         checkpoint = newest_checkpoint(folder.checkpoints)
         folder.begin(checkpoint.name if checkpoint else "")
-        outcome = run.outcome(dry=dry)
+        outcome = RunExecution(settings, folder, emit_and_record).outcome(dry=dry)
         progress.write()
         if outcome is not None and not dry:
             folder.outcome = outcome
             failpoint.reach("outcome-written")
         return outcome
-    finally:
-        lock.release()
 
 
 def launch_run(settings: TrainerSettings, folder: RunFolder, stdout: TextIO) -> AdapterTrained | None:
@@ -93,23 +109,15 @@ def launch_run(settings: TrainerSettings, folder: RunFolder, stdout: TextIO) -> 
 
     Only its launcher for GPUs starts more than one; where the run is for the CPU, they run there.
     """
-    if _taken(folder):
+    if not folder.free:
         return folder.outcome
     command = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1"]
     command += ["--num_processes", str(settings.trainer_processes), "--mixed_precision", "no", "--dynamo_backend", "no"]
     command += ["-m", "services.trainer.train", "--job", str(folder.path)]
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=stdout, check=False)
-    if folder.outcome is None and not _taken(folder):
+    if folder.outcome is None and folder.free:
         raise TrainingError(f"the processes of run {folder.request.request_id} ended with {ended.returncode}")
     return folder.outcome
-
-
-def _taken(folder: RunFolder) -> bool:
-    """Another process is at it. (Accelerate does not say how its processes ended, only that they failed.)"""
-    lock = folder.lock()
-    free = lock.try_acquire()
-    lock.release()
-    return not free
 
 
 def _serve(do: Do, emit: Emit) -> int:
@@ -137,7 +145,10 @@ def _serve(do: Do, emit: Emit) -> int:
 
 
 def _ask_and_run(settings: TrainerSettings, given: argparse.Namespace, do: Do, emit: Emit) -> int:
-    folder = RunStore(settings.adapters_dir).record(_request(given))
+    store, request = RunStore(settings.adapters_dir), _request(given)
+    folder = store.folder(request.agent_id, request.request_id)
+    emit({"stage": "starting", "folder": str(folder.path.absolute())})
+    store.record(request)
     try:
         outcome = do(folder, given.dry_run)
         if outcome is not None and outcome.status == "trained":
@@ -149,10 +160,13 @@ def _ask_and_run(settings: TrainerSettings, given: argparse.Namespace, do: Do, e
         folder.remove()
         emit({"stage": "ended", "outcome": json.loads(outcome.encode()) if outcome else None})
         return 0 if outcome is not None and outcome.reason == NOTHING_AGAINST_IT else 1
-    if outcome is not None:
-        folder.announced = True
-    emit({"stage": "ended", "outcome": json.loads(outcome.encode()) if outcome else None})
-    return _exit_code(outcome)
+    if outcome is None:  # somebody else was quicker
+        folder.remove()
+        emit({"stage": BUSY})
+        return EXIT_BUSY
+    folder.announced = True
+    emit({"stage": "ended", "outcome": json.loads(outcome.encode())})
+    return 0 if outcome.status == "trained" else 1
 
 
 def register(settings: TrainerSettings, outcome: AdapterTrained) -> None:
@@ -197,10 +211,6 @@ def is_first_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def _exit_code(outcome: AdapterTrained | None) -> int:
-    return 0 if outcome is not None and outcome.status == "trained" else 1
-
-
 def _own_stdout() -> TextIO:
     """Our lines alone: whatever libraries print goes to stderr."""
     own = os.fdopen(os.dup(1), "w", buffering=1)
@@ -210,8 +220,9 @@ def _own_stdout() -> TextIO:
 
 def _emitter(stream: TextIO) -> Emit:
     def emit(event: Mapping[str, Any]) -> None:
-        stream.write(json.dumps(event) + "\n")
-        stream.flush()
+        with suppress(BrokenPipeError):  # a terminal that is gone takes no run with it: ratchet train --watch
+            stream.write(json.dumps(event) + "\n")
+            stream.flush()
 
     return emit
 

@@ -10,7 +10,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter
@@ -27,7 +27,7 @@ from ratchet.training_runs.api import runs_router, trainings_router
 from ratchet.training_runs.reader import TrainingRuns
 from ratchet.training_runs.store import RunFolder, RunStore
 from schemas.messages.adapter_trained import AdapterTrained
-from schemas.messages.base import DecodeError, Metadata
+from schemas.messages.base import DecodeError
 from schemas.messages.train_request import TrainRequest
 from services.trainer import metrics
 from services.trainer.api import trainer_router
@@ -74,6 +74,8 @@ class TrainerWorker:
         self._coming = 0
         """Requests that are being recorded."""
         self._loop: asyncio.Task[None] | None = None
+        self._held_up: set[Path] = set()
+        """Runs that another process was at, or that wait for it, when they were last tried."""
         self._in_hand: RunFolder | None = None
         self._agent: str | None = None
         self._trouble: str | None = None
@@ -140,11 +142,15 @@ class TrainerWorker:
             except (RatchetError, OSError) as error:
                 self._trouble = str(error)
                 log.error("turn-failed", f"{error}; it is tried again", exc_info=error)
-            if not await self._something_comes() and self._settings.trainer_once and self._trouble is None:
+            if not await self._something_comes() and self._settings.trainer_once and self._nothing_is_left:
                 self._leaving = True
                 log.info("leaving", "there is nothing left to train")
                 self._leave()
                 await asyncio.Event().wait()
+
+    @property
+    def _nothing_is_left(self) -> bool:
+        return self._trouble is None and not self._held_up
 
     async def _something_comes(self) -> bool:
         """False where no request came until the next poll."""
@@ -159,6 +165,7 @@ class TrainerWorker:
         """Do all there is to do. Raises BusError, JournalError, DiskFull."""
         await self._announce()
         unfinished = await asyncio.to_thread(self._store.unfinished)
+        self._held_up &= {folder.path for folder in unfinished}
         for number, folder in enumerate(unfinished):
             metrics.waiting.set(len(unfinished) - number)
             try:
@@ -170,14 +177,17 @@ class TrainerWorker:
         await asyncio.to_thread(self._store.forget_old, self._settings.trainer_keep_jobs)
 
     async def _do(self, folder: RunFolder) -> None:
-        """Until it has an outcome; not at all while another trainer is at it."""
+        """Until it has an outcome; not at all while another process is at it, or at another run of its agent."""
         request = folder.request
         while folder.outcome is None:
             if folder.attempts >= self._settings.trainer_attempts:
-                self._give_up(folder, "it made no step in any of them")
+                give_up(folder, "it made no step in any of them")
                 return
+            self._name_what_is_taken_up(folder, request)
             if not await self._try(folder, request):
+                self._held_up.add(folder.path)
                 return
+        self._held_up.discard(folder.path)
 
     async def _try(self, folder: RunFolder, request: TrainRequest) -> bool:
         """True if it came to an end, its own or that of the process."""
@@ -190,20 +200,21 @@ class TrainerWorker:
             metrics.deaths.inc()
             log.error("process-died", f"run {request.request_id}: {error}", agent_id=request.agent_id)
             if folder.attempts >= self._settings.trainer_attempts:
-                self._give_up(folder, str(error))
+                give_up(folder, str(error))
         metrics.running.labels(request.agent_id).set(0)
         self._in_hand = self._agent = None
         return ended
 
-    def _give_up(self, folder: RunFolder, reason: str) -> None:
-        request = folder.request
-        folder.outcome = AdapterTrained(
-            request_id=request.request_id,
-            agent_id=request.agent_id,
-            status="failed",
-            metadata=Metadata(timestamp=datetime.now(UTC), source="trainer"),
-            reason=f"given up after {folder.attempts} attempts: {reason}",
-        )
+    def _name_what_is_taken_up(self, folder: RunFolder, request: TrainRequest) -> None:
+        """Once a run: that it was begun elsewhere, or waits for another."""
+        if folder.path in self._held_up:
+            return
+        if not folder.free:
+            about = "somebody is at it, or at another run of its agent; it is tried again"
+            log.info("held-up", f"run {request.request_id} waits: {about}", agent_id=request.agent_id)
+        elif folder.attempts:
+            about = f"begun {folder.attempts} times, the last time by {folder.holder}"
+            log.info("taken-up", f"run {request.request_id} is taken up: {about}", agent_id=request.agent_id)
 
     async def _announce(self) -> None:
         """Announce every run that ended and was not announced. Raises BusError; what is left is announced later."""
@@ -231,14 +242,18 @@ class TrainerWorker:
         agent = self._agent
         if agent is None:
             return
-        log.info(
-            f"run-{event['stage']}", f"{agent}: {event['stage']}", **{k: v for k, v in event.items() if k != "stage"}
-        )
+        if "share" not in event:
+            about = {name: value for name, value in event.items() if name != "stage"}
+            log.info(f"run-{event['stage']}", f"{agent}: {event['stage']}", **about)
         for part, count in event.get("counts", {}).items():
             metrics.groups.labels(agent, part).set(count)
-        if "step" in event:
+        if "steps" in event:
             metrics.step.labels(agent).set(event["step"])
             metrics.steps.labels(agent).set(event["steps"])
         for name in FIGURES:
             if name in event:
                 metrics.figures.labels(agent, name).set(event[name])
+
+
+def give_up(folder: RunFolder, reason: str) -> None:
+    folder.fail(f"given up after {folder.attempts} attempts: {reason}", "trainer")

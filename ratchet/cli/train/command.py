@@ -1,19 +1,29 @@
-"""`ratchet train`: train an adapter from the log now, here, and see how it goes."""
+"""`ratchet train`: train an adapter from the log now, here, and see how it goes; list, watch and cancel such runs."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import Annotated, Any
 
 import typer
 
+from ratchet.cli.adapters.command import operator
 from ratchet.cli.fleet.folder import FleetAccess
-from ratchet.cli.terminal import UsageError, err, out, print_json, print_raw, say
+from ratchet.cli.terminal import INTERRUPTED, UsageError, err, out, print_json, print_raw, say
 from ratchet.cli.train.request import publish_train_request, request_of
-from ratchet.cli.train.run import TrainOptions, run_training
-from ratchet.cli.train.view import TrainView, ended_well, render_outcome
+from ratchet.cli.train.run import Left, OnInterrupt, SomebodyIsAtIt, TrainingHere, TrainOptions
+from ratchet.cli.train.runs import CANCEL_WAIT_S, TrainingsHere, described
+from ratchet.cli.train.view import TrainView, ended_well, render_outcome, render_runs
+from ratchet.service.settings import FleetSettings
+from ratchet.training_runs.store import RunFolder
+
+LEFT = "It goes on by itself: ratchet train --watch looks on, ratchet train --cancel ends it"
 
 
 def train(
+    run: Annotated[
+        str | None, typer.Argument(help="Of --watch and --cancel: the run's id; the one at work, if not given.")
+    ] = None,
     agent: Annotated[str | None, typer.Option(help="The fleet's first agent, if not given.")] = None,
     algorithm: Annotated[
         str,
@@ -37,13 +47,30 @@ def train(
         bool, typer.Option("--queue", help="Leave it to the running fleet's trainer; print the request's id.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count and check the data; train nothing.")] = False,
+    list_: Annotated[
+        bool, typer.Option("--list", help="The runs there are, whoever asked for them; the newest last.")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Look on at a run until it has ended.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="End a run; nothing of it is published.")] = False,
     json: Annotated[bool, typer.Option("--json", help="How it ended, as JSON.")] = False,
 ) -> None:
     """Train an adapter from the log, in a process of its own, and register it: a running fleet takes it from there.
 
-    Exit code 1 where the data can't support it, with the reason and the numbers.
+    Of an agent one run is at work at a time. Ctrl-C asks what is to become of it; without a terminal it cancels. Exit
+    code 1 where the data can't support it, with the reason and the numbers.
     """
     access = FleetAccess.here()
+    runs = TrainingsHere(FleetSettings.read().adapters_dir, access.agents)
+    if list_ + watch + cancel + queue > 1:
+        raise UsageError("--list, --watch, --cancel and --queue are four things: choose one")
+    if list_:
+        _list(runs, agent, as_json=json)
+        return
+    if watch or cancel:
+        _look_on(runs, runs.chosen(run, agent), cancel=cancel, as_json=json)
+        return
+    if run is not None:
+        raise UsageError(f"{run!r} is for --watch or --cancel; a new run gets its own id")
     options = TrainOptions(
         agent=agent or access.agents[0],
         algorithm=algorithm,
@@ -61,13 +88,100 @@ def train(
         return
     if options.agent not in access.agents:
         raise UsageError(f"agent {agent!r} is not of this fleet ({', '.join(access.agents)}): see RATCHET_AGENTS")
+    if not dry_run and (other := runs.store.at_work(options.agent)) is not None:
+        _offer_to_watch(runs, other, as_json=json)
+        return
+    _name_what_was_left(runs, options.agent)
     with TrainView(err) as view:
-        outcome = run_training(options, access, view.show)
-    if json:
+        who = f"operator:{operator()}"
+        here = TrainingHere(options, access, view.show_event, lambda: _ask(view, dry_run=dry_run), who)
+        try:
+            outcome = here.outcome()
+        except Left:
+            say(LEFT)
+            return
+        except SomebodyIsAtIt:
+            outcome = None
+    if outcome is None:
+        _offer_to_watch(runs, runs.chosen(None, options.agent), as_json=json)
+        return
+    _show_outcome(outcome, dry_run=dry_run, as_json=json)
+
+
+def _ask(view: TrainView, *, dry_run: bool) -> OnInterrupt:
+    if dry_run:
+        return OnInterrupt.CANCEL
+    if not (sys.stdin.isatty() and err.is_terminal):
+        say("interrupted: the run is cancelled")
+        return OnInterrupt.CANCEL
+    with view.paused():
+        try:
+            typed = err.input("\nThe training goes on. c: cancel it, l: leave it running by itself, Enter: look on  ")
+        except (KeyboardInterrupt, EOFError):
+            return OnInterrupt.CANCEL
+    answers = {"c": OnInterrupt.CANCEL, "l": OnInterrupt.LEAVE}
+    return answers.get(typed.strip().lower()[:1], OnInterrupt.GO_ON)
+
+
+def _offer_to_watch(runs: TrainingsHere, folder: RunFolder, *, as_json: bool) -> None:
+    """Another run of the agent is at work: exit code 1, unless the person at the terminal looks on at that one."""
+    say(f"Nothing was begun: {described(folder)}, and an agent has one at a time.")
+    if sys.stdin.isatty() and err.is_terminal and typer.confirm("Look on at it?", default=True, err=True):
+        _look_on(runs, folder, cancel=False, as_json=as_json)
+        return
+    say("ratchet train --watch looks on, --cancel ends it, --queue has the fleet's trainer do yours after it")
+    raise typer.Exit(1)
+
+
+def _name_what_was_left(runs: TrainingsHere, agent: str) -> None:
+    for view, _ in runs.views(agent):
+        if view.state == "running":
+            say(
+                f"Run {view.run_id} was left unfinished, and a trainer of the fleet will take it up; to forget it: "
+                f"ratchet train --cancel {view.run_id}"
+            )
+
+
+def _list(runs: TrainingsHere, agent: str | None, *, as_json: bool) -> None:
+    found = [(view, folder, not view.ended and folder.taken) for view, folder in runs.views(agent)]
+    if as_json:
+        print_json(
+            [
+                view.model_dump(mode="json") | {"at_work": at_work, "held_by": folder.holder if at_work else None}
+                for view, folder, at_work in found
+            ]
+        )
+    elif found:
+        out.print(render_runs([(view, at_work) for view, _, at_work in found]))
+    else:
+        out.print("No training was asked for yet. Type: ratchet train", markup=False)
+
+
+def _look_on(runs: TrainingsHere, folder: RunFolder, *, cancel: bool, as_json: bool) -> None:
+    """Until it has ended; Ctrl-C ends only the looking on."""
+    run_id = folder.request.request_id
+    if cancel and folder.outcome is None:
+        folder.cancel(f"operator:{operator()}")
+        if folder.outcome is None:
+            say(f"{folder.holder} is told to end run {run_id}")
+    try:
+        with TrainView(err) as view:
+            outcome = runs.watched(folder, view, at_most_s=CANCEL_WAIT_S if cancel else None)
+    except KeyboardInterrupt:
+        say(f"\nRun {run_id} goes on" if not cancel else f"\nRun {run_id} ends as soon as it is told")
+        raise typer.Exit(INTERRUPTED) from None
+    if cancel and outcome["status"] == "failed":
+        say(f"run {run_id} has ended")
+    _show_outcome(outcome, dry_run=False, as_json=as_json, well=cancel and outcome["status"] == "failed")
+
+
+def _show_outcome(outcome: Any, *, dry_run: bool, as_json: bool, well: bool = False) -> None:
+    """Raises Exit 1 where it did not end well; `well`: it ended as it was to."""
+    if as_json:
         print_json(outcome)
     else:
         out.print(render_outcome(outcome, dry_run=dry_run))
-    if not ended_well(outcome, dry_run=dry_run):
+    if not (well or ended_well(outcome, dry_run=dry_run)):
         raise typer.Exit(1)
 
 

@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console, Group
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
 from rich.text import Text
 
 from ratchet.cli.terminal import table
+from ratchet.training_runs.progress import ProgressTracker, RunProgressRecord
+from schemas.api.runs import RunProgress, RunView
 
 FIGURES = (("loss", "loss", "+.4f"), ("clip_fraction", "clipped", ".1%"), ("gap", "drift", ".3f"), ("kl", "kl", ".4f"))
 NOTHING_AGAINST_IT = "a dry run stops here"
+STAGES = {
+    "starting": "starting the trainer",
+    "reading": "reading the log",
+    "loading": "loading samples and model",
+    "comparing": "holding the parent against the log",
+}
+"""What they are called for people; the others by their own names."""
 
 
 class TrainView:
-    """`show` takes what the trainer tells."""
+    """`show_event` takes what the trainer tells, `show` how a run of others stands on disk."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._tracker = ProgressTracker()
+        self._said: tuple[str, int | None] = ("", None)
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[done]}"),
+            TextColumn("{task.fields[left]}"),
             TextColumn("{task.fields[figures]}"),
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task("starting", total=None, figures="")
+        self._task = self._progress.add_task(STAGES["starting"], total=None, figures="", done="", left="")
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -41,17 +56,95 @@ class TrainView:
     ) -> None:
         self._progress.stop()
 
-    def show(self, said: Mapping[str, Any]) -> None:
-        step = said.get("step", 0)
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """For a question."""
+        self._progress.stop()
+        yield
+        self._progress.start()
+
+    def show_event(self, said: Mapping[str, Any]) -> None:
+        self._tracker.record(said, monotonic())
+        self._show(self._tracker.at(datetime.now(UTC)).progress, said)
+
+    def show(self, record: RunProgressRecord) -> None:
+        """With the figures of the last step that was written down."""
+        last = {name: points[-1][1] for name, points in record.curves.items() if points}
+        age_s = (datetime.now(UTC) - record.progress.at).total_seconds()
+        self._show(aged(record.progress, age_s), last)
+
+    def _show(self, progress: RunProgress, figures: Mapping[str, Any]) -> None:
+        stage, step = STAGES.get(progress.stage, progress.stage), progress.step
+        left, shown = time_left(progress.seconds_left), figures_line(figures)
+        in_steps = progress.steps is not None and progress.stage == "training"
+        if not self._console.is_terminal:
+            self._print(stage, step, f"step {step} of {progress.steps}  {shown}  {left}" if in_steps and step else "")
+            return
         self._progress.update(
-            self._task, description=said["stage"], completed=step, total=said.get("steps"), figures=figures_line(said)
+            self._task,
+            description=stage,
+            completed=progress.share or 0.0,
+            total=None if progress.share is None else 1.0,
+            done=f"{step}/{progress.steps}" if in_steps else "",
+            left=left,
         )
-        if not self._console.is_terminal and step:
-            self._console.print(f"step {step} of {said['steps']}  {figures_line(said)}", markup=False)
+        if shown or not in_steps:
+            self._progress.update(self._task, figures=shown)
+
+    def _print(self, stage: str, step: int | None, line: str) -> None:
+        """Each stage, and each step, once."""
+        if (stage, step) != self._said:
+            self._said = (stage, step)
+            self._console.print((line or stage).rstrip(), markup=False)
 
 
 def figures_line(said: Mapping[str, Any]) -> str:
     return "  ".join(f"{label} {said[name]:{form}}" for name, label, form in FIGURES if name in said)
+
+
+def aged(progress: RunProgress, age_s: float) -> RunProgress:
+    """As it was said so long ago: that much less is left."""
+    if progress.seconds_left is None:
+        return progress
+    return progress.model_copy(update={"seconds_left": max(0.0, progress.seconds_left - max(0.0, age_s))})
+
+
+def time_left(seconds: float | None) -> str:
+    """As people say it; empty where it is not known."""
+    if seconds is None:
+        return ""
+    if seconds < 90:
+        return f"{seconds:.0f} s left"
+    minutes = round(seconds / 60)
+    return f"{minutes} min left" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min left"
+
+
+def standing(view: RunView, *, at_work: bool) -> str:
+    """How far a run is, in a few words. `at_work`: a process is at it."""
+    if view.ended:
+        return view.adapter_version or (view.reason or "").partition("\n")[0]
+    progress = view.progress
+    if not at_work:
+        where = f"left at step {progress.step} of {progress.steps}" if progress and progress.step else "not at work"
+        return f"{where}: a trainer of the fleet takes it up"
+    if progress is None:
+        return STAGES["starting"]
+    stage = STAGES.get(progress.stage, progress.stage)
+    share = "" if progress.share is None or progress.stage == "training" else f"{progress.share:.0%}"
+    step = f"step {progress.step} of {progress.steps}" if progress.stage == "training" else share
+    return ", ".join(part for part in (f"{stage} {step}".rstrip(), time_left(progress.seconds_left)) if part)
+
+
+def render_runs(runs: Sequence[tuple[RunView, bool]]) -> Table:
+    """The newest last; with each whether a process is at it."""
+    shown = table("run", "agent", "state", "asked at", "how it stands", left=5)
+    for column in shown.columns:
+        column.no_wrap = True
+    for view, at_work in runs:
+        asked = f"{view.asked_at:%m-%d %H:%M}" if view.asked_at else ""
+        state = "left" if view.state == "running" and not at_work else view.state
+        shown.add_row(view.run_id, view.agent_id, state, asked, standing(view, at_work=at_work))
+    return shown
 
 
 def ended_well(outcome: Mapping[str, Any], *, dry_run: bool) -> bool:
@@ -62,11 +155,12 @@ def ended_well(outcome: Mapping[str, Any], *, dry_run: bool) -> bool:
 
 def render_outcome(outcome: Mapping[str, Any], *, dry_run: bool) -> Group:
     """What was in the log, and the sentence."""
+    counted = outcome.get("counts", {})
     counts = table("of the log", "count")
-    for name, count in outcome["counts"].items():
+    for name, count in counted.items():
         counts.add_row(_part(name), f"{count:,}")
     style = "green" if ended_well(outcome, dry_run=dry_run) else "red"
-    return Group(*([counts] if outcome["counts"] else []), Text(_sentence(outcome, dry_run=dry_run), style=style))
+    return Group(*([counts] if counted else []), Text(_sentence(outcome, dry_run=dry_run), style=style))
 
 
 def _part(name: str) -> str:

@@ -6,7 +6,7 @@ Plain LoRA on every linear layer but the head, which is what all engines serve.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,16 +76,27 @@ def _continued(language_model: LanguageModel, parent: Path, max_rank: int) -> An
 
 
 @torch.no_grad()
-def sample_ratios(policy: Any, samples: Sequence[TrainingSample], *, temperature: float) -> list[SampleRatio]:
+def sample_ratios(
+    policy: Any,
+    samples: Sequence[TrainingSample],
+    *,
+    temperature: float,
+    on_share: Callable[[float], None] = lambda share: None,
+) -> list[SampleRatio]:
     """How the policy's probabilities of some samples relate to the logged ones. bfloat16 on a GPU, as in training.
 
-    In no order: samples of like length go through together.
+    In no order: samples of like length go through together. `on_share` is told how much of the tokens is done.
     """
     was_training = policy.training
     policy.eval()
     by_length = sorted(samples, key=lambda sample: sample.length)
     parts = cut_to_fit([(0, sample.length) for sample in by_length], TOKENS_AT_ONCE)
-    found = [ratio for part in parts for ratio in _ratios(policy, by_length[part], temperature)]
+    found: list[SampleRatio] = []
+    done, tokens = 0, sum(sample.length for sample in samples)
+    for part in parts:
+        found += _ratios(policy, by_length[part], temperature)
+        done += sum(sample.length for sample in by_length[part])
+        on_share(done / tokens)
     policy.train(was_training)
     return found
 
@@ -100,6 +111,8 @@ def _ratios(policy: Any, samples: Sequence[TrainingSample], temperature: float) 
         predicted = torch.log_softmax(row[begin - 1 : len(ids) - 1].float() / temperature, -1)
         logps = predicted.gather(1, ids[begin:, None])[:, 0].cpu()
         difference = logps - torch.tensor(sample.logprobs)
+        if sample.sampled is not None:
+            difference = difference[torch.tensor(sample.sampled, dtype=torch.bool)]
         yield ratio_of(sample.version, difference.tolist())
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -19,9 +19,10 @@ import msgspec
 
 from ratchet.logs.groups import Groups
 from ratchet.logs.names import INTERACTIONS, is_own
-from ratchet.logs.reader import BadLine, Line, LogReader, decode
+from ratchet.logs.reader import BadLine, Line, LogReader, decode, end_of_log
 from ratchet.logs.rows import ScorerRow, SelectionRow
 from ratchet.logs.start_offset import read_start_offsets
+from schemas.messages.response import SampleStatus
 from schemas.messages.reward import NOT_MENTIONED, ScoreStatus
 from schemas.records.adapter_card import DataRange
 from services.trainer.data.feedback_scores import NO_FEEDBACK, FeedbackScores
@@ -37,8 +38,10 @@ from services.trainer.data.filters import (
 from services.trainer.data.range_sums import RangeSums
 from services.trainer.data.score_noise import ScoreNoise
 
+SHARE_EVERY_BYTES = 1024 * 1024
 NOTHING = (b"", b"null", b"[]")
 UNSCORABLE: ScoreStatus = "unscorable"
+LOST: SampleStatus = "lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,16 @@ class Scan:
 class JournalScan:
     """One pass over the bytes `since` to before `until` of the log in a folder."""
 
-    def __init__(self, logs_dir: Path, policy: DataPolicy, feedback: FeedbackScores = NO_FEEDBACK) -> None:
+    def __init__(
+        self,
+        logs_dir: Path,
+        policy: DataPolicy,
+        feedback: FeedbackScores = NO_FEEDBACK,
+        *,
+        on_share: Callable[[float], None] = lambda share: None,
+    ) -> None:
+        """`on_share` is told now and then how much of the window is read."""
+        self._on_share = on_share
         self._logs_dir = logs_dir
         self._policy = policy
         self._feedback = feedback
@@ -109,9 +121,14 @@ class JournalScan:
         return self._found
 
     def _lines(self, since: int, until: int | None) -> Iterator[Line]:
+        end = end_of_log(self._logs_dir, INTERACTIONS) if until is None else until
+        told = since
         for line in LogReader(self._logs_dir, INTERACTIONS, since, on_bad=self._bad).whole_lines():
             if until is not None and line.position >= until:
                 return
+            if line.end - told >= SHARE_EVERY_BYTES:
+                told = line.end
+                self._on_share(min(1.0, (told - since) / max(1, end - since)))
             yield line
 
     def _bad(self, _: BadLine) -> None:
@@ -204,12 +221,14 @@ class JournalScan:
 
 def _facts(position: int, logged: SelectionRow, feedback: float | None) -> LoggedSampleFacts:
     tokens = (logged.prompt_ids, logged.completion_ids, logged.logprobs)
+    has_segments = bytes(logged.segments) not in NOTHING
     return LoggedSampleFacts(
         position=position,
         score=logged.score,
         feedback=feedback,
         unscorable=logged.score_status == UNSCORABLE and logged.score_reason != NOT_MENTIONED,
         truncated=logged.finish_reason == "length",
-        has_tokens=not any(bytes(raw) in NOTHING for raw in tokens),
+        has_tokens=has_segments or not any(bytes(raw) in NOTHING for raw in tokens),
+        lost=logged.sample_status == LOST,
         text=hash(bytes(logged.response)),
     )

@@ -46,9 +46,9 @@ from services.trainer.data.support import (
 )
 from services.trainer.run.checkpoints import Checkpoints, newest_checkpoint, remove_broken
 from services.trainer.run.choices import Choices, choices_of, resolved
-from services.trainer.run.progress import Emit, StepReports, curve
+from services.trainer.run.progress import Emit, ShareReports, StepReports, curve
 from services.trainer.run.publishing import Finished, publish
-from services.trainer.run.report import metrics_of, report
+from services.trainer.run.report import metrics_of, plan_of, report
 from services.trainer.run.stops import RanAway, RunAwayStops
 from services.trainer.settings import TrainerSettings
 
@@ -107,16 +107,19 @@ class RunExecution:
         self._emit({"stage": "selected", "counts": selection.counts})
         if faults := list(data_faults(selection, choices.limits)):
             raise Refused("; ".join(faults), selection)
+        self._emit({"stage": "loading"})
         inputs = self._inputs(choices, selection)
         inputs, selection, match = self._match(inputs, choices, selection)
         if dry:
             raise Refused(NOTHING_AGAINST_IT, selection, match)
+        reports = StepReports(self._emit, match.gap)
         callbacks = (
-            StepReports(self._emit, match.gap),
+            reports,
             RunAwayStops(choices.stops),
             Checkpoints(self._settings.trainer_checkpoint_every_s),
         )
         trainer = choices.algorithm.trainer(replace(inputs, callbacks=callbacks), choices.hyperparameters)
+        reports.follow(plan_of(trainer))
         try:
             self._train(trainer)
         except RanAway as reason:
@@ -124,7 +127,7 @@ class RunExecution:
         if not self.writes:
             return None
         steps = curve(trainer.state.log_history)
-        described = report(choices, selection, match, trainer, inputs.processes, inputs.learning_rate, steps)
+        described = report(choices, selection, match, trainer, inputs, steps)
         finished = Finished(choices, selection, described, metrics_of(described, time.monotonic() - began), self._now())
         return publish(finished, inputs.policy, self._folder.path / "adapter", self._settings.adapters_dir)
 
@@ -162,7 +165,7 @@ class RunExecution:
     def _scan(self, choices: Choices, request: TrainRequest) -> tuple[Scan, int]:
         """What the logs hold, and to which byte the feedback was read."""
         feedback = read_feedback(self._settings.logs_dir, request.agent_id, request.feedback_until)
-        scan = JournalScan(self._settings.logs_dir, choices.data, feedback)
+        scan = JournalScan(self._settings.logs_dir, choices.data, feedback, on_share=self._shares("reading"))
         return scan.read(request.since, request.until), feedback.end
 
     def _inputs(self, choices: Choices, selection: Selection) -> TrainerInputs:
@@ -197,7 +200,10 @@ class RunExecution:
         count = len(inputs.samples)
         chosen = sorted({index * count // MATCH_SAMPLES for index in range(MATCH_SAMPLES)})
         samples = [inputs.samples[number] for number in chosen]
-        ratios = sample_ratios(inputs.policy, samples, temperature=inputs.temperature)
+        self._emit({"stage": "comparing"})
+        ratios = sample_ratios(
+            inputs.policy, samples, temperature=inputs.temperature, on_share=self._shares("comparing")
+        )
         (strangers,) = broadcast_object_list([too_different(ratios, choices.parent, choices.limits)])
         left = selection.without(strangers)
         if faults := list(data_faults(left, choices.limits)):
@@ -207,6 +213,10 @@ class RunExecution:
         if faults := list(policy_faults(match, choices.limits)):
             raise Refused("; ".join(faults), left, match)
         return replace(inputs, samples=kept), left, match
+
+    def _shares(self, stage: str) -> Callable[[float], None]:
+        emit = ShareReports(self._emit)
+        return lambda share: emit({"stage": stage, "share": share})
 
     def _ended(
         self, request: TrainRequest, status: Literal["refused", "failed"], reason: str, **account: Any

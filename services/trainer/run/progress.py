@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import accumulate
+from time import monotonic
 from typing import Any
 
 from transformers import TrainerCallback
 
+from services.trainer.algorithms.plan import Plan
+
 Emit = Callable[[Mapping[str, Any]], None]
+SHARE_EVERY_S = 1.0
+"""So often it is said how far a stage is."""
 
 FIGURES = {
     "loss": "loss",
@@ -28,22 +34,58 @@ FIGURES = {
 """TRL's names, and ours."""
 
 
+class ShareReports:
+    """How far a stage is, now and then."""
+
+    def __init__(self, emit: Emit, seconds: Callable[[], float] = monotonic) -> None:
+        self._emit = emit
+        self._seconds = seconds
+        self._said_at = float("-inf")
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        if self._seconds() - self._said_at >= SHARE_EVERY_S:
+            self._said_at = self._seconds()
+            self._emit(event)
+
+
 class StepReports(TrainerCallback):  # type: ignore[misc]
-    """Reports the figures of every step."""
+    """Reports the figures of every step, and how much of the work is done, in tokens through the model."""
 
     def __init__(self, emit: Emit, parent_gap: float | None) -> None:
         self._emit = emit
+        self._emit_share = ShareReports(emit)
         self._parent_gap = parent_gap
+        self._plan: Plan | None = None
+        self._done = [0]
+        """Tokens after each step."""
+        self._parts = 0
+        """Micro-batches of the present step that are done."""
+
+    def follow(self, plan: Plan | None) -> None:
+        """Before the training; without a plan every step is taken for the same work."""
+        self._plan = plan
+        steps = plan.steps if plan else ()
+        self._done = list(accumulate((sum(part.padded for part in step) for step in steps), initial=0))
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        begun = {"step": state.global_step, "steps": state.max_steps, "parent_gap": self._parent_gap}
-        self._emit({"stage": "training"} | begun)
+        self._emit(self._at(state) | {"parent_gap": self._parent_gap})
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        self._parts += 1
+        self._emit_share(self._at(state) | {"share": None})
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **given: Any) -> None:
+        self._parts = 0
         if state.is_world_process_zero and "loss" in logs:
-            self._emit(
-                {"stage": "training", "steps": state.max_steps} | step_figures(logs | {"step": state.global_step})
-            )
+            self._emit(self._at(state) | step_figures(logs | {"step": state.global_step}))
+
+    def _at(self, state: Any) -> dict[str, Any]:
+        standing = {"stage": "training", "step": state.global_step, "steps": state.max_steps}
+        if self._plan is None:
+            return standing
+        begun = self._plan.steps[state.global_step : state.global_step + 1]
+        parts = (part.padded for step in begun for part in step[: self._parts * self._plan.processes])
+        return standing | {"work_done": self._done[state.global_step] + sum(parts), "work": self._done[-1]}
 
 
 def step_figures(logged: Mapping[str, Any]) -> dict[str, float]:

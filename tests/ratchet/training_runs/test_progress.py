@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import random
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from ratchet.training_runs.progress import ProgressFile, ProgressTracker, RunProgressRecord, read_progress
 from tests.ratchet.adapters.making_adapters import NOON
@@ -28,6 +31,51 @@ def test_the_rest_is_reckoned_at_the_pace_of_this_attempt() -> None:
     assert after(step(0), step(1), step(2)).progress.seconds_left == 80.0
     assert after(step(6), step(7), step(8)).progress.seconds_left == 20.0
     assert after(step(9), step(10)).progress.seconds_left == 0.0
+
+
+def test_how_much_of_a_stage_is_done() -> None:
+    reading = {"stage": "reading", "share": 0.25}
+
+    assert after(reading).progress.share == 0.25
+    assert after(reading, {"stage": "loading"}).progress.share is None
+    assert after(step(0), step(4)).progress.share == 0.4
+    assert after(step(0, work_done=0, work=200), step(1, work_done=150, work=200)).progress.share == 0.75
+
+
+def shuffled_passes(rng: random.Random, lengths: list[int], passes: int) -> list[int]:
+    """Tokens of each step, where each pass shuffles which answers are together."""
+    steps = []
+    for _ in range(passes):
+        rng.shuffle(lengths)
+        steps += [sum(lengths[start : start + 8]) for start in range(0, len(lengths), 8)]
+    return steps
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("each", "by_token"), [(0.0, 0.01), (3.0, 0.0), (2.0, 0.005)], ids=["by token", "alike", "both"]
+)
+def test_the_time_left_is_right_within_a_fifth_after_ten_steps(seed: int, each: float, by_token: float) -> None:
+    # given answers with a long tail, a first step that warms up, and a machine that is not always as fast
+    rng = random.Random(seed)
+    work = shuffled_passes(rng, [round(min(4000, 30 * rng.paretovariate(1.1))) for _ in range(160)], 4)
+    seconds = [(each + by_token * tokens) * rng.uniform(0.85, 1.15) for tokens in work]
+    seconds[0] = 6 * seconds[0] + 5.0
+
+    standing, clock, done = ProgressTracker(), 0.0, 0
+    standing.record(step(0, of=len(work), work_done=0, work=sum(work)), clock)
+    errors = []
+    for number, (tokens, took) in enumerate(zip(work, seconds, strict=True), start=1):
+        standing.record(step(number - 1, of=len(work), work_done=done + tokens // 2, work=sum(work)), clock + took / 2)
+        clock, done = clock + took, done + tokens
+        standing.record(step(number, of=len(work), work_done=done, work=sum(work)), clock)
+        if 10 <= number <= 0.8 * len(work):
+            left = standing.at(NOON).progress.seconds_left
+            assert left is not None
+            errors.append(abs(left / sum(seconds[number:]) - 1.0))
+
+    # then, where steps to come cost more or less than those that were, the estimate knows
+    assert max(errors) < 0.2
 
 
 def test_curves_hold_what_can_be_drawn() -> None:

@@ -102,6 +102,18 @@ async def test_a_draft_shaped_response_is_sent_on_untouched() -> None:
     assert bus.published(REWARDS) == []
 
 
+async def test_a_rollout_that_was_lost_gets_no_score() -> None:
+    worker, bus = await worker_and_bus(Scripted([OK, OK]))
+    lost = RESPONSE.samples[1].model_copy(update={"status": "lost"})
+    response = RESPONSE.model_copy(update={"samples": (RESPONSE.samples[0], lost)})
+
+    await worker.handle(delivery(response.encode()))
+
+    first, second = only_reward(bus).scores
+    assert first.score is not None
+    assert (second.score, second.status) == (None, "infra_fail") and "lost" in str(second.reason)
+
+
 @pytest.mark.parametrize(
     "unanswered",
     [

@@ -229,6 +229,36 @@ async def test_a_trainer_for_one_request_leaves_when_nothing_is_left_and_takes_n
     assert house.ledger == ["train small-7"]
 
 
+async def test_a_trainer_for_one_request_waits_for_the_run_that_another_is_at(house: House) -> None:
+    house.settings = TrainerSettings.read(adapters_dir=house.settings.adapters_dir, trainer_once=True)
+    house.script("busy busy busy train")
+    left = asyncio.Event()
+    worker = house.worker(left.set)
+    await worker.handle(delivery())
+
+    await worker.start()
+    async with asyncio.timeout(20):
+        await left.wait()
+
+    await worker.stop()
+    assert house.job.announced
+    assert house.ledger == [*["busy small-7"] * 3, "train small-7"]
+
+
+async def test_a_run_that_was_begun_elsewhere_is_taken_up_with_a_word(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = house.jobs.record(REQUEST)
+    with job.claimed():
+        job.begin("")
+
+    with caplog.at_level("INFO"):
+        async with house.running():
+            await until(lambda: house.job.announced)
+
+    assert any("run small-7 is taken up: begun 1 times" in record.getMessage() for record in caplog.records)
+
+
 async def test_a_trainer_that_stays_does_not_leave(house: House) -> None:
     left = asyncio.Event()
     worker = house.worker(left.set)

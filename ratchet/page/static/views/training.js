@@ -1,6 +1,6 @@
 // Training: every run that was asked for, the one under way first with its curves as they grow; how far the next one
 // is; how a version was made.
-import { count, moment, seconds, sentence } from "../core/format.js";
+import { count, moment, percent, seconds, sentence } from "../core/format.js";
 import { html } from "../core/html.js";
 import { useResource } from "../core/resource.js";
 import { apiPath, link } from "../core/router.js";
@@ -99,7 +99,7 @@ function askedBy({ asked_by: who }) {
 }
 
 function howFar(progress) {
-  if (!progress?.steps) return `${progress?.stage ?? "starting"} …`;
+  if (!progress?.steps) return `${progress?.stage ?? "starting"} ${progress?.share ? percent(progress.share) : ""} …`;
   const { step, steps, seconds_left: left } = progress;
   const rest = left === null ? "" : `, ${left < 1 ? "almost done" : `${seconds(Math.round(left))} left`}`;
   return `step ${count(step)} of ${count(steps)}${rest}`;

@@ -64,10 +64,7 @@ def test_two_processes_take_the_steps_of_one_up_to_rounding(settings: TrainerSet
 
 def test_a_job_that_another_trainer_is_at_is_left_to_it(settings: TrainerSettings) -> None:
     job = RunStore(settings.adapters_dir).record(TrainRequest(request_id="taken", agent_id="small"))
-    other = job.lock()
-    assert other.try_acquire()
-
-    assert launch_run(settings.model_copy(update={"trainer_processes": 2}), job, sys.stdout) is None
+    with job.claimed():
+        assert launch_run(settings.model_copy(update={"trainer_processes": 2}), job, sys.stdout) is None
 
     assert job.attempts == 0
-    other.release()
