@@ -104,7 +104,8 @@ async def test_after_the_last_retry_the_server_counts_as_unavailable_until_a_cal
     ],
 )
 async def test_what_no_retry_mends_is_raised_at_once(fault: Fault, error: type[Exception], sentence: str) -> None:
-    async with running(hello) as server, connected(server.url, timeout_s=0.3) as client:
+    timeout_s = 0.3 if error is CallTimeout else 30.0
+    async with running(hello) as server, connected(server.url, timeout_s=timeout_s) as client:
         server.faults.append(fault)
         with pytest.raises(error, match=sentence):
             await client.chat(BODY)

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
 
-import uvicorn
 from fastapi import FastAPI, Header
 
 from ratchet.http.access.guard import caller
@@ -18,6 +17,7 @@ from ratchet.http.server.application import Problems
 from ratchet.runtime.runner import TAKES_NOTHING_MS, _listen
 from services.orchestrator.api.events import events_router
 from services.orchestrator.observation.event_hub import EventHub
+from tests.serving import serving
 from tests.waiting import until
 
 PLACES = 8
@@ -53,13 +53,9 @@ async def served(hub: EventHub, takes_nothing_ms: int) -> AsyncIterator[int]:
     listener = _listen("127.0.0.1", 0, "orchestrator")
     assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == TAKES_NOTHING_MS
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, takes_nothing_ms)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", http="h11", ws="none"))
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    await until(lambda: server.started)
-    yield listener.getsockname()[1]
-    hub.close()
-    server.should_exit = True
-    await serving
+    async with serving(app, listener, http="h11", timeout_graceful_shutdown=None):
+        yield listener.getsockname()[1]
+        hub.close()
 
 
 async def test_who_goes_is_forgotten_and_who_stays_hears_the_end() -> None:
