@@ -53,7 +53,7 @@ class Sizes:
 
 
 QUICK_SIZES = Sizes(tasks=200, samples=8, turns=2, groups=128, no_turn_after=180.0, timeout=180.0)
-REAL_SIZES = Sizes(tasks=64, samples=4, turns=2, groups=64, no_turn_after=600.0, timeout=600.0)
+REAL_SIZES = Sizes(tasks=64, samples=4, turns=2, groups=96, no_turn_after=660.0, timeout=600.0)
 
 
 def demo(
@@ -72,11 +72,11 @@ def demo(
         int | None, typer.Option(min=1, max=20, help="How often to train, and prove the new adapter: 2 at most.")
     ] = None,
     groups: Annotated[
-        int | None, typer.Option(min=8, max=5000, help="Tasks of users to learn from, each turn: 128, with --real 64.")
+        int | None, typer.Option(min=8, max=5000, help="Tasks of users to learn from, each turn: 128, with --real 96.")
     ] = None,
     no_turn_after: Annotated[
         float | None,
-        typer.Option(help="Seconds after which no further turn begins; the first always does: 180, with --real 600."),
+        typer.Option(help="Seconds after which no further turn begins; the first always does: 180, with --real 660."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Which tasks are drawn.")] = 1,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the fleet running.")] = False,

@@ -61,10 +61,8 @@ GOODS = _words(
 )
 MONTHS = _words("January February March April May June July August September October November December")
 WEEKDAYS = _words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
-NUMBERS = _words(
-    "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen twenty"
-)
+NUMBERS = _words("two three four five six seven eight nine ten eleven twelve")
+"""What people write in words."""
 DATE_FORMS: dict[Part, tuple[str, ...]] = {
     "train": (
         "{month} {d}, {y}",
@@ -79,6 +77,7 @@ DATE_FORMS: dict[Part, tuple[str, ...]] = {
         "{d} {month}, {y}",
         "{d} {mon} {y}",
         "{weekday} {d} {month} {y}",
+        "{wkd}, {month} {d}, {y}",
     ),
     "live": (
         "{d} {month} {y}",
