@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -71,13 +71,13 @@ async def _until_ready(port: int, process: asyncio.subprocess.Process, log: Path
 
 
 class Client:
-    """Keeps a number of tasks on their way and counts the tokens that come back."""
+    """Keeps some tasks on their way and counts the tokens that come back. `numbers`: an agent answers each once."""
 
-    def __init__(self, settings: AgentSettings, agent: psutil.Process) -> None:
+    def __init__(self, settings: AgentSettings, agent: psutil.Process, numbers: Iterator[int] | None = None) -> None:
         self._settings = settings
         self._agent = agent
         self._bus = RabbitBus.from_settings(settings, name="bench")
-        self._numbers = count()
+        self._numbers = numbers or count()
         self._answered = asyncio.Semaphore(0)
         self._tokens = 0
         self._asked = 0

@@ -18,6 +18,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -53,19 +54,19 @@ DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday")
 
 
 def _order(rng: random.Random) -> tuple[str, str]:
-    number, count, good = rng.randrange(1000, 10_000), rng.randrange(2, 10), rng.choice(GOODS)
+    number, pieces, good = rng.randrange(1000, 10_000), rng.randrange(2, 10), rng.choice(GOODS)
     city, day = rng.choice(CITIES), rng.choice(DAYS)
-    asked = f"Write to the customer of order {number}: {count} {good}, to {city}, ready on {day}."
-    return asked, f"Dear customer, your {count} {good} for {city} are ready on {day}."
+    asked = f"Write to the customer of order {number}: {pieces} {good}, to {city}, ready on {day}."
+    return asked, f"Dear customer, your {pieces} {good} for {city} are ready on {day}."
 
 
-def prompts(workload: str, count: int, seed: int) -> list[tuple[ChatMessage, ...]]:
+def prompts(workload: str, number: int, seed: int) -> list[tuple[ChatMessage, ...]]:
     """About 165 tokens of SmolLM2 each."""
     common = random.Random(seed)
     shared = [_order(common) for _ in range(2)]
     found = []
-    for number in range(count):
-        rng = random.Random(f"{seed} {number}")
+    for place in range(number):
+        rng = random.Random(f"{seed} {place}")
         examples = shared if workload == "examples" else [_order(rng) for _ in range(2)]
         turns = [
             message
@@ -98,8 +99,8 @@ def here(engine: BatchEngine) -> Run:
 
     async def run(requests: Sequence[GenerationRequest]) -> Rate:
         started, cpu = time.perf_counter(), time.process_time()
-        count = _counted(engine.generate(requests))
-        return Rate(count, time.perf_counter() - started, time.process_time() - cpu)
+        sampled = _counted(engine.generate(requests))
+        return Rate(sampled, time.perf_counter() - started, time.process_time() - cpu)
 
     return run
 
@@ -116,9 +117,13 @@ class PlainGenerate(TransformersEngine):
         self._loaded = language_model, adapters, batches
 
 
-def fleet(client: Client) -> Run:
+def fleet(settings: AgentSettings, agent: psutil.Process) -> Run:
+    """On a connection of its own each time: while an engine generates in this process, nobody answers heartbeats."""
+    numbers = count()
+
     async def run(requests: Sequence[GenerationRequest]) -> Rate:
-        return await client.work_off([request.prompt for request in requests], SAMPLING)
+        async with Client(settings, agent, numbers) as client:
+            return await client.work_off([request.prompt for request in requests], SAMPLING)
 
     return run
 
@@ -162,8 +167,8 @@ def _end(server: psutil.Process) -> None:
 
 async def _asked(engine: VllmEngine, server: psutil.Process, requests: Sequence[GenerationRequest]) -> Rate:
     started, cpu = time.perf_counter(), _cpu_s(server)
-    count = _counted(await engine.generate(requests))
-    return Rate(count, time.perf_counter() - started, _cpu_s(server) - cpu)
+    sampled = _counted(await engine.generate(requests))
+    return Rate(sampled, time.perf_counter() - started, _cpu_s(server) - cpu)
 
 
 def _cpu_s(process: psutil.Process) -> float:
@@ -185,8 +190,7 @@ async def contestants(settings: AgentSettings, names: Sequence[str], logs: Path)
                     found.append(Contestant(name, here(engine)))
         if "fleet" in names:
             agent = await stack.enter_async_context(agent_process(settings, logs / "agent.log"))
-            client = await stack.enter_async_context(Client(settings, agent))
-            found.append(Contestant("fleet", fleet(client)))
+            found.append(Contestant("fleet", fleet(settings, agent)))
         if "vllm" in names:
             found.append(Contestant("vllm", await stack.enter_async_context(vllm_server(folder, logs / "vllm.log"))))
         yield found
