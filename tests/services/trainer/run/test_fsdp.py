@@ -39,7 +39,7 @@ def under_fsdp(settings: TrainerSettings, job: RunFolder, **further: str) -> sub
     )
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(300)
 def test_killed_and_taken_up_under_fsdp_it_is_the_adapter_of_one_process(
     settings: TrainerSettings, tmp_path: Path
 ) -> None:
