@@ -1,23 +1,28 @@
-# Two commands do everything: `make demo` and `make test`. Both install what they need first. `make check` is for whoever changes the code.
-# PYTHON: which Python (3.11 or newer) makes the environment. TORCH_INDEX: a package index with CPU builds of torch, which
+# Two commands do everything: `make demo` and `make test`. Both install what they need first. `make demo-real` is the demo with a real model,
+# `make check` is for whoever changes the code.
+# PYTHON: which Python (3.11 or newer) makes the environment. SEED: which tasks `make demo-real` draws. TORCH_INDEX: a package index with CPU builds of torch, which
 # saves gigabytes where there is no GPU. WORKERS: how many processes run the tests, each with a broker and fleets of its own.
 PYTHON ?= python3
 TORCH_INDEX ?=
 WORKERS ?= 2
+SEED ?= 1
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 # A file's tests stay together, for they share a fleet; what takes long begins, so that no worker is left with it at the end.
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check setup bench long-test vllm-test models-test dashboard-images clean
+.PHONY: demo demo-real test check setup bench long-test vllm-test models-test dashboard-images clean
 
 demo: setup  ## The whole loop on this machine: answer, score, learn, prove it on live traffic, promote, roll back.
 	$(BIN)/ratchet demo
 
+demo-real: setup  ## The same with a real language model, fetched once (93 MB): a quarter of an hour on two idle cores.
+	$(BIN)/ratchet demo --real --seed $(SEED)
+
 test: setup .venv/browser .venv/compiler  ## Everything that is promised, checked.
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/test_house.py tests
 
-check: setup  ## The inner loop, a few minutes: format, lint, types, imports, and every test that needs no broker, model or browser.
+check: setup  ## The inner loop, a minute or two: format, lint, types, imports, and every test that needs no broker, model, browser or second Python.
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/ruff check --quiet
 	$(BIN)/lint-imports > /dev/null || $(BIN)/lint-imports
@@ -72,6 +77,7 @@ dashboard-images: setup .venv/browser  ## The pictures in docs/dashboards.md, of
 clean:  ## Stop the fleet and remove what set-up and runs left, except logs and adapters.
 	-test -x $(BIN)/ratchet && $(BIN)/ratchet down
 	-test -x $(BIN)/ratchet && RATCHET_STATE_DIR=.ratchet/demo $(BIN)/ratchet down
+	-test -x $(BIN)/ratchet && RATCHET_STATE_DIR=.ratchet/demo-real $(BIN)/ratchet down
 	-test -d .ratchet && chmod -R u+w .ratchet
 	rm -rf infra/grafana/drawing/node_modules infra/grafana/drawing/built
 	rm -rf .venv .ratchet .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -16,9 +16,21 @@ from hypothesis import settings
 
 from ratchet.bus.topology import BROADCAST_EXCHANGE, DEAD_EXCHANGE, EXCHANGE, UNROUTABLE_EXCHANGE, fleet_topology
 from ratchet.cli.fleet.local_broker import LocalBroker, server_folder
-from tests.quick import pytest_addoption, pytest_collection_modifyitems, pytest_configure, pytest_ignore_collect
+from tests.quick import (
+    pytest_addoption,
+    pytest_collection_finish,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_ignore_collect,
+)
 
-__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure", "pytest_ignore_collect"]
+__all__ = [
+    "pytest_addoption",
+    "pytest_collection_finish",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_ignore_collect",
+]
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")

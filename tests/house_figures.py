@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path, PurePosixPath
 from statistics import median
 
@@ -48,8 +49,13 @@ def log_names(files: dict[str, str]) -> list[str]:
 
 
 def _strings(text: str) -> Iterator[str]:
-    constants = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant))
+    constants = (node for node in _nodes(text) if isinstance(node, ast.Constant))
     return (node.value for node in constants if isinstance(node.value, str))
+
+
+@cache
+def _nodes(text: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(text)))
 
 
 def choices(files: dict[str, str]) -> list[str]:
@@ -57,18 +63,17 @@ def choices(files: dict[str, str]) -> list[str]:
     return [path for path, text in files.items() if _CHOICE.search(text)]
 
 
-def mutual_imports(files: dict[str, str]) -> list[tuple[str, str]]:
+def mutual(imports: set[tuple[str, str]]) -> list[tuple[str, str]]:
     """Pairs of folders, neither inside the other, of which each imports the other."""
-    imports = set(folder_imports(files))
-    mutual = [(one, other) for one, other in sorted(imports) if (other, one) in imports and one < other]
-    return [(one, other) for one, other in mutual if not other.startswith(f"{one}/")]
+    pairs = [(one, other) for one, other in sorted(imports) if (other, one) in imports and one < other]
+    return [(one, other) for one, other in pairs if not other.startswith(f"{one}/")]
 
 
 def folder_imports(files: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Which folder imports from which, at the top of a module or within a function."""
     for path, text in files.items():
         folder = str(PurePosixPath(path).parent)
-        for node in ast.walk(ast.parse(text)):
+        for node in _nodes(text):
             names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
             names += [f"{node.module}.{name.name}" for name in node.names] if isinstance(node, ast.ImportFrom) else []
             names += [name.name for name in node.names] if isinstance(node, ast.Import) else []
@@ -88,7 +93,7 @@ def figures(commit: str | None) -> dict[str, str]:
         "lines of the median file": f"{median(lines):g}",
         "lines of the longest file": f"{lines[-1]} (`{PurePosixPath(lengths[-1][1]).name}`)",
         "files under 40 lines": f"{sum(length < 40 for length in lines)}",
-        "pairs of folders that import each other": f"{len(mutual_imports(files))}",
+        "pairs of folders that import each other": f"{len(mutual(set(folder_imports(files))))}",
         "files that name a log": f"{len(log_names(files))}",
         "files that choose the best answer": f"{len(choices(files))}",
         "bytes of the README": f"{len(readme.encode()):,}",

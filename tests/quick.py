@@ -1,12 +1,16 @@
-"""`pytest --quick`: the tests that need no broker, no model and no browser. What a test needs is read off, not marked:
+"""`pytest --quick`: the tests that need no broker, no model, no browser and no second Python.
 
-a file needs a model or a browser if it imports one, at whatever remove, and is then not even imported; a test needs
-what its body or one of its fixtures imports or starts; and `tests/acceptance` runs whole fleets. Properties are tried
-on fewer examples, and what is done again and again is done less often (`rounds`). Temporary files lie in memory.
+What a test needs is read off, not marked: a file needs a model or a browser if it imports one, at whatever remove, and
+is then not even imported; a test needs what its body or one of its fixtures imports or starts, there or in functions
+of the tests that they call; and `tests/acceptance` runs whole fleets. A Python of its own costs a test a second of
+imports before it does anything: those that are killed, and programs as users start them, are for the whole suite.
+Properties are tried on fewer examples, and what is done again and again is done less often (`rounds`). Temporary files
+lie in memory.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -15,6 +19,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from inspect import unwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -24,8 +29,8 @@ FLEETS = ROOT / "tests" / "acceptance"
 HEAVY_LIBRARIES = {"peft", "playwright", "schemathesis", "torch", "transformers", "trl"}
 """schemathesis asks running services, and takes seconds to collect."""
 BROKER_FIXTURE = "amqp_url"
-SERVERS = {"LocalBroker", "MeasuredBroker", "run_promtool"}
-"""Names by which tests and fixtures start a program of others: a broker, Prometheus's tools."""
+PROGRAMS = {"LocalBroker", "MeasuredBroker", "run_promtool", "executable", "set_forkserver_preload"}
+"""Names by which tests and fixtures start a broker, Prometheus's tools, or Python: `sys.executable`, a fork server."""
 QUICK = "quick"
 EXAMPLES = 10
 MEMORY, ROOM_BYTES = Path("/dev/shm"), 2 * 1024**3
@@ -40,10 +45,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--quick"):
+        gc.disable()
         settings.register_profile(QUICK, deadline=None, max_examples=EXAMPLES)
         settings.load_profile(QUICK)
         if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM_BYTES:
             os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What was imported and collected stays to the end: it is not looked through again and again for garbage."""
+    gc.freeze()
+    gc.enable()
 
 
 def rounds(whole: int, *, quick: int = EXAMPLES) -> int:
@@ -67,27 +80,37 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _needs_much(test: pytest.Function) -> bool:
-    """By its own body and those of its fixtures: what they import there, and which servers they name."""
+    """By its own body and those of its fixtures: what they import there, and which programs they name."""
     fixtures = (fixture.func for found in test._fixtureinfo.name2fixturedefs.values() for fixture in found)
     marked = BROKER_FIXTURE in test.fixturenames or test.get_closest_marker("broker") is not None
-    return marked or any(map(_is_heavy, (test.function, *fixtures)))
+    return marked or any(map(is_heavy, (test.function, *fixtures)))
 
 
 @cache
-def _is_heavy(function: Callable[..., object]) -> bool:
-    """Whether it, or a function of its module that it calls, names a server or imports what is heavy."""
-    names, seen = set[str](), set[str]()
+def is_heavy(function: Callable[..., object]) -> bool:
+    """Whether it, or a function or class of the tests that it names, names a program or imports what is heavy."""
+    names, seen = set[str](), set[object]()
     waiting = [unwrap(function)]
     while waiting:
         called = waiting.pop()
-        if (code := getattr(called, "__code__", None)) is not None and called.__qualname__ not in seen:
-            seen.add(called.__qualname__)
+        if (code := getattr(called, "__code__", None)) is not None and called not in seen:
+            seen.add(called)
             names |= set(code.co_names)
             found = (called.__globals__.get(name) for name in code.co_names)
-            waiting += [other for other in found if getattr(other, "__module__", None) == called.__module__]
+            waiting += [one for other in found if _is_of_tests(other) for one in _functions(other)]
     modules = (ROOT.joinpath(*name.split(".")).with_suffix(".py") for name in names if "." in name)
     brought = {name.split(".")[0] for name in names}.union(*(libraries(module) for module in modules))
-    return bool(SERVERS & names or HEAVY_LIBRARIES & brought)
+    return bool(PROGRAMS & names or HEAVY_LIBRARIES & brought)
+
+
+def _is_of_tests(value: object) -> bool:
+    return str(getattr(value, "__module__", "")).split(".")[0] == "tests"
+
+
+def _functions(value: Any) -> list[Callable[..., object]]:
+    """Itself, or the methods of a class."""
+    named = vars(value).values() if isinstance(value, type) else (value,)
+    return [unwrap(getattr(one, "__func__", one)) for one in named]
 
 
 def libraries(file: Path) -> set[str]:

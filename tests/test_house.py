@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.house_figures import choices, folder_imports, log_names, mutual_imports, python_files
+from tests.house_figures import choices, folder_imports, log_names, mutual, python_files
 
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
@@ -56,9 +57,10 @@ def test_no_file_lies_beside_the_subjects_that_processes_share() -> None:
 
 def test_no_two_folders_import_each_other() -> None:
     files = python_files(None)
+    imports = set(folder_imports(files))
 
-    assert len(set(folder_imports(files))) > 100
-    assert mutual_imports(files) == []
+    assert len(imports) > 100
+    assert mutual(imports) == []
 
 
 def test_the_logs_are_named_and_the_best_answer_is_chosen_in_one_place() -> None:
@@ -77,6 +79,20 @@ def test_the_orchestrator_and_the_command_line_start_without_torch() -> None:
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert run.returncode == 0, run.stderr
+
+
+def test_no_test_sleeps_where_it_could_wait_for_something() -> None:
+    """tests/waiting.py waits; what must be a sleep says why on its line."""
+    bare = re.compile(r"\bsleep\((?!0\))(?!.*# .*(?:real time: |simulated))")
+    files = [file for file in (ROOT / "tests").rglob("*.py") if file.name != "waiting.py"]
+
+    lines = [
+        f"{file.relative_to(ROOT)}: {line.strip()}"
+        for file in files
+        for line in file.read_text().splitlines()
+        if bare.search(line)
+    ]
+    assert lines == []
 
 
 def test_every_test_has_a_name_of_its_own(request: pytest.FixtureRequest) -> None:

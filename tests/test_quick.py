@@ -1,10 +1,13 @@
-"""What `make check` leaves out is what needs a model, a browser or a broker."""
+"""What `make check` leaves out is what needs a model, a browser, a broker or a second Python."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
-from tests.quick import FLEETS, HEAVY_LIBRARIES, ROOT, libraries
+from tests.acceptance.ratchet_command import ForkedRatchet
+from tests.quick import FLEETS, HEAVY_LIBRARIES, ROOT, is_heavy, libraries
 
 
 def test_what_a_file_imports_is_found_at_every_remove(tmp_path: Path) -> None:
@@ -21,6 +24,26 @@ def test_imports_inside_a_function_wait_for_its_call(tmp_path: Path) -> None:
     file.write_text("import json\nfrom collections import (\n    abc,\n)\n\n\ndef work():\n    import torch\n")
 
     assert libraries(file) == {"json", "collections"}
+
+
+def in_another_python() -> None:
+    subprocess.run([sys.executable, "-c", "pass"], check=True)
+
+
+class Command:
+    def __call__(self) -> None:
+        in_another_python()
+
+
+def uses_a_command() -> None:
+    Command()()
+
+
+def test_what_starts_python_is_found_in_the_functions_and_classes_a_test_names() -> None:
+    assert is_heavy(in_another_python)
+    assert is_heavy(uses_a_command)
+    assert is_heavy(ForkedRatchet.__call__)
+    assert not is_heavy(test_no_conftest_keeps_a_whole_folder_out)
 
 
 def test_no_conftest_keeps_a_whole_folder_out() -> None:

@@ -31,6 +31,9 @@ def full(folder: str) -> Strike:
     return strike
 
 
+READY_WITHIN_S = 60.0
+
+
 def failing(error: int, *, writes_only: bool = False) -> Strike:
     """Every call of every service on its files ends with this error, of open files too."""
 
@@ -58,6 +61,10 @@ async def read_only(rig: Rig, step: Step) -> AsyncIterator[None]:
             await _remount(rig, "ro")
         yield
         await asyncio.to_thread(remount, folder, "rw")
+        async with asyncio.timeout(READY_WITHIN_S):
+            for service in {step.service, ORCHESTRATOR}:
+                while (await asyncio.to_thread(rig.fleet[service].get, "/readyz"))[0] != 200:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
 
 
 async def _remount(rig: Rig, how: str) -> None:

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from bench.faults.log_copy import LogCopy
 from bench.faults.preload import Preload
-from bench.faults.proxy import Proxy
 from bench.faults.steps import PROMOTION, RETENTION, Step
 from bench.faults.supervisor import Supervisor
 from ratchet.adapters.folder import adapter_sha256
@@ -36,6 +35,7 @@ from tests.acceptance.user import User
 from tests.ratchet.adapters.making_adapters import published
 from tests.services.orchestrator.filling_disk import rows
 from tests.services.orchestrator.small_disk import SmallDisk, small_disk
+from tests.tcp_proxy import Proxy
 
 REPEATED = "was closed so long ago that its lines are removed"
 LOGS, INDEX, ADAPTERS, DEAD_LETTERS = "logs", "index", "adapters", "dead-letters"
@@ -150,7 +150,7 @@ async def running_rig(
         }
         fleet = Fleet(home, broker.url, namespace, environment=SETTINGS | {"RATCHET_INDEX_DIR": str(home / INDEX)})
         preload = Preload(folder)
-        proxies = {member.name: await Proxy.start(broker.port) for member in fleet}
+        proxies = {member.name: Proxy(broker.port) for member in fleet}
         for member in fleet:
             url = broker.url.replace(f":{broker.port}/", f":{proxies[member.name].port}/")
             member.environment |= {"RATCHET_AMQP_URL": url, **preload.environment}
@@ -177,7 +177,7 @@ async def running_rig(
             with suppress(Exception):
                 rig.supervisor.exit_codes = await asyncio.to_thread(fleet.stop)
             for proxy in proxies.values():
-                await proxy.close()
+                proxy.close()
         await asyncio.to_thread(_count, rig, copy)
 
 

@@ -20,6 +20,7 @@ from uuid import uuid4
 
 import uvloop
 
+from bench.generation import real
 from bench.generation.bare import BareRate, bare_engine
 from bench.generation.fleet import Client, agent_process
 from bench.generation.workload import Rate, Workload, workloads
@@ -33,15 +34,23 @@ BAR = 0.9
 
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.generation", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="rounds; medians over them are printed (5)")
+    parser.add_argument("--rounds", type=int, help="rounds; medians over them are printed (5, of --real 3)")
     parser.add_argument("--seconds", type=float, default=8.0, help="seconds measured in a round, for each (8)")
     parser.add_argument("--samples", type=int, default=8, help="group size (8)")
     parser.add_argument("--batch", type=int, default=64, help="samples generated at once (64)")
     parser.add_argument("--long-tokens", type=int, default=128, help="tokens of a long answer (128)")
     parser.add_argument("--hot", type=float, default=5.0, help="temperature of long answers; vLLM takes 2 at most (5)")
     parser.add_argument("--engine", default="transformers", help="transformers, or vllm with RATCHET_AGENT_VLLM_URL")
-    parser.add_argument("--model", default="models/small", help="folder, hub name, or name on the server")
+    parser.add_argument("--model", help="folder, known model, or name on the server (models/small, of --real smollm2)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    real_one = parser.add_argument_group("--real", real.__doc__)
+    real_one.add_argument(
+        "--real", action="store_true", help="a real model beside plain generate(), the fleet and vLLM"
+    )
+    real_one.add_argument("--groups", type=int, default=24, help="tasks in a round, for each (24)")
+    real_one.add_argument("--threads", type=int, help="of the engines; chosen by size and load if not given")
+    real_one.add_argument("--workloads", default="examples,distinct", help="which of the two (both)")
+    real_one.add_argument("--contestants", help="of generate,engine,fleet,vllm (vllm where its environment is)")
     return parser.parse_args(arguments)
 
 
@@ -110,12 +119,17 @@ def table(found: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """0 if both bars are met, else 1."""
+    """0 if all bars are met, else 1."""
     given = options()
+    return real_main(given) if given.real else small_main(given)
+
+
+def small_main(given: argparse.Namespace) -> int:
     concurrency = given.batch // given.samples
+    given.rounds = given.rounds or 5
     settings = AgentSettings.read(
         agent_engine=given.engine,
-        agent_model=given.model,
+        agent_model=given.model or "models/small",
         agent_max_batch=given.batch,
         agent_prefetch=concurrency if given.engine == "vllm" else 8 * concurrency,
     )
@@ -126,6 +140,19 @@ def main() -> int:
     OUT.write_text(json.dumps(found, indent=2) + "\n")
     print(json.dumps(found, indent=2) if given.json else table(found))
     return 0 if all(bar["met"] for bar in bars) else 1
+
+
+def real_main(given: argparse.Namespace) -> int:
+    there = (real.ROOT / ".venv-vllm" / "ready").exists()
+    names = (given.contestants or f"generate,engine,fleet{',vllm' if there else ''}").split(",")
+    rounds = given.rounds or 3
+    settings = AgentSettings.read(agent_model=given.model or real.MODEL, agent_threads=given.threads)
+    with tempfile.TemporaryDirectory() as folder, broker(settings, Path(folder)) as wired:
+        figures = uvloop.run(real.measure(wired, names, given.workloads.split(","), given.groups, rounds))
+    found = real.report(settings, figures, given.groups, rounds)
+    real.write(found)
+    print(json.dumps(found, indent=2) if given.json else real.table(found))
+    return 0 if all(bar["met"] for bar in found["bars"]) else 1
 
 
 if __name__ == "__main__":

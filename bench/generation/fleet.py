@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -22,7 +22,8 @@ from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import RESPONSES, work_queue
 from ratchet.cli.fleet.local_broker import free_port
 from schemas.messages.response import Response
-from schemas.messages.work import Arm, Work
+from schemas.messages.task import Prompt
+from schemas.messages.work import Arm, Sampling, Work
 from services.agent.settings import AgentSettings
 
 READY_TIMEOUT_S = 300.0
@@ -52,6 +53,7 @@ def _environment(settings: AgentSettings) -> dict[str, str]:
         "RATCHET_AGENT_MODEL": settings.agent_model,
         "RATCHET_AGENT_MAX_BATCH": str(settings.agent_max_batch),
         "RATCHET_AGENT_PREFETCH": str(settings.agent_prefetch),
+        **({"RATCHET_AGENT_THREADS": str(settings.agent_threads)} if settings.agent_threads else {}),
     }
 
 
@@ -116,6 +118,14 @@ class Client:
         await asyncio.gather(*self._users)
         return rate
 
+    async def work_off(self, prompts: Sequence[Prompt], sampling: Sampling) -> Rate:
+        """All asked at once, until the last is answered."""
+        begun, cpu, before = time.perf_counter(), self._cpu_s(), self._tokens
+        await asyncio.gather(*(self._ask(next(self._numbers), prompt, sampling) for prompt in prompts))
+        for _ in prompts:
+            await self._answered.acquire()
+        return Rate(self._tokens - before, time.perf_counter() - begun, self._cpu_s() - cpu)
+
     async def _ask_on(self, workload: Workload) -> None:
         while not self._enough:
             await self._publish(workload)
@@ -129,14 +139,19 @@ class Client:
         return float(sum(one.user + one.system for one in used))
 
     async def _publish(self, workload: Workload) -> None:
-        number, now = next(self._numbers), datetime.now(UTC)
+        number = next(self._numbers)
+        prompt = workload.prompts(number // workload.concurrency)[number % workload.concurrency]
+        await self._ask(number, prompt, workload.sampling)
+
+    async def _ask(self, number: int, prompt: Prompt, sampling: Sampling) -> None:
+        now = datetime.now(UTC)
         work = Work(
             task_id=f"bench-{number}",
-            input=workload.prompts(number // workload.concurrency)[number % workload.concurrency],
+            input=prompt,
             agent_id=self._settings.agent_id,
             deadline=now + timedelta(hours=1),
             arm=Arm(sequence=number),
-            sampling=workload.sampling,
+            sampling=sampling,
             admitted_at=now,
         )
         queue = work_queue(self._settings.agent_id)

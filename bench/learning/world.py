@@ -13,7 +13,7 @@ import statistics
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,7 @@ from ratchet.models.toy.sort_task import SortTask
 from schemas.messages.response import Sample
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest
-from services.agent.engines.peft_adapters import PeftAdapters
-from services.agent.engines.transformers_engine import LocalGenerator
+from services.agent.engines.transformers_engine import TransformersEngine
 from services.scorer.strategies.likelihood import TokenRow, likelihoods, rows_of
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from services.trainer.algorithms.hyperparameters import Hyperparameters
@@ -111,22 +110,15 @@ class World:
         return float(right.exp().mean())
 
     def _answers(self, adapter: Path | None, tasks: Sequence[SortTask], seed: int) -> list[Generation]:
-        model = load_language_model(str(self.base))
-        adapters = PeftAdapters(model.model)
+        load = partial(load_language_model, str(self.base))
+        engine = TransformersEngine(load, seed=seed, max_batch=ROWS_AT_ONCE)
+        engine.start()
         if adapter is not None:
-            adapters.load(ADAPTER, adapter)
-        generator = LocalGenerator(model, adapters)
-        torch.manual_seed(seed)
+            engine.load_adapter(ADAPTER, adapter)
         sampling = Sampling(n=self.judgement.group, max_tokens=MAX_TOKENS)
         name = ADAPTER if adapter else None
         requests = [GenerationRequest(prompt=task.input, sampling=sampling, adapter=name) for task in tasks]
-        at_once = ROWS_AT_ONCE // self.judgement.group
-        answers = [
-            answer
-            for start in range(0, len(requests), at_once)
-            for answer in generator.answer(requests[start : start + at_once], lambda: None)
-        ]
-        return [answer for answer in answers if isinstance(answer, Generation)]
+        return [answer for answer in engine.generate(requests) if isinstance(answer, Generation)]
 
 
 @lru_cache(maxsize=2)

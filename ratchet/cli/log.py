@@ -1,4 +1,4 @@
-"""`ratchet log`: the end of the log of answers, and what is added to it."""
+"""`ratchet log`: the end of the log of answers and what is added to it, one task of it, and what may go."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import msgspec
 import typer
 from rich.text import Text
 
+from ratchet.cli.conversation_view import logged_lines, render_task
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.terminal import AsJson, CommandError, out, print_json, print_raw, say
 from ratchet.logs.leadership import UNFENCED, Fence, Leadership
@@ -23,6 +24,7 @@ from ratchet.logs.retention.needs import needs
 from ratchet.logs.retention.plan import Bound
 from ratchet.logs.retention.pruner import Pruned, Pruner
 from ratchet.logs.rows import AnswerRow, question
+from ratchet.service.errors import NotFound
 from ratchet.service.settings import FleetSettings
 
 log = typer.Typer()
@@ -47,6 +49,26 @@ def tail(
             print_raw(line) if json else out.print(render_row(row), soft_wrap=False)
     except KeyboardInterrupt:
         return
+
+
+@log.command()
+def show(
+    task: Annotated[str, typer.Argument(help="Its id.", metavar="TASK")],
+    sample: Annotated[int | None, typer.Option(min=1, help="Only this one of its samples, from 1 on.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="The lines as they are in the log.")] = False,
+) -> None:
+    """Show one task as it was logged: its conversations turn by turn, tokens, breaks, what is trained on."""
+    folder = FleetAccess.here().logs_dir
+    found = [(line, row) for line, row in logged_lines(folder, task) if sample in (None, (row.sample or 0) + 1)]
+    if not found:
+        what = f"task {task!r}" if sample is None else f"sample {sample} of task {task!r}"
+        raise NotFound(f"no {what} in {active_path(folder, INTERACTIONS)} and what is sealed beside it")
+    if json:
+        for line, _ in found:
+            print_raw(line)
+        return
+    for text in render_task([row for _, row in found]):
+        out.print(text)
 
 
 @log.command()

@@ -50,7 +50,7 @@ def outcome_of(lines: Sequence[Interaction]) -> Outcome:
         score=mean(scores),
         served=max(scores, default=None),
         scored=len(scores) / len(lines),
-        length=mean([float(len(line.completion_ids)) for line in answered if line.completion_ids is not None]),
+        length=mean([float(tokens) for line in answered if (tokens := line.sampled_tokens) is not None]),
         latency_s=mean([line.latencies.total_s for line in answered]),
         refused=mean([float(is_refusal(line.response or "")) for line in answered]),
         answered=bool(answered),

@@ -32,7 +32,7 @@ import msgspec
 from ratchet.files.append_file import explain
 from ratchet.files.atomic_file import sync_folder
 from ratchet.files.folder_lock import FolderLock
-from ratchet.logs.names import FEEDBACK, TASK_LOGS
+from ratchet.logs.names import LEADERS_LOGS
 from ratchet.logs.reader import active_tail
 from ratchet.logs.rows import EpochRow
 from ratchet.service.errors import LeadershipLost, StorageUnavailable
@@ -118,7 +118,7 @@ def parsed(text: str) -> Lease | None:
 def newest_epoch(folder: Path) -> int:
     """Of the newest lines of the logs; 0 where they have none."""
     epochs = [0]
-    for log in (*TASK_LOGS, FEEDBACK):
+    for log in LEADERS_LOGS:
         for line in active_tail(folder, log, 1):
             with suppress(msgspec.DecodeError):
                 epochs.append(msgspec.json.decode(line, type=EpochRow).epoch)
@@ -181,6 +181,8 @@ class Leadership:
 
     def check(self) -> None:
         """As Fence."""
+        if self._fd is None and self.epoch is not None:  # a thread that ends later than the event loop did
+            raise LeadershipLost(f"{self.folder} was given up in order: this process writes nothing more")
         if self._fd is None or self._file_there() != self._file:
             self._lose()
 

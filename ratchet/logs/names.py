@@ -17,6 +17,8 @@ LABELS = "labels"
 PROMISES = "promises"
 """What no other log says and an index that lies elsewhere may lose."""
 TASK_LOGS = (ASSIGNMENTS, INTERACTIONS)
+LEADERS_LOGS = (*TASK_LOGS, FEEDBACK, AUDITS, LABELS, PROMISES)
+"""Those that the folder's leader writes, and nobody else: its epoch stands in every line."""
 
 TASK_INDEX = "index.sqlite"
 LEFT_BEHIND = re.compile(r"index-(\d+)\.sqlite")

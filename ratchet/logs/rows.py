@@ -151,14 +151,27 @@ class SelectionRow(msgspec.Struct):
     prompt_ids: msgspec.Raw = msgspec.Raw()
     completion_ids: msgspec.Raw = msgspec.Raw()
     logprobs: msgspec.Raw = msgspec.Raw()
+    segments: msgspec.Raw = msgspec.Raw()
+    sample_status: str | None = None
 
 
-class TokensRow(msgspec.Struct):
-    """Of an interaction: what is learned from."""
+class SegmentRow(msgspec.Struct):
+    """Of a conversation: tokens, which of the completion's were sampled, and with what log-probabilities."""
 
     prompt_ids: list[int]
     completion_ids: list[int]
+    spans: list[tuple[int, int]]
     logprobs: list[float]
+    broke: str | None = None
+
+
+class TokensRow(msgspec.Struct):
+    """Of an interaction: what is learned from, in one of two forms."""
+
+    prompt_ids: list[int] | None = None
+    completion_ids: list[int] | None = None
+    logprobs: list[float] | None = None
+    segments: list[SegmentRow] | None = None
 
 
 class FeedbackRow(msgspec.Struct):

@@ -43,6 +43,18 @@ class WaitingLine(Generic[T]):
         heapq.heappush(self._heap, _Place(-priority, self._arrivals, size, item))
         self._arrivals += 1
 
+    def next(self, fits: Callable[[T], bool]) -> T | None:
+        """The next item, taken out, if it fits."""
+        while self._heap:
+            first = self._heap[0].item
+            given_up = self._given_up(first)
+            if not given_up and not fits(first):
+                return None
+            heapq.heappop(self._heap)
+            if not given_up:
+                return first
+        return None
+
     def batch(self, max_size: int) -> list[T]:
         """The next items, whose sizes add up to at most that; a single larger one is a batch of its own."""
         taken: list[T] = []

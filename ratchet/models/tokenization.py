@@ -5,6 +5,8 @@ Shared by whatever puts tasks to a model: the agent's engines, the scorer's like
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from jinja2 import TemplateError
 from transformers import AutoTokenizer
 
+from ratchet.conversation.template import ChatTemplate
 from ratchet.models.known import KNOWN, known_folder
 from ratchet.service.errors import EngineError, PromptRefused
 from schemas.messages.task import ChatMessage, Prompt
@@ -81,3 +84,54 @@ def _plain(prompt: Prompt) -> str:
 def completion_text(tokenizer: Any, ids: list[int]) -> str:
     """The text of sampled tokens, without control tokens."""
     return str(tokenizer.decode(ids, skip_special_tokens=True))
+
+
+class TokenizerCodec:
+    """A transformers tokenizer as a chat template needs it."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._added = frozenset(tokenizer.added_tokens_decoder)
+
+    def encode(self, text: str, *, plain: bool = False) -> list[int]:
+        """Raises PromptRefused where the tokenizer makes a control token of plain text all the same."""
+        ids = list(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=plain))
+        if plain and (control := self._added.intersection(ids)):
+            raise PromptRefused(f"the tokenizer makes control token {min(control)} of the text {text.strip()!r}")
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def template_of(folder: Path, variables: Mapping[str, Any] | None = None) -> ChatTemplate | None:
+    """For conversations with the model in a folder; None if it has no chat template. `variables`: what the template
+    sees besides, such as `enable_thinking`."""
+    tokenizer = load_tokenizer(folder)
+    file = folder / "generation_config.json"
+    ends = json.loads(file.read_bytes()).get("eos_token_id") if file.is_file() else None
+    listed = ends if isinstance(ends, list) else [ends]
+    return chat_template(
+        tokenizer, {token for token in (*listed, tokenizer.eos_token_id) if token is not None}, variables
+    )
+
+
+def chat_template(
+    tokenizer: Any, end_ids: Collection[int], variables: Mapping[str, Any] | None = None
+) -> ChatTemplate | None:
+    """The tokenizer's, for conversations; None if it has none. `end_ids`: the model's, each of which ends an answer."""
+    source = tokenizer.chat_template
+    if source is None:
+        return None
+    added = tokenizer.added_tokens_decoder.values()
+    return ChatTemplate(
+        source,
+        TokenizerCodec(tokenizer),
+        control=[
+            token.content
+            for token in added
+            if token.special or (token.content in source and not token.content.isspace())
+        ],
+        ends={token: tokenizer.convert_ids_to_tokens(token) for token in end_ids},
+        variables={**tokenizer.special_tokens_map, **(variables or {})},
+    )

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from schemas.messages.base import Identifier, Metadata, Record, Score, Seconds, Timestamp
 from schemas.messages.feedback import LoggedFeedback
-from schemas.messages.response import FinishReason
+from schemas.messages.response import BreakKind, FinishReason, SampleStatus, ToolCall, Usage
 from schemas.messages.result import Result
 from schemas.messages.reward import ScorerIdentity, ScoreStatus
 from schemas.messages.task import Prompt, Task
@@ -61,6 +61,26 @@ class Hop(Record):
     attempts: int | None = Field(description="Times it was tried; null for a wait.")
 
 
+class LoggedTurn(Record):
+    """One message of a conversation. `tokens`: those sampled as it, which are trained on; null where it was given."""
+
+    role: str
+    content: str
+    reasoning: str | None
+    tool_calls: list[ToolCall]
+    tokens: int | None
+
+
+class LoggedSegment(Record):
+    """A part of a conversation in which each call went on from the one before."""
+
+    broke: BreakKind | None = Field(description="Why it does not go on from what came before; null for the first.")
+    prompt_tokens: int
+    sampled_tokens: int
+    given_tokens: int = Field(description="Between those sampled.")
+    turns: list[LoggedTurn]
+
+
 class LoggedSample(Record):
     """One sampled answer with its score."""
 
@@ -72,6 +92,10 @@ class LoggedSample(Record):
     finish_reason: FinishReason | None
     tokens: int | None = Field(description="Null where the agent gave no token ids.")
     chosen: bool = Field(description="The one the user got.")
+    segments: list[LoggedSegment] | None = Field(None, description="Of a conversation of several calls.")
+    ended: SampleStatus | None = Field(None, description="How a rollout ended.")
+    program: str | None = Field(None, description="What made the rollout.")
+    usage: Usage | None = Field(None, description="What the rollout took.")
 
 
 class TaskHistory(Record):

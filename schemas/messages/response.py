@@ -10,10 +10,94 @@ from schemas.messages.base import Identifier, Message, Metadata, Record, Seconds
 from schemas.messages.work import Sampling, Work
 
 FinishReason = Literal["stop", "length"]
+BreakKind = Literal["rewritten", "tools_changed", "parallel", "aborted", "retokenised"]
+SampleStatus = Literal["finished", "failed", "limit", "lost"]
+
+
+def absent(value: object) -> bool:
+    return value is None
+
+
+class ToolCall(Record):
+    name: str
+    arguments: str = Field("", description="As the model wrote them, JSON if it was right.")
+
+
+class Turn(Record):
+    """One message of a conversation, for people to read."""
+
+    role: str
+    content: str = ""
+    reasoning: str | None = Field(None, exclude_if=absent)
+    tool_calls: tuple[ToolCall, ...] = Field((), exclude_if=lambda calls: not calls)
+    span: int | None = Field(
+        None, ge=0, exclude_if=absent, description="Which span of its segment it was sampled as; absent: it was given."
+    )
+
+
+class Segment(Record):
+    """Tokens of a conversation as a model was given and sampled them: a linear conversation is one segment."""
+
+    prompt_ids: tuple[int, ...] = Field(min_length=1)
+    completion_ids: tuple[int, ...]
+    spans: tuple[tuple[int, int], ...] = Field(
+        min_length=1, description="From and to before which of the completion's tokens were sampled, in order."
+    )
+    logprobs: tuple[float, ...] = Field(
+        description="Natural log of the probability each sampled token was sampled with; of the others there is none."
+    )
+    broke: BreakKind | None = Field(
+        None, exclude_if=absent, description="Why it does not go on from what came before; absent for the first."
+    )
+    turns: tuple[Turn, ...] = Field(
+        (), exclude_if=lambda turns: not turns, description="Its messages, without those an earlier segment has."
+    )
+
+    @model_validator(mode="after")
+    def _spans_of_the_completion(self) -> Self:
+        end = 0
+        for start, stop in self.spans:
+            if not end <= start < stop <= len(self.completion_ids):
+                raise ValueError(f"the span {start} to {stop} is empty, out of order or outside the completion")
+            end = stop
+        if len(self.logprobs) != self.sampled_tokens:
+            raise ValueError("logprobs and the sampled tokens differ in number")
+        return self
+
+    @property
+    def sampled_tokens(self) -> int:
+        return sum(stop - start for start, stop in self.spans)
+
+    @property
+    def given_tokens(self) -> int:
+        """Of the completion, between what was sampled."""
+        return len(self.completion_ids) - self.sampled_tokens
+
+    def tokens_of(self, turn: Turn) -> int | None:
+        """That were sampled as it; None for a message that was given, or one that names a span that is not there."""
+        if turn.span is None or turn.span >= len(self.spans):
+            return None
+        start, stop = self.spans[turn.span]
+        return stop - start
+
+
+class Usage(Record):
+    """What a rollout took: calls of the model, tokens it was given (with what it had seen before) and sampled."""
+
+    calls: int = Field(0, ge=0)
+    prompt_tokens: int = Field(0, ge=0)
+    sampled_tokens: int = Field(0, ge=0)
+    breaks: dict[BreakKind, int] = Field(default_factory=dict, description="How often each kind split it.")
+    normalised: int = Field(0, ge=0, description="Answers that came back otherwise written, and were known again.")
+    replayed: int = Field(0, ge=0, description="Requests that were sent again and got the stored answer.")
 
 
 class Sample(Record):
-    """One sampled answer. `completion_ids` and `logprobs` have one entry per sampled token, the end token included."""
+    """One sampled answer. `completion_ids` and `logprobs` have one entry per sampled token, the end token included.
+
+    A conversation of several calls has `segments` instead: `completion_ids` and `logprobs` are absent, so that who
+    does not know segments learns nothing from it.
+    """
 
     text: str
     completion_ids: tuple[int, ...] | None = None
@@ -21,12 +105,36 @@ class Sample(Record):
         None, description="Natural log of the probability each token was actually sampled with."
     )
     finish_reason: FinishReason | None = None
+    segments: tuple[Segment, ...] | None = Field(
+        None, min_length=1, description="Of a conversation: every sampled token in exactly one of them."
+    )
+    status: SampleStatus | None = Field(
+        None,
+        description="How a rollout ended: by itself (also if absent), by a fault of the program, at a limit, or lost "
+        "by a failure of ours, from which nothing is learned.",
+    )
+    program: Identifier | None = Field(None, description="What made the rollout.")
+    usage: Usage | None = None
+
+    @property
+    def sampled_tokens(self) -> int | None:
+        """None where they were not told."""
+        return sampled_tokens(self.completion_ids, self.segments)
 
     @model_validator(mode="after")
     def _one_logprob_per_token(self) -> Self:
+        if self.segments is not None and (self.completion_ids is not None or self.logprobs is not None):
+            raise ValueError("a sample with segments has its tokens there, and no completion_ids or logprobs besides")
         if self.logprobs is not None and len(self.logprobs) != len(self.completion_ids or ()):
             raise ValueError("logprobs and completion_ids differ in length")
         return self
+
+
+def sampled_tokens(completion_ids: tuple[int, ...] | None, segments: tuple[Segment, ...] | None) -> int | None:
+    """Of one sample, in either form; None where it has neither."""
+    if segments is not None:
+        return sum(segment.sampled_tokens for segment in segments)
+    return None if completion_ids is None else len(completion_ids)
 
 
 class GenerationLatencies(Record):

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from schemas.messages.base import Identifier, LogEpoch, Message, Metadata, Record, Score, Seconds, Sha256, Timestamp
-from schemas.messages.response import FinishReason
+from schemas.messages.response import FinishReason, SampleStatus, Segment, Usage, absent, sampled_tokens
 from schemas.messages.reward import ScorerIdentity, ScoreStatus
 from schemas.messages.task import Prompt
 from schemas.messages.work import Arm, Sampling
@@ -56,6 +56,12 @@ class Interaction(Message):
     logprobs: tuple[float, ...] | None = None
     sampling: Sampling
     finish_reason: FinishReason | None = None
+    segments: tuple[Segment, ...] | None = Field(
+        None, exclude_if=absent, description="Of a conversation, in place of the ids and log-probabilities above."
+    )
+    sample_status: SampleStatus | None = Field(None, exclude_if=absent, description="How a rollout ended.")
+    program: Identifier | None = Field(None, exclude_if=absent, description="What made the rollout.")
+    usage: Usage | None = Field(None, exclude_if=absent)
     reference: str | None = None
     criteria: str | None = None
     task_type: Identifier | None = None
@@ -68,6 +74,11 @@ class Interaction(Message):
     latencies: Latencies
     attempts: Attempts | None = Field(None, description="Null where the first attempt did both.")
     epoch: LogEpoch = None
+
+    @property
+    def sampled_tokens(self) -> int | None:
+        """None where they were not logged."""
+        return sampled_tokens(self.completion_ids, self.segments)
 
     def encode(self) -> bytes:
         """The drafted fields are always there, null where there is no value."""

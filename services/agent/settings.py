@@ -27,11 +27,23 @@ class AgentSettings(FleetSettings):
         None, description="For vllm: folder or hub name of the tokenizer; the server's own /tokenize if not set."
     )
     agent_dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description="Number format of the weights."
+        "auto",
+        description="Number format of the weights; auto: as they were saved on a GPU, float32 on a CPU.",
     )
     agent_device: str = Field("auto", description="auto, cpu, or a torch device such as cuda:0.")
-    agent_threads: int = Field(1, ge=1, description="torch threads on a CPU; 1 is fastest for small or busy machines.")
+    agent_threads: int | None = Field(
+        None,
+        ge=1,
+        description="torch threads on a CPU; if not set one for small models (below 50 million parameters), for others "
+        "as many as there are cores that nothing else uses, looked at every 10 s.",
+    )
     agent_max_batch: int = Field(64, ge=1, description="Samples generated at once.")
+    agent_kv_cache_gb: float = Field(
+        4.0,
+        gt=0,
+        description="GiB for keys and values of samples being generated, an eighth of it for prefixes that prompts "
+        "have in common; what would need more waits.",
+    )
     agent_prefetch: int = Field(
         64, ge=1, le=10_000, description="Tasks held at once: enough to fill the next batch while one is generated."
     )

@@ -70,6 +70,8 @@ class Lateness:
         return left_s <= SETTLED_S + MARGIN * min(2 * self._took_s, (self._in_hand + 1) * self._each_s)
 
 
+LOST_ROLLOUT = SampleScore(score=None, status="infra_fail", reason="the rollout was lost by a failure of ours")
+
 log = Log("scorer")
 
 
@@ -158,7 +160,7 @@ class ScorerWorker:
         began = self._seconds()
         in_hand = self._lateness.begin()
         try:
-            scores = await self._scores(request_of(response, work), delivery.attempt)
+            scores = not_of_lost(response, await self._scores(request_of(response, work), delivery.attempt))
         finally:
             score_s = self._seconds() - began
             self._lateness.end(score_s, in_hand)
@@ -224,6 +226,14 @@ def request_of(response: Response, work: Work) -> ScoringRequest:
         task_type=work.task_type,
         fresh=is_rescoring(work.arm.experiment_id),
     )
+
+
+def not_of_lost(response: Response, scores: Sequence[SampleScore]) -> list[SampleScore]:
+    """What a failure of ours ended is no work of the model: it has no score."""
+    return [
+        LOST_ROLLOUT if sample.status == "lost" else score
+        for sample, score in zip(response.samples, scores, strict=True)
+    ]
 
 
 def _count(response: Response, scores: Sequence[SampleScore], latencies: ScoringLatencies) -> None:

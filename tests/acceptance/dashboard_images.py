@@ -34,6 +34,7 @@ from tests.acceptance.browser import chromium
 from tests.acceptance.eventful_fleet import eventful_fleet
 from tests.infra.prometheus.server import prometheus, scrape_interval_s
 from tests.infra.promtool import ROOT
+from tests.waiting import wait_until
 
 DRAWING = ROOT / "infra" / "grafana" / "drawing"
 IMAGES = ROOT / "docs" / "images"
@@ -142,13 +143,16 @@ def _of_an_eventful_fleet(images: Path) -> list[str]:
 
 
 def _await_answer(address: str, demo: subprocess.Popen[bytes]) -> None:
-    while demo.poll() is None:
+    def answers() -> bool:
+        if demo.poll() is not None:
+            raise RuntimeError("the demo ended before its fleet was up: see above")
         try:
             with urlopen(address, timeout=5):
-                return
+                return True
         except (URLError, OSError):
-            time.sleep(0.5)
-    raise RuntimeError("the demo ended before its fleet was up: see above")
+            return False
+
+    wait_until(answers, address, timeout_s=float("inf"))
 
 
 def main() -> int:

@@ -126,7 +126,7 @@ def _slowly(tasks: Iterator[Task], end: float) -> Iterator[Task]:
         if time.monotonic() > end:
             return
         yield task
-        time.sleep(PAUSE_S)
+        time.sleep(PAUSE_S)  # real time: a rate
 
 
 def _thank(access: FleetAccess, result: Result) -> None:

@@ -13,12 +13,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
 from ratchet.cli.fleet.local_broker import free_port
+from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 ORCHESTRATOR, AGENT, SCORER = "orchestrator", "agent", "scorer"
@@ -84,11 +86,17 @@ class Member:
 
     def wait_until_ready(self, timeout_s: float = READY_S) -> None:
         """Raises FleetError with the reason it gives, and the end of its log."""
-        deadline = time.monotonic() + timeout_s
-        while (answer := self.get("/readyz"))[0] != 200:
-            if self.exit_code is not None or time.monotonic() > deadline:
-                raise FleetError(f"{self.name} is not ready (exit code {self.exit_code}): {answer}\n{self.log_tail()}")
-            time.sleep(0.05)
+        answer = (0, "")
+
+        def ready_or_gone() -> bool:
+            nonlocal answer
+            answer = self.get("/readyz")
+            return answer[0] == 200 or self.exit_code is not None
+
+        with suppress(AssertionError):
+            wait_until(ready_or_gone, timeout_s=timeout_s)
+        if answer[0] != 200:
+            raise FleetError(f"{self.name} is not ready (exit code {self.exit_code}): {answer}\n{self.log_tail()}")
 
     def log_tail(self, lines: int = 30) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])

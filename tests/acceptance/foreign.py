@@ -15,6 +15,8 @@ from typing import Any
 import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
+from tests.waiting import until
+
 ANSWER_S = 30.0
 
 Fields = dict[str, Any]
@@ -110,12 +112,12 @@ class Peer:
         return declared.declaration_result.message_count or 0
 
     async def at_rest(self, *queues: str) -> None:
-        """Returns when these queues are empty. Raises TimeoutError."""
-        async with asyncio.timeout(ANSWER_S):
-            while True:
-                if not any([await self.depth(queue) for queue in queues]):
-                    return
-                await asyncio.sleep(0.1)
+        """Returns when these queues are empty. Raises AssertionError."""
+
+        async def empty() -> bool:
+            return not any([await self.depth(queue) for queue in queues])
+
+        await until(empty, f"nothing in {', '.join(queues)}", ANSWER_S)
 
     async def _consume(self, name: str, handle: Callable[[Fields], Any]) -> None:
         async def on_message(message: AbstractIncomingMessage) -> None:

@@ -14,6 +14,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.acceptance.bad_messages import BadMessage, bad_headers, drawn, kinds, too_large
 from tests.acceptance.fleet import Fleet
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -47,12 +48,14 @@ def publish(channel: BlockingChannel, fleet: Fleet, messages: Sequence[BadMessag
 
 
 def taken(channel: BlockingChannel, queue: str, count: int) -> list[DeadLetter]:
-    """The next `count` messages of a queue, acked; fewer if they do not come in time."""
+    """The next `count` messages of a queue, acked."""
     found: list[DeadLetter] = []
-    deadline = time.monotonic() + ARRIVE_S
-    while len(found) < count and time.monotonic() < deadline:
-        found += taken_now(channel, queue, at_most=count - len(found))
-        time.sleep(0.05)
+
+    def all_there() -> bool:
+        found.extend(taken_now(channel, queue, at_most=count - len(found)))
+        return len(found) == count
+
+    wait_until(all_there, f"{count} messages in {queue}", ARRIVE_S)
     return found
 
 
@@ -150,7 +153,7 @@ def test_a_bad_task_with_copies_to_the_queue_it_came_from_is_not_copied_again(fl
         channel.basic_publish("", tasks, b"a bad copy", pika.BasicProperties(headers={"CC": [tasks + ".gone"]}))
         channel.basic_publish("", tasks + ".gone", b"not routed", pika.BasicProperties(headers={"CC": [tasks]}))
         letters = taken(channel, fleet.namespace + "dead-letters", 2)
-        time.sleep(0.5)
+        time.sleep(0.5)  # real time: nothing more should come
         more = taken_now(channel, fleet.namespace + "dead-letters")
 
     assert sorted(body for body, _ in letters) == [b"a bad copy", b"not routed"]
@@ -169,14 +172,13 @@ def test_a_task_id_as_long_as_allowed_in_any_script_is_answered(fleet: Fleet) ->
 def answers(channel: BlockingChannel, fleet: Fleet, task_ids: set[str]) -> dict[str, Any]:
     """The Results of these tasks, from `results`; those of others are taken and dropped."""
     found: dict[str, Any] = {}
-    deadline = time.monotonic() + ARRIVE_S
-    while task_ids - set(found) and time.monotonic() < deadline:
-        for body, _ in taken_now(channel, fleet.namespace + "results"):
-            result = json.loads(body)
-            if result["task_id"] in task_ids:
-                found[result["task_id"]] = result
-        time.sleep(0.05)
-    assert task_ids == set(found)
+
+    def all_there() -> bool:
+        results = (json.loads(body) for body, _ in taken_now(channel, fleet.namespace + "results"))
+        found.update((result["task_id"], result) for result in results if result["task_id"] in task_ids)
+        return task_ids == set(found)
+
+    wait_until(all_there, "the results", ARRIVE_S)
     return found
 
 

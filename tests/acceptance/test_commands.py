@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pika
@@ -11,6 +10,7 @@ import pytest
 
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.ratchet_command import Ratchet
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -41,9 +41,8 @@ def test_a_task_from_stdin_and_the_whole_result_as_json(ratchet: Ratchet) -> Non
 
 def test_a_task_without_waiting_is_found_in_the_log_later(ratchet: Ratchet) -> None:
     task_id = ratchet("submit", "later", "--no-wait").out.strip()
-    deadline = time.monotonic() + 30
-    while (ran := ratchet("result", task_id)).code != 0 and time.monotonic() < deadline:
-        time.sleep(0.2)
+
+    ran = wait_until(lambda: (ran := ratchet("result", task_id)).code == 0 and ran, "the task's result")
 
     assert ran.out == "later\n"
     assert len(ratchet("result", task_id, "--json").json["samples"]) == 8
@@ -106,9 +105,7 @@ def test_dead_letters_are_listed_shown_and_sent_back(ratchet: Ratchet, fleet: Fl
         letters = ratchet("dead-letters", "list", "--json").json
         return [letter["id"] for letter in letters if letter["beginning"] == "not JSON at all"]
 
-    deadline = time.monotonic() + 30
-    while not (found := mine()) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    found = wait_until(mine, "its dead letter")
     shown = ratchet("dead-letters", "show", found[0], "--json").json
     assert shown["body"] == "not JSON at all"
     assert "not JSON" in shown["reason"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from tests.acceptance.fleet import Fleet
 from tests.acceptance.foreign_trainer import foreign_trainer
 from tests.acceptance.loops import GROUPS, SAMPLES, loop_on
 from tests.acceptance.ratchet_command import Ratchet
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 
@@ -71,9 +71,7 @@ def test_train_queue_leaves_the_run_to_the_fleet_s_trainer(fleet: Fleet, tmp_pat
 
     with foreign_trainer(fleet, refuses="not today") as requests:
         ran = ratchet("train", "--queue", "--loss", "gspo")
-        deadline = time.monotonic() + 10
-        while not requests and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(lambda: requests, "a request for training")
 
     assert ran.code == 0, ran.err
     assert [(r.request_id, r.agent_id, r.hyperparameters) for r in requests] == [

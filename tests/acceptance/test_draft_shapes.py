@@ -15,6 +15,7 @@ import pytest
 from ratchet.logs.reader import read_json
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.foreign import peer
+from tests.waiting import settled
 
 pytestmark = pytest.mark.broker
 
@@ -143,7 +144,7 @@ async def test_everyone_who_asked_while_it_was_open_gets_the_result(foreign_agen
         await foreign.submit(task_id, "wait", reply_to=first)
         await foreign.submit(task_id, "wait", reply_to=second)
         await foreign.at_rest("tasks")
-        await asyncio.sleep(0.5)
+        await settled(0.5)
         await foreign.answer_work("foreign", lambda work: "for both")
         answers = await asyncio.gather(take_first(), take_second())
     assert [answer["response"] for answer, _ in answers] == ["for both", "for both"]
@@ -177,7 +178,7 @@ async def test_an_answer_after_the_deadline_is_not_sent_to_the_user(foreign_agen
         assert (await foreign.result(task_id))["status"] == "expired"
         await foreign.answer_work("foreign", lambda work: "at last")
         await foreign.at_rest("work.foreign", "responses", "responses.draft", "rewards")
-        await asyncio.sleep(0.5)
+        await settled(0.5)
         assert [result["status"] for result in foreign.results_of(task_id)] == ["expired"]
         assert await foreign.depth("dead-letters") == 0
 

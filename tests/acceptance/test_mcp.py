@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sys
@@ -22,6 +21,7 @@ from ratchet.mcp.server import TABLES
 from schemas.messages.adapter_trained import AdapterTrained
 from tests.acceptance.fleet import AGENT, ORCHESTRATOR, SCORER, Fleet, Member
 from tests.ratchet.adapters.making_adapters import published
+from tests.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
@@ -51,12 +51,15 @@ class Asking:
         return str(answer.content[0].text)  # type: ignore[union-attr]
 
     async def until(self, holds: Callable[[dict[str, Any]], Any], tool: str, **arguments: Any) -> dict[str, Any]:
-        for _ in range(int(SOON_S / LOOK_EVERY_S)):
+        answer: dict[str, Any] = {}
+
+        async def told() -> bool:
+            nonlocal answer
             answer = await self(tool, **arguments)
-            if holds(answer):
-                return answer
-            await asyncio.sleep(LOOK_EVERY_S)
-        raise AssertionError(f"{tool} did not come to what was waited for within {SOON_S} s: {answer}")
+            return bool(holds(answer))
+
+        await until(told, f"the answer of {tool} that the test waits for", SOON_S)
+        return answer
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from ratchet.http.access.roles import Role
 from ratchet.logs.reader import read_json
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
 from tests.acceptance.ratchet_command import Ratchet
-from tests.ratchet.bus.bus_kit import until
 from tests.ratchet.http.access.tokens_for_tests import Mint
+from tests.waiting import until
 
 pytestmark = pytest.mark.broker
 

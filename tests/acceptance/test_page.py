@@ -36,6 +36,7 @@ from tests.acceptance.loops import loop_on
 from tests.acceptance.many_tasks import write_tasks
 from tests.acceptance.page_faults import faults
 from tests.acceptance.page_images import take_pictures
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
@@ -565,7 +566,4 @@ def test_it_says_when_the_fleet_is_away_and_goes_on_by_itself(browser: Browser, 
 
 def wait_for_answer(member: Member) -> None:
     """Until its HTTP server answers at all: a standby is alive, and never ready."""
-    deadline = time.monotonic() + 60
-    while member.get("/healthz")[0] != 200:
-        assert time.monotonic() < deadline, member.log_tail()
-        time.sleep(0.05)
+    wait_until(lambda: member.get("/healthz")[0] == 200, f"an answer of {member.name}", timeout_s=60)

@@ -20,6 +20,7 @@ from ratchet.logs.names import task_index
 from ratchet.logs.reader import read_json
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
 from tests.acceptance.foreign import peer
+from tests.waiting import until, wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -39,17 +40,14 @@ def standby(fleet: Fleet) -> Iterator[Member]:
     member = replace(first, port=port, environment=environment, log=fleet.folder / "standby.log", process=None)
     member.start()
     try:
-        wait_until(lambda: "standby" in member.get("/readyz")[1], member)
+        wait_until(lambda: "standby" in member.get("/readyz")[1], "a standby", TAKE_OVER_S)
         yield member
     finally:
         member.kill()
 
 
-def wait_until(holds: Callable[[], bool], member: Member) -> None:
-    deadline = time.monotonic() + TAKE_OVER_S
-    while not holds():
-        assert time.monotonic() < deadline, f"{member.get('/readyz')}\n{member.log_tail()}"
-        time.sleep(0.05)
+async def ready(member: Member) -> None:
+    await asyncio.to_thread(wait_until, lambda: member.get("/readyz")[0] == 200, f"{member.name} ready", TAKE_OVER_S)
 
 
 async def test_the_standby_answers_what_was_open_when_the_first_was_killed(fleet: Fleet, standby: Member) -> None:
@@ -61,7 +59,7 @@ async def test_the_standby_answers_what_was_open_when_the_first_was_killed(fleet
         await foreign.at_rest("tasks")
         # when
         await asyncio.to_thread(fleet[ORCHESTRATOR].kill)
-        await asyncio.to_thread(wait_until, lambda: standby.get("/readyz")[0] == 200, standby)
+        await ready(standby)
         # then
         await foreign.answer_work("foreign", lambda work: work["input"])
         await foreign.submit("new", "after the kill")
@@ -87,7 +85,7 @@ async def test_a_leader_that_hangs_is_replaced_and_when_it_goes_on_it_writes_not
         stopped_at = time.monotonic()
         await foreign.submit("new", "new")
         # when the standby serves, what the other one had in hand included
-        await asyncio.to_thread(wait_until, lambda: standby.get("/readyz")[0] == 200, standby)
+        await ready(standby)
         await foreign.answer_work("foreign", lambda work: work["input"])
         answers = [await foreign.result(name) for name in names]
         assert time.monotonic() - stopped_at < 60
@@ -95,7 +93,7 @@ async def test_a_leader_that_hangs_is_replaced_and_when_it_goes_on_it_writes_not
         kept = kept_in(fleet)
         # and the other one goes on
         os.kill(hanging.pid, signal.SIGCONT)
-        await asyncio.to_thread(wait_until, lambda: hanging.exit_code is not None, hanging)
+        await until(lambda: hanging.exit_code is not None, "the end of the superseded leader", TAKE_OVER_S)
     # then
     assert [answer["response"] for answer in answers] == names
     assert hanging.exit_code == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from ratchet.cli.fleet.local_broker import free_port, server_folder
 from ratchet.cli.fleet.plan import DISTRIBUTION_OFFSET, FIRST_AGENT, MAPPER_OFFSET, SCORER
 from ratchet.cli.fleet.ports import is_taken
 from tests.acceptance.ratchet_command import Ratchet
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.broker,
@@ -73,15 +73,6 @@ def pid_of(ratchet: Ratchet, name: str) -> int:
     return next(int(s["pid"]) for s in ratchet("status", "--json").json["services"] if s["name"] == name)
 
 
-def eventually_healthy(ratchet: Ratchet, timeout_s: float = 40) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while ratchet("status").code != 0:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.3)
-    return True
-
-
 def test_it_answers_and_all_is_healthy(ratchet: Ratchet) -> None:
     assert ratchet("submit", "hello", "--reference", "hello").out == "hello\n"
     status = ratchet("status", "--json")
@@ -124,7 +115,7 @@ def test_a_killed_service_is_started_again(ratchet: Ratchet) -> None:
     os.kill(victim, signal.SIGKILL)
 
     assert ratchet("submit", "after the kill", "--timeout", "40").out == "after the kill\n"
-    assert eventually_healthy(ratchet)
+    wait_until(lambda: ratchet("status").code == 0, "all healthy", timeout_s=40)
     assert pid_of(ratchet, "agent-small") != victim
 
 
@@ -137,7 +128,7 @@ def test_a_killed_broker_is_started_again_and_kept_its_queues(ratchet: Ratchet) 
 
     beam.kill()
 
-    assert eventually_healthy(ratchet)
+    wait_until(lambda: ratchet("status").code == 0, "all healthy", timeout_s=40)
     assert ratchet("submit", "the broker is back").out == "the broker is back\n"
 
 
@@ -147,7 +138,7 @@ def test_another_fleet_on_the_same_ports_is_refused(ratchet: Ratchet, options: l
     assert ran.code == 1
     assert "(for orchestrator)" in ran.err
     assert "pid" in ran.err
-    assert eventually_healthy(ratchet)
+    wait_until(lambda: ratchet("status").code == 0, "all healthy", timeout_s=40)
 
 
 def test_a_fleet_whose_supervisor_was_killed_is_put_in_order(ratchet: Ratchet, options: list[str]) -> None:

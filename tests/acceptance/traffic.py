@@ -37,7 +37,7 @@ class Traffic:
                 assert len(self.asked) - before < most, f"it had not happened after {most} tasks"
                 if self.open < MOST_OPEN:
                     await asyncio.gather(*(self._ask() for _ in range(WAVE)))
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)  # real time: between waves
         return len(self.asked) - before
 
     async def rest(self, timeout_s: float = 60.0) -> None:

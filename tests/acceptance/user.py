@@ -96,7 +96,7 @@ class User:
                 one = group.create_task(self._publish_one(f"{self._prefix}-{number:07d}"))
                 one.add_done_callback(lambda _: room.release())
                 number += 1
-                await asyncio.sleep(1 / per_s)
+                await asyncio.sleep(1 / per_s)  # real time: a rate
 
     async def _publish_one(self, task_id: str) -> None:
         self.ledger.attempted.add(task_id)
@@ -110,7 +110,7 @@ class User:
             try:
                 await self._publish_once("tasks", body)
             except Lost:
-                await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(PAUSE_S)  # real time: before it tries again
             else:
                 self.ledger.acknowledged.add(task_id)
 
@@ -120,7 +120,7 @@ class User:
             try:
                 await self._publish_once(queue, body)
             except Lost:
-                await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(PAUSE_S)  # real time: before it tries again
             else:
                 return
 
@@ -157,7 +157,7 @@ class User:
         while True:
             with suppress(Lost):
                 await self._read_until_lost(await Line.open(self._url))
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(PAUSE_S)  # real time: before it tries again
 
     async def _read_until_lost(self, line: Line) -> None:
         gone = asyncio.Event()
@@ -216,4 +216,4 @@ class User:
                 left[letters] = depths.get(letters, 0)
             if not left or time.monotonic() > deadline:
                 return left
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(LOOK_EVERY_S)  # real time: between two looks at the broker

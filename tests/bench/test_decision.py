@@ -6,10 +6,11 @@ from bench.decision.equality import assert_twin_equals_product
 from bench.decision.lifetimes import lifetimes, watched
 from bench.decision.simulate import simulate
 from bench.decision.streams import Scenario
+from tests.quick import rounds
 
 
 def test_the_vectorised_twin_decides_as_the_product_does() -> None:
-    assert assert_twin_equals_product(runs=2) > 1000
+    assert assert_twin_equals_product(runs=rounds(2, quick=1)) > 500
 
 
 def test_a_drifting_ramp_fools_pooled_means_and_not_the_product() -> None:
@@ -33,11 +34,12 @@ def test_candidates_that_are_as_long_go_on_being_promoted() -> None:
 
 
 def test_many_candidates_that_are_no_better_share_one_budget_of_errors() -> None:
-    life = lifetimes(Scenario("A/A", units=200, ramp=(0.5,)), candidates=20, fleets=60, seed=1)
+    life = lifetimes(Scenario("A/A", units=200, ramp=(0.5,)), candidates=20, fleets=rounds(60, quick=20), seed=1)
 
     assert life.any <= 0.2
 
 
 def test_what_slipped_through_is_demoted_by_the_watch_over_it() -> None:
-    assert watched(Scenario("worse", effect=-0.1, units=2000), fleets=30, seed=1).demoted >= 0.9
-    assert watched(Scenario("equal", units=1000), fleets=30, seed=1).demoted <= 0.1
+    fleets = rounds(30)
+    assert watched(Scenario("worse", effect=-0.1, units=2000), fleets=fleets, seed=1).demoted >= 0.9
+    assert watched(Scenario("equal", units=1000), fleets=fleets, seed=1).demoted <= 0.1

@@ -15,11 +15,14 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
+
+from tests.waiting import wait_until
 
 CONFIGURATION = Path(__file__).parents[2] / "infra" / "fluent-bit" / "fluent-bit.yaml"
 PATIENCE_S = 60.0
@@ -99,10 +102,11 @@ def ship(command: list[str], folder: Path) -> LokiStandIn:
         }  # fmt: skip
         shipper = subprocess.Popen([*command, "-c", str(CONFIGURATION)], env=os.environ | settings)
         try:
-            deadline = time.monotonic() + PATIENCE_S
-            while len(loki.streams) < len(WANTED_LABELS) and shipper.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.2)
-            time.sleep(SETTLING_S)
+            with suppress(AssertionError):  # what is missing is the tests' to say
+                wait_until(
+                    lambda: len(loki.streams) >= len(WANTED_LABELS) or shipper.poll() is not None, "", PATIENCE_S
+                )
+            time.sleep(SETTLING_S)  # real time: nothing more should come
         finally:
             shipper.terminate()
             shipper.wait(30)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from urllib.error import URLError
 from urllib.request import urlopen
 
 from ratchet.cli.fleet.local_broker import LocalBroker, free_port
+from tests.waiting import wait_until
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class MeasuredBroker(LocalBroker):
             configuration.write(f"prometheus.tcp.ip = 127.0.0.1\nprometheus.tcp.port = {self.metrics_port}\n")
 
     def metrics(self) -> str:
-        deadline = time.monotonic() + 30
-        while True:
+        def served() -> str | None:
             try:
                 with urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5) as answer:
                     return str(answer.read().decode())
             except URLError:
-                assert time.monotonic() < deadline, f"no metrics; see {self.folder / 'console.log'}"
-                time.sleep(0.25)
+                return None
+
+        return str(wait_until(served, f"the broker's metrics; see {self.folder / 'console.log'}"))

@@ -20,6 +20,7 @@ TEXT = DOCKERFILE.read_text()
 PYPROJECT = (ROOT / "pyproject.toml").read_text()
 IMAGES = ("orchestrator", "gateway", "agent", "scorer", "trainer", "cli")
 HEAVY = ("torch", "transformers", "trl", "peft")
+HADOLINT = Path(sys.executable).parent / "hadolint"
 
 
 def names(lines: list[str]) -> set[str]:
@@ -27,9 +28,7 @@ def names(lines: list[str]) -> set[str]:
 
 
 def test_hadolint_has_nothing_to_say() -> None:
-    run = subprocess.run(
-        [Path(sys.executable).parent / "hadolint", DOCKERFILE], capture_output=True, text=True, check=False
-    )
+    run = subprocess.run([HADOLINT, DOCKERFILE], capture_output=True, text=True, check=False)
 
     assert run.returncode == 0, run.stdout + run.stderr
 

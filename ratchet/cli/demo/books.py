@@ -30,36 +30,49 @@ class Books:
 
 
 class Users:
-    """`fresh` never ends. A stall of `stall_s` seconds without any answer is an error."""
+    """`fresh` never ends. A stall of `stall_s` seconds without any answer is an error.
 
-    def __init__(self, access: FleetAccess, fresh: Iterator[Task], *, stall_s: float) -> None:
+    `judging`: what they ask instead while a candidate is tried; the same if not given.
+    """
+
+    def __init__(
+        self,
+        access: FleetAccess,
+        fresh: Iterator[Task],
+        *,
+        stall_s: float,
+        judging: Iterator[Task] | None = None,
+        most_open: int = MOST_OPEN,
+    ) -> None:
         self.books = Books()
         self._access = access
         self._fresh = fresh
+        self._judging = judging or fresh
         self._stall_s = stall_s
+        self._most_open = most_open
 
-    def ask_until(self, happened: Callable[[], bool], *, most: int) -> int:
+    def ask_until(self, happened: Callable[[], bool], *, most: int, judging: bool = False) -> int:
         """Ask until it has happened, or so many are asked. Returns how many, all answered. Raises as `ask`."""
-        return self.ask(self._until(happened, most))
+        return self.ask(self._until(happened, most, self._judging if judging else self._fresh))
 
     def ask(self, tasks: Iterable[Task], advance: Callable[[], None] = lambda: None) -> int:
         """Each is answered when this returns. Raises BusError, TimedOut."""
         before = len(self.books.asked)
-        with FleetClient(self._access.amqp_url, self._access.namespace, most_open=MOST_OPEN) as client:
+        with FleetClient(self._access.amqp_url, self._access.namespace, most_open=self._most_open) as client:
             for result in client.submit(self._noted(tasks), stall_s=self._stall_s):
                 self.books.answered[result.task_id] = result.status
                 self.books.by_version[result.adapter_version or ""] += 1
                 advance()
         return len(self.books.asked) - before
 
-    def _until(self, happened: Callable[[], bool], most: int) -> Iterator[Task]:
+    def _until(self, happened: Callable[[], bool], most: int, tasks: Iterator[Task]) -> Iterator[Task]:
         looked = float("-inf")
         for _ in range(most):
             if time.monotonic() - looked > LOOK_EVERY_S:
                 if happened():
                     return
                 looked = time.monotonic()
-            yield next(self._fresh)
+            yield next(tasks)
 
     def _noted(self, tasks: Iterable[Task]) -> Iterator[Task]:
         for task in tasks:

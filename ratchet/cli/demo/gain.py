@@ -12,9 +12,7 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import Any
 
-from ratchet.experiments.served import best_of
-
-Z_95 = 1.96
+from ratchet.experiments.served import Z95, best_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +99,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     """One value a task. With fewer than two the interval is all that a score can be."""
     if len(values) < 2:
         return Estimate(fmean(values) if values else 0.0, -1.0, 1.0, len(values))
-    mean, half = fmean(values), Z_95 * stdev(values) / sqrt(len(values))
+    mean, half = fmean(values), Z95 * stdev(values) / sqrt(len(values))
     return Estimate(mean, mean - half, mean + half, len(values))
 
 

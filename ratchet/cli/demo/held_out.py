@@ -6,7 +6,7 @@ import random
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -87,20 +87,38 @@ class HeldOutRun:
 def ask_held_out(access: FleetAccess, plan: HeldOutPlan, advance: Callable[[], None]) -> HeldOutRun:
     """`advance` is called at each answer. Raises BusError, TimedOut, JournalError."""
     asked = held_out_tasks(plan)
+    answers = {name: task.answer for name, task in asked.items()}
+    measured = measure(access, list(_messages(asked, plan)), plan.stall_s, advance)
+    rows = measured.rows
+    report = report_held_out(
+        answers, measured.answered, rows, seconds=measured.seconds, dead_letters=measured.dead_letters
+    )
+    return HeldOutRun(report, tuple(_sample(row, asked) for row in rows if row.sample is not None))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """By task id the Result's status; the log's lines of these tasks; what became dead letters meanwhile."""
+
+    answered: dict[str, str]
+    rows: list[AnswerRow]
+    dead_letters: int
+    seconds: float
+
+
+def measure(access: FleetAccess, tasks: Sequence[Task], stall_s: float, advance: Callable[[], None]) -> Measured:
+    """Ask them all and read what the log has of them. Raises as `ask_held_out`."""
     start = end_of_log(access.logs_dir, INTERACTIONS)
     letters = dead_letters(access)
     began = time.monotonic()
     answered: dict[str, str] = {}
     with FleetClient(access.amqp_url, access.namespace, most_open=MOST_OPEN) as client:
-        for result in client.submit(_messages(asked, plan), stall_s=plan.stall_s):
+        for result in client.submit(tasks, stall_s=stall_s):
             answered[result.task_id] = result.status
             advance()
     seconds = time.monotonic() - began
-    answers = {name: task.answer for name, task in asked.items()}
-    rows = list(_rows(access.logs_dir, start, asked))
-    letters = dead_letters(access) - letters
-    report = report_held_out(answers, answered, rows, seconds=seconds, dead_letters=letters)
-    return HeldOutRun(report, tuple(_sample(row, asked) for row in rows if row.sample is not None))
+    rows = list(_rows(access.logs_dir, start, {task.task_id for task in tasks}))
+    return Measured(answered, rows, dead_letters(access) - letters, seconds)
 
 
 def _sample(row: AnswerRow, asked: Mapping[str, SortTask]) -> HeldOutSample:
@@ -122,7 +140,7 @@ def _messages(asked: dict[str, SortTask], plan: HeldOutPlan) -> Iterator[Task]:
         yield Task(task_id=name, input=task.input, metadata=about, samples=plan.samples, task_type="sort")
 
 
-def _rows(logs_dir: Path, start: int, asked: dict[str, SortTask]) -> Iterator[AnswerRow]:
+def _rows(logs_dir: Path, start: int, asked: Set[str]) -> Iterator[AnswerRow]:
     rows = (record.value for record in read_json(logs_dir, INTERACTIONS, AnswerRow, start))
     return (row for row in rows if row.task_id in asked)
 

@@ -20,12 +20,16 @@ from ratchet.cli.terminal import CommandError, TimedOut
 from ratchet.cli.train.request import publish_train_request
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import end_of_log
+from ratchet.training_runs.progress import read_progress
+from ratchet.training_runs.store import RunStore
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
 
 POLL_S = 0.25
 WAITING_FOR_GATE = ("trained", "validated")
 IN_TRAFFIC = ("canary", "probation")
+USUAL_PROOF = 260
+"""Tasks a clearly better candidate is promoted after, ramp and limits included (`python -m bench.decision`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +44,29 @@ class LoopPlan:
     no_turn_after_s: float = 180.0
     most: int = 2500
     patience_s: float = 120.0
+    training_s: float | None = None
+    """Seconds a training may take; `patience_s` if not given, as for everything else."""
     seed: int = 1
 
 
 class Loop:
-    def __init__(self, status: AdapterStatusReader, users: Users, narrator: Narrator, plan: LoopPlan, run: str) -> None:
+    """`progress` is told the stage (collect, train, prove) and how much of it is done, up to 1."""
+
+    def __init__(
+        self,
+        status: AdapterStatusReader,
+        users: Users,
+        narrator: Narrator,
+        plan: LoopPlan,
+        run: str,
+        progress: Callable[[str, float], None] = lambda stage, done: None,
+    ) -> None:
         self._status = status
         self._users = users
         self._tell = narrator
         self._plan = plan
         self._run = run
+        self._progress = progress
         self._marked = ""
         self._since = 0
         self._answered_before = 0
@@ -96,9 +113,12 @@ class Loop:
         """Users ask until there is enough of this primary's to learn from."""
 
         def enough() -> bool:
-            return self._users.books.by_version[primary] - self._answered_before >= self._plan.groups
+            answered = self._users.books.by_version[primary] - self._answered_before
+            self._progress("collect", answered / self._plan.groups)
+            self._tell.show(f"{answered} of {self._plan.groups} answered", answered * 4 // self._plan.groups)
+            return answered >= self._plan.groups
 
-        with self._tell.waiting(f"users ask {primary}"):
+        with self._tell.waiting(f"users ask {primary}", key=0):
             self._users.ask_until(enough, most=self._plan.most)
 
     def _train(self, number: int) -> str:
@@ -114,11 +134,25 @@ class Loop:
         )
         publish_train_request(self._status.access, request)
         known = before.adapters.versions.keys()
-        with self._tell.waiting("the trainer learns from the log"):
-            adapter_status = self._wait(lambda now: bool(_new(now, known)) or _failed(now, before), "a new adapter")
+
+        def ended(now: AdapterStatus) -> bool:
+            self._show_training(request.request_id)
+            return bool(_new(now, known)) or _failed(now, before)
+
+        with self._tell.waiting("the trainer learns from the log", key=0):
+            adapter_status = self._wait(ended, "a new adapter", self._plan.training_s)
         if not (versions := _new(adapter_status, known)):
             raise CommandError(f"the trainer made no adapter of {request.request_id}: {self._trainer_log()} says why")
         return versions[0]
+
+    def _show_training(self, request_id: str) -> None:
+        """How far it is, where the trainer has a file of it here."""
+        runs = RunStore(self._status.store.folder)
+        record = read_progress(runs.folder(self._status.agent_id, request_id).progress)
+        if record is not None and record.progress.steps and record.progress.step:
+            step, steps = record.progress.step, record.progress.steps
+            self._progress("train", step / steps)
+            self._tell.show(f"step {step} of {steps}", step * 4 // steps)
 
     def _await_gate(self, version: str) -> AdapterStatus:
         with self._tell.waiting(f"the gate looks at {version}"):
@@ -138,12 +172,17 @@ class Loop:
             if not promoted and latest.adapters.primary == version:
                 promoted = True
                 self._mark(version)
+            self._progress("prove", 1.0 if promoted else min(1.0, self._units(latest) / USUAL_PROOF))
             self._tell.show(*experiment_line(latest))
             return latest.state(version) not in IN_TRAFFIC
 
         with self._tell.waiting(f"users ask, and {version} gets a share"):
-            tasks = self._users.ask_until(settled, most=self._plan.most)
+            tasks = self._users.ask_until(settled, most=self._plan.most, judging=True)
         return tasks, self._wait(lambda now: now.state(version) not in IN_TRAFFIC, f"a verdict on {version}")
+
+    @staticmethod
+    def _units(status: AdapterStatus) -> int:
+        return sum(status.experiment.units.values()) if status.experiment else 0
 
     def _mark(self, primary: str) -> None:
         """What this primary answers from here on may be trained on: nothing that was asked to measure it."""
@@ -151,11 +190,14 @@ class Loop:
         self._since = end_of_log(self._status.access.logs_dir, INTERACTIONS)
         self._answered_before = self._users.books.by_version[primary]
 
-    def _wait(self, happened: Callable[[AdapterStatus], bool], what: str) -> AdapterStatus:
-        deadline = time.monotonic() + self._plan.patience_s
+    def _wait(
+        self, happened: Callable[[AdapterStatus], bool], what: str, patience_s: float | None = None
+    ) -> AdapterStatus:
+        patience_s = patience_s or self._plan.patience_s
+        deadline = time.monotonic() + patience_s
         while not happened(adapter_status := self._status()):
             if time.monotonic() > deadline:
-                raise TimedOut(f"{what} did not come within {self._plan.patience_s:.0f} s: see {self._process_logs()}")
+                raise TimedOut(f"{what} did not come within {patience_s:.0f} s: see {self._process_logs()}")
             time.sleep(POLL_S)
         return adapter_status
 

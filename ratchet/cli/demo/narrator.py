@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -13,10 +13,15 @@ QUIET_S = 5.0
 
 
 class Narrator:
-    """Where there is no terminal, a live line is printed when its `key` changes, else every five seconds at most."""
+    """Where there is no terminal, a live line is printed when its `key` changes, else every `quiet_s` at most.
 
-    def __init__(self, console: Console) -> None:
+    `left` is asked for the seconds that are left, which headings and live lines then show.
+    """
+
+    def __init__(self, console: Console, *, left: Callable[[], float] | None = None, quiet_s: float = QUIET_S) -> None:
         self._console = console
+        self._left = left
+        self._quiet_s = quiet_s
         self._began = time.monotonic()
         self._status: Status | None = None
         self._key: object = None
@@ -28,7 +33,7 @@ class Narrator:
         return time.monotonic() - self._began
 
     def heading(self, text: str) -> None:
-        self._console.print(f"\n[bold]{text}[/bold] [dim]({self.seconds:.0f} s)[/dim]")
+        self._console.print(f"\n[bold]{text}[/bold] [dim]({self.seconds:.0f} s{self._time_left()})[/dim]")
 
     def say(self, text: str) -> None:
         self._console.print(f"  {text}", markup=False)
@@ -47,9 +52,16 @@ class Narrator:
         self._status = None
 
     def show(self, text: str, key: object) -> None:
+        text += self._time_left()
         if self._status is not None:
             self._status.update(text)
-        elif key != self._key or time.monotonic() - self._printed > QUIET_S:
+        elif key != self._key or time.monotonic() - self._printed > self._quiet_s:
             self.say(text)
             self._printed = time.monotonic()
         self._key = key
+
+    def _time_left(self) -> str:
+        if self._left is None:
+            return ""
+        minutes = self._left() / 60
+        return f", about {minutes:.0f} min left" if minutes >= 1 else ", less than a minute left"

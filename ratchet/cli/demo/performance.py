@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rich.console import RenderableType
@@ -26,6 +26,7 @@ from ratchet.cli.report.gathered import gather
 from ratchet.files.atomic_file import replace_file
 from ratchet.logs.names import INTERACTIONS, active_path
 from ratchet.service.settings import FleetSettings
+from schemas.messages.task import Task
 from schemas.messages.work import BASE_VERSION
 
 GOLDEN_TASKS = 32
@@ -33,9 +34,12 @@ GOLDEN_TASKS = 32
 Show = Callable[[RenderableType], None]
 
 
-def write_golden_set(place: DemoPlace, agent_id: str, plan: HeldOutPlan) -> None:
+def golden_set(plan: HeldOutPlan) -> list[Task]:
     """What the gate asks a candidate: tasks that are held out too, and none of those that measure."""
-    tasks = golden_tasks(GOLDEN_TASKS, without=frozenset(held_out_tasks(plan).values()))
+    return golden_tasks(GOLDEN_TASKS, without=frozenset(held_out_tasks(plan).values()))
+
+
+def write_golden_set(place: DemoPlace, agent_id: str, tasks: Sequence[Task]) -> None:
     home = place.adapters / agent_id
     home.mkdir(parents=True, exist_ok=True)
     (home / "golden.jsonl").write_bytes(b"".join(task.encode() + b"\n" for task in tasks))

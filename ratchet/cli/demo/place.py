@@ -1,4 +1,4 @@
-"""The demo's own place: all it writes lies in `.ratchet/demo`, which each demo makes anew.
+"""The demo's own place: all it writes lies in `.ratchet/demo` (or `.ratchet/demo-real`), which each demo makes anew.
 
 So a demo tells the same story each time, and the logs and adapters of a real fleet never meet those of a demo. Of the
 environment only the broker and the log level reach the demo's fleet; a broker that others use too gets its queues off.
@@ -35,8 +35,8 @@ class DemoPlace:
     root: Path
 
     @classmethod
-    def here(cls) -> DemoPlace:
-        return cls(FleetFolder.here().root / "demo")
+    def here(cls, name: str = "demo") -> DemoPlace:
+        return cls(FleetFolder.here().root / name)
 
     @property
     def logs(self) -> Path:
@@ -49,6 +49,11 @@ class DemoPlace:
     @property
     def report(self) -> Path:
         return self.root / "report.html"
+
+    @property
+    def result(self) -> Path:
+        """Of the real demo: before and after; the picture lies beside it as .svg."""
+        return self.root / "result.html"
 
     @property
     def settings_file(self) -> Path:

@@ -18,30 +18,30 @@ from schemas.records.decision import Decision
 
 def render_story(story: Story) -> Group:
     return Group(
-        _heading("Held-out tasks, before and after (95 % confidence interval)"),
+        heading("Held-out tasks, before and after (95 % confidence interval)"),
         _gains(story),
-        _heading("Versions trained"),
-        _turns(story.turns),
-        _heading("Decisions, each with its evidence (UTC)"),
-        _decisions(story.decisions),
-        _heading("The bad adapter"),
+        heading("Versions trained"),
+        turns_table(story.turns),
+        heading("Decisions, each with its evidence (UTC)"),
+        decisions_table(story.decisions),
+        heading("The bad adapter"),
         _sabotage(story),
-        _heading("The ledger of the whole demo"),
+        heading("The ledger of the whole demo"),
         _books(story),
         _verdict(story),
     )
 
 
-def _heading(text: str) -> Text:
+def heading(text: str) -> Text:
     return Text(f"\n{text}", style="bold")
 
 
 def _gains(story: Story) -> Group:
     columns = ("v1.0.0, the base model", f"{story.primary}, the primary", "difference")
     shown = table("", *columns)
-    shown.add_row("served", *_cells(story.served))
-    shown.add_row("single", *_cells(story.verifier))
-    shown.add_row("judge", *_cells(story.judge))
+    shown.add_row("served", *gain_cells(story.served))
+    shown.add_row("single", *gain_cells(story.verifier))
+    shown.add_row("judge", *gain_cells(story.judge))
     note = (
         f"{_saved(story)} Means over {story.verifier.before.tasks} tasks, paired by task, normal approximation. "
         "Served is what a user gets, the best-scored of the group; single is one sample; both right or wrong by a "
@@ -57,21 +57,21 @@ def _saved(story: Story) -> str:
         return f"No number of samples up to {saved.group} is proved as good as v1.0.0's best of {saved.group}."
     return (
         f"The best of {saved.needed} of {story.primary} is proved as good as v1.0.0's best of {saved.group} "
-        f"({_shown(saved.difference, signed=True)}, margin {MARGIN}): {saved.samples} of {saved.group} samples saved."
+        f"({shown(saved.difference, signed=True)}, margin {MARGIN}): {saved.samples} of {saved.group} samples saved."
     )
 
 
-def _cells(gain: Gain) -> tuple[str | Text, ...]:
+def gain_cells(gain: Gain) -> tuple[str | Text, ...]:
     style = "bold green" if gain.significant else "bold red"
-    return _shown(gain.before), _shown(gain.after), Text(_shown(gain.difference, signed=True), style=style)
+    return shown(gain.before), shown(gain.after), Text(shown(gain.difference, signed=True), style=style)
 
 
-def _shown(estimate: Estimate, *, signed: bool = False) -> str:
+def shown(estimate: Estimate, *, signed: bool = False) -> str:
     sign = "+" if signed else ""
     return f"{estimate.mean:{sign}.3f} [{estimate.low:{sign}.3f}, {estimate.high:{sign}.3f}]"
 
 
-def _turns(turns: Iterable[DemoTurn]) -> Table:
+def turns_table(turns: Iterable[DemoTurn]) -> Table:
     columns = ("groups", "samples", "steps", "training", "tasks of proof", "swap")
     shown = table("version", "from", "became", *columns, left=3)
     for turn in turns:
@@ -90,7 +90,7 @@ def _turns(turns: Iterable[DemoTurn]) -> Table:
     return shown
 
 
-def _decisions(decisions: Iterable[Decision]) -> Table:
+def decisions_table(decisions: Iterable[Decision]) -> Table:
     shown = table("#", "time", "what", "because", left=4)
     for decision in decisions:
         what = f"{decision.move.kind} {_version(decision)}".replace("_", " ")

@@ -2,7 +2,7 @@
 
 An engine that takes long for an answer and can show its steps is also a `ratchet.bus.in_hand.Stepwise`.
 A new engine is a class with `from_settings`, registered by name in an entry point group: Engine in `ratchet.engines`,
-BatchEngine in `ratchet.batch_engines`; own_process/ makes an Engine of that.
+BatchEngine or ContinuousEngine in `ratchet.batch_engines`; own_process/ makes an Engine of those.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from ratchet.service.errors import EngineError
 from schemas.messages.base import BaseModelIdentity
@@ -92,7 +92,8 @@ class BatchEngine(Protocol):
     """Plain, blocking code: one call at a time, in a process of its own, which ends at any moment.
 
     What the methods promise is what Engine says of those of the same name. One that has the attribute `on_step` gets a
-    function there, to be called at each step of `generate`: steps are what tells slow from hung.
+    function there, to be called at each step of `generate`: steps are what tells slow from hung. The sentences of an
+    attribute `remarks` are logged once it has started.
     """
 
     @classmethod
@@ -112,3 +113,28 @@ class BatchEngine(Protocol):
 
     @property
     def base(self) -> BaseModelIdentity | None: ...
+
+
+@runtime_checkable
+class Continuous(Protocol):
+    """Takes requests while it generates, under numbers of the caller's; its own way to choose who enters when."""
+
+    def submit(self, number: int, request: GenerationRequest) -> None: ...
+
+    def cancel(self, number: int) -> None:
+        """Forget a request wherever it is; one that is answered is no error."""
+
+    def step(self) -> Sequence[tuple[int, Generation | EngineError]]:
+        """Go on a little; the answers that are ready now. With nothing to do it returns at once."""
+
+    @property
+    def busy(self) -> bool:
+        """Something was asked and is not answered."""
+
+    @property
+    def rows(self) -> int:
+        """Samples that are generated at once now."""
+
+
+class ContinuousEngine(BatchEngine, Continuous, Protocol):
+    """A BatchEngine that needs no batches: in its process it is given what comes at once."""

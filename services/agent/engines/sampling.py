@@ -1,38 +1,125 @@
-"""Samples each row of a batch by its own temperature, top-p and top-k, and keeps the log-probabilities it sampled from.
+"""Samples each row of a batch by its own temperature, top-p and top-k, and says the log-probabilities it sampled from.
 
-The full distributions are not kept: of each step only the sampled token's value. A row whose logits are not finite has
-nothing to sample from; it is marked and ended, so that it spoils no other.
+A row whose logits are not finite has nothing to sample from; it is marked and ended, so that it spoils no other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Self
 
 import torch
+from torch.nn.functional import pad
 from transformers import LogitsProcessor, StoppingCriteria
 
 from schemas.messages.work import Sampling
 
 NEVER = float("-inf")
+CHUNK = 256
+BELOW_ONE = 1 - 1e-12
 
 
-class RowSampler(LogitsProcessor):  # type: ignore[misc]
-    """The last logits processor of `generate(do_sample=True, temperature=1, top_k=0, top_p=1)`.
+@dataclass(frozen=True, slots=True)
+class RowTensors:
+    """Tensors whose first dimension is the rows of a batch."""
 
-    Temperature 0 takes the likeliest token; what is recorded for it is the model's own log-probability (temperature 1),
-    as vLLM does. `end_id`: what a row is ended with that has nothing to sample from.
+    def at(self, rows: torch.Tensor) -> Self:
+        return type(self)(**{one.name: getattr(self, one.name)[rows] for one in fields(self)})
+
+    def plus(self, other: Self) -> Self:
+        pairs = ((one.name, getattr(self, one.name), getattr(other, one.name)) for one in fields(self))
+        return type(self)(**{name: torch.cat([mine, its]) for name, mine, its in pairs})
+
+
+@dataclass(frozen=True, slots=True)
+class RowSampling(RowTensors):
+    """How each row is sampled. Temperature 0 takes the likeliest token; what is recorded for it is the model's own
+    log-probability (temperature 1), as vLLM does.
+    """
+
+    greedy: torch.Tensor
+    temperature: torch.Tensor
+    top_p: torch.Tensor
+    top_k: torch.Tensor
+
+    @classmethod
+    def of(cls, samplings: Sequence[Sampling], device: torch.device) -> Self:
+        def column(values: list[float], dtype: torch.dtype) -> torch.Tensor:
+            return torch.tensor(values, dtype=dtype, device=device)
+
+        cold = [one.temperature == 0 for one in samplings]
+        return cls(
+            column([float(one) for one in cold], torch.bool),
+            column([one.temperature or 1.0 for one in samplings], torch.float32),
+            column([1.0 if one.temperature == 0 else one.top_p for one in samplings], torch.float32),
+            column([0 if one.temperature == 0 else one.top_k for one in samplings], torch.long),
+        )
+
+
+class RowSampler:
+    """Draws the next token of each row. The choices that need a look at the tensors are made once, here."""
+
+    def __init__(self, rows: RowSampling) -> None:
+        self._rows = rows
+        self._filtered = ((rows.top_p < 1) | (rows.top_k > 0)).nonzero()[:, 0]
+        self._scaled = bool((rows.temperature != 1).any())
+        self._greedy = bool(rows.greedy.any())
+
+    def logprobs(self, logits: torch.Tensor) -> torch.Tensor:
+        """(rows, vocabulary) logits → log-probabilities to sample from; NaN throughout for a row that is not finite."""
+        scaled = logits / self._rows.temperature[:, None] if self._scaled else logits
+        if len(self._filtered):
+            some = self._rows.at(self._filtered)
+            scaled = scaled.index_copy(0, self._filtered, _filtered(scaled[self._filtered], some))
+        return torch.log_softmax(scaled, dim=-1)
+
+    def draw(self, logprobs: torch.Tensor) -> torch.Tensor:
+        """(rows,) tokens. Of a row that is NaN any."""
+        drawn = _drawn(logprobs)
+        return torch.where(self._rows.greedy, logprobs.argmax(-1), drawn) if self._greedy else drawn
+
+
+def broken(logprobs: torch.Tensor) -> torch.Tensor:
+    """(rows,): one infinite number or NaN makes all of its row's log-probabilities NaN, the first among them."""
+    return logprobs[:, 0].isnan()
+
+
+def _filtered(scaled: torch.Tensor, rows: RowSampling) -> torch.Tensor:
+    """Top-k, then top-p of what is left: the smallest set of likeliest tokens that holds top_p."""
+    ordered, order = scaled.sort(dim=-1, descending=True)
+    rank = torch.arange(scaled.shape[-1], device=scaled.device)[None]
+    ordered = ordered.masked_fill((rows.top_k > 0)[:, None] & (rank >= rows.top_k[:, None]), NEVER)
+    probabilities = ordered.softmax(dim=-1)
+    before = probabilities.cumsum(dim=-1) - probabilities
+    dropped = (rows.top_p < 1)[:, None] & (before >= rows.top_p[:, None])
+    return torch.full_like(scaled, NEVER).scatter(-1, order, ordered.masked_fill(dropped, NEVER))
+
+
+def _drawn(logprobs: torch.Tensor) -> torch.Tensor:
+    """One number at random picks a chunk of the vocabulary, then a token in it: the sums are exact enough in double."""
+    spare = -logprobs.shape[-1] % CHUNK
+    whole = pad(logprobs, (0, spare), value=NEVER) if spare else logprobs
+    chunks = whole.exp().view(len(whole), -1, CHUNK)
+    upto = chunks.sum(-1, dtype=torch.float64).cumsum(-1)
+    random = torch.rand(len(upto), 1, dtype=torch.float64, device=upto.device)
+    aim = random * upto[:, -1:] * BELOW_ONE
+    chunk = torch.searchsorted(upto, aim, right=True).clamp(max=upto.shape[-1] - 1)
+    inside = chunks.gather(1, chunk[..., None].expand(-1, 1, CHUNK))[:, 0].cumsum(-1, dtype=torch.float64)
+    rest = aim - pad(upto, (1, 0)).gather(-1, chunk)
+    place = torch.searchsorted(inside, rest.minimum(inside[:, -1:] * BELOW_ONE), right=True).clamp(max=CHUNK - 1)
+    return (chunk * CHUNK + place)[:, 0].clamp(max=logprobs.shape[-1] - 1)
+
+
+class SamplingOfGenerate(LogitsProcessor):  # type: ignore[misc]
+    """The last logits processor of `generate(do_sample=True, temperature=1, top_k=0, top_p=1)`, which then draws.
+
+    `end_id`: what a row is ended with that has nothing to sample from. Of each step the sampled token's value is kept.
     """
 
     def __init__(self, samplings: Sequence[Sampling], device: torch.device, *, end_id: int) -> None:
-        def column(values: list[float]) -> torch.Tensor:
-            return torch.tensor(values, device=device)[:, None]
-
-        greedy = [one.temperature == 0 for one in samplings]
-        self._greedy = torch.tensor(greedy, device=device)[:, None] if any(greedy) else None
-        self._temperature = column([one.temperature or 1.0 for one in samplings])
-        self._top_p = column([1.0 if one.temperature == 0 else one.top_p for one in samplings])
-        self._top_k = column([0 if one.temperature == 0 else one.top_k for one in samplings])
-        self._filters = bool((self._top_p < 1).any() or (self._top_k > 0).any())
+        self._rows = RowSampling.of(samplings, device)
+        self._sampler = RowSampler(self._rows)
         self._end_id = end_id
         self._broken = torch.zeros(len(samplings), dtype=torch.bool, device=device)
         self._recorded: list[torch.Tensor] = []
@@ -41,37 +128,20 @@ class RowSampler(LogitsProcessor):  # type: ignore[misc]
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """(rows, vocabulary) logits → log-probabilities to sample from."""
         self._record(input_ids[:, -1])
-        scaled = scores / self._temperature
-        if self._filters:
-            scaled = self._filtered(scaled)
-        self._pending = self._ended_where_broken(torch.log_softmax(scaled, dim=-1))
-        return self._pending if self._greedy is None else _likeliest_where(self._greedy, self._pending)
-
-    def _ended_where_broken(self, logprobs: torch.Tensor) -> torch.Tensor:
-        """One number that is infinite or NaN makes all of its row's log-probabilities NaN, the first among them."""
-        broken = logprobs[:, 0].isnan()
-        if not broken.any():
-            return logprobs
-        self._broken |= broken
+        logprobs = self._sampler.logprobs(scores)
         ended = torch.full_like(logprobs[:1], NEVER)
         ended[0, self._end_id] = 0.0
-        return torch.where(broken[:, None], ended, logprobs)
+        self._broken |= broken(logprobs)
+        self._pending = torch.where(broken(logprobs)[:, None], ended, logprobs)
+        best = self._pending.argmax(-1, keepdim=True)
+        likeliest = torch.zeros_like(logprobs, dtype=torch.bool).scatter(-1, best, True)
+        return self._pending.masked_fill(self._rows.greedy[:, None] & ~likeliest, NEVER)
 
     @property
     def broken(self) -> list[bool]:
         """For each row, whether its logits were ever not finite."""
-        broken: list[bool] = self._broken.tolist()
-        return broken
-
-    def _filtered(self, scaled: torch.Tensor) -> torch.Tensor:
-        """Top-k, then top-p of what is left: the smallest set of likeliest tokens that holds top_p."""
-        ordered, order = scaled.sort(dim=-1, descending=True)
-        rank = torch.arange(scaled.shape[-1], device=scaled.device)[None]
-        ordered = ordered.masked_fill((self._top_k > 0) & (rank >= self._top_k), NEVER)
-        probabilities = ordered.softmax(dim=-1)
-        before = probabilities.cumsum(dim=-1) - probabilities
-        dropped = (self._top_p < 1) & (before >= self._top_p)
-        return torch.full_like(scaled, NEVER).scatter(-1, order, ordered.masked_fill(dropped, NEVER))
+        found: list[bool] = self._broken.tolist()
+        return found
 
     def _record(self, sampled: torch.Tensor) -> None:
         if self._pending is not None:
@@ -82,12 +152,6 @@ class RowSampler(LogitsProcessor):  # type: ignore[misc]
         if len(self._recorded) < completions.shape[1]:
             self._record(completions[:, -1])
         return torch.cat(self._recorded[: completions.shape[1]], dim=-1)
-
-
-def _likeliest_where(greedy: torch.Tensor, logprobs: torch.Tensor) -> torch.Tensor:
-    """Rows that are greedy can give one token only."""
-    likeliest = torch.zeros_like(logprobs, dtype=torch.bool).scatter(-1, logprobs.argmax(-1, keepdim=True), True)
-    return logprobs.masked_fill(greedy & ~likeliest, NEVER)
 
 
 class RowLimits(StoppingCriteria):  # type: ignore[misc]

@@ -1,16 +1,14 @@
-"""A model in this process: transformers on the CPU or one GPU, several adapters in one batch through PEFT.
+"""A model in this process: transformers on the CPU or one GPU, several adapters in one batch.
 
-Leaves out continuous batching: a batch ends with its longest answer; for more, use a vLLM server.
+Rows come and go one by one (decode_loop.py); a model that this is wrong for is generated with in whole batches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 import torch
 
@@ -18,22 +16,71 @@ from ratchet.models.loading import LanguageModel, load_language_model
 from ratchet.models.tokenization import completion_text, prompt_ids
 from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
 from schemas.messages.base import BaseModelIdentity
-from schemas.messages.response import FinishReason, Sample
+from schemas.messages.response import Sample
 from schemas.messages.work import Sampling
+from services.agent.engines.cached_forward import cache_shape, misfit
+from services.agent.engines.cpu_threads import CpuThreads
+from services.agent.engines.decode_loop import DecodeLoop
 from services.agent.engines.engine import Generation, GenerationRequest
-from services.agent.engines.peft_adapters import PeftAdapters
-from services.agent.engines.sampling import RowLimits, RowSampler
+from services.agent.engines.row_adapters import RowAdapters
+from services.agent.engines.tokens import Answer, TokenListener, TokenRequest
+from services.agent.engines.whole_batches import WholeBatches
 from services.agent.settings import AgentSettings
+
+LOOK_EVERY_STEPS = {"cpu": 1}
+"""Steps between two looks at which rows are done, by kind of device: on a GPU each look waits for it."""
+LOOK_EVERY_STEPS_ON_GPU = 4
+GIB = 1024**3
+
+
+class Loop(Protocol):
+    """DecodeLoop and WholeBatches."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def busy(self) -> bool: ...
+
+    def submit(self, number: int, request: TokenRequest) -> None: ...
+
+    def cancel(self, number: int) -> None: ...
+
+    @property
+    def adapters_in_use(self) -> frozenset[str | None]: ...
+
+    def forget(self, adapter: str) -> None: ...
+
+    def step(self) -> Sequence[tuple[int, Answer]]: ...
 
 
 class TransformersEngine:
-    """`load` gives the model; it is called once, by `start`. `seed` None: samples differ from start to start."""
+    """A ContinuousEngine. `load` gives the model; it is called once, by `start`. `seed` None: samples differ from start
+    to start.
+    """
 
-    def __init__(self, load: Callable[[], LanguageModel], *, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        load: Callable[[], LanguageModel],
+        *,
+        seed: int | None = None,
+        max_batch: int = 64,
+        cache_gb: float = 4.0,
+        choose_threads: bool = False,
+    ) -> None:
         self._load = load
         self._seed = seed
-        self._loaded: tuple[LanguageModel, PeftAdapters, LocalGenerator] | None = None
+        self._max_batch = max_batch
+        self._cache_bytes = int(cache_gb * GIB)
+        self._choose_threads = choose_threads
+        self._threads: CpuThreads | None = None
+        self._loaded: tuple[LanguageModel, RowAdapters, Loop] | None = None
+        self._refused: list[tuple[int, EngineError]] = []
+        self._prompts: dict[int, tuple[int, ...]] = {}
+        self._unwanted: set[str] = set()
+        """Adapters that go as soon as no request runs with them."""
         self.on_step: Callable[[], None] = lambda: None
+        self.remarks: tuple[str, ...] = ()
 
     @classmethod
     def from_settings(cls, settings: AgentSettings) -> Self:
@@ -43,19 +90,50 @@ class TransformersEngine:
             settings.agent_model_revision,
             dtype=settings.agent_dtype,
             device=settings.agent_device,
-            threads=settings.agent_threads,
+            threads=settings.agent_threads or 1,
         )
-        return cls(load, seed=settings.agent_seed)
+        return cls(
+            load,
+            seed=settings.agent_seed,
+            max_batch=settings.agent_max_batch,
+            cache_gb=settings.agent_kv_cache_gb,
+            choose_threads=settings.agent_threads is None,
+        )
 
     def start(self) -> None:
         language_model = self._load()
         if self._seed is not None:
             torch.manual_seed(self._seed)
-        adapters = PeftAdapters(language_model.model)
-        self._loaded = language_model, adapters, LocalGenerator(language_model, adapters)
+        adapters = RowAdapters(language_model.model)
+        self._loaded = language_model, adapters, self._loop(language_model, adapters)
+        if self._choose_threads and language_model.device.type == "cpu":
+            self._threads = CpuThreads(language_model.model.num_parameters(), torch.set_num_threads)
+
+    def _loop(self, lm: LanguageModel, adapters: RowAdapters) -> Loop:
+        shape = cache_shape(lm.model)
+        why = shape if isinstance(shape, str) else misfit(lm.model, shape)
+        if isinstance(shape, str) or why is not None:
+            self.remarks = (f"{lm.identity} is generated with in whole batches, which is slower: {why}",)
+            return WholeBatches(
+                lm.model, lm.tokenizer, adapters, end_ids=lm.end_ids, max_rows=self._max_batch, on_step=self._stepped
+            )
+        return DecodeLoop(
+            lm.model,
+            shape,
+            adapters,
+            end_ids=lm.end_ids,
+            max_rows=self._max_batch,
+            cache_bytes=self._cache_bytes,
+            check_every=LOOK_EVERY_STEPS.get(lm.device.type, LOOK_EVERY_STEPS_ON_GPU),
+            on_step=self._stepped,
+        )
+
+    def _stepped(self) -> None:
+        """Whoever listens by now."""
+        self.on_step()
 
     @property
-    def _parts(self) -> tuple[LanguageModel, PeftAdapters, LocalGenerator]:
+    def _parts(self) -> tuple[LanguageModel, RowAdapters, Loop]:
         if self._loaded is None:
             raise EngineError("the model is not loaded: start the engine first")
         return self._loaded
@@ -69,116 +147,96 @@ class TransformersEngine:
         identity = self._parts[0].identity
         return BaseModelIdentity(name=identity.name, revision=identity.revision)
 
-    def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
-        return self._parts[2].answer(requests, self.on_step)
-
     def load_adapter(self, name: str, path: Path) -> None:
         self._parts[1].load(name, path)
+        self._unwanted.discard(name)
 
     def unload_adapter(self, name: str) -> None:
-        self._parts[1].unload(name)
+        self._unwanted.add(name)
+        self._unload()
 
+    def _unload(self) -> None:
+        _, adapters, loop = self._parts
+        for name in [name for name in self._unwanted if name not in loop.adapters_in_use]:
+            adapters.unload(name)
+            loop.forget(name)
+            self._unwanted.discard(name)
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """A request as `sampling.n` equal rows, none longer than the model allows."""
+    def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
+        """All at once, for whoever has nothing else to do meanwhile."""
+        if self._parts[2].busy:
+            raise EngineError("requests are on their way already: go on with `step`")
+        answers: dict[int, Generation | EngineError] = {}
+        for number, request in enumerate(requests):
+            self.submit(number, request)
+        while len(answers) < len(requests):
+            answers.update(self.step())
+        return [answers[number] for number in range(len(requests))]
 
-    prompt_ids: list[int]
-    sampling: Sampling
-    adapter: str | None
-
-
-class LocalGenerator:
-    """One batch through a model in this process: requests in, groups of samples out. Blocks."""
-
-    def __init__(self, language_model: LanguageModel, adapters: PeftAdapters) -> None:
-        self._lm = language_model
-        self._end_ids = language_model.end_ids
-        self._adapters = adapters
-
-    def answer(
-        self, requests: Sequence[GenerationRequest], on_step: Callable[[], None]
-    ) -> list[Generation | EngineError]:
-        """In order; `on_step` is called for each token of the batch.
-
-        Raises EngineError if the whole batch failed, for instance for want of memory.
-        """
-        prepared = [self._prepare(request) for request in requests]
-        groups = [group for group in prepared if isinstance(group, _Group)]
-        answers = iter(self._generate(groups, on_step) if groups else ())
-        return [next(answers) if isinstance(group, _Group) else group for group in prepared]
-
-    def _prepare(self, request: GenerationRequest) -> _Group | EngineError:
-        if request.adapter is not None and request.adapter not in self._adapters.names:
-            return AdapterError(f"the engine has no adapter {request.adapter!r}: load it first")
+    def submit(self, number: int, request: GenerationRequest) -> None:
         try:
-            ids = prompt_ids(self._lm.tokenizer, request.prompt)
+            ids = prompt_ids(self._parts[0].tokenizer, request.prompt)
         except EngineError as error:
-            return error
-        room = self._lm.max_positions - len(ids)
-        if room < 1:
-            return PromptTooLong(
-                f"the prompt has {len(ids)} tokens; {self._lm.identity} holds {self._lm.max_positions}, "
-                "the answer included: shorten it"
-            )
-        sampling = request.sampling
-        limited = sampling.model_copy(update={"max_tokens": min(sampling.max_tokens, room)})
-        return _Group(ids, limited, request.adapter)
+            self._refused.append((number, error))
+            return
+        self.submit_ids(number, ids, request.sampling, request.adapter, priority=request.priority)
 
-    @torch.inference_mode()
-    def _generate(self, groups: Sequence[_Group], on_step: Callable[[], None]) -> list[Generation | EngineError]:
-        rows = [group for group in groups for _ in range(group.sampling.n)]
-        inputs = self._lm.tokenizer.pad({"input_ids": [row.prompt_ids for row in rows]}, return_tensors="pt")
-        inputs = inputs.to(self._lm.device)
-        length = inputs["input_ids"].shape[1]
-        limits = [row.sampling.max_tokens for row in rows]
-        sampler = RowSampler([row.sampling for row in rows], self._lm.device, end_id=min(self._end_ids))
-        try:
-            sequences = self._adapters.generate(
-                [row.adapter for row in rows],
-                input_ids=inputs["input_ids"],
-                attention_mask=inputs["attention_mask"],
-                max_new_tokens=max(limits),
-                do_sample=True,
-                temperature=1.0,
-                top_k=0,
-                top_p=1.0,
-                logits_processor=[sampler],
-                stopping_criteria=[RowLimits(length, limits, self._lm.device, on_step)],
-                pad_token_id=self._lm.tokenizer.pad_token_id,
-                eos_token_id=sorted(self._end_ids),
-            )
-        except torch.OutOfMemoryError as error:
-            raise EngineError(f"no memory for {len(rows)} samples at once: lower RATCHET_AGENT_MAX_BATCH") from error
-        except RuntimeError as error:
-            raise EngineError(f"generating {len(rows)} samples failed: {error}") from error
-        completions = sequences[:, length:]
-        tokens, logprobs = completions.tolist(), sampler.logprobs(completions).tolist()
-        samples = [self._sample(*row) for row in zip(tokens, logprobs, limits, strict=True)]
-        rows_left = iter(zip(samples, sampler.broken, strict=True))
-        return [_answer(group, list(islice(rows_left, group.sampling.n))) for group in groups]
+    def submit_ids(
+        self,
+        number: int,
+        ids: Sequence[int],
+        sampling: Sampling,
+        adapter: str | None = None,
+        *,
+        priority: int = 0,
+        on_tokens: TokenListener | None = None,
+        keep: bool = False,
+    ) -> None:
+        """A prompt that is token ids already. `on_tokens` and `keep`: see TokenRequest."""
+        lm, adapters, loop = self._parts
+        room = lm.max_positions - len(ids)
+        if adapter is not None and adapter not in adapters.names - self._unwanted:
+            self._refused.append((number, AdapterError(f"the engine has no adapter {adapter!r}: load it first")))
+        elif room < 1:
+            long = f"the prompt has {len(ids)} tokens; {lm.identity} holds {lm.max_positions}, the answer included"
+            self._refused.append((number, PromptTooLong(f"{long}: shorten it")))
+        else:
+            self._prompts[number] = tuple(ids)
+            limited = sampling.model_copy(update={"max_tokens": min(sampling.max_tokens, room)})
+            loop.submit(number, TokenRequest(ids, limited, adapter, priority, on_tokens, keep))
 
-    def _sample(self, tokens: list[int], logprobs: list[float], limit: int) -> Sample:
-        """Cut after the first end token, which belongs to the completion, or at the limit."""
-        ends = (position for position, token in enumerate(tokens[:limit]) if token in self._end_ids)
-        end = next(ends, None)
-        length = limit if end is None else end + 1
-        finish_reason: FinishReason = "length" if end is None else "stop"
-        return Sample(
-            text=completion_text(self._lm.tokenizer, tokens[:length]),
-            completion_ids=tuple(tokens[:length]),
-            logprobs=tuple(logprobs[:length]),
-            finish_reason=finish_reason,
+    def cancel(self, number: int) -> None:
+        self._prompts.pop(number, None)
+        self._parts[2].cancel(number)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._refused) or self._parts[2].busy
+
+    @property
+    def rows(self) -> int:
+        return self._parts[2].rows
+
+    def step(self) -> Sequence[tuple[int, Generation | EngineError]]:
+        if self._threads is not None:
+            self._threads.look()
+        refused, self._refused = self._refused, []
+        answers = self._parts[2].step()
+        self._unload()
+        return [*refused, *((number, self._generation(number, answer)) for number, answer in answers)]
+
+    def _generation(self, number: int, answer: Answer) -> Generation | EngineError:
+        prompt = self._prompts.pop(number)
+        if isinstance(answer, EngineError):
+            return answer
+        tokenizer = self._parts[0].tokenizer
+        samples = (
+            Sample(
+                text=completion_text(tokenizer, list(one.ids)),
+                completion_ids=one.ids,
+                logprobs=one.logprobs,
+                finish_reason=one.finish_reason,
+            )
+            for one in answer
         )
-
-
-def _answer(group: _Group, rows: Sequence[tuple[Sample, bool]]) -> Generation | EngineError:
-    """`rows`: each with whether its logits were not finite, which no retry mends where they are an adapter's."""
-    if not any(broken for _, broken in rows):
-        return Generation(tuple(sample for sample, _ in rows), tuple(group.prompt_ids))
-    if group.adapter is None:
-        return EngineError("the base model's logits for this prompt are not finite: see that it is stored whole")
-    return AdapterError(
-        f"the logits of {group.adapter} for this prompt are not finite: its weights are too large; roll it back, and "
-        f"train again with a lower learning rate"
-    )
+        return Generation(tuple(samples), prompt)

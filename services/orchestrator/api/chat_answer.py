@@ -86,7 +86,7 @@ def _head(line: Interaction) -> dict[str, Any]:
 
 def _usage(chosen: Sequence[Interaction]) -> Usage:
     prompt = len(chosen[0].prompt_ids or ())
-    completion = sum(len(line.completion_ids or ()) for line in chosen)
+    completion = sum(line.sampled_tokens or 0 for line in chosen)
     return Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
 
 
@@ -101,5 +101,5 @@ def _extras(lines: Sequence[Interaction], chosen: Sequence[Interaction]) -> Ratc
         scores=[line.score for line in chosen],
         samples=[line.sample or 0 for line in chosen],
         group_size=len(lines),
-        sampled_tokens=sum(len(line.completion_ids or ()) for line in lines),
+        sampled_tokens=sum(line.sampled_tokens or 0 for line in lines),
     )

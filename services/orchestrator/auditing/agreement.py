@@ -14,11 +14,11 @@ from itertools import combinations, islice
 from math import atanh, sqrt, tanh
 from statistics import fmean
 
+from ratchet.experiments.served import Z95
 from schemas.api.agreement import AuditWindow, Calibration, Estimate
 from schemas.records.audit import AuditedTask
 from schemas.records.label import LoggedLabel, Shown
 
-Z95 = 1.96
 KEPT = 4_000
 LATEST = 200
 WINDOWS = 40

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar, Generic, Protocol, Self, TypedDict, TypeVar
 
 from ratchet.concurrency.keyed import KeyedLock
+from ratchet.files.sqlite_files import unlink_database
 from ratchet.logs.journal import Journal
 from ratchet.logs.leadership import UNFENCED, Fence
 from ratchet.logs.names import file_name
@@ -201,5 +202,4 @@ class KeyedLog(Generic[Line]):
     def _delete_index(self) -> None:
         with suppress(AttributeError, sqlite3.Error):
             self._db.close()
-        for suffix in ("", "-wal", "-shm"):
-            Path(f"{self._index_path}{suffix}").unlink(missing_ok=True)
+        unlink_database(self._index_path)

@@ -16,6 +16,7 @@ from pathlib import Path
 from time import monotonic
 
 from ratchet.files.append_file import AppendFile, check_writable
+from ratchet.files.sqlite_files import rename_database, unlink_database
 from ratchet.logs.best_answer import result_of
 from ratchet.logs.index_check import disagreement
 from ratchet.logs.journal import Journal
@@ -46,7 +47,6 @@ from services.orchestrator.ledger.promises import Promise, PromiseLog, promise_o
 
 SET_ASIDE = f"{TASK_INDEX}.broken"
 """An index that is not believed any more, until what no log has was taken from it."""
-FILES = ("", "-wal", "-shm")
 GATHER_S = 0.004
 """How long a line waits for others to be synced with it: a sync costs more than writing a hundred lines."""
 MEND_AGAIN_S = 0.25
@@ -442,7 +442,7 @@ class Ledger:
         with self._fence.changing(), suppress(OSError):
             for path in left:
                 if path != self._index_path:
-                    _unlink(path)
+                    unlink_database(path)
 
     def _hold_the_untold(self, caught_up: CaughtUp) -> None:
         """Of tasks that ended without an answer, those whose ending is still on its way back from the disk are held."""
@@ -463,10 +463,8 @@ class Ledger:
         aside = self._index_dir / SET_ASIDE
         with self._fence.changing():
             if not aside.exists():
-                for suffix in FILES:
-                    with suppress(FileNotFoundError):
-                        Path(f"{self._index_path}{suffix}").rename(f"{aside}{suffix}")
-            _unlink(self._index_path)
+                rename_database(self._index_path, aside)
+            unlink_database(self._index_path)
 
     def _last_logged_sequence(self) -> int:
         """Of the newest line in the log of assignments; -1 where it has none. The index may have lost its row."""
@@ -493,9 +491,3 @@ class Ledger:
             begin = tail_position(self._folder, journal.name, 1)
             newest = [line.data for line in read(self._folder, journal.name, begin)]
         return newest[-1] if newest else None
-
-
-def _unlink(index: Path) -> None:
-    """With what SQLite keeps beside it."""
-    for suffix in FILES:
-        Path(f"{index}{suffix}").unlink(missing_ok=True)

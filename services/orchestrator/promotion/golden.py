@@ -91,4 +91,5 @@ def _shown(one: GoldenSummary) -> str:
 
 def _length(line: Interaction) -> float:
     """Tokens where they are logged, else characters."""
-    return float(len(line.response or "") if line.completion_ids is None else len(line.completion_ids))
+    tokens = line.sampled_tokens
+    return float(len(line.response or "") if tokens is None else tokens)

@@ -123,7 +123,7 @@ class AdaptiveSamples:
         whole = work.sampling.lowered_from
         if whole is None:
             return
-        tokens = sum(len(line.completion_ids or ()) for line in lines) / len(lines)
+        tokens = sum(line.sampled_tokens or 0 for line in lines) / len(lines)
         saved = whole - work.sampling.n
         self._state.saved_samples += saved
         self._state.saved_tokens += saved * tokens

@@ -10,8 +10,9 @@ from ratchet.bus.topology import RESPONSES, work_queue
 from ratchet.logs.groups import grouped
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read
-from schemas.api.tasks import Hop, HopName, LoggedSample, TaskHistory
+from schemas.api.tasks import Hop, HopName, LoggedSample, LoggedSegment, LoggedTurn, TaskHistory
 from schemas.messages.base import DecodeError
+from schemas.messages.response import Segment
 from schemas.messages.result import Result
 from schemas.messages.work import Work
 from schemas.records.interaction import Interaction
@@ -98,8 +99,32 @@ def _sample(line: Interaction, result: Result | None) -> LoggedSample:
         status=line.score_status,
         reason=line.score_reason,
         finish_reason=line.finish_reason,
-        tokens=None if line.completion_ids is None else len(line.completion_ids),
+        tokens=line.sampled_tokens,
         chosen=result is not None and result.sample == line.sample,
+        segments=None if line.segments is None else [_segment(segment) for segment in line.segments],
+        ended=line.sample_status,
+        program=line.program,
+        usage=line.usage,
+    )
+
+
+def _segment(segment: Segment) -> LoggedSegment:
+    turns = [
+        LoggedTurn(
+            role=turn.role,
+            content=turn.content,
+            reasoning=turn.reasoning,
+            tool_calls=list(turn.tool_calls),
+            tokens=segment.tokens_of(turn),
+        )
+        for turn in segment.turns
+    ]
+    return LoggedSegment(
+        broke=segment.broke,
+        prompt_tokens=len(segment.prompt_ids),
+        sampled_tokens=segment.sampled_tokens,
+        given_tokens=segment.given_tokens,
+        turns=turns,
     )
 
 

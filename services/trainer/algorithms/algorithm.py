@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from ratchet.service.errors import TrainingRefused
 from services.trainer.algorithms.hyperparameters import Hyperparameters
-from services.trainer.data.samples import TrainingSample
+from services.trainer.data.samples import TrainingSample, rollouts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +38,27 @@ class TrainerInputs:
 
     @property
     def groups(self) -> list[list[TrainingSample]]:
-        """The samples of each task."""
+        """The samples of each task, for what compares whole answers.
+
+        Raises TrainingRefused where some are conversations, of which only a part was sampled.
+        """
+        if count := sum(sample.sampled is not None for sample in self.samples):
+            raise TrainingRefused(
+                f"this algorithm compares whole answers, and the window has {count:,} segments of conversations, in "
+                "which only some tokens were sampled: take grpo, masked-grpo, weighted-sft or best-of-group-sft"
+            )
         return [list(group) for _, group in itertools.groupby(self.samples, key=lambda sample: sample.group)]
 
     @property
+    def rollouts(self) -> list[tuple[int, ...]]:
+        """Which of the samples are the segments of one rollout, by number: one each, where there are only answers."""
+        return rollouts_of(self.samples)
+
+    @property
     def scores(self) -> list[list[float]]:
-        """The scores of each group."""
-        return [[sample.score for sample in group] for group in self.groups]
+        """The scores of each group, one a rollout."""
+        firsts = [self.samples[rows[0]] for rows in self.rollouts]
+        return [[one.score for one in group] for _, group in itertools.groupby(firsts, key=lambda one: one.group)]
 
 
 class PolicyTrainer(Protocol):

@@ -11,21 +11,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ratchet.service.errors import TrainingRefused
 from services.trainer.algorithms.advantages import Scale, group_advantages, tempered
 from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.hyperparameters import (
     GrpoHyperparameters,
+    Loss,
     MaskedGrpoHyperparameters,
     VespoHyperparameters,
 )
 from services.trainer.algorithms.logged_trainer import LoggedTrainer
 from services.trainer.algorithms.plan import TrainingTargets
 
+WHOLE_ANSWER_LOSSES: tuple[Loss, ...] = ("gspo", "vespo")
+
 
 class Grpo:
     hyperparameters: type[GrpoHyperparameters] = GrpoHyperparameters
 
     def trainer(self, inputs: TrainerInputs, hyperparameters: GrpoHyperparameters) -> LoggedTrainer:
+        """Raises TrainingRefused where the loss takes whole answers, and there are rollouts in pieces."""
+        check_loss(hyperparameters.loss, inputs.rollouts)
         targets = advantage_targets(
             inputs.scores, hyperparameters.scale, hyperparameters.negative_weight, all_live=hyperparameters.beta > 0
         )
@@ -41,6 +47,15 @@ class Vespo(Grpo):
 
 class MaskedGrpo(Grpo):
     hyperparameters = MaskedGrpoHyperparameters
+
+
+def check_loss(loss: Loss, rollouts: Sequence[Sequence[int]]) -> None:
+    broken = sum(len(rows) > 1 for rows in rollouts)
+    if broken and loss in WHOLE_ANSWER_LOSSES:
+        raise TrainingRefused(
+            f"{loss} weighs a whole answer by one ratio, and {broken:,} of the {len(rollouts):,} rollouts have several "
+            "segments: take dapo, dr_grpo or cispo"
+        )
 
 
 def advantage_targets(

@@ -45,7 +45,12 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
     ) -> None:
         self.samples = inputs.samples
         self.targets = targets
-        self.plan = plan_of(inputs, hyperparameters, targets, [sample.size for sample in inputs.samples])
+        rollouts = inputs.rollouts
+        self._rollout = {row: number for number, rows in enumerate(rollouts) for row in rows}
+        self._has_given = any(sample.sampled is not None for sample in inputs.samples)
+        tokens = [sample.tokens for sample in inputs.samples]
+        sizes = [sample.size for sample in inputs.samples]
+        self.plan = plan_of(inputs, hyperparameters, targets, sizes, rollouts=rollouts, counted=tokens)
         self._shortest = min(range(len(inputs.samples)), key=lambda number: inputs.samples[number].length)
         args = GRPOConfig(
             **training_arguments(inputs, hyperparameters),
@@ -54,7 +59,7 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
             num_generations=2,
             steps_per_generation=1,
             gradient_accumulation_steps=1,  # a step goes through its micro-batches by itself
-            max_completion_length=max(len(sample.completion) for sample in inputs.samples),
+            max_completion_length=max(sum(tokens[row] for row in rows) for rows in rollouts),
             temperature=inputs.temperature,
             shuffle_dataset=False,
             disable_dropout=True,
@@ -80,7 +85,8 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
         return [{"micro_batch": micro_batch}]
 
     def scores_of(self, numbers: Sequence[int]) -> list[float]:
-        return [self.samples[number].score for number in numbers]
+        """One a rollout."""
+        return list({self._rollout[number]: self.samples[number].score for number in numbers}.values())
 
     def _generate_and_score_completions(self, inputs: list[dict[str, MicroBatch]]) -> Tensors:
         (row,) = inputs
@@ -96,7 +102,8 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
     def layout(self, numbers: Sequence[int], rows: int) -> Tensors:
         """Samples as TRL's loss takes them; shapes (rows, tokens), prompts padded left, completions right.
 
-        Rows beyond the samples are masked out.
+        Rows beyond the samples are masked out. Tokens that were given, not sampled, are masked from the loss alone, by
+        TRL's `tool_mask`: all see them.
         """
         filler = numbers[0] if numbers else self._shortest
         filled = [*numbers, *[filler] * (rows - len(numbers))]
@@ -110,8 +117,13 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
             "completion_ids": _padded(completions, pad, torch.long),
             "completion_mask": _padded([[1] * len(ids) for ids in completions], 0, torch.long),
             "old_per_token_logps": _padded([sample.logprobs for sample in samples], 0.0, torch.float32),
-            "advantages": torch.tensor([self.targets.weights[number] for number in filled], dtype=torch.float32),
+            "advantages": torch.tensor(
+                [self.targets.weights[self._rollout[number]] for number in filled], dtype=torch.float32
+            ),
         }
+        if self._has_given:
+            sampled = [sample.sampled or [1] * len(sample.completion) for sample in samples]
+            tensors["tool_mask"] = _padded(sampled, 0, torch.long)
         tensors["completion_mask"][len(numbers) :] = 0
         if tensors["old_per_token_logps"].shape != tensors["completion_ids"].shape:
             raise TrainingError("log-probabilities and tokens do not align: the log is not what the trainer expects")
@@ -190,9 +202,12 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
 
     def _measure(self, inputs: Tensors) -> None:
         assert self._seen_logps is not None
-        self.compare(
-            self._seen_logps, inputs["old_per_token_logps"], inputs["completion_mask"], inputs["advantages"] > 0
-        )
+        self.compare(self._seen_logps, inputs["old_per_token_logps"], loss_mask(inputs), inputs["advantages"] > 0)
+
+
+def loss_mask(tensors: Tensors) -> torch.Tensor:
+    """Which tokens of the completions are learned from."""
+    return tensors["completion_mask"] * tensors.get("tool_mask", 1)
 
 
 def scored_already(*_: Any, **__: Any) -> list[float]:

@@ -40,10 +40,10 @@ class TrainingTargets:
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Samples that go through the model at once, by number; maybe none, to keep processes in step.
+    """Samples that go through the model at once, by the numbers of their rows; maybe none, to keep processes in step.
 
     `rows`: how many rows the tensors have, with masked ones where there are fewer samples. `step_samples` and
-    `step_tokens` (of completions) are those of the whole step, over all processes, samples without an advantage
+    `step_tokens` (sampled ones) are those of the whole step, over all processes, samples without an advantage
     included. `tokens` are those of the samples, `padded` those of the tensors.
     """
 
@@ -85,12 +85,21 @@ class Batching:
     processes: int = 1
 
 
-def plan_steps(targets: TrainingTargets, sizes: Sequence[Size], how: Batching) -> Plan:
-    """`sizes` by number of the sample.
+def plan_steps(
+    targets: TrainingTargets,
+    sizes: Sequence[Size],
+    how: Batching,
+    rollouts: Sequence[Sequence[int]] | None = None,
+    counted: Sequence[int] | None = None,
+) -> Plan:
+    """`rollouts`: which rows of the model each sample takes, one of its own if absent. `sizes` and `counted`, the
+    tokens of the completion that were sampled (all if absent), by number of the row, as in the micro-batches.
 
-    Groups are shuffled anew in each epoch, and stay together as far as steps allow.
+    Groups are shuffled anew in each epoch, and stay together as far as steps allow; rows of one sample are in one step.
     """
-    group_of = {number: index for index, group in enumerate(targets.used) for number in group}
+    rows_of = rollouts or [(number,) for number in range(len(sizes))]
+    tokens = counted or [completion for _, completion in sizes]
+    group_of = {row: index for index, group in enumerate(targets.used) for number in group for row in rows_of[number]}
     rng = random.Random(how.seed)
 
     def place(number: int) -> tuple[int, ...]:
@@ -99,12 +108,12 @@ def plan_steps(targets: TrainingTargets, sizes: Sequence[Size], how: Batching) -
 
     steps = []
     for step in (step for _ in range(how.epochs) for step in _epoch(targets.used, how.batch, rng)):
-        live = sorted((number for number in step if targets.live[number]), key=place)
-        counted = len(step), sum(sizes[number][1] for number in step)
+        live = sorted((row for number in step if targets.live[number] for row in rows_of[number]), key=place)
+        of_step = len(step), sum(tokens[row] for number in step for row in rows_of[number])
         parts = cut_to_fit([sizes[number] for number in live], how.tokens, how.processes) or [slice(0, 0)]
         steps.append(
             tuple(
-                _micro_batch(mine, rows, counted, sizes)
+                _micro_batch(mine, rows, of_step, sizes)
                 for part in parts
                 for mine, rows in _dealt(live[part], how.processes)
             )

@@ -121,8 +121,10 @@ def plan_of(
     targets: TrainingTargets,
     sizes: Sequence[Size],
     rows: int = 1,
+    rollouts: Sequence[Sequence[int]] | None = None,
+    counted: Sequence[int] | None = None,
 ) -> Plan:
-    """`rows`: how many of the model's rows one item of the plan takes."""
+    """`rows`: how many of the model's rows one item of the plan takes; the last two as for `plan_steps`."""
     how = Batching(
         epochs=hyperparameters.passes(sum(map(len, targets.used))),
         batch=hyperparameters.batch,
@@ -130,7 +132,7 @@ def plan_of(
         seed=inputs.seed,
         processes=inputs.processes,
     )
-    return plan_steps(targets, sizes, how)
+    return plan_steps(targets, sizes, how, rollouts, counted)
 
 
 def step_rows(plan: Plan) -> Dataset:

@@ -111,6 +111,8 @@ def _ratios(policy: Any, samples: Sequence[TrainingSample], temperature: float) 
         predicted = torch.log_softmax(row[begin - 1 : len(ids) - 1].float() / temperature, -1)
         logps = predicted.gather(1, ids[begin:, None])[:, 0].cpu()
         difference = logps - torch.tensor(sample.logprobs)
+        if sample.sampled is not None:
+            difference = difference[torch.tensor(sample.sampled, dtype=torch.bool)]
         yield ratio_of(sample.version, difference.tolist())
 
 

@@ -50,11 +50,21 @@ class PreferenceTrainer(PlannedTrainer):
 
     _rows: Sequence[tuple[TrainingSample | None, bool]]
 
-    def see_log_probabilities(self) -> None:
-        """From now on, as they are computed for the loss; not the reference's, which needs no gradient."""
+    def __init__(self, inputs: TrainerInputs, args: DPOConfig | KTOConfig) -> None:
+        """`plan` is made before."""
+        super().__init__(
+            inputs.policy,
+            args=args,
+            data_collator=list,
+            train_dataset=step_rows(self.plan),
+            processing_class=inputs.tokenizer,
+            callbacks=list(inputs.callbacks),
+        )
+        self.remove_callback(PrinterCallback)
         self.trained_policy.register_forward_hook(self._see)
 
     def _see(self, model: Any, given: Any, output: Any) -> None:
+        """The log-probabilities as they are computed for the loss; not the reference's, which needs no gradient."""
         if not torch.is_grad_enabled():
             return
         new = output.log_probs.detach()
@@ -88,17 +98,8 @@ class PairTrainer(PreferenceTrainer, DPOTrainer):  # type: ignore[misc]
             beta=hyperparameters.beta,
             max_length=None,
         )
-        super().__init__(
-            inputs.policy,
-            args=args,
-            data_collator=list,
-            train_dataset=step_rows(self.plan),
-            processing_class=inputs.tokenizer,
-            callbacks=list(inputs.callbacks),
-        )
-        self.remove_callback(PrinterCallback)
+        super().__init__(inputs, args)
         self._collate = DataCollatorForPreference(pad_token_id=inputs.tokenizer.pad_token_id)
-        self.see_log_probabilities()
 
     def tensors(self, micro_batch: MicroBatch) -> Any:
         pairs = [self.pairs[number] for number in micro_batch.samples]
@@ -146,17 +147,8 @@ class LabelTrainer(PreferenceTrainer, KTOTrainer):  # type: ignore[misc]
             undesirable_weight=max(1.0, good / bad),
             max_length=None,
         )
-        super().__init__(
-            inputs.policy,
-            args=args,
-            data_collator=list,
-            train_dataset=step_rows(self.plan),
-            processing_class=inputs.tokenizer,
-            callbacks=list(inputs.callbacks),
-        )
-        self.remove_callback(PrinterCallback)
+        super().__init__(inputs, args)
         self._collate = DataCollatorForUnpairedPreference(pad_token_id=inputs.tokenizer.pad_token_id)
-        self.see_log_probabilities()
 
     def tensors(self, micro_batch: MicroBatch) -> Any:
         answers = [self.answers[number] for number in micro_batch.samples]

@@ -18,7 +18,7 @@ from services.trainer.algorithms.advantages import Scale
 from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.grpo import advantage_targets
 from services.trainer.algorithms.hyperparameters import Hyperparameters
-from services.trainer.algorithms.logged_trainer import LoggedTrainer, Tensors
+from services.trainer.algorithms.logged_trainer import LoggedTrainer, Tensors, loss_mask
 from services.trainer.algorithms.plan import TrainingTargets
 
 
@@ -64,7 +64,7 @@ class SupervisedTrainer(LoggedTrainer):
     def _compute_loss(self, model: Any, inputs: Tensors) -> torch.Tensor:
         ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
         mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
-        completions = inputs["completion_mask"]
+        completions = loss_mask(inputs)
         logps, entropies, _ = self._get_per_token_logps_and_entropies(
             model, ids, mask, completions.size(1), compute_entropy=True
         )

@@ -35,6 +35,7 @@ class Reason(StrEnum):
     NULL_SCORE = "null_score", "The scorer gave no score, by a failure of ours or for all answers to the task."
     TRUNCATED = "truncated", "The answer was cut at its length limit."
     NO_TOKENS = "no_tokens", "Token ids or log-probabilities were not logged, or do not align."
+    LOST = "lost", "The rollout was lost by a failure of ours."
     OTHER_VERSION = (
         "other_version",
         "Answered by an adapter that is not the parent, a candidate made from it, nor close enough behind.",
@@ -87,6 +88,8 @@ class LoggedSampleFacts:
     """A hash of the answer: equal answers with unequal scores show the scorer's noise."""
     feedback: float | None = None
     """The application's score."""
+    lost: bool = False
+    """The agent says that a failure of ours ended it."""
     unscorable: bool = False
     """The scorer says that this answer can't be scored; neither a failure of ours nor an answer it says nothing of."""
 
@@ -118,7 +121,7 @@ def taught_scores(samples: Sequence[LoggedSampleFacts], policy: DataPolicy) -> l
     writer nothing. Where no answer of the group has a score, it may be the task that can't be scored, and all are None.
     """
     worst = WORST_SCORE if policy.unscorable == "worst" and any(one.given is not None for one in samples) else None
-    return [worst if one.given is None and one.unscorable else one.given for one in samples]
+    return [worst if one.given is None and one.unscorable and not one.lost else one.given for one in samples]
 
 
 def sample_reason(sample: LoggedSampleFacts, taught: float | None, policy: DataPolicy) -> Reason | None:
@@ -126,6 +129,8 @@ def sample_reason(sample: LoggedSampleFacts, taught: float | None, policy: DataP
 
     An answer that was cut and can't be scored stays: being too long to judge is what it is to unlearn.
     """
+    if sample.lost:
+        return Reason.LOST
     if taught is None:
         return Reason.NULL_SCORE
     if sample.truncated and sample.given is not None and policy.truncated == "drop":

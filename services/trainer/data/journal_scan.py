@@ -23,6 +23,7 @@ from ratchet.logs.names import INTERACTIONS, is_own
 from ratchet.logs.reader import BadLine, Line, LogReader, decode, end_of_log
 from ratchet.logs.rows import ScorerRow, SelectionRow
 from ratchet.logs.start_offset import read_start_offsets
+from schemas.messages.response import SampleStatus
 from schemas.messages.reward import NOT_MENTIONED, ScoreStatus
 from schemas.records.adapter_card import DataRange
 from services.trainer.data.feedback_scores import NO_FEEDBACK, FeedbackScores
@@ -41,6 +42,7 @@ from services.trainer.data.score_noise import ScoreNoise
 SHARE_EVERY_BYTES = 1024 * 1024
 NOTHING = (b"", b"null", b"[]")
 UNSCORABLE: ScoreStatus = "unscorable"
+LOST: SampleStatus = "lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,12 +224,14 @@ class JournalScan:
 
 def _facts(position: int, logged: SelectionRow, feedback: float | None) -> LoggedSampleFacts:
     tokens = (logged.prompt_ids, logged.completion_ids, logged.logprobs)
+    has_segments = bytes(logged.segments) not in NOTHING
     return LoggedSampleFacts(
         position=position,
         score=logged.score,
         feedback=feedback,
         unscorable=logged.score_status == UNSCORABLE and logged.score_reason != NOT_MENTIONED,
         truncated=logged.finish_reason == "length",
-        has_tokens=not any(bytes(raw) in NOTHING for raw in tokens),
+        has_tokens=has_segments or not any(bytes(raw) in NOTHING for raw in tokens),
+        lost=logged.sample_status == LOST,
         text=hash(bytes(logged.response)),
     )

@@ -5,6 +5,7 @@ What is read must be what was selected; of the rest of the log nothing stays in 
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,15 +15,21 @@ import msgspec
 
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import LogReader
-from ratchet.logs.rows import TokensRow
+from ratchet.logs.rows import SegmentRow, TokensRow
 from ratchet.service.errors import JournalError
 from services.trainer.data.journal_scan import KeptGroup
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSample:
-    """One answer. `prompt` is the same object for all samples of a group; `logprobs` has one entry per token of
-    `completion`: the natural log of the probability the behaviour policy sampled it with."""
+    """One answer, or one segment of a conversation: a row of the model.
+
+    `prompt` is the same object for all samples of a group with equal prompts; `logprobs` has one entry per token of
+    `completion`: the natural log of the probability the behaviour policy sampled it with. `sampled` says of each token
+    whether it was sampled (1) or given (0, its `logprobs` entry is 0); None where all were. Neighbours with the same
+    `rollout` are segments of one sample of their group; None is a sample of one segment. `broke`: why a segment does
+    not go on from what came before.
+    """
 
     group: int
     version: str
@@ -30,6 +37,9 @@ class TrainingSample:
     prompt: array[int]
     completion: array[int]
     logprobs: array[float]
+    sampled: array[int] | None = None
+    rollout: int | None = None
+    broke: str | None = None
 
     @property
     def length(self) -> int:
@@ -40,6 +50,20 @@ class TrainingSample:
     def size(self) -> tuple[int, int]:
         """Tokens of the prompt, and of the completion."""
         return len(self.prompt), len(self.completion)
+
+    @property
+    def tokens(self) -> int:
+        """How many were sampled."""
+        return len(self.completion) if self.sampled is None else sum(self.sampled)
+
+
+def rollouts_of(samples: Sequence[TrainingSample]) -> list[tuple[int, ...]]:
+    """The numbers of the rows of each rollout; with one answer a sample, each is one."""
+    rows = enumerate(samples)
+    by_rollout = itertools.groupby(
+        rows, key=lambda row: (row[1].group, row[0] if row[1].rollout is None else -1, row[1].rollout)
+    )
+    return [tuple(number for number, _ in part) for _, part in by_rollout]
 
 
 def load_samples(logs_dir: Path, groups: Sequence[KeptGroup]) -> list[TrainingSample]:
@@ -62,21 +86,50 @@ def _tokens_at(logs_dir: Path, wanted: dict[int, int]) -> Iterator[tuple[int, To
             return
 
 
-def _samples(number: int, group: KeptGroup, found: dict[int, TokensRow]) -> list[TrainingSample]:
+def _samples(number: int, group: KeptGroup, found: dict[int, TokensRow]) -> Iterator[TrainingSample]:
     lines = [found[position] for position in group.positions]
-    prompt = array("l", lines[0].prompt_ids)
-    samples = []
-    for line, score in zip(lines, group.scores, strict=True):
-        if len(line.completion_ids) != len(line.logprobs) or line.prompt_ids != lines[0].prompt_ids:
-            raise JournalError("a group's samples differ in their prompts, or tokens and log-probabilities in number")
-        samples.append(
-            TrainingSample(
+    asked = next((line.prompt_ids for line in lines if line.segments is None), None)
+    prompts: dict[tuple[int, ...], array[int]] = {}
+
+    def prompt_of(ids: Sequence[int]) -> array[int]:
+        return prompts.setdefault(tuple(ids), array("l", ids))
+
+    for rollout, (line, score) in enumerate(zip(lines, group.scores, strict=True)):
+        for segment in line.segments or [_whole(line, asked)]:
+            given = line.segments is not None
+            logprobs, sampled = _aligned(segment)
+            yield TrainingSample(
                 group=number,
                 version=group.version,
                 score=score,
-                prompt=prompt,
-                completion=array("l", line.completion_ids),
-                logprobs=array("f", line.logprobs),
+                prompt=prompt_of(segment.prompt_ids),
+                completion=array("l", segment.completion_ids),
+                logprobs=logprobs,
+                sampled=sampled if given else None,
+                rollout=rollout if given else None,
+                broke=segment.broke,
             )
-        )
-    return samples
+
+
+def _whole(line: TokensRow, asked: list[int] | None) -> SegmentRow:
+    """An answer, all of it sampled."""
+    ids, logprobs = line.completion_ids or [], line.logprobs or []
+    if len(ids) != len(logprobs) or asked is None or line.prompt_ids != asked:
+        raise JournalError("a group's samples differ in their prompts, or tokens and log-probabilities in number")
+    return SegmentRow(asked, ids, [(0, len(ids))], logprobs)
+
+
+def _aligned(segment: SegmentRow) -> tuple[array[float], array[int]]:
+    """Log-probabilities, and which were sampled, for each token of the completion."""
+    count = len(segment.completion_ids)
+    logprobs, sampled, taken = array("f", bytes(4 * count)), array("b", bytes(count)), 0
+    for start, end in segment.spans:
+        found = segment.logprobs[taken : taken + end - start]
+        if not 0 <= start <= end <= count or len(found) != end - start:
+            raise JournalError("a segment's spans, tokens and log-probabilities do not align")
+        logprobs[start:end] = array("f", found)
+        sampled[start:end] = array("b", [1] * len(found))
+        taken += len(found)
+    if taken != len(segment.logprobs):
+        raise JournalError("a segment has log-probabilities of tokens that were not sampled")
+    return logprobs, sampled

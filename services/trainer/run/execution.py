@@ -128,7 +128,7 @@ class RunExecution:
         if not self.writes:
             return None
         steps = curve(trainer.state.log_history)
-        described = report(choices, selection, match, trainer, inputs.processes, inputs.learning_rate, steps)
+        described = report(choices, selection, match, trainer, inputs, steps)
         finished = Finished(choices, selection, described, metrics_of(described, time.monotonic() - began), self._now())
         return publish(finished, inputs.policy, self._folder.path / "adapter", self._settings.adapters_dir)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from ratchet.training_runs.report import MOST_STEPS, thinned
-from services.trainer.algorithms.algorithm import PolicyTrainer
-from services.trainer.algorithms.plan import Plan
+from services.trainer.algorithms.algorithm import PolicyTrainer, TrainerInputs
+from services.trainer.algorithms.plan import Plan, TrainingTargets
 from services.trainer.data.selection import Selection
 from services.trainer.data.support import PolicyMatch
 from services.trainer.run.choices import Choices
@@ -25,8 +26,7 @@ def report(
     selection: Selection,
     match: PolicyMatch,
     trainer: PolicyTrainer,
-    processes: int,
-    learning_rate: float,
+    inputs: TrainerInputs,
     steps: Sequence[Mapping[str, float]],
 ) -> dict[str, Any]:
     """`steps`: the figures of each; of very many, some.
@@ -41,7 +41,7 @@ def report(
         "algorithm": request.algorithm,
         "parent": choices.parent,
         "seed": request.seed,
-        "hyperparameters": choices.hyperparameters.model_dump(mode="json") | {"learning_rate": learning_rate},
+        "hyperparameters": choices.hyperparameters.model_dump(mode="json") | {"learning_rate": inputs.learning_rate},
         "data": {
             "window": selection.window.model_dump(mode="json"),
             "counts": selection.counts,
@@ -49,11 +49,12 @@ def report(
             "scorer": _scorer(selection),
             "scorer_noise": selection.noise,
             "mean_score": _mean_score(selection),
-        },
+        }
+        | conversations(inputs, trainer),
         "parent_match": asdict(match),
         "plan": {
             "steps": trainer.state.max_steps,
-            "processes": processes,
+            "processes": inputs.processes,
         }
         | _layout(trainer),
         "steps": [dict(step) for step in thinned(steps, MOST_STEPS)],
@@ -82,6 +83,29 @@ def plan_of(trainer: PolicyTrainer) -> Plan | None:
     """None where the trainer follows none."""
     plan = getattr(trainer, "plan", None)
     return plan if isinstance(plan, Plan) else None
+
+
+def conversations(inputs: TrainerInputs, trainer: PolicyTrainer) -> dict[str, Any]:
+    """Where there are any: how they are cut, and that what was sampled was trained on.
+
+    `sampled_tokens` are `trained_tokens` and those of rollouts that take no part or have no advantage.
+    """
+    if not any(sample.rollout is not None for sample in inputs.samples):
+        return {}
+    rollouts = inputs.rollouts
+    tokens = [sum(inputs.samples[row].tokens for row in rows) for rows in rollouts]
+    figures: dict[str, Any] = {
+        "rollouts": len(rollouts),
+        "segments": len(inputs.samples),
+        "segments_per_rollout": round(len(inputs.samples) / len(rollouts), 4),
+        "breaks": dict(sorted(Counter(one.broke for one in inputs.samples if one.broke is not None).items())),
+        "sampled_tokens": sum(tokens),
+    }
+    targets = getattr(trainer, "targets", None)
+    if isinstance(targets, TrainingTargets):
+        trained = sum(tokens[number] for group in targets.used for number in group if targets.live[number])
+        figures |= {"trained_tokens": trained, "without_advantage_tokens": figures["sampled_tokens"] - trained}
+    return {"conversations": figures}
 
 
 def _mean_score(selection: Selection) -> float:

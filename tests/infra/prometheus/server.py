@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ import yaml
 
 from ratchet.cli.fleet.local_broker import free_port
 from tests.infra.promtool import ROOT, program
+from tests.waiting import wait_until
 
 OURS = ROOT / "infra" / "prometheus"
 READY_S = 30.0
@@ -59,12 +59,13 @@ def prometheus(folder: Path, targets: Mapping[str, Sequence[str]]) -> Iterator[s
 
 
 def _await_ready(process: subprocess.Popen[bytes], address: str, log: Path) -> None:
-    deadline = time.monotonic() + READY_S
-    while True:
+    def ready() -> bool:
+        if process.poll() is not None:
+            raise RuntimeError(f"Prometheus did not start (exit code {process.poll()}): see {log}")
         try:
             with urlopen(f"{address}/-/ready", timeout=5):
-                return
+                return True
         except (URLError, OSError):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"Prometheus did not start (exit code {process.poll()}): see {log}") from None
-            time.sleep(0.2)
+            return False
+
+    wait_until(ready, f"Prometheus; see {log}", READY_S)

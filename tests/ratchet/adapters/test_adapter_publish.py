@@ -114,7 +114,7 @@ def main(folder, kills, chance):
         if child == 0:
             save_until_killed(folder, started)
         os.read(saves, 1)
-        time.sleep(chance.uniform(0, 3 * one_save))
+        time.sleep(chance.uniform(0, 3 * one_save))  # real time: a moment nobody chose
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         in_the_middle += any((folder / "small").glob(".tmp-*"))

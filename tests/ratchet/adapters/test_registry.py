@@ -100,7 +100,7 @@ def test_four_writing_processes_lose_no_update(tmp_path: Path) -> None:
     seen = [0]
     while any(writer.poll() is None for writer in writers):
         seen.append(RegistryStore(tmp_path).read().revision)
-        time.sleep(0.001)
+        time.sleep(0.001)  # real time: a reader that leaves the writers their turn
     assert [writer.wait() for writer in writers] == [0] * 4
     # then all 100 are there, in one chain, and a reader meanwhile never went back
     registry = RegistryStore(tmp_path).open()

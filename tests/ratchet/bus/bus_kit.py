@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
@@ -13,6 +12,7 @@ from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Bus, Delivery
 from ratchet.bus.retry_policy import Rung
 from ratchet.bus.topology import Topology, fleet_topology
+from tests.waiting import until
 
 QUICK_LADDER = (Rung("retry.5s", 30), Rung("retry.30s", 60), Rung("retry.5m", 90))
 PATIENCE_S = 30.0
@@ -26,19 +26,6 @@ def poison_topology() -> Topology:
     """With few deliveries before the broker gives a message up: each costs a process its life."""
     topology = quick_topology()
     return replace(topology, queues=tuple(replace(queue, delivery_limit=3) for queue in topology.queues))
-
-
-async def until(holds: Callable[[], bool | Awaitable[bool]], what: str = "it", patience_s: float = PATIENCE_S) -> None:
-    """Wait for a condition, a plain one or one that must ask the broker."""
-    try:
-        async with asyncio.timeout(patience_s):
-            while True:
-                answer = holds()
-                if answer if isinstance(answer, bool) else await answer:
-                    return
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        raise AssertionError(f"{what} did not come true within {patience_s:g} s") from None
 
 
 @dataclass

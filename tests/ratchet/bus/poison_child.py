@@ -20,7 +20,7 @@ async def consume(amqp_url: str, namespace: str) -> None:
     bus = RabbitBus(amqp_url, poison_topology(), name="victim", namespace=namespace)
 
     async def handle(delivery: Delivery) -> None:
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # real time: a process of its own, until it is killed
         if delivery.body == b"poison":
             os.kill(os.getpid(), signal.SIGKILL)
         await put(bus, REWARDS, delivery.body)

@@ -26,7 +26,7 @@ from ratchet.cli.doctor.checks import broker_checks
 from ratchet.cli.fleet.local_broker import LocalBroker
 from ratchet.service.errors import Retry
 from ratchet.service.settings import FleetSettings
-from tests.ratchet.bus.bus_kit import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.broker
 

@@ -16,7 +16,8 @@ from ratchet.bus.retry_policy import AT, ATTEMPTS, BY, MAX_ATTEMPTS, QUEUE, REAS
 from ratchet.bus.topology import DEAD_LETTERS, KEPT_RESPONSES, RESPONSES, REWARDS, TASKS, UNROUTABLE
 from ratchet.service.errors import BusError, DiskFull, Reject, Retry, StorageUnavailable
 from ratchet.service.telemetry import TRACE_HEADER, trace_parent
-from tests.ratchet.bus.bus_kit import QUICK_LADDER, MemoryFleet, RabbitFleet, Recorder, put, until
+from tests.ratchet.bus.bus_kit import QUICK_LADDER, MemoryFleet, RabbitFleet, Recorder, put
+from tests.waiting import settled, until
 
 TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 
@@ -112,7 +113,7 @@ async def test_handlers_run_up_to_the_prefetch_at_once(bus: Bus) -> None:
         await put(bus, TASKS, b"%d" % number)
 
     await handler.until(4)
-    await asyncio.sleep(0.1)
+    await settled(0.1)
     assert (now, most) == (4, 4)
     gate.set()
     await handler.until(12)
@@ -320,7 +321,7 @@ async def test_responses_are_copied_to_the_queue_that_keeps_them(bus: Bus) -> No
 
 async def test_stop_lets_running_handlers_finish_and_publish(bus: Bus) -> None:
     async def work(delivery: Delivery) -> None:
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # real time: it is at work when it is told to stop
         await put(bus, REWARDS, delivery.body)
 
     handler = Recorder(work)

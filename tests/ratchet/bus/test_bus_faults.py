@@ -17,7 +17,8 @@ from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import DEAD_LETTERS, RESPONSES, REWARDS, TASKS
 from ratchet.cli.fleet.local_broker import LocalBroker
 from ratchet.service.errors import PublishTimeout
-from tests.ratchet.bus.bus_kit import Recorder, poison_topology, put, quick_topology, until
+from tests.ratchet.bus.bus_kit import Recorder, poison_topology, put, quick_topology
+from tests.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -74,7 +75,7 @@ async def test_a_broker_killed_in_full_flow_loses_nothing(node: Node, bus: Rabbi
 
 
 async def _put_late(bus: RabbitBus, number: int) -> None:
-    await asyncio.sleep(number * 0.001)
+    await asyncio.sleep(number * 0.001)  # real time: all through the broker's restart
     await put(bus, TASKS, b"%d" % number)
 
 

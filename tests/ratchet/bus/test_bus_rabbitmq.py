@@ -27,7 +27,8 @@ from ratchet.bus.retry_policy import REASON
 from ratchet.bus.topology import DEAD_LETTERS, RESPONSES, REWARDS, TASKS, Topology
 from ratchet.cli.fleet.local_broker import free_port
 from ratchet.service.errors import BusError, PublishTimeout, Reject
-from tests.ratchet.bus.bus_kit import PATIENCE_S, Recorder, put, quick_topology, until
+from tests.ratchet.bus.bus_kit import PATIENCE_S, Recorder, put, quick_topology
+from tests.waiting import settled, until
 
 pytestmark = pytest.mark.broker
 
@@ -222,7 +223,7 @@ async def test_a_full_queue_holds_its_publishers_until_there_is_room(amqp_url: s
     await bus.start()
     await fill(bus)
     publishing = [asyncio.create_task(put(bus, TASKS, b"%d" % number)) for number in range(40)]
-    await asyncio.sleep(0.5)
+    await settled(0.5)
     assert not any(task.done() for task in publishing)
 
     handler = Recorder()
@@ -300,7 +301,7 @@ async def test_a_queue_with_another_bound_in_bytes_is_taken_over_with_what_is_in
 async def test_start_waits_for_a_broker_and_stop_ends_the_wait() -> None:
     bus = RabbitBus(f"amqp://127.0.0.1:{free_port()}/", quick_topology(), name="test")
     starting = asyncio.create_task(bus.start())
-    await asyncio.sleep(0.3)
+    await settled(0.3)
     assert not starting.done()
     assert "no connection to the broker at 127.0.0.1:" in (bus.trouble() or "")
 
@@ -329,7 +330,7 @@ async def test_after_unfinished_work_deliveries_come_singly_until_a_fresh_one(bu
     async def count(delivery: Delivery) -> None:
         nonlocal running
         running += 1
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # real time: long enough for another to begin meanwhile
         together.append((delivery.redelivered, running))
         running -= 1
 

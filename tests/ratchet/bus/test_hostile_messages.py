@@ -24,8 +24,9 @@ from ratchet.bus.protocol import Delivery
 from ratchet.bus.retry_policy import NOTE
 from ratchet.bus.topology import DEAD_LETTERS, FEEDBACK, RESPONSES, REWARDS, TASKS, Topology, work_queue
 from ratchet.service.errors import Reject, Retry
-from tests.ratchet.bus.bus_kit import Recorder, put, quick_topology, until
+from tests.ratchet.bus.bus_kit import Recorder, put, quick_topology
 from tests.ratchet.bus.hostile import FRAME_MAX, ROOM, Outsider, filled, hostile_message, hostile_texts
+from tests.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -295,7 +296,7 @@ async def test_generated_messages_in_all_queues_are_findable_and_innocent_traffi
         body = b"%d" % number
         sent[body] = time.monotonic()
         publishing.add(asyncio.create_task(put(bus, QUEUES[number % len(QUEUES)], body)))
-        await asyncio.sleep(1 / RATE)
+        await asyncio.sleep(1 / RATE)  # real time: a rate
 
     await asyncio.gather(*publishing)
     await until(lambda: len(waits) == messages, "all innocent ones", 600)

@@ -12,11 +12,11 @@ from tests.disks import files_no_larger_than
 
 ROOT = Path(__file__).parents[3]
 HOLD = """
-import sys, time
+import signal, sys
 from pathlib import Path
 from ratchet.files.folder_lock import FolderLock
 print(FolderLock(Path(sys.argv[1])).try_acquire(), flush=True)
-time.sleep(60)
+signal.pause()
 """
 
 

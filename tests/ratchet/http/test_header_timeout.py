@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from ratchet.runtime.runner import HeaderTimeoutProtocol
+from tests.serving import serving
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HEAD_S = 0.2
@@ -24,21 +24,15 @@ class Soon(HeaderTimeoutProtocol):
 async def slow(scope: Scope, receive: Receive, send: Send) -> None:
     """Its answer takes far longer than a head may."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-    await asyncio.sleep(4 * HEAD_S)
+    await asyncio.sleep(4 * HEAD_S)  # real time: longer than the timeout of uvicorn's own clock
     await send({"type": "http.response.body", "body": b"ok"})
 
 
 @asynccontextmanager
 async def served() -> AsyncIterator[int]:
-    config = uvicorn.Config(slow, http=Soon, ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
     listener = socket.create_server(("127.0.0.1", 0))
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    try:
+    async with serving(slow, listener, http=Soon):
         yield listener.getsockname()[1]
-    finally:
-        server.should_exit = True
-        await serving
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost: loc", REQUEST + REQUEST[:20]])

@@ -21,6 +21,7 @@ from ratchet.http.problem import Problem
 from ratchet.http.server.application import application
 from ratchet.http.server.limits import DEEPEST, Body, RateLimit, depth_of
 from tests.ratchet.http.real_services import settings_of
+from tests.waiting import until
 
 KIB = 1024
 
@@ -63,9 +64,7 @@ def client_of(app: FastAPI) -> httpx.AsyncClient:
 
 
 async def until_inside(slow: Slow, count: int) -> None:
-    async with asyncio.timeout(5):
-        while slow.inside < count:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    await until(lambda: slow.inside >= count)
 
 
 async def test_more_at_once_than_allowed_are_told_to_come_again(slow: Slow, tmp_path: Path) -> None:
@@ -166,7 +165,7 @@ async def test_a_body_that_never_ends_is_given_up() -> None:
     body = Body(nothing, KIB, within_s=0.05)
 
     async def trickle() -> dict[str, Any]:
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # real time: the body's pieces come one after the other
         return {"type": "http.request", "body": b" ", "more_body": True}
 
     with pytest.raises(Problem) as slow_body:

@@ -18,6 +18,7 @@ from ratchet.logs.reader import Line, LogReader, read
 from ratchet.logs.segments import sealed_segments
 from ratchet.service.errors import JournalError
 from tests.quick import rounds
+from tests.waiting import settled
 
 lines = st.text(max_size=30).map(lambda text: b'{"text":"%s"}' % text.encode("unicode_escape").hex().encode())
 groups = st.lists(lines, min_size=1, max_size=5)
@@ -145,7 +146,7 @@ async def test_append_returns_only_after_the_sync(tmp_path: Path) -> None:
     # when a line is written, then its append and the log's end wait for the sync
     appended = asyncio.create_task(journal.append([b"{}"]))
     assert await asyncio.to_thread(HeldSyncs.reached.wait, 10)
-    await asyncio.sleep(0.02)
+    await settled(0.02)
     assert not appended.done()
     assert journal.end == 0
     HeldSyncs.go.set()

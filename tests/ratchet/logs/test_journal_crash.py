@@ -89,7 +89,7 @@ def test_killed_at_any_time_again_and_again(tmp_path: Path) -> None:
         groups.add(int(child.stdout.readline()))
 
         # when it is killed at some moment
-        time.sleep(0.02 + 0.037 * life)
+        time.sleep(0.02 + 0.037 * life)  # real time: a moment nobody chose
         child.kill()
         groups |= acknowledged(child)
 

@@ -14,7 +14,7 @@ from ratchet.files.append_file import AppendFile
 from ratchet.files.folder_lock import FolderLock
 from ratchet.logs.journal import Journal
 from ratchet.logs.leadership import CHANGES, Leadership
-from ratchet.logs.names import ASSIGNMENTS
+from ratchet.logs.names import ASSIGNMENTS, LEADERS_LOGS
 from ratchet.logs.reader import read, read_json, tail_position
 from ratchet.logs.segments import compress_sealed, seal, sealed_segments
 from ratchet.service.errors import LeadershipLost, StorageUnavailable
@@ -114,6 +114,20 @@ def test_the_one_that_hung_may_end_and_stand_by_without_becoming_the_leader(tmp_
         second.renew()
 
 
+def test_a_thread_that_works_on_after_leadership_was_given_up_is_stopped_and_no_alarm_raised(
+    tmp_path: Path, seconds: Seconds
+) -> None:
+    alarms: list[str] = []
+    first = Leadership(tmp_path, lease_s=LEASE_S, seconds=seconds, on_lost=alarms.append)
+    assert first.try_lead()
+    first.release()
+
+    with pytest.raises(LeadershipLost, match="given up in order"), first.changing():
+        pytest.fail("it changed what is another's now")
+
+    assert alarms == []
+
+
 def test_time_in_which_the_standby_itself_stood_still_is_not_held_against_the_leader(
     tmp_path: Path, seconds: Seconds
 ) -> None:
@@ -179,6 +193,20 @@ async def test_without_its_file_a_leader_leaves_and_the_epoch_goes_on_from_the_l
     assert (third.epoch, third.must_seal) == (3, True)
     assert logged(tmp_path) == [(2, "a")]
     await journal.close()
+
+
+@pytest.mark.parametrize("log", LEADERS_LOGS)
+async def test_whichever_log_the_newest_leader_wrote_its_epoch_is_not_given_again(
+    tmp_path: Path, seconds: Seconds, log: str
+) -> None:
+    leader(tmp_path, seconds).release()
+    second = leader(tmp_path, seconds)
+    journal = Journal.open(tmp_path, log, fence=second)
+    await journal.append([journal.stamped(b'{"task_id":"t"}')])
+    await journal.close()
+    second.path.unlink()
+
+    assert leader(tmp_path, seconds).epoch == 3
 
 
 def test_one_stopped_within_a_change_of_files_is_not_followed_before_it_is_out_of_it(

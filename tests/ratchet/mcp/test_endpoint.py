@@ -55,30 +55,28 @@ async def test_a_list_that_came_as_json_in_a_string_is_understood(settings: Flee
     assert answer.content[0].text.startswith("404 from POST /v1/dead-letters/requeue")  # type: ignore[union-attr]
 
 
-@MODES
-@pytest.mark.parametrize(
-    ("tool", "arguments", "sentence"),
-    [
-        ("submit_task", {"inptu": "x"}, "not a valid call of submit_task: input: Field required; inptu: Extra inputs"),
-        ("submit_task", {"input": "x", "samples": 65}, "samples: Input should be less than or equal to 64"),
-        ("show_adapter", {"agent_id": "../../secret", "version": "v1.0.0"}, "agent_id: String should match pattern"),
-        ("get_task", {"task_id": "lost"}, "404 from GET /v1/tasks/{task_id}: no task 'lost' was ever admitted"),
-        (
-            "promote",
-            {"agent_id": "small", "version": "v1.0.9", "reason": "try"},
-            "409 from POST /v1/adapters/{agent_id}/promote: v1.0.9 is rejected",
-        ),
-        ("no_such_tool", {}, "Unknown tool"),
-    ],
-)
-async def test_what_goes_wrong_is_a_sentence_the_model_can_read(
-    mode: str, tool: str, arguments: dict[str, Any], sentence: str, settings: FleetSettings
-) -> None:
-    async with served("orchestrator", Toy().orchestrator(), settings) as url, client_of(url, mode=mode) as client:
-        answer = await client.call_tool(tool, arguments)
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("submit_task", {"inptu": "x"}, "not a valid call of submit_task: input: Field required; inptu: Extra inputs"),
+    ("submit_task", {"input": "x", "samples": 65}, "samples: Input should be less than or equal to 64"),
+    ("show_adapter", {"agent_id": "../../secret", "version": "v1.0.0"}, "agent_id: String should match pattern"),
+    ("get_task", {"task_id": "lost"}, "404 from GET /v1/tasks/{task_id}: no task 'lost' was ever admitted"),
+    (
+        "promote",
+        {"agent_id": "small", "version": "v1.0.9", "reason": "try"},
+        "409 from POST /v1/adapters/{agent_id}/promote: v1.0.9 is rejected",
+    ),
+    ("no_such_tool", {}, "Unknown tool"),
+]
 
-    assert answer.is_error
-    assert sentence in answer.content[0].text  # type: ignore[union-attr]
+
+@MODES
+async def test_what_goes_wrong_is_a_sentence_the_model_can_read(mode: str, settings: FleetSettings) -> None:
+    async with served("orchestrator", Toy().orchestrator(), settings) as url, client_of(url, mode=mode) as client:
+        for tool, arguments, sentence in WRONG:
+            answer = await client.call_tool(tool, arguments)
+
+            assert answer.is_error
+            assert sentence in answer.content[0].text  # type: ignore[union-attr]
 
 
 async def test_waiting_is_told_and_bounded(settings: FleetSettings) -> None:

@@ -6,7 +6,6 @@ It notes every call that reaches a route, and whether it was broken off. Served 
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import uvicorn
 from fastapi import APIRouter, Request, Response
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
@@ -28,6 +26,7 @@ from ratchet.http.server.application import application
 from ratchet.http.work import while_connected
 from ratchet.service.settings import FleetSettings
 from tests.ratchet.http.plain_http import NO_TLS
+from tests.serving import serving
 
 MOMENT = "2026-01-02T03:04:05Z"
 
@@ -73,7 +72,7 @@ class Toy:
         async def promote(agent_id: str, request: Request, caller: CallerOf) -> dict[str, Any]:
             self.calls.append((f"promote {agent_id}", caller.name, await request.json()))
             self.called.set()
-            await asyncio.sleep(self.promotes_s)
+            await asyncio.sleep(self.promotes_s)  # real time: a service that takes so long
             self.promoted.set()
             raise Problem(409, "Not allowed now", "v1.0.9 is rejected: it can't become primary", "not-allowed")
 
@@ -99,7 +98,7 @@ class Toy:
 
     async def _hold(self, seconds: float) -> None:
         try:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(seconds)  # real time: a service that takes so long
         except asyncio.CancelledError:
             self.broken_off.set()
             raise
@@ -111,14 +110,8 @@ async def served(
 ) -> AsyncIterator[str]:
     """The service's base URL, while it is served."""
     app = application(service, [router], settings, lambda: None, lambda: phase)
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, http="h11", log_config=None, timeout_graceful_shutdown=1))
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        await serving
+    async with serving(app, http="h11", lifespan="auto") as address:
+        yield address
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ratchet.models.batcher import Batcher
 from ratchet.service.telemetry import task_in_hand
+from tests.waiting import until
 
 
 class Recorder:
@@ -40,7 +41,7 @@ async def test_what_waits_while_the_runner_is_busy_becomes_one_batch() -> None:
     run.gate.clear()
     batcher: Batcher[int, int] = Batcher(run, max_batch=3)
     first = asyncio.create_task(batcher.submit(0))
-    await asyncio.sleep(0.01)
+    await until(lambda: run.batches)
     rest = [asyncio.create_task(batcher.submit(n)) for n in range(1, 6)]
     await asyncio.sleep(0)
     assert batcher.waiting == 5
@@ -113,7 +114,7 @@ async def test_a_request_cancelled_while_waiting_is_never_run() -> None:
     run.gate.clear()
     batcher: Batcher[int, int] = Batcher(run, max_batch=8)
     first = asyncio.create_task(batcher.submit(0))
-    await asyncio.sleep(0.01)
+    await until(lambda: run.batches)
     second, third = asyncio.create_task(batcher.submit(1)), asyncio.create_task(batcher.submit(2))
     await asyncio.sleep(0)
 
@@ -131,7 +132,7 @@ async def test_a_request_cancelled_while_running_leaves_its_batch_whole() -> Non
     run.gate.clear()
     batcher: Batcher[int, int] = Batcher(run, max_batch=8)
     first, second = asyncio.create_task(batcher.submit(1)), asyncio.create_task(batcher.submit(2))
-    await asyncio.sleep(0.01)
+    await until(lambda: run.batches)
 
     first.cancel()
     await asyncio.sleep(0)

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+
+from tests.serving import serving
 
 MODEL = "big-judge"
 
@@ -74,7 +74,7 @@ class ModelServer:
 
     async def _faulty(self) -> Response:
         fault = self.faults.pop(0)
-        await asyncio.sleep(fault.wait_s)
+        await asyncio.sleep(fault.wait_s)  # real time: a slow server, for clients with a time-out
         if fault.drop:
             raise ConnectionError("dropped")
         return Response(fault.body, fault.status, fault.headers, "application/json")
@@ -98,15 +98,9 @@ class ModelServer:
 async def running(brain: Brain, *faults: Fault) -> AsyncIterator[ModelServer]:
     """On a free port of the loopback, until the block ends."""
     judge = ModelServer(brain, list(faults))
-    listener = socket.create_server(("127.0.0.1", 0))
-    judge.url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-    server = uvicorn.Server(uvicorn.Config(judge.application(), log_level="critical", lifespan="off"))
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    try:
+    async with serving(judge.application(), timeout_graceful_shutdown=None) as address:
+        judge.url = f"{address}/v1"
         yield judge
-    finally:
-        server.should_exit = True
-        await serving
 
 
 def verdict(nonce: str, scores: dict[str, int]) -> str:

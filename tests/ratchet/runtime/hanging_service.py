@@ -44,7 +44,7 @@ class Hanging:
             case "holds-a-thread":
                 await asyncio.to_thread(threading.Event().wait, NEVER_S)
             case _:
-                time.sleep(NEVER_S)  # noqa: ASYNC251 - that is the fault
+                time.sleep(NEVER_S)  # noqa: ASYNC251 - real time: that is the fault
 
     def trouble(self) -> str | None:
         return None

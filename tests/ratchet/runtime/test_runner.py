@@ -19,6 +19,7 @@ from ratchet.bus.topology import fleet_topology
 from ratchet.runtime.runner import Runner, Subscription
 from ratchet.service.errors import SettingsError
 from ratchet.service.settings import FleetSettings
+from tests.waiting import until
 
 
 class Slow:
@@ -35,7 +36,7 @@ class Slow:
         async def endless() -> AsyncIterator[str]:
             while True:
                 yield "on and on\n"
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)  # real time: a stream
 
         async def adapters() -> StreamingResponse:
             return StreamingResponse(endless())
@@ -65,15 +66,15 @@ def free_port() -> int:
 
 async def answered(client: httpx.AsyncClient, path: str, status: int) -> httpx.Response:
     """The answer, once it has that status."""
-    async with asyncio.timeout(10):
-        while True:
-            try:
-                answer = await client.get(path)
-            except httpx.ConnectError:
-                answer = None
-            if answer is not None and answer.status_code == status:
-                return answer
-            await asyncio.sleep(0.01)
+
+    async def asked() -> httpx.Response | None:
+        try:
+            answer = await client.get(path)
+        except httpx.ConnectError:
+            return None
+        return answer if answer.status_code == status else None
+
+    return await until(asked, f"{status} from {path}")
 
 
 async def test_health_answers_from_the_start_to_the_end_and_the_api_in_between(tmp_path: Path) -> None:

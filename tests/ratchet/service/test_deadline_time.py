@@ -29,7 +29,7 @@ async def test_a_task_that_was_admitted_while_the_clock_was_wrong_is_not_late_on
 
     clock.set_by = -YEAR
     admitted_at = clock()
-    await asyncio.sleep(0.3)  # no task comes meanwhile: the watch alone sees it
+    await asyncio.sleep(0.3)  # real time: no task comes meanwhile, the watch alone sees it
     clock.set_by = timedelta(0)
     clock.seconds = 2.0
 

@@ -10,12 +10,12 @@ from ratchet.training_runs.store import RunFolder, RunStore
 from schemas.messages.train_request import TrainRequest
 
 HOLD = """
-import sys, time
+import sys
 from pathlib import Path
 from ratchet.training_runs.store import RunFolder
 with RunFolder(Path(sys.argv[1])).claimed() as mine:
     print(mine, flush=True)
-    time.sleep(600)
+    sys.stdin.read()  # until it is killed
 """
 
 
@@ -40,7 +40,8 @@ def test_of_an_agent_one_run_is_claimed_at_a_time(tmp_path: Path) -> None:
 
 def test_a_claim_dies_with_its_process(tmp_path: Path) -> None:
     one, two = asked(tmp_path, "run-1"), asked(tmp_path, "run-2")
-    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(one.path)], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", HOLD, str(one.path)]
+    holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "True\n"
     at_work = RunStore(tmp_path).at_work("small")

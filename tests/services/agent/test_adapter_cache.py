@@ -14,6 +14,7 @@ from schemas.messages.work import Arm
 from services.agent.adapter_cache import AdapterCache
 from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import Generation, GenerationRequest
+from tests.waiting import settled, until
 
 WriteAdapter = Callable[..., Path]
 
@@ -24,6 +25,7 @@ class CountingEngine(EchoEngine):
     def __init__(self) -> None:
         super().__init__()
         self.loads: list[str] = []
+        self.unloads: list[str] = []
         self.free = asyncio.Event()
         self.free.set()
         self.away = False
@@ -41,7 +43,7 @@ class CountingEngine(EchoEngine):
 
     async def load_adapter(self, name: str, path: Path) -> None:
         self.loads.append(name)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         await self.free.wait()
         await super().load_adapter(name, path)
         self.on_load(path)
@@ -49,6 +51,7 @@ class CountingEngine(EchoEngine):
     async def unload_adapter(self, name: str) -> None:
         if self.away:
             raise EngineError("the server is away")
+        self.unloads.append(name)
         await self.free.wait()
         await super().unload_adapter(name)
 
@@ -145,7 +148,7 @@ async def test_a_task_whose_adapter_is_there_does_not_wait_while_another_is_load
         pass
     engine.free.clear()
     loading = asyncio.create_task(cache.load("v1.0.2", adapter_sha256(write_adapter("v1.0.2"))))
-    await asyncio.sleep(0.02)
+    await until(lambda: len(engine.loads) == 2)
 
     async with asyncio.timeout(1), cache.acquire(arm("v1.0.1")) as adapter:
         assert adapter is not None
@@ -164,14 +167,14 @@ async def test_an_adapter_asked_for_while_it_is_unloaded_is_loaded_again(
         pass
     engine.free.clear()
     unloading = asyncio.create_task(cache.unload_all_but(set()))
-    await asyncio.sleep(0.02)
+    await until(lambda: engine.unloads)
 
     async def use() -> frozenset[str]:
         async with cache.acquire(arm("v1.0.1")):
             return engine.adapters()
 
     using = asyncio.create_task(use())
-    await asyncio.sleep(0.02)
+    await settled(0.02)
     assert not using.done()
     engine.free.set()
     await unloading

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from services.agent.adapter_cache import AdapterCache
 from services.agent.adapter_sync import AdapterSync
 from services.agent.engines.echo import EchoEngine
 from tests.ratchet.adapters.making_adapters import NOON, published
+from tests.waiting import settled, until
 
 
 class Replica:
@@ -41,9 +41,7 @@ class Replica:
             adapters=adapters,
         )
         await self.bus.broadcast(events_topic("small"), event.encode(), type=AdapterEvent.TYPE, message_id="e")
-        async with asyncio.timeout(5):
-            while len(self.bus.published(ADAPTER_REPORTS)) == before:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: len(self.bus.published(ADAPTER_REPORTS)) > before)
         return AdapterReport.decode(self.bus.published(ADAPTER_REPORTS)[-1].body)
 
     def adapter(self, seed: int) -> ServedAdapter:
@@ -105,7 +103,7 @@ async def test_a_stale_announcement_is_passed_over(tmp_path: Path) -> None:
         await one.announce(5, adapter)
         stale = AdapterEvent(agent_id="small", event="standing", revision=4, primary="v1.0.0")
         await one.bus.broadcast(events_topic("small"), stale.encode(), type=AdapterEvent.TYPE, message_id="e")
-        await asyncio.sleep(0.05)
+        await settled()
 
         report = await one.announce(6, adapter)
 

@@ -23,6 +23,7 @@ from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.settings import AgentSettings
 from services.agent.worker import AgentWorker
+from tests.waiting import settled, until
 
 MakeWork = Callable[..., Work]
 
@@ -71,12 +72,6 @@ def delivery(work: Work) -> Delivery:
 
 def responses(bus: MemoryBus) -> list[Response]:
     return [Response.decode(published.body) for published in bus.published(RESPONSES)]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - the condition has no event
-            await asyncio.sleep(0.005)
 
 
 async def test_a_work_is_answered_with_a_group_and_carried_along(settings: AgentSettings, make_work: MakeWork) -> None:
@@ -202,7 +197,7 @@ async def test_while_the_engine_is_away_work_waits_and_costs_no_attempt(
     async with agent(settings, engine) as (worker, bus):
         assert worker.trouble() == "the server does not answer"
         handling = asyncio.create_task(worker.handle(delivery(make_work())))
-        await asyncio.sleep(0.05)
+        await settled()
         assert not handling.done()
 
         engine.away = None
@@ -218,7 +213,7 @@ async def test_a_redelivery_is_answered_with_the_same_bytes_and_no_second_genera
         engine.gate.clear()
         first = asyncio.create_task(worker.handle(delivery(make_work())))
         again = asyncio.create_task(worker.handle(delivery(make_work())._replace(redelivered=True)))
-        await asyncio.sleep(0.01)
+        await settled(0.01)
         engine.gate.set()
         await asyncio.gather(first, again)
         await worker.handle(delivery(make_work())._replace(redelivered=True))
@@ -235,9 +230,9 @@ async def test_a_handler_cut_off_by_the_bus_leaves_its_work_to_the_redelivery(
     async with agent(settings, engine) as (worker, bus):
         engine.gate.clear()
         first = asyncio.create_task(worker.handle(delivery(make_work())))
-        await asyncio.sleep(0.01)
+        await until(lambda: engine.calls)
         again = asyncio.create_task(worker.handle(delivery(make_work())._replace(redelivered=True)))
-        await asyncio.sleep(0.01)
+        await settled(0.01)
         assert len(engine.calls) == 1
         first.cancel()
         engine.gate.set()

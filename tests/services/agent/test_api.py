@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 
@@ -17,17 +15,12 @@ from schemas.messages.adapter_event import AdapterEvent, ServedAdapter
 from services.agent.settings import AgentSettings
 from services.agent.worker import AgentWorker
 from tests.services.agent.test_agent_worker import ScriptedEngine, agent
+from tests.waiting import until
 
 
 def client(worker: AgentWorker, settings: AgentSettings) -> httpx.AsyncClient:
     app = application("agent", worker.routers(), settings, worker.trouble)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
 
 
 async def test_a_prompt_is_answered_as_often_as_asked_and_nothing_is_published(settings: AgentSettings) -> None:

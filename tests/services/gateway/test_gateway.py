@@ -13,6 +13,7 @@ import pytest
 from services.gateway.__main__ import USAGE, address, main
 from services.gateway.leader import Address, Leader
 from services.gateway.relay import Relay
+from tests.waiting import until
 
 
 class Orchestrator:
@@ -39,7 +40,7 @@ class Orchestrator:
             for part in (body[:3], body[3:]):  # as a stream does: no length, and in pieces
                 writer.write(part)
                 await writer.drain()
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)  # real time: a stream's pieces come apart
         writer.close()
 
 
@@ -62,9 +63,7 @@ async def at_work(*orchestrators: Orchestrator) -> AsyncIterator[tuple[Leader, s
 
 
 async def led_by(leader: Leader, address: Address | None) -> None:
-    async with asyncio.timeout(10):
-        while leader.address != address:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: leader.address == address)
 
 
 async def test_requests_follow_the_leader() -> None:

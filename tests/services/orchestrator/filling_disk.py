@@ -24,8 +24,9 @@ from ratchet.service.errors import StorageUnavailable
 from schemas import Result, Task, Work
 from services.orchestrator.ledger.catch_up import CatchUp
 from services.orchestrator.ledger.index import TaskIndex
-from tests.services.orchestrator.house import House, answered, scored, settled, until
+from tests.services.orchestrator.house import House, answered, scored
 from tests.services.orchestrator.small_disk import SmallDisk, small_disk
+from tests.waiting import settled, until
 
 DISK_BYTES = 48 * 1024 * 1024
 MOST_FREE_BYTES = 1024 * 1024
@@ -116,7 +117,7 @@ def committed(fleet: House, books: Books) -> bool:
 
 
 async def answers_of(fleet: House, tasks: set[str]) -> None:
-    await until(lambda: {Result.decode(reply.body).task_id for reply in fleet.replies} >= tasks, 60.0)
+    await until(lambda: {Result.decode(reply.body).task_id for reply in fleet.replies} >= tasks, timeout_s=60.0)
 
 
 def check(fleet: House, books: Books) -> None:

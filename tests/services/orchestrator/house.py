@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -20,6 +19,7 @@ from schemas.messages.response import Sample
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.orchestrator.orchestrator import Orchestrator, now
 from services.orchestrator.settings import OrchestratorSettings
+from tests.waiting import until
 
 REPLIES = "replies"
 PACE = 0.2
@@ -95,17 +95,6 @@ async def house(folder: Path, **settings: Any) -> AsyncIterator[House]:
         yield opened
     finally:
         await opened.close()
-
-
-async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
-
-
-async def settled(seconds: float = 0.05) -> None:
-    """Time in which nothing should happen."""
-    await asyncio.sleep(seconds)
 
 
 def answered(work: Work, *texts: str, error: str | None = None) -> Response:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -19,7 +18,8 @@ from schemas import AdapterEvent, AdapterReport, AdapterTrained, Response, Task,
 from schemas.messages.base import Metadata
 from schemas.records.registry import AgentAdapters
 from tests.ratchet.adapters.making_adapters import card, published
-from tests.services.orchestrator.house import SCORER, House, answered, scored, until
+from tests.services.orchestrator.house import SCORER, House, answered, scored
+from tests.waiting import settled, until
 
 AGENT = "small"
 
@@ -136,7 +136,7 @@ class LearningHouse(House):
                 return
             if self.events:
                 await self.report()
-            await _pause()
+            await settled()
         raise AssertionError(f"{version} is {self.state(version)}, not {states}")
 
     async def traffic(self, *, most: int = 3000, stop_when: Any) -> int:
@@ -147,16 +147,12 @@ class LearningHouse(House):
             for _ in range(wave):
                 self.submitted += 1
                 await self.submit(Task(task_id=f"task-{self.submitted}", input="x", task_type="kind"))
-            await until(lambda: len(self.bus.published("results")) >= self.submitted, 20.0)
+            await until(lambda: len(self.bus.published("results")) >= self.submitted)
             if self.events:
                 await self.report()
-            await _pause()
+            await settled()
         assert stop_when(), f"not after {self.submitted - began} tasks"
         return self.submitted - began
-
-
-async def _pause() -> None:
-    await asyncio.sleep(0.05)
 
 
 @asynccontextmanager

@@ -26,8 +26,8 @@ from tests.ratchet.adapters.hostile_adapters import (
     with_sparse_entry,
 )
 from tests.ratchet.adapters.making_adapters import NOON, files, tensors
-from tests.services.orchestrator.house import until
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse, learning_house
+from tests.waiting import until
 
 QUICK = {"experiment_min_units_per_arm": 10, "probation_units": 40, "holdback": 0.2, "watch_share": 0.0}
 
@@ -448,9 +448,9 @@ async def test_while_the_scorer_has_drifted_no_training_is_asked_for(tmp_path: P
         house.noise = 0.0
         await house.traffic(stop_when=lambda: house.submitted >= 20)
         anchors = tmp_path / "adapters" / AGENT / "anchors.jsonl"
-        await until(lambda: anchors.exists() and all(len(line["scores"]) == 8 for line in read(anchors)), 20.0)
+        await until(lambda: anchors.exists() and all(len(line["scores"]) == 8 for line in read(anchors)))
         house.quality = {"v1.0.0": 0.3}
-        await until(lambda: house.adapters.distrusted is not None, 20.0)
+        await until(lambda: house.adapters.distrusted is not None)
         house.noise = 0.2
 
         await house.traffic(stop_when=lambda: house.submitted >= 450)
@@ -460,7 +460,7 @@ async def test_while_the_scorer_has_drifted_no_training_is_asked_for(tmp_path: P
 
         # when the scorer is back, it goes on by itself
         house.noise, house.quality = 0.0, {"v1.0.0": 0.6}
-        await until(lambda: bool(house.bus.published("training")), 20.0)
+        await until(lambda: bool(house.bus.published("training")))
         assert house.adapters.distrusted is None
         kinds = [decision.move.kind for decision, _ in house.store.ledger.read()]
         assert kinds == ["distrust", "trust"]

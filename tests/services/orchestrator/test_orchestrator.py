@@ -24,7 +24,8 @@ from schemas.records.decision import DecisionDraft, Freeze
 from services.orchestrator.observation.gauges import QueueGauges
 from tests.disks import files_no_larger_than
 from tests.ratchet.adapters.making_adapters import NOON
-from tests.services.orchestrator.house import House, answered, house, scored, settled, until
+from tests.services.orchestrator.house import House, answered, house, scored
+from tests.waiting import settled, until
 
 
 async def test_a_second_orchestrator_waits_as_a_hot_standby_and_takes_over_with_all_that_is_known(

@@ -79,10 +79,11 @@ def hangs(*_: Any) -> float:
 
 
 async def hangs_async(*_: Any) -> float:
-    await asyncio.sleep(20)
+    await asyncio.Event().wait()
     return 0.5
 
 
-def slow(*_: Any) -> float:
-    time.sleep(0.05)
+def slow(*asked: Any) -> float:
+    calls.append(asked)
+    time.sleep(0.05)  # real time: it takes longer than others
     return 0.5

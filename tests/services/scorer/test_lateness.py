@@ -80,7 +80,7 @@ class Judge:
 
     async def score(self, request: ScoringRequest) -> list[SampleScore]:
         async with self._free:
-            await asyncio.sleep(self.call_s)
+            await asyncio.sleep(self.call_s)  # simulated
         return [SampleScore(score=1.0)] * len(request.answers)
 
 
@@ -116,7 +116,7 @@ async def overloaded(
     await bus.consume(RESPONSES, worker.handle, prefetch=prefetch)
     for number in range(int(hours * 3600 * per_s)):
         await bus.publish(RESPONSES, response(number, allowed_s).encode(), type=Response.TYPE, message_id=f"r{number}")
-        await asyncio.sleep(1 / per_s)
+        await asyncio.sleep(1 / per_s)  # simulated
     await bus.stop(60)
     return told
 
@@ -154,7 +154,7 @@ def test_a_clock_that_is_set_while_answers_are_scored_passes_none_over(jump: tim
         await bus.start()
         worker = ScorerWorker(ScorerSettings(), bus, Judge(1, 1.0), now=lambda: now() + ahead[0], seconds=steady)
         in_hand = [asyncio.create_task(worker.handle(bus_delivery(response(number, 60.0)))) for number in range(2)]
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # simulated
         ahead[0] = jump
         await asyncio.gather(*in_hand, *(worker.handle(bus_delivery(response(number, 60.0))) for number in range(2, 9)))
         return [Reward.decode(published.body).score for published in bus.published(REWARDS)]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -20,6 +19,7 @@ from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from services.scorer.worker import ScorerWorker, request_of
 from tests.services.scorer.scripted import BROKEN, OK, SLOW, UNKNOWN, Scripted
+from tests.waiting import until
 
 NOW = datetime(2031, 5, 1, 12, 0, tzinfo=UTC)
 WORK = Work(
@@ -102,6 +102,18 @@ async def test_a_draft_shaped_response_is_sent_on_untouched() -> None:
     assert bus.published(REWARDS) == []
 
 
+async def test_a_rollout_that_was_lost_gets_no_score() -> None:
+    worker, bus = await worker_and_bus(Scripted([OK, OK]))
+    lost = RESPONSE.samples[1].model_copy(update={"status": "lost"})
+    response = RESPONSE.model_copy(update={"samples": (RESPONSE.samples[0], lost)})
+
+    await worker.handle(delivery(response.encode()))
+
+    first, second = only_reward(bus).scores
+    assert first.score is not None
+    assert (second.score, second.status) == (None, "infra_fail") and "lost" in str(second.reason)
+
+
 @pytest.mark.parametrize(
     "unanswered",
     [
@@ -181,9 +193,7 @@ async def test_over_the_bus_every_response_gets_its_reward_and_bad_ones_go_to_th
         await bus.publish(RESPONSES, response.encode(), type="response.v1", message_id=f"t-{n}/response")
     await bus.publish(RESPONSES, b"nonsense", type="response.v1", message_id="bad")
 
-    async with asyncio.timeout(5):
-        while len(bus.published(REWARDS)) < 20 or not bus.waiting(DEAD_LETTERS):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: len(bus.published(REWARDS)) == 20 and bus.waiting(DEAD_LETTERS))
     assert await bus.stop(grace_s=1)
     await worker.stop()
 

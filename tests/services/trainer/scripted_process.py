@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 from ratchet.training_runs.store import RunFolder
@@ -44,7 +43,7 @@ def play(word: str, folder: RunFolder) -> None:
         sys.stderr.flush()
         os.kill(os.getpid(), signal.SIGKILL)
     if word == "hang":
-        time.sleep(600)
+        signal.pause()
     sys.stdout.write(
         json.dumps({"stage": "training", "step": 1, "steps": 2, "loss": 0.5, "counts": {"groups": 3}}) + "\n"
     )

@@ -153,7 +153,7 @@ async def test_the_list_has_pages_the_newest_first_and_filters(house: House) -> 
     async with house.client() as client:
         for number in range(5):
             await client.post("/v1/train", json={"agent_id": "small", "request_id": f"r-{number}"})
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.002)  # real time: they come one after the other, by the clock
         house.end("r-2", status="failed", reason="died")
         first = (await client.get("/v1/runs", params={"limit": 2})).json()
         second = (await client.get("/v1/runs", params={"limit": 2, "cursor": first["next"]})).json()

@@ -22,6 +22,7 @@ from schemas.messages.train_request import TrainRequest
 from services.trainer.run.progress import FIGURES as TOLD
 from services.trainer.settings import TrainerSettings
 from services.trainer.worker import FIGURES, TrainerWorker
+from tests.waiting import settled, until
 
 REQUEST = TrainRequest(request_id="small-7", agent_id="small")
 
@@ -79,12 +80,6 @@ async def house(tmp_path: Path) -> House:
 
 def delivery(request: TrainRequest = REQUEST) -> Delivery:
     return Delivery(TRAINING, request.encode(), type=TrainRequest.TYPE)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():  # noqa: ASYNC110  (what it waits for happens on disk)
-            await asyncio.sleep(0.02)
 
 
 async def test_a_request_becomes_an_adapter_that_is_told_of(house: House) -> None:
@@ -269,7 +264,7 @@ async def test_a_trainer_that_stays_does_not_leave(house: House) -> None:
     worker = house.worker(left.set)
     await worker.start()
 
-    await asyncio.sleep(0.3)
+    await settled(0.3)
 
     await worker.stop()
     assert not left.is_set()

@@ -147,6 +147,9 @@ function Sample({ one }) {
     one.reason,
     one.tokens !== null && plural(one.tokens, "token"),
     one.finish_reason && `ended by ${words(one.finish_reason)}`,
+    one.program && `by ${one.program}`,
+    one.ended && words(one.ended),
+    one.usage && plural(one.usage.calls, "call"),
   ];
   return html`<div class="sample ${one.chosen ? "chosen" : ""}">
     <div class="mark">
@@ -156,8 +159,29 @@ function Sample({ one }) {
     <div>
       <div class="say">${one.text || html`<span class="muted">(empty)</span>`}</div>
       <div class="why">${why.filter(Boolean).join(" · ")}</div>
+      ${one.segments && html`<${Conversation} segments=${one.segments} />`}
     </div>
   </div>`;
+}
+
+/** Turn by turn; what was sampled, and so is trained on, has its number of tokens. */
+function Conversation({ segments }) {
+  const many = segments.length > 1;
+  return html`<details class="conversation"><summary>Turn by turn, ${plural(segments.length, "segment")}</summary>
+    ${segments.map((segment, index) => html`
+      <div class="why">${many ? `segment ${index + 1}: ` : ""}${segment.broke ? `${words(segment.broke)}; ` : ""}
+        ${plural(segment.prompt_tokens, "token")} before, ${count(segment.sampled_tokens)} sampled and trained on,
+        ${" "}${count(segment.given_tokens)} given in between</div>
+      ${segment.turns.map((turn) => html`<div class="turn">
+        <small>${turn.role}${turn.tokens === null ? "" : `, ${plural(turn.tokens, "token")}`}</small>
+        <div class="say">${saidBy(turn)}</div>
+      </div>`)}`)}
+  </details>`;
+}
+
+function saidBy({ content, reasoning, tool_calls: calls }) {
+  const called = calls.map(({ name, arguments: given }) => `${name}(${given})`);
+  return [reasoning && `(${reasoning})`, content, ...called].filter(Boolean).join("\n");
 }
 
 function Feedback({ given }) {

@@ -34,6 +34,7 @@ class Started:
 
     identity: str
     base: BaseModelIdentity | None
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +56,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A batch is being generated, and has got on. At most one a second."""
+    """Something is being generated, and has got on. At most one a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The answers of one batch, and how many samples were generated at once for it."""
+    """The answers that became ready at once, and how many samples were generated at once then."""
 
     samples: int
     answers: tuple[Answer, ...]

@@ -1,7 +1,7 @@
-"""The child: takes what its parent asks, generates a batch, answers, and so on; one thread, nothing beside the model.
+"""The child: takes what its parent asks, generates a step, answers, and so on; one thread, nothing beside the model.
 
 `python -m services.agent.engines.own_process.child <file descriptor>`; everything else comes over that socket. It ends
-the moment its parent closes the socket or is gone, also in the middle of a batch.
+the moment its parent closes the socket or is gone, also in the middle of a step.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from ratchet.models.batcher import WaitingLine
 from ratchet.service.errors import EngineError, RatchetError
-from services.agent.engines.engine import BatchEngine, Generation, GenerationRequest
+from services.agent.engines.engine import BatchEngine, Continuous, Generation, GenerationRequest
 from services.agent.engines.own_process.calls import (
     CANCEL,
     GENERATE,
@@ -35,38 +35,6 @@ from services.agent.engines.own_process.calls import (
     Step,
     framed,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    number: int
-    request: GenerationRequest
-
-
-class WaitingRequests:
-    """What the child was asked and has not begun, until it is taken or taken back: by priority, then in order."""
-
-    def __init__(self) -> None:
-        self._numbers: set[int] = set()
-        self._line: WaitingLine[Waiting] = WaitingLine(lambda one: one.number not in self._numbers)
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def add(self, number: int, request: GenerationRequest) -> None:
-        self._numbers.add(number)
-        self._line.add(Waiting(number, request), request.sampling.n, request.priority)
-
-    def drop(self, number: int) -> None:
-        """Taken back; one that is not waiting any more is no error."""
-        self._numbers.discard(number)
-
-    def batch(self, max_samples: int) -> list[Waiting]:
-        """The next requests, with at most so many samples together; a single larger request is a batch of its own."""
-        taken = self._line.batch(max_samples)
-        self._numbers.difference_update(one.number for one in taken)
-        return taken
-
 
 STEP_EVERY_S = 1.0
 
@@ -103,14 +71,85 @@ class Parent:
         yield from self._frames.take(piece)
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    number: int
+    request: GenerationRequest
+
+
+class WaitingRequests:
+    """What the child was asked and has not begun, until it is taken or taken back: by priority, then in order."""
+
+    def __init__(self) -> None:
+        self._numbers: set[int] = set()
+        self._line: WaitingLine[Waiting] = WaitingLine(lambda one: one.number not in self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def add(self, number: int, request: GenerationRequest) -> None:
+        self._numbers.add(number)
+        self._line.add(Waiting(number, request), request.sampling.n, request.priority)
+
+    def drop(self, number: int) -> None:
+        """Taken back; one that is not waiting any more is no error."""
+        self._numbers.discard(number)
+
+    def batch(self, max_samples: int) -> list[Waiting]:
+        """The next requests, with at most so many samples together; a single larger request is a batch of its own."""
+        taken = self._line.batch(max_samples)
+        self._numbers.difference_update(one.number for one in taken)
+        return taken
+
+
+class BatchAfterBatch:
+    """A BatchEngine as a Continuous one: a step is a batch."""
+
+    rows = 0
+
+    def __init__(self, engine: BatchEngine, max_batch: int) -> None:
+        self._engine = engine
+        self._max_batch = max_batch
+        self._waiting = WaitingRequests()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting)
+
+    def submit(self, number: int, request: GenerationRequest) -> None:
+        self._waiting.add(number, request)
+
+    def cancel(self, number: int) -> None:
+        self._waiting.drop(number)
+
+    def step(self) -> Sequence[tuple[int, Generation | RatchetError]]:
+        batch = self._waiting.batch(self._max_batch)
+        self.rows = sum(one.request.sampling.n for one in batch)
+        return list(zip((one.number for one in batch), self._results(batch), strict=True)) if batch else []
+
+    def _results(self, batch: Sequence[Waiting]) -> Sequence[Generation | RatchetError]:
+        """One a request; where the batch as a whole fails, each is tried alone, so that only the guilty one fails."""
+        try:
+            return self._generated([one.request for one in batch])
+        except Exception as error:
+            if len(batch) == 1:
+                return [portable(error)]
+        return [self._results([one])[0] for one in batch]
+
+    def _generated(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
+        results = self._engine.generate(requests)
+        if len(results) != len(requests):
+            raise EngineError(f"the engine gave {len(results)} answers to {len(requests)} requests: mend the engine")
+        return results
+
+
 class Child:
     """Answers until the parent is gone. `engine` is started."""
 
     def __init__(self, parent: Parent, engine: BatchEngine, max_batch: int, step_every_s: float = STEP_EVERY_S) -> None:
         self._parent = parent
         self._engine = engine
-        self._max_batch = max_batch
-        self._waiting = WaitingRequests()
+        self._continuous = engine if isinstance(engine, Continuous) else BatchAfterBatch(engine, max_batch)
         self._step_every_s = step_every_s
         self._stepped_at = time.monotonic()
         if hasattr(engine, "on_step"):
@@ -119,11 +158,13 @@ class Child:
     def run(self) -> None:
         """Raises ParentGone."""
         while True:
-            for call in self._parent.received(wait=not self._waiting):
+            for call in self._parent.received(wait=not self._continuous.busy):
                 self._take(call)
-            if batch := self._waiting.batch(self._max_batch):
-                answers = tuple(map(Answer, (one.number for one in batch), self._results(batch)))
-                self._parent.send(Batch(sum(one.request.sampling.n for one in batch), answers))
+            if not self._continuous.busy:
+                continue
+            rows = self._continuous.rows
+            if answers := [Answer(number, carried(result)) for number, result in self._continuous.step()]:
+                self._parent.send(Batch(max(rows, self._continuous.rows), tuple(answers)))
 
     def _step(self) -> None:
         if time.monotonic() - self._stepped_at >= self._step_every_s:
@@ -132,9 +173,9 @@ class Child:
 
     def _take(self, call: Call) -> None:
         if call.method == GENERATE:
-            self._waiting.add(call.number, *call.arguments)
+            self._continuous.submit(call.number, *call.arguments)
         elif call.method == CANCEL:
-            self._waiting.drop(call.number)
+            self._continuous.cancel(call.number)
         else:
             self._parent.send(Answer(call.number, self._changed(call)))
 
@@ -146,20 +187,10 @@ class Child:
             return portable(error)
         return None
 
-    def _results(self, batch: Sequence[Waiting]) -> Sequence[Generation | RatchetError]:
-        """One a request; where the batch as a whole fails, each is tried alone, so that only the guilty one fails."""
-        try:
-            return self._generated([one.request for one in batch])
-        except Exception as error:
-            if len(batch) == 1:
-                return [portable(error)]
-        return [self._results([one])[0] for one in batch]
 
-    def _generated(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | RatchetError]:
-        results = self._engine.generate(requests)
-        if len(results) != len(requests):
-            raise EngineError(f"the engine gave {len(results)} answers to {len(requests)} requests: mend the engine")
-        return [portable(result) if isinstance(result, Exception) else result for result in results]
+def carried(result: Generation | Exception) -> Generation | RatchetError:
+    """As it travels to the parent."""
+    return portable(result) if isinstance(result, Exception) else result
 
 
 def portable(error: Exception) -> RatchetError:
@@ -184,7 +215,7 @@ def serve(end: socket.socket, step_every_s: float = STEP_EVERY_S) -> None:
         except Exception as error:
             parent.send(portable(error))
             return
-        parent.send(Started(engine.identity, engine.base))
+        parent.send(Started(engine.identity, engine.base, getattr(engine, "remarks", ())))
         Child(parent, engine, order.max_batch, step_every_s).run()
     except ParentGone:
         return

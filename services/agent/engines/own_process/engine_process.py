@@ -55,6 +55,8 @@ class EngineProcess:
 
     def _take(self, child: ChildProcess) -> None:
         self._child, self._started = child, child.started
+        for remark in child.started.remarks:
+            log.info("engine-remark", remark)
 
     @property
     def identity(self) -> str:

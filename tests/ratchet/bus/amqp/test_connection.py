@@ -8,6 +8,7 @@ from itertools import pairwise
 from pika import URLParameters
 
 from ratchet.bus.amqp.connection import GATHER_S, AmqpConnection
+from tests.waiting import settled
 
 
 class Wire(asyncio.Transport):
@@ -36,7 +37,7 @@ def connected() -> tuple[AmqpConnection, Wire]:
 
 async def test_what_is_sent_in_one_turn_leaves_in_one_write_and_after_a_silence_at_once() -> None:
     connection, wire = connected()
-    await asyncio.sleep(2 * GATHER_S)
+    await settled(2 * GATHER_S)
 
     connection.send(b"a")
     connection.send(b"b")
@@ -53,7 +54,7 @@ async def test_on_a_busy_connection_writes_are_apart_and_nothing_is_lost_or_over
     for number in range(200):
         connection.send(b"%d," % number)
         await asyncio.sleep(0)
-    await asyncio.sleep(3 * GATHER_S)
+    await settled(3 * GATHER_S)
 
     assert b"".join(wire.chunks) == b"".join(b"%d," % number for number in range(200))
     times = [at for at, _ in wire.written]
@@ -63,7 +64,7 @@ async def test_on_a_busy_connection_writes_are_apart_and_nothing_is_lost_or_over
 async def test_frames_of_pika_do_not_wait_and_take_along_what_does() -> None:
     connection, wire = connected()
     connection.send(b"first")
-    await asyncio.sleep(2 * GATHER_S)
+    await settled(2 * GATHER_S)
 
     connection.send(b"second")
     await asyncio.sleep(0)

@@ -29,8 +29,9 @@ from ratchet.bus.retry_policy import QUEUE, REASON
 from ratchet.bus.topology import DEAD_LETTERS, TASKS
 from ratchet.service.errors import Reject
 from schemas.messages.work import Arm, Sampling, Work
-from tests.ratchet.bus.bus_kit import Recorder, put, quick_topology, until
+from tests.ratchet.bus.bus_kit import Recorder, put, quick_topology
 from tests.ratchet.bus.hostile import FRAME_MAX, ROOM, filled, hostile_messages, hostile_texts
+from tests.waiting import until
 
 WORK = Work(
     task_id="t",

@@ -66,7 +66,7 @@ def settled_depth(
         found = next(queue.messages for queue in depths if queue.name == name)
         if found == expected:
             break
-        connection.sleep(0.05)
+        connection.sleep(0.05)  # real time: the broker tells nobody
     return found
 
 

@@ -19,7 +19,7 @@ from ratchet.cli.submit.client import FleetClient
 from ratchet.cli.terminal import CommandError, TimedOut
 from schemas.messages.result import Result
 from schemas.messages.task import Task
-from tests.ratchet.cli.tcp_proxy import proxy_to
+from tests.tcp_proxy import proxy_to
 
 pytestmark = pytest.mark.broker
 

@@ -20,6 +20,7 @@ from ratchet.http.server.application import application
 from ratchet.service.telemetry import JsonLines
 from tests.ratchet.http.access.tokens_for_tests import Mint, bearer
 from tests.ratchet.http.real_services import service_of, settings_of
+from tests.waiting import until
 
 TRAIN = {"agent_id": "small", "request_id": "r-1"}
 
@@ -227,7 +228,8 @@ async def orchestrator(folder: Path) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def until_status(client: httpx.AsyncClient, status: int) -> httpx.Response:
-    async with asyncio.timeout(5):
-        while (answer := await client.post("/v1/tasks", json={})).status_code != status:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    return answer
+    async def answered() -> httpx.Response | None:
+        answer = await client.post("/v1/tasks", json={})
+        return answer if answer.status_code == status else None
+
+    return await until(answered, f"a status of {status}")

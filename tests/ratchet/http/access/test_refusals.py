@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from ratchet.http.access.audited import MOST_CALLERS, Refusals
+from tests.waiting import settled, until
 
 
 def refusal(who: str | None = "somebody", status: int = 403, **more: Any) -> dict[str, Any]:
@@ -20,7 +20,7 @@ async def test_the_first_is_a_line_and_the_rest_of_the_minute_a_number() -> None
         refusals.refused(refusal())
     assert [line["event"] for line in noted] == ["refused"]
 
-    await asyncio.sleep(0.1)
+    await until(lambda: len(noted) == 2)
     assert [(line["event"], line.get("times")) for line in noted] == [("refused", None), ("refused_again", 999)]
 
     refusals.refused(refusal())
@@ -32,7 +32,7 @@ async def test_a_single_refusal_is_one_line() -> None:
     refusals = Refusals(noted.append, window_s=0.01)
 
     refusals.refused(refusal())
-    await asyncio.sleep(0.05)
+    await settled()
 
     assert len(noted) == 1
 

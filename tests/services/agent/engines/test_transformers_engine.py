@@ -6,7 +6,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
+from transformers import MistralConfig, MistralForCausalLM
 
 from ratchet.models.loading import load_language_model
 from ratchet.service.errors import AdapterError, EngineError
@@ -106,6 +108,56 @@ def test_weights_that_are_no_safetensors_are_refused(
     with pytest.raises(AdapterError):
         engine.load_adapter(RED, folder)
     assert len(text(engine)) > 0
+
+
+def test_a_model_whose_rows_can_not_come_and_go_is_generated_with_in_whole_batches(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    # given a model that forgets what is more than four tokens away
+    lm = load_language_model(str(tiny_model), device="cpu")
+    config = MistralConfig(
+        **{name: getattr(lm.model.config, name) for name in ("vocab_size", "hidden_size", "intermediate_size")},
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        sliding_window=4,
+        eos_token_id=lm.tokenizer.eos_token_id,
+        pad_token_id=lm.tokenizer.pad_token_id,
+    )
+    MistralForCausalLM(config).save_pretrained(tmp_path)
+    lm.tokenizer.save_pretrained(tmp_path)
+    engine = TransformersEngine(partial(load_language_model, str(tmp_path)), seed=3, max_batch=2)
+    engine.start()
+
+    # when more is asked than fits in a batch
+    prompts = ("hello", "a longer one", "x")
+    answers = engine.generate([GenerationRequest(prompt, GREEDY) for prompt in prompts])
+
+    # then it says so, and each answer is the model's own
+    assert "generated with in whole batches" in engine.remarks[0]
+    model = load_language_model(str(tmp_path), device="cpu").model
+    for answer in answers:
+        assert isinstance(answer, Generation)
+        ids, prompt = list(answer.samples[0].completion_ids or ()), list(answer.prompt_ids or ())
+        made = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=8)
+        assert ids == made[0, len(prompt) :].tolist()
+
+
+def test_an_adapter_goes_when_the_last_that_runs_with_it_is_answered(
+    engine: TransformersEngine, tiny_adapters: dict[str, Path]
+) -> None:
+    engine.load_adapter(RED, tiny_adapters[RED])
+    alone = text(engine, RED)
+    engine.submit(1, GenerationRequest("hello", GREEDY, RED))
+    answers = dict(engine.step())
+    engine.unload_adapter(RED)
+    engine.submit(2, GenerationRequest("hello", GREEDY, RED))
+    while engine.busy:
+        answers.update(engine.step())
+
+    assert isinstance(answers[2], AdapterError)
+    begun = answers[1]
+    assert isinstance(begun, Generation) and begun.samples[0].text == alone
 
 
 def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:

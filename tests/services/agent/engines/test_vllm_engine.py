@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.engines.vllm_engine import VllmEngine, engine_errors
 from tests.services.agent.engines.conftest import BLUE, RED
 from tests.services.agent.engines.recorded_vllm import RecordedVllm
+from tests.waiting import settled, until
 
 pytestmark = pytest.mark.parametrize(
     "server", ["recorded", pytest.param("real", marks=pytest.mark.vllm)], indirect=True
@@ -31,12 +32,6 @@ async def engine(server: RecordedVllm, tiny_model: Path) -> AsyncIterator[VllmEn
     await engine.start()
     yield engine
     await engine.stop()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - the condition has no event
-            await asyncio.sleep(0.01)
 
 
 async def test_a_server_without_our_tokenizer_tokenizes_by_itself(server: RecordedVllm, tiny_model: Path) -> None:
@@ -66,7 +61,7 @@ async def test_a_start_waits_for_the_server(server: RecordedVllm, tiny_model: Pa
     server.away = True
     engine = VllmEngine(server.client(), model="base", tokenizer=load_tokenizer(tiny_model), health_period_s=0.01)
     starting = asyncio.create_task(engine.start())
-    await asyncio.sleep(0.05)
+    await settled()
     assert not starting.done()
     assert engine.trouble() is not None
 

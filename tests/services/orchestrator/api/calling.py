@@ -30,7 +30,7 @@ async def answering(fleet: House, *, after_s: float = 0.0) -> AsyncIterator[None
         done = 0
         while True:
             for work in (await fleet.work(done + 1))[done:]:
-                await asyncio.sleep(after_s)
+                await asyncio.sleep(after_s)  # real time: what an agent and a scorer take
                 await fleet.reward(scored(answered(work, *TEXTS), *SCORES))
                 done += 1
 

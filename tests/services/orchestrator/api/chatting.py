@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
-import uvicorn
 from openai import AsyncOpenAI
 
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import REWARDS
-from ratchet.cli.fleet.local_broker import free_port
 from ratchet.http.server.application import application
 from schemas import Response, Reward, Work
 from schemas.messages.response import FinishReason, Sample
 from schemas.messages.reward import SampleScore
 from tests.ratchet.http.plain_http import NO_TLS
-from tests.services.orchestrator.house import SCORER, House, house, until
+from tests.services.orchestrator.house import SCORER, House, house
+from tests.serving import serving
 
 
 class Chatting:
@@ -75,7 +73,7 @@ class Chatting:
 
 @asynccontextmanager
 async def chatting(folder: Path, **settings: Any) -> AsyncIterator[Chatting]:
-    async with house(folder, **settings) as at, serving(at) as address:
+    async with house(folder, **settings) as at, served(at) as address:
         chat = Chatting(at, address)
         for queue in ("work.small", "work.small.high", "work.other"):
             await at.bus.consume(queue, chat.handle, prefetch=8)
@@ -85,13 +83,8 @@ async def chatting(folder: Path, **settings: Any) -> AsyncIterator[Chatting]:
 
 
 @asynccontextmanager
-async def serving(at: House) -> AsyncIterator[str]:
+async def served(at: House) -> AsyncIterator[str]:
     """The orchestrator's application on a port of its own."""
     app = application("orchestrator", at.orchestrator.routers(), at.settings, lambda: None)
-    config = uvicorn.Config(app, port=free_port(), log_config=None, lifespan="off", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    running = asyncio.create_task(server.serve())
-    await until(lambda: server.started)
-    yield f"http://127.0.0.1:{config.port}"
-    server.should_exit = True
-    await running
+    async with serving(app) as address:
+        yield address

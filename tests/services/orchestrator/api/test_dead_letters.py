@@ -120,7 +120,7 @@ async def test_who_sends_back_waits_for_one_look_and_not_for_all_who_want_one(
         ended.append(what)
 
     looks = [asyncio.create_task(ask("look")) for _ in range(8)]
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
     await asyncio.gather(*looks, ask("requeue", send=True))
 
     assert ended.index("requeue") <= 2

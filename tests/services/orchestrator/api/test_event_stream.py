@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
 
-import uvicorn
 from fastapi import FastAPI, Header
 
 from ratchet.http.access.guard import caller
@@ -18,7 +17,8 @@ from ratchet.http.server.application import Problems
 from ratchet.runtime.runner import TAKES_NOTHING_MS, _listen
 from services.orchestrator.api.events import events_router
 from services.orchestrator.observation.event_hub import EventHub
-from tests.services.orchestrator.house import until
+from tests.serving import serving
+from tests.waiting import until
 
 PLACES = 8
 KEPT_OPEN: list[asyncio.StreamWriter] = []
@@ -53,13 +53,9 @@ async def served(hub: EventHub, takes_nothing_ms: int) -> AsyncIterator[int]:
     listener = _listen("127.0.0.1", 0, "orchestrator")
     assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == TAKES_NOTHING_MS
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, takes_nothing_ms)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", http="h11", ws="none"))
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    await until(lambda: server.started)
-    yield listener.getsockname()[1]
-    hub.close()
-    server.should_exit = True
-    await serving
+    async with serving(app, listener, http="h11", timeout_graceful_shutdown=None):
+        yield listener.getsockname()[1]
+        hub.close()
 
 
 async def test_who_goes_is_forgotten_and_who_stays_hears_the_end() -> None:
@@ -109,7 +105,7 @@ async def test_who_takes_nothing_is_cut_off_by_the_kernel() -> None:
             while hub.clients:
                 for number in range(200):
                     hub.publish("e", {"n": number, "padding": "x" * 300})
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.05)  # real time: the socket's buffers fill up
         client.close()
 
 

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import uvicorn
 
 from ratchet.adapters.decisions import DecisionLedger
 from ratchet.bus.topology import topology_of
-from ratchet.cli.fleet.local_broker import free_port
 from ratchet.experiments.records import experiments
 from ratchet.experiments.view import view_of
 from ratchet.http.server.application import application
 from schemas.api.experiments import ExperimentDetail
 from schemas.records.adapter_state import AdapterState
 from tests.services.orchestrator.api.calling import api_of
-from tests.services.orchestrator.house import House, house, until
+from tests.services.orchestrator.house import House, house
 from tests.services.orchestrator.learning_house import LearningHouse, learning_house
+from tests.serving import serving
+from tests.waiting import until
 
 FAST: dict[str, Any] = {
     "experiment_min_units_per_arm": 5,
@@ -157,14 +157,8 @@ async def decisions(api: httpx.AsyncClient) -> list[dict[str, Any]]:
 async def served(fleet: LearningHouse) -> AsyncIterator[httpx.AsyncClient]:
     """On a socket: in process nobody can listen to a stream that goes on."""
     app = application("orchestrator", fleet.orchestrator.routers(), fleet.settings, fleet.orchestrator.trouble)
-    port = free_port()
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning", timeout_graceful_shutdown=2))
-    serving = asyncio.create_task(server.serve())
-    await until(lambda: server.started)
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+    async with serving(app, lifespan="auto") as address, httpx.AsyncClient(base_url=address, timeout=30) as client:
         yield client
-    server.should_exit = True
-    await serving
 
 
 async def listen(api: httpx.AsyncClient, heard: list[tuple[str, str]]) -> None:

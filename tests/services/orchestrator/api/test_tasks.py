@@ -18,7 +18,8 @@ from schemas.api.tasks import TaskHistory
 from schemas.messages.response import GenerationLatencies
 from schemas.messages.result import Result
 from tests.services.orchestrator.api.calling import SCORES, TEXTS, answering, api_of
-from tests.services.orchestrator.house import answered, house, scored, until
+from tests.services.orchestrator.house import answered, house, scored
+from tests.waiting import until
 
 
 async def test_a_task_that_is_waited_for_answers_with_the_best_of_its_group(tmp_path: Path) -> None:
@@ -96,27 +97,25 @@ async def test_a_key_serves_as_the_id_and_must_come_with_the_same_task(tmp_path:
         assert len(fleet.assigned()) == 1
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        ({"input": "x", "agent_id": "nobody"}, "unknown agent 'nobody'"),
-        ({"input": "x", "adapter_version": "v9.0.0"}, "does not answer with v9.0.0"),
-        ({"task_id": "t"}, "/input"),
-        ({"input": []}, "/input"),
-        ({"input": "x", "task_id": "a\nb"}, "/task_id"),
-        ({"input": "x", "samples": 65}, "/samples"),
-        ([1], "JSON object|dictionary"),
-    ],
-)
-async def test_a_bad_task_is_refused_with_what_is_wrong_and_leaves_no_trace(
-    tmp_path: Path, body: Any, said: str
-) -> None:
-    async with house(tmp_path) as fleet, api_of(fleet) as api:
-        answer = await api.post("/v1/tasks", json=body)
+BAD_TASKS: list[tuple[Any, str]] = [
+    ({"input": "x", "agent_id": "nobody"}, "unknown agent 'nobody'"),
+    ({"input": "x", "adapter_version": "v9.0.0"}, "does not answer with v9.0.0"),
+    ({"task_id": "t"}, "/input"),
+    ({"input": []}, "/input"),
+    ({"input": "x", "task_id": "a\nb"}, "/task_id"),
+    ({"input": "x", "samples": 65}, "/samples"),
+    ([1], "JSON object|dictionary"),
+]
 
-        assert answer.status_code == 422
-        assert answer.headers["content-type"] == "application/problem+json"
-        assert any(word in answer.text for word in said.split("|"))
+
+async def test_a_bad_task_is_refused_with_what_is_wrong_and_leaves_no_trace(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet, api_of(fleet) as api:
+        for body, said in BAD_TASKS:
+            answer = await api.post("/v1/tasks", json=body)
+
+            assert answer.status_code == 422
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert any(word in answer.text for word in said.split("|"))
         assert fleet.assigned() == []
 
 

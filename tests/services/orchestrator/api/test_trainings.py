@@ -15,8 +15,9 @@ from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
 from tests.services.orchestrator.api.calling import api_of
-from tests.services.orchestrator.house import House, house, until
+from tests.services.orchestrator.house import House, house
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse, learning_house
+from tests.waiting import until
 
 FEW = "too few groups: 3 of 8"
 QUALITY = {"v1.0.0": 0.5}

@@ -16,8 +16,9 @@ from ratchet.logs.reader import read
 from schemas import Response, Reward, Task, Work
 from schemas.messages.reward import ScorerIdentity
 from schemas.records.audit import AuditedTask
-from tests.services.orchestrator.house import answered, house, scored, settled, until
+from tests.services.orchestrator.house import answered, house, scored
 from tests.services.orchestrator.learning_house import LearningHouse
+from tests.waiting import settled, until
 
 AUDITOR = ScorerIdentity(id="verifier:exact", revision="auditor")
 WITH_AUDITOR: dict[str, Any] = {

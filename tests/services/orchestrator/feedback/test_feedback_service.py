@@ -13,7 +13,8 @@ from ratchet.logs.reader import read
 from schemas import Task
 from schemas.messages.feedback import Feedback, LoggedFeedback
 from services.orchestrator.feedback.feedback_service import IdUsedBefore
-from tests.services.orchestrator.house import House, answered, house, scored, settled, until
+from tests.services.orchestrator.house import House, answered, house, scored
+from tests.waiting import settled, until
 
 
 async def answered_task(at: House, task_id: str, *scores: float) -> None:

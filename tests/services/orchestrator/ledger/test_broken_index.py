@@ -24,6 +24,7 @@ from services.orchestrator.tasks.settlement import ending
 from tests.services.orchestrator.filling_disk import rebuilt, rows
 from tests.services.orchestrator.house import answered, house, scored
 from tests.services.orchestrator.ledger.test_ledger import NOW, admitted, lines_of, opened
+from tests.waiting import until
 
 SLOW_S = 0.2
 TASKS = 12
@@ -31,7 +32,7 @@ TASKS = 12
 
 class SlowFile(AppendFile):
     def sync(self) -> None:
-        time.sleep(SLOW_S)
+        time.sleep(SLOW_S)  # real time: a slow disk
         super().sync()
 
 
@@ -236,11 +237,12 @@ async def test_an_index_that_can_not_be_built_again_is_tried_again(tmp_path: Pat
 
 
 async def rebuilt_aside(ledger: Ledger) -> None:
-    async with asyncio.timeout(10.0):
-        while ledger._index.broken:
-            with suppress(IndexUnusable):
-                ledger.commit()
-            await asyncio.sleep(0.01)
+    def whole_again() -> bool:
+        with suppress(IndexUnusable):
+            ledger.commit()
+        return not ledger._index.broken
+
+    await until(whole_again)
 
 
 @pytest.mark.parametrize("forgotten_rows", ["counted", "of the version before"])

@@ -10,7 +10,8 @@ from prometheus_client import REGISTRY
 
 from schemas import Task
 from services.orchestrator.ledger.index import IndexUnusable, TaskIndex
-from tests.services.orchestrator.house import answered, house, scored, until
+from tests.services.orchestrator.house import answered, house, scored
+from tests.waiting import until
 
 
 def test_the_oldest_open_work_is_that_assigned_first_whatever_the_deadlines(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
 from services.orchestrator.tasks.settlement import ending, settle
 from tests.ratchet.logs.test_leadership import Seconds, leader, successor
-from tests.services.orchestrator.house import answered, house, scored, until
+from tests.services.orchestrator.house import answered, house, scored
+from tests.waiting import until
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MEGABYTE = 1 << 20

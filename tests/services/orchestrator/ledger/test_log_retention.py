@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,11 +37,23 @@ TASKS = 160
 KEEP = 15_000
 
 
-async def filled(folder: Path, *, stays_open: int | None = None) -> Ledger:
-    ledger = await opened(folder)
-    await answer(ledger, 0, TASKS, stays_open=stays_open)
-    ledger.commit()
-    return ledger
+@pytest.fixture(scope="module")
+def answered_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of all tasks, which take a second: for copies only."""
+    folder = tmp_path_factory.mktemp("answered")
+
+    async def fill() -> None:
+        ledger = await opened(folder)
+        await answer(ledger, 0, TASKS)
+        await ledger.close()
+
+    asyncio.run(fill())
+    return folder
+
+
+async def filled(folder: Path, answered_logs: Path) -> Ledger:
+    shutil.copytree(answered_logs, folder, dirs_exist_ok=True)
+    return await opened(folder)
 
 
 async def given_feedback(folder: Path) -> FeedbackLog:
@@ -90,10 +103,10 @@ async def check_nothing_is_new(folder: Path) -> None:
 @pytest.mark.parametrize("ahead", [timedelta(days=1), timedelta(days=365)], ids=["a day", "a year"])
 @pytest.mark.parametrize("lasts_s", [3, 2 * SETTLING_S], ids=["seconds", "longer than it settles"])
 async def test_a_clock_that_jumps_ahead_and_back_has_nothing_removed(
-    tmp_path: Path, ahead: timedelta, lasts_s: float
+    tmp_path: Path, answered_logs: Path, ahead: timedelta, lasts_s: float
 ) -> None:
     # given logs of some hours that are kept for half a day, and a clock
-    ledger = await filled(tmp_path)
+    ledger = await filled(tmp_path, answered_logs)
     newest, time = NOW + timedelta(minutes=TASKS), Clocks()
     time.wall = newest
     retention = LogRetention(
@@ -143,9 +156,9 @@ def sealed(folder: Path) -> set[str]:
     return {segment.path.name.split(".")[0] for log in TASK_LOGS for segment in sealed_segments(folder, log)}
 
 
-async def test_the_oldest_go_until_the_rest_fits_and_are_known_as_removed(tmp_path: Path) -> None:
+async def test_the_oldest_go_until_the_rest_fits_and_are_known_as_removed(tmp_path: Path, answered_logs: Path) -> None:
     # given logs of many segments
-    ledger, feedback = await filled(tmp_path), await given_feedback(tmp_path)
+    ledger, feedback = await filled(tmp_path, answered_logs), await given_feedback(tmp_path)
     before = disk(tmp_path)
     assert before > 1.5 * KEEP
     retention = LogRetention(
@@ -190,8 +203,8 @@ async def test_the_oldest_go_until_the_rest_fits_and_are_known_as_removed(tmp_pa
     await check_nothing_is_new(tmp_path)
 
 
-async def test_a_log_read_from_where_it_was_removed_says_so(tmp_path: Path) -> None:
-    ledger = await filled(tmp_path)
+async def test_a_log_read_from_where_it_was_removed_says_so(tmp_path: Path, answered_logs: Path) -> None:
+    ledger = await filled(tmp_path, answered_logs)
     second = next(line.end for line in read(tmp_path, INTERACTIONS))
     await ledger.close()
     prune(tmp_path, KEEP)
@@ -205,8 +218,8 @@ async def test_a_log_read_from_where_it_was_removed_says_so(tmp_path: Path) -> N
         list(read(tmp_path, INTERACTIONS))
 
 
-async def test_a_dry_run_says_what_would_go_and_removes_nothing(tmp_path: Path) -> None:
-    await (await filled(tmp_path)).close()
+async def test_a_dry_run_says_what_would_go_and_removes_nothing(tmp_path: Path, answered_logs: Path) -> None:
+    await (await filled(tmp_path, answered_logs)).close()
     before = files(tmp_path)
 
     would = prune(tmp_path, KEEP, dry=True)
@@ -218,7 +231,9 @@ async def test_a_dry_run_says_what_would_go_and_removes_nothing(tmp_path: Path) 
 
 
 async def test_an_open_task_holds_what_came_after_it(tmp_path: Path) -> None:
-    ledger = await filled(tmp_path, stays_open=40)
+    ledger = await opened(tmp_path)
+    await answer(ledger, 0, TASKS, stays_open=40)
+    ledger.commit()
     await ledger.close()
 
     pruned = prune(tmp_path, 1)
@@ -238,9 +253,9 @@ async def test_an_open_task_holds_what_came_after_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", RETENTION_STEPS)
-async def test_killed_between_two_steps_the_next_turn_finishes(tmp_path: Path, step: str) -> None:
+async def test_killed_between_two_steps_the_next_turn_finishes(tmp_path: Path, answered_logs: Path, step: str) -> None:
     # given a retention that dies there
-    await (await filled(tmp_path)).close()
+    await (await filled(tmp_path, answered_logs)).close()
     environment = os.environ | {"RATCHET_FAILPOINT": f"{step}:2", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(Path(old_logs.__file__)), str(tmp_path), str(KEEP)]
     child = await asyncio.to_thread(subprocess.run, command, env=environment, check=False, capture_output=True)
@@ -257,8 +272,10 @@ async def test_killed_between_two_steps_the_next_turn_finishes(tmp_path: Path, s
     await check_nothing_is_new(tmp_path)
 
 
-async def test_a_removed_task_asked_again_is_refused_with_a_sentence_and_not_run(tmp_path: Path) -> None:
-    await (await filled(tmp_path)).close()
+async def test_a_removed_task_asked_again_is_refused_with_a_sentence_and_not_run(
+    tmp_path: Path, answered_logs: Path
+) -> None:
+    await (await filled(tmp_path, answered_logs)).close()
     prune(tmp_path, KEEP)
 
     async with house(tmp_path, segment_bytes=SEGMENT_BYTES) as fleet:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from services.orchestrator.observation.event_hub import HEARTBEAT, EventHub
-from tests.services.orchestrator.house import until
+from tests.waiting import until
 
 ALL: frozenset[str] = frozenset()
 
@@ -165,7 +165,7 @@ async def test_who_waits_for_something_rare_hears_on_a_busy_fleet_that_it_is_sti
     async def busy() -> None:
         while True:
             hub.publish("e", {})
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # real time: more often than the heartbeat
 
     publishing = asyncio.create_task(busy())
     async with asyncio.timeout(5):

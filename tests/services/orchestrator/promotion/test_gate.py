@@ -27,7 +27,7 @@ from services.orchestrator.promotion.own_tasks import OwnTasks
 from services.orchestrator.promotion.replicas import Replicas
 from tests.ratchet.adapters.making_adapters import NOON, published
 from tests.ratchet.adapters.making_decisions import decided
-from tests.services.orchestrator.house import until
+from tests.waiting import settled, until
 
 AGENT = "small"
 
@@ -108,7 +108,7 @@ async def test_a_replica_that_died_does_not_stand_in_for_one_that_still_loads(fl
     validation = asyncio.create_task(fleet.gate.validate(fleet.candidate))
     await until(lambda: len(fleet.announced) == 2)
     fleet.loaded("quick")
-    await asyncio.sleep(2 * POLL_EVERY_S)
+    await settled(2 * POLL_EVERY_S)
     # then the gate waits
     assert not validation.done()
 
@@ -128,7 +128,7 @@ async def test_the_roll_is_called_again_when_the_number_of_replicas_changes(flee
     # when two of the three that are there have loaded the candidate, then the gate waits for the third
     fleet.loaded("one")
     fleet.loaded("two")
-    await asyncio.sleep(2 * POLL_EVERY_S)
+    await settled(2 * POLL_EVERY_S)
     assert not validation.done()
     fleet.loaded("three")
     assert (await validation).passed

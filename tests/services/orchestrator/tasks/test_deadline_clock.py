@@ -13,7 +13,8 @@ from schemas.messages.work import Sampling
 from services.orchestrator.orchestrator import SWEEP_EVERY_S
 from services.orchestrator.tasks.admission import AdmissionPolicy
 from services.orchestrator.tasks.deadline_clock import DeadlineClock
-from tests.services.orchestrator.house import PACE, answered, house, scored, settled, until
+from tests.services.orchestrator.house import PACE, answered, house, scored
+from tests.waiting import settled, until
 
 DAY_S, YEAR_S = 86_400.0, 365 * 86_400.0
 STEPS = [DAY_S, -DAY_S, YEAR_S, -YEAR_S]

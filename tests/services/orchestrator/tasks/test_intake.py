@@ -10,7 +10,8 @@ import pytest
 
 from ratchet.service.errors import Reject
 from schemas import Task
-from tests.services.orchestrator.house import answered, house, scored, settled
+from tests.services.orchestrator.house import answered, house, scored
+from tests.waiting import settled
 
 DRAFT = b'{"task_id": "t1", "input": "hello", "metadata": {"timestamp": "2026-01-01T00:00:00Z", "source": "test"}}'
 

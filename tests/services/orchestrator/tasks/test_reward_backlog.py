@@ -11,7 +11,8 @@ from ratchet.bus.topology import REWARDS, fleet_topology
 from schemas import Task
 from services.orchestrator.orchestrator import SWEEP_EVERY_S
 from services.orchestrator.tasks.reward_backlog import RewardBacklog
-from tests.services.orchestrator.house import PACE, House, answered, house, scored, settled
+from tests.services.orchestrator.house import PACE, House, answered, house, scored
+from tests.waiting import settled
 
 TASKS = 40
 SWEEPS_S = 2.5 * SWEEP_EVERY_S * PACE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,11 +11,12 @@ import pytest
 
 from ratchet.service.errors import Reject
 from schemas.messages.base import Metadata
-from schemas.messages.response import GenerationLatencies, Response, Sample
+from schemas.messages.response import GenerationLatencies, Response, Sample, Segment, Turn, Usage
 from schemas.messages.reward import Reward, SampleScore, ScorerIdentity, ScoringLatencies
 from schemas.messages.task import ChatMessage, Task
 from schemas.messages.work import Arm, Sampling, Work
 from schemas.records.interaction import Interaction
+from services.orchestrator.ledger.index import Entry
 from services.orchestrator.tasks.settlement import (
     NOT_LOGGED,
     OF_ANSWERS,
@@ -24,6 +26,7 @@ from services.orchestrator.tasks.settlement import (
     ending,
     settle,
 )
+from services.orchestrator.tasks.task_history import history
 
 LINES = Path(__file__).parent / "logged_lines.jsonl"
 NOW = datetime(2026, 3, 1, 12, 0, 30, 250000, UTC)
@@ -102,6 +105,36 @@ def lines() -> list[Interaction]:
 
 def test_the_lines_are_the_bytes_that_they_always_were() -> None:
     assert [line.encode() for line in lines()] == LINES.read_bytes().splitlines()
+
+
+def test_a_conversation_is_logged_with_its_segments_and_shown_turn_by_turn() -> None:
+    asked, said = Turn(role="user", content="what?"), Turn(role="assistant", content="that", span=0)
+    segment = Segment(
+        prompt_ids=(9, 8), completion_ids=(1, 2, 3), spans=((0, 2),), logprobs=(-0.5, -0.25), turns=(asked, said)
+    )
+    talk = Sample(text="that", segments=(segment,), status="limit", program="looker", usage=Usage(calls=1))
+    response = RESPONSE.model_copy(update={"samples": (talk, Sample(text="dcba"))})
+
+    first, second = (Interaction.decode(line.encode()) for line in settle(REWARD, response, WORK, NOW))
+
+    assert (first.segments, first.sample_status, first.program, first.usage) == (
+        (segment,),
+        "limit",
+        "looker",
+        Usage(calls=1),
+    )
+    assert (first.completion_ids, first.logprobs, first.sampled_tokens, second.sampled_tokens) == (None, None, 2, None)
+    assert not {"segments", "sample_status", "program", "usage"} & json.loads(second.encode()).keys()
+    known = Entry(sequence=42, task_id="t-1", logged=2, work=None, result=None)
+    (shown, _) = history(known, WORK, [first, second]).samples
+    assert shown.segments is not None
+    (part,) = shown.segments
+    assert (part.prompt_tokens, part.sampled_tokens, part.given_tokens, part.broke) == (2, 2, 1, None)
+    assert [(turn.role, turn.content, turn.tokens) for turn in part.turns] == [
+        ("user", "what?", None),
+        ("assistant", "that", 2),
+    ]
+    assert (shown.tokens, shown.ended, shown.program) == (2, "limit", "looker")
 
 
 @pytest.mark.parametrize(

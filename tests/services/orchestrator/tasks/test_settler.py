@@ -16,7 +16,8 @@ from schemas.messages.work import Arm
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.settlement import settle
 from services.orchestrator.tasks.task_history import logged_lines
-from tests.services.orchestrator.house import REPLIES, House, answered, house, scored, settled, until
+from tests.services.orchestrator.house import REPLIES, House, answered, house, scored
+from tests.waiting import settled, until
 
 
 async def test_each_sample_is_logged_with_the_drafted_fields_first(tmp_path: Path) -> None:

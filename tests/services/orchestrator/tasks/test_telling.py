@@ -13,7 +13,8 @@ from prometheus_client import REGISTRY
 from ratchet.bus.memory import MemoryBus
 from ratchet.service.errors import PublishTimeout
 from schemas import Task
-from tests.services.orchestrator.house import REPLIES, House, answered, house, scored, until
+from tests.services.orchestrator.house import REPLIES, House, answered, house, scored
+from tests.waiting import until
 
 POISON = "\ufffd" * 100
 """More bytes than an AMQP property may have."""

@@ -14,6 +14,7 @@ from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.python import PythonFunction, as_score
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 from tests.services.scorer import functions
+from tests.waiting import until
 
 REQUEST = ScoringRequest("t-1", "What?", (Answer("abc"), Answer("abcde")), reference="r", criteria="c")
 
@@ -85,9 +86,7 @@ async def test_a_function_that_hangs_is_a_timeout_then_trouble_and_heals_when_it
     assert python.advanced_at() == stepped
 
     functions.release.set()
-    async with asyncio.timeout(5):
-        while python.trouble():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: not python.trouble())
     assert {score.status for score in await python.score(REQUEST)} == {"ok"}
 
 
@@ -99,8 +98,9 @@ async def test_calls_that_wait_for_their_turn_do_not_time_out() -> None:
 
 async def test_a_cancelled_request_gives_its_place_back() -> None:
     python = scorer("slow", concurrency=1)
+    functions.calls.clear()
     scoring = asyncio.create_task(python.score(REQUEST))
-    await asyncio.sleep(0.01)
+    await until(lambda: functions.calls)
     scoring.cancel()
     with pytest.raises(asyncio.CancelledError):
         await scoring

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaForCausalLM, TrainerCallback
+from transformers import LlamaForCausalLM
 
 from ratchet.models.tokenization import load_tokenizer
 from services.trainer.algorithms.algorithm import TrainerInputs
@@ -23,10 +23,10 @@ from services.trainer.algorithms.supervised import (
     WeightedSftHyperparameters,
 )
 from services.trainer.data.samples import TrainingSample
+from tests.services.trainer.algorithms.catching import Catch, assert_same, gradients_of
 from tests.services.trainer.tiny_policy import tiny_lora, training_samples
 
 SIZES = (2, 5, 3, 4)
-Gradients = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -68,20 +68,6 @@ def bench(base_model: Path, tmp_path: Path) -> Bench:
 @pytest.fixture
 def on_policy(base_model: Path, tmp_path: Path) -> Bench:
     return Bench(base_model, training_samples(tiny_lora(base_model), SIZES, seed=5), tmp_path)
-
-
-class Catch(TrainerCallback):  # type: ignore[misc]
-    """The gradient as the optimiser gets it."""
-
-    def __init__(self) -> None:
-        self.gradients: Gradients = {}
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any, **given: Any) -> None:
-        self.gradients = gradients_of(model)
-
-
-def gradients_of(policy: Any) -> Gradients:
-    return {name: p.grad.clone() for name, p in policy.named_parameters() if p.grad is not None}
 
 
 def test_worse_answers_weigh_less_and_nothing_where_told() -> None:
@@ -259,10 +245,3 @@ def test_gspo_is_clipped_as_published_and_the_others_wider() -> None:
     assert clips(loss="gspo") == (3e-4, 4e-4)
     assert clips(loss="gspo", clip_high=0.01) == (3e-4, 0.01)
     assert clips() == clips(loss="dr_grpo") == (0.2, 3.0)
-
-
-def assert_same(found: Gradients, expected: Gradients) -> None:
-    assert found.keys() == expected.keys()
-    assert max(gradient.abs().max() for gradient in expected.values()) > 1e-3
-    for name, gradient in expected.items():
-        assert torch.allclose(found[name], gradient, rtol=1e-3, atol=1e-6), name

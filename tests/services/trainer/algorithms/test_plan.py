@@ -68,6 +68,28 @@ def test_steps_count_every_sample_and_token_live_or_not(
     assert sum(first.step_tokens for first in firsts) == how.epochs * sum(completion for _, completion in lengths)
 
 
+@given(data(), HOW, st.randoms(use_true_random=False))
+def test_the_rows_of_a_rollout_are_in_one_step_which_counts_it_once_with_its_sampled_tokens(
+    given_data: tuple[list[list[int]], list[Size], list[bool]], how: Batching, rng: random.Random
+) -> None:
+    groups, lengths, live = given_data
+    rows = iter(range(10 * len(live)))
+    rollouts = [tuple(next(rows) for _ in range(rng.randint(1, 3))) for _ in live]
+    sizes = [lengths[number] for number, rollout in enumerate(rollouts) for _ in rollout]
+    sampled = [rng.randint(1, completion) for _, completion in sizes]
+
+    plan = plan_steps(targets(groups, live), sizes, how, rollouts, sampled)
+
+    rollout_of = {row: number for number, rollout in enumerate(rollouts) for row in rollout}
+    for step in plan.steps:
+        found = [row for one in step for row in one.samples]
+        assert sorted(found) == sorted(row for number in {rollout_of[row] for row in found} for row in rollouts[number])
+    assert used(plan) == Counter({row: how.epochs for row, number in rollout_of.items() if live[number]})
+    firsts = [step[0] for step in plan.steps]
+    assert sum(first.step_samples for first in firsts) == how.epochs * len(live)
+    assert sum(first.step_tokens for first in firsts) == how.epochs * sum(sampled)
+
+
 @given(data(), HOW)
 def test_micro_batches_keep_to_memory_and_processes_in_step(
     given_data: tuple[list[list[int]], list[Size], list[bool]], how: Batching

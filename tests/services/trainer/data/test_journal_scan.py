@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,11 +15,12 @@ from hypothesis import strategies as st
 
 from ratchet.adapters.evaluations import input_sha256
 from ratchet.service.errors import JournalError
+from schemas.messages.response import Segment
 from schemas.messages.reward import NOT_MENTIONED, ScorerIdentity
 from schemas.messages.work import Arm, Sampling
 from services.trainer.data.filters import DataPolicy
 from services.trainer.data.journal_scan import JournalScan
-from services.trainer.data.samples import load_samples
+from services.trainer.data.samples import load_samples, rollouts_of
 from services.trainer.data.selection import Selection, select
 from tests.quick import rounds
 from tests.services.trainer.making_logs import AT, group, line, write_log
@@ -202,6 +204,67 @@ def test_samples_come_back_with_the_tokens_that_were_logged(tmp_path: Path) -> N
         (1, 1.0, [8, 9], [-1.0, -2.0]),
     ]
     assert samples[0].prompt is samples[1].prompt
+
+
+NO_TOKENS = dict.fromkeys(("prompt_ids", "completion_ids", "logprobs"))
+TALK = (
+    Segment(prompt_ids=(1, 2), completion_ids=(3, 4, 5, 6), spans=((0, 1), (3, 4)), logprobs=(-0.5, -0.25)),
+    Segment(prompt_ids=(1, 9), completion_ids=(7,), spans=((0, 1),), logprobs=(-2.0,), broke="rewritten"),
+)
+
+
+def talks(**changed: Any) -> list[bytes]:
+    return group("talk", (0.0, 1.0), **({"segments": TALK} | NO_TOKENS | changed))
+
+
+def test_a_conversation_is_a_row_for_each_segment_with_a_mask_of_what_was_sampled(tmp_path: Path) -> None:
+    logs = write_log(tmp_path, GOOD + talks())
+
+    samples = load_samples(logs, selected(logs).groups)
+
+    assert rollouts_of(samples) == [(0,), (1,), (2, 3), (4, 5)]
+    assert [sample.sampled for sample in samples[:2]] == [None, None]
+    first, second = samples[2:4]
+    assert (list(first.prompt), list(first.completion), first.tokens) == ([1, 2], [3, 4, 5, 6], 2)
+    assert (list(first.sampled or ()), list(first.logprobs)) == ([1, 0, 0, 1], [-0.5, 0.0, 0.0, -0.25])
+    assert (list(second.prompt), second.broke, second.score) == ([1, 9], "rewritten", 0.0)
+    assert first.prompt is samples[4].prompt
+
+
+def test_whoever_does_not_know_segments_leaves_conversations_out_with_a_reason(tmp_path: Path) -> None:
+    """As an older trainer reads them; where a group has answers too, these stay."""
+    answer = line("talk", 0, group_size=3, response="a", score=1.0), line("talk", 1, group_size=3, score=0.0)
+    talk = line("talk", 2, group_size=3, **NO_TOKENS, response="c")
+
+    found = selected(write_log(tmp_path, [*answer, talk]))
+
+    assert (found.samples, found.counts["samples.no_tokens"]) == (2, 1)
+
+
+def test_a_rollout_that_we_lost_is_left_out_of_its_group_and_of_its_mean(tmp_path: Path) -> None:
+    lost = line("talk", 2, group_size=3, segments=TALK, **NO_TOKENS, score=0.0, sample_status="lost", response="c")
+    others = [
+        line("talk", index, group_size=3, segments=TALK, **NO_TOKENS, score=score, response=str(index))
+        for index, score in enumerate((1.0, 0.5))
+    ]
+
+    found = selected(write_log(tmp_path, [*others, lost]))
+
+    assert [list(kept.scores) for kept in found.groups] == [[1.0, 0.5]]
+    assert found.counts["samples.lost"] == 1
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"spans": ((0, 9),)}, {"logprobs": (-0.5,)}, {"logprobs": (-0.5, -0.25, -0.1)}], ids=str
+)
+def test_a_segment_that_does_not_align_is_an_error_of_the_log(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    rows = [json.loads(one) for one in talks()]
+    for row in rows:
+        row["segments"][0] |= wrong
+    logs = write_log(tmp_path, [json.dumps(row).encode() + b"\n" for row in rows])
+
+    with pytest.raises(JournalError, match="segment"):
+        load_samples(logs, selected(logs).groups)
 
 
 SHAPE = st.tuples(

@@ -15,6 +15,7 @@ from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
 from schemas.messages.response import Sample
 from services.agent.engines.engine import Generation, GenerationRequest
 from services.agent.settings import AgentSettings
+from tests.waiting import wait_until
 
 DIE = "die"
 LONG = "long"
@@ -23,6 +24,8 @@ OWN_ERROR = "own error"
 EXIT = "exit"
 SLOWLY, SLOWLY_DONE = "slowly", threading.Event()
 """Asked for, a batch takes one step after the other until that is set, where the child is a thread of the test."""
+BEGUN, GO = "begun", "go"
+"""Files in the folder of an engine that is held: made when a batch begins; what the batch waits for."""
 DEADLY, SLOW, LOADING = "deadly", "slow", "loading"
 """Files in an adapter's folder: loading it kills the child, or takes a while; and made when it begins."""
 
@@ -40,14 +43,14 @@ class ScriptedEngine:
     identity = "scripted"
     base = None
 
-    def __init__(self, latency_s: float = 0.0) -> None:
-        self._seconds = latency_s
+    def __init__(self, held: Path | None = None) -> None:
+        self._held = held
         self._adapters: set[str] = set()
         self.on_step: Callable[[], None] = lambda: None
 
     @classmethod
     def from_settings(cls, settings: AgentSettings) -> Self:
-        return cls(settings.agent_echo_latency_s)
+        return cls()
 
     def start(self) -> None:
         pass
@@ -57,7 +60,7 @@ class ScriptedEngine:
             os.kill(os.getpid(), signal.SIGKILL)
         if (path / SLOW).exists():
             (path / LOADING).touch()
-            time.sleep(0.5)
+            time.sleep(0.5)  # real time: what comes meanwhile waits in a socket
         if not path.is_dir():
             raise AdapterError(f"no adapter folder {path}")
         self._adapters.add(name)
@@ -68,7 +71,9 @@ class ScriptedEngine:
     def generate(self, requests: Sequence[GenerationRequest]) -> Sequence[Generation | EngineError]:
         while requests[0].prompt == SLOWLY and not SLOWLY_DONE.wait(0.001):
             self.on_step()
-        time.sleep(self._seconds)
+        if self._held is not None:
+            (self._held / BEGUN).touch()
+            wait_until((self._held / GO).exists, timeout_s=60.0)
         batch = " ".join(str(request.prompt) for request in requests)
         return [self._answered(request, batch) for request in requests]
 
@@ -87,6 +92,33 @@ class ScriptedEngine:
         if request.adapter is not None and request.adapter not in self._adapters:
             return EngineError(f"no adapter {request.adapter!r}")
         return Generation((Sample(text=f"{batch} {request.adapter or ''}".strip()),) * request.sampling.n)
+
+
+class MeetingEngine(ScriptedEngine):
+    """Takes requests while it generates: answers all it has once there are three, and those given up have left."""
+
+    rows = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._in_hand: dict[int, GenerationRequest] = {}
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._in_hand)
+
+    def submit(self, number: int, request: GenerationRequest) -> None:
+        self._in_hand[number] = request
+
+    def cancel(self, number: int) -> None:
+        self._in_hand.pop(number, None)
+
+    def step(self) -> Sequence[tuple[int, Generation | EngineError]]:
+        self.on_step()
+        if len(self._in_hand) < self.rows:
+            return []
+        requests, self._in_hand = self._in_hand, {}
+        return list(zip(requests, self.generate(list(requests.values())), strict=True))
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,11 @@ from services.agent.engines.own_process.child_process import ChildProcess, Pipe
 from services.agent.engines.own_process.engine_process import EngineProcess
 from tests.services.agent.engines.child_here import begin_here
 from tests.services.agent.engines.own_process.scripted import (
+    BEGUN,
     DEADLY,
     DIE,
     EXIT,
+    GO,
     LOADING,
     LONG,
     ODD,
@@ -35,12 +37,13 @@ from tests.services.agent.engines.own_process.scripted import (
     SLOW,
     SLOWLY,
     SLOWLY_DONE,
+    MeetingEngine,
     NoModel,
     ScriptedEngine,
     broken,
     deadly,
 )
-from tests.services.orchestrator.house import until
+from tests.waiting import until
 
 
 @asynccontextmanager
@@ -68,15 +71,19 @@ def batches() -> float:
     return REGISTRY.get_sample_value("ratchet_agent_batch_samples_count") or 0.0
 
 
-async def test_what_waits_in_the_child_becomes_a_batch_by_priority_and_the_cancelled_never_runs() -> None:
+async def test_what_waits_in_the_child_becomes_a_batch_by_priority_and_the_cancelled_never_runs(
+    tmp_path: Path,
+) -> None:
     counted = batches()
-    async with started(partial(ScriptedEngine, 0.3), max_batch=4) as engine:
+    async with started(partial(ScriptedEngine, tmp_path), max_batch=4) as engine:
         first = asyncio.create_task(engine.generate([ask("first")]))
-        await asyncio.sleep(0.1)
+        await until((tmp_path / BEGUN).exists)
         waiting = [ask("a", n=2), ask("given up"), ask("b", n=2), ask("urgent", n=2, priority=9)]
         running = [asyncio.create_task(engine.generate([request])) for request in waiting]
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0)
         running[1].cancel()
+        await asyncio.sleep(0.05)  # real time: the child says nothing of what it has received
+        (tmp_path / GO).touch()
         ended = await asyncio.gather(first, *running, return_exceptions=True)
 
     assert isinstance(ended.pop(2), asyncio.CancelledError)
@@ -87,6 +94,22 @@ async def test_what_waits_in_the_child_becomes_a_batch_by_priority_and_the_cance
         "urgent a",
     ]
     assert batches() - counted == 3
+
+
+async def test_an_engine_that_needs_no_batches_is_given_what_comes_while_it_generates() -> None:
+    engine = EngineProcess(MeetingEngine, max_batch=1, begin=partial(begin_here, step_every_s=0.0))
+    await engine.start()
+    first = asyncio.create_task(engine.generate([ask("first")]))
+    given_up = asyncio.create_task(engine.generate([ask("given up")]))
+    began = engine.advanced_at()
+    await until(lambda: engine.advanced_at() > began)
+    given_up.cancel()
+    await asyncio.gather(given_up, return_exceptions=True)
+    later = await engine.generate([ask("second"), ask(LONG)])
+
+    assert text((await first)[0]) == text(later[0]) == f"first second {LONG}"
+    assert isinstance(later[1], PromptTooLong)
+    await engine.stop()
 
 
 async def test_errors_of_requests_come_back_as_what_they_are_and_harm_no_other() -> None:
@@ -259,12 +282,12 @@ async def test_a_slow_batch_shows_its_steps_and_a_hung_one_shows_none() -> None:
     assert engine.advanced_at() == NEVER
 
 
-async def test_a_stop_waits_for_nothing_and_leaves_no_process() -> None:
-    async with started(partial(ScriptedEngine, 60.0)) as engine:
+async def test_a_stop_waits_for_nothing_and_leaves_no_process(tmp_path: Path) -> None:
+    async with started(partial(ScriptedEngine, tmp_path)) as engine:
         child = engine.process_id or 0
         waiting = "more than a socket holds" * 100_000
         running = asyncio.create_task(engine.generate([ask("for a minute"), ask(waiting), ask(waiting)]))
-        await asyncio.sleep(0.1)
+        await until((tmp_path / BEGUN).exists)
         async with asyncio.timeout(4.0):
             await engine.stop()
         answers = await running
@@ -273,42 +296,44 @@ async def test_a_stop_waits_for_nothing_and_leaves_no_process() -> None:
     assert gone(child)
 
 
-async def test_a_signal_to_the_whole_group_is_the_parent_s_to_answer() -> None:
-    async with started(partial(ScriptedEngine, 0.5)) as engine:
+async def test_a_signal_to_the_whole_group_is_the_parent_s_to_answer(tmp_path: Path) -> None:
+    async with started(partial(ScriptedEngine, tmp_path)) as engine:
         running = asyncio.create_task(engine.generate([ask("in hand")]))
-        await asyncio.sleep(0.1)
+        await until((tmp_path / BEGUN).exists)
         for number in (signal.SIGINT, signal.SIGTERM):
             os.kill(engine.process_id or 0, number)
+        (tmp_path / GO).touch()
         (answer,) = await running
 
     assert text(answer) == "in hand"
 
 
 PARENT = """
-import asyncio
+import asyncio, sys
 from functools import partial
-from services.agent.engines.own_process.calls import Order, Started
-from services.agent.engines.own_process.child_process import ChildProcess
+from pathlib import Path
+from schemas.messages.work import Sampling
+from services.agent.engines.engine import GenerationRequest
 from services.agent.engines.own_process.engine_process import EngineProcess
-from services.agent.engines.own_process.calls import LENGTH, framed
-from services.agent.engines.own_process.child_process import Pipe
-from tests.services.agent.engines.own_process.test_engine_process import ask
 from tests.services.agent.engines.own_process.scripted import ScriptedEngine
 
 async def main():
-    engine = EngineProcess(partial(ScriptedEngine, 60.0), max_batch=1)
+    engine = EngineProcess(partial(ScriptedEngine, Path(sys.argv[1])), max_batch=1)
     await engine.start()
     print(engine.process_id, flush=True)
-    await engine.generate([ask("for a minute")])
+    await engine.generate([GenerationRequest("for a minute", Sampling(n=1), None, 0)])
 
 asyncio.run(main())
 """
 
 
-async def test_a_child_ends_with_a_parent_that_was_killed() -> None:
-    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", PARENT, stdout=asyncio.subprocess.PIPE)
+async def test_a_child_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PARENT, tmp_path, stdout=asyncio.subprocess.PIPE
+    )
     assert parent.stdout is not None
     child = int(await parent.stdout.readline())
+    await until((tmp_path / BEGUN).exists)
 
     parent.kill()
 

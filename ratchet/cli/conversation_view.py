@@ -1,0 +1,103 @@
+"""`ratchet log show`: one task as it was logged, its conversations turn by turn, and what of them is trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from rich.text import Text
+
+from ratchet.logs.names import INTERACTIONS
+from ratchet.logs.reader import read
+from ratchet.logs.rows import SampleRow
+from schemas.messages.base import DecodeError
+from schemas.messages.response import Segment, Turn
+from schemas.records.interaction import Interaction
+
+INDENT = "  "
+ROLE_WIDTH = 10
+
+
+def logged_lines(folder: Path, task_id: str) -> list[tuple[str, Interaction]]:
+    """The lines of a task, as they are and decoded. Reads the whole log."""
+    decoder, found = msgspec.json.Decoder(SampleRow), []
+    for line in read(folder, INTERACTIONS):
+        if decoder.decode(line.data).task_id == task_id:
+            try:
+                found.append((line.data.decode(), Interaction.decode(line.data)))
+            except DecodeError:
+                continue
+    return found
+
+
+def render_task(lines: Sequence[Interaction]) -> Iterator[Text]:
+    for line in lines:
+        yield _head(line)
+        if line.sample is None:
+            yield Text(f"{INDENT}{line.status}: {line.reason}")
+        elif line.segments is None:
+            yield from _one_call(line)
+        else:
+            yield from _conversation(line.segments)
+            yield _turn(Turn(role="answer", content=line.response or ""), "")
+
+
+def _head(line: Interaction) -> Text:
+    score = "no score" if line.score is None else f"score {line.score:.3f}"
+    sample = "" if line.sample is None else f" · sample {line.sample + 1} of {line.group_size}"
+    rollout = [line.program, line.sample_status]
+    return Text.assemble(
+        (line.task_id, "bold"),
+        f"{sample} · {line.agent_id} {line.adapter_version} · {score}",
+        *(f" · {said}" for said in rollout if said),
+        *([f"\n{INDENT}{_usage(line)}"] if line.usage else []),
+    )
+
+
+def _usage(line: Interaction) -> str:
+    usage = line.usage
+    assert usage is not None
+    breaks = ", ".join(f"{count} {kind}" for kind, count in usage.breaks.items()) or "no breaks"
+    trained = line.sampled_tokens or 0
+    parts = [f"{_many(usage.calls, 'call')}, {_many(usage.sampled_tokens, 'token')} sampled, {trained:,} in the log"]
+    parts.append(breaks)
+    parts += [f"{usage.normalised} answers normalised"] * bool(usage.normalised)
+    parts += [f"{usage.replayed} replayed"] * bool(usage.replayed)
+    return "; ".join(parts)
+
+
+def _one_call(line: Interaction) -> Iterator[Text]:
+    asked = [Turn(role="user", content=line.input)] if isinstance(line.input, str) else list(line.input)
+    for message in asked:
+        yield _turn(Turn(role=message.role, content=message.content), "")
+    tokens = line.sampled_tokens
+    yield _turn(Turn(role="assistant", content=line.response or ""), "" if tokens is None else _many(tokens, "token"))
+
+
+def _conversation(segments: Sequence[Segment]) -> Iterator[Text]:
+    for number, segment in enumerate(segments, 1):
+        why = f" · {segment.broke}" if segment.broke else ""
+        counts = (
+            f"{_many(len(segment.prompt_ids), 'token')} before, {segment.sampled_tokens:,} sampled and trained on, "
+            f"{segment.given_tokens:,} given in between"
+        )
+        yield Text(f"{INDENT}segment {number} of {len(segments)}{why} · {counts}", style="dim")
+        for turn in segment.turns:
+            tokens = segment.tokens_of(turn)
+            yield _turn(turn, "" if tokens is None else _many(tokens, "token"))
+
+
+def _turn(turn: Turn, tokens: str) -> Text:
+    text = [turn.content] if turn.content else []
+    text += [f"{call.name}({call.arguments})" for call in turn.tool_calls]
+    if turn.reasoning:
+        text.insert(0, f"({turn.reasoning})")
+    margin = " " * (len(INDENT) + ROLE_WIDTH)
+    shown = "\n".join(text).replace("\n", f"\n{margin}")
+    role = f"{INDENT}{turn.role:<{ROLE_WIDTH}}"
+    return Text.assemble((role, "bold" if tokens else ""), shown, (f"  [{tokens}]" if tokens else "", "green"))
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

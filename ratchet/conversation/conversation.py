@@ -1,0 +1,209 @@
+"""The tree of an agent's calls of one model, token for token: which call goes on from which, and where that broke.
+
+A node is a call: the messages that were new, the ids they added, what was sampled in answer. A request is matched
+against the tree, the longest history first; what was recorded goes to the model as ids, verbatim, and only what is new
+is rendered (bridge.py). Nothing that was sampled is ever tokenised again: where it can't be continued, the request
+begins a root of its own, and the break has a name.
+
+Pure: it asks no model, and knows no clock. Calls of one agent may overlap.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ratchet.conversation.bridge import BridgeRefused, Recorded, bridge
+from ratchet.conversation.messages import Message, canonical, sameness
+from ratchet.conversation.template import ChatTemplate, Tools
+from schemas.messages.response import BreakKind
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """One request to the model. `added`: the ids that its new messages `tail` put behind those of `parent`.
+
+    `broke`: why it does not go on from the newest call, None where it does. Open until it is answered or aborted;
+    an aborted one may have sampled tokens, and no other call goes on from it.
+    """
+
+    number: int
+    parent: Call | None
+    tail: tuple[Message, ...]
+    tools: Tools
+    added: tuple[int, ...]
+    broke: BreakKind | None = None
+    message: Message | None = None
+    ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    aborted: bool = False
+    children: list[Call] = field(default_factory=list)
+
+    @property
+    def open(self) -> bool:
+        return self.message is None and not self.aborted
+
+    @property
+    def path(self) -> list[Call]:
+        """From the root to this one."""
+        return [*(self.parent.path if self.parent else ()), self]
+
+    @property
+    def prompt_ids(self) -> tuple[int, ...]:
+        """All that the model is given."""
+        before = [part for call in self.path[:-1] for part in (call.added, call.ids)]
+        return tuple(token for part in (*before, self.added) for token in part)
+
+    @property
+    def asked(self) -> list[Message]:
+        """The whole history, as it was recorded."""
+        before = [message for call in self.path[:-1] for message in (*call.tail, call.message) if message is not None]
+        return [*before, *self.tail]
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """`normalised`: the calls on the way whose answers came back otherwise written."""
+
+    call: Call
+    length: int
+    normalised: tuple[Call, ...]
+
+    @property
+    def rank(self) -> tuple[int, int, bool, int]:
+        return self.length, -len(self.normalised), not self.call.children, self.call.number
+
+
+class Conversation:
+    """`strict`: an answer that comes back otherwise written than it was recorded is another one.
+
+    `breaks` counts them by kind, `replayed` the requests that were retries; `normalised` is how many answers came back
+    otherwise written and were taken for what they are.
+    """
+
+    def __init__(self, template: ChatTemplate, *, strict: bool = False) -> None:
+        self.calls: list[Call] = []
+        self.breaks: Counter[BreakKind] = Counter()
+        self.replayed = 0
+        self._template = template
+        self._strict = strict
+        self._roots: list[Call] = []
+        self._normalised: set[int] = set()
+
+    @property
+    def normalised(self) -> int:
+        return len(self._normalised)
+
+    def ask(self, messages: Iterable[Mapping[str, Any]], tools: Tools | None = None, *, retry: bool = False) -> Call:
+        """A new call, to be answered or aborted; its `prompt_ids` are what the model is to be asked.
+
+        `retry`: a client says that it sends a request again. It gets the call it already made, open or answered, if
+        that was not aborted. Raises PromptRefused, and is as it was then.
+        """
+        asked, tools = [canonical(message) for message in messages], list(tools or ())
+        if retry and (earlier := self._same(asked, tools)) is not None and not earlier.aborted:
+            self.replayed += 1
+            return earlier
+        match = self._match(asked)
+        call = self._begun(match, asked, tools) if match else self._root(asked, tools, self._why_root(asked, tools))
+        if match and call.parent is match.call:
+            self._normalised.update(one.number for one in match.normalised)
+        siblings = call.parent.children if call.parent else self._roots
+        siblings.append(call)
+        self.calls.append(call)
+        if call.broke is not None and call.broke != "aborted":
+            self.breaks[call.broke] += 1
+        return call
+
+    def answer(self, call: Call, message: Mapping[str, Any], ids: Sequence[int], logprobs: Sequence[float]) -> None:
+        """What was sampled, and the message that the client is given for it."""
+        self._sampled(call, ids, logprobs)
+        call.message = canonical({"role": "assistant"} | dict(message))
+
+    def abort(self, call: Call, ids: Sequence[int] = (), logprobs: Sequence[float] = ()) -> None:
+        """The client went away, or the model failed, after so much was sampled."""
+        self._sampled(call, ids, logprobs)
+        call.aborted = True
+        self.breaks["aborted"] += 1
+
+    def _sampled(self, call: Call, ids: Sequence[int], logprobs: Sequence[float]) -> None:
+        if not call.open:
+            raise ValueError(f"call {call.number} was answered or aborted before")
+        if len(ids) != len(logprobs):
+            raise ValueError(f"{len(ids)} tokens were sampled with {len(logprobs)} log-probabilities")
+        call.ids, call.logprobs = tuple(ids), tuple(logprobs)
+
+    def _begun(self, match: _Match, asked: list[Message], tools: Tools) -> Call:
+        """Going on from the matched call, or a root where that can't be."""
+        parent, tail = match.call, asked[match.length :]
+        if not self._renders_alike(parent, tools):
+            return self._root(asked, tools, "tools_changed")
+        template, ids = self._template, parent.ids
+        assert parent.message is not None
+        recorded = Recorded(parent.asked, parent.message, template.text(ids), template.ended(ids))
+        try:
+            between = bridge(template, recorded, tail, tools)
+        except BridgeRefused:
+            return self._root(asked, tools, "retokenised")
+        added = tuple(template.encode(between, first=False))
+        return Call(len(self.calls), parent, tuple(tail), tools, added, self._why_branch(parent.children, tail))
+
+    def _root(self, asked: list[Message], tools: Tools, broke: BreakKind | None) -> Call:
+        added = tuple(self._template.encode(self._template.render(asked, tools, ask=True)))
+        return Call(len(self.calls), None, tuple(asked), tools, added, broke)
+
+    def _renders_alike(self, call: Call, tools: Tools) -> bool:
+        if tools == call.tools:
+            return True
+        first = call.path[0].tail
+        return self._template.render(first, tools, ask=True) == self._template.render(first, call.tools, ask=True)
+
+    def _why_branch(self, siblings: Sequence[Call], tail: Sequence[Message]) -> BreakKind | None:
+        """Of a call beside others: asked at the same time or once more, after one that was aborted, or rewritten."""
+        if not siblings:
+            return None
+        if any(call.open for call in self.calls):
+            return "parallel"
+        same = [call for call in siblings if list(call.tail) == list(tail)]
+        if same:
+            return "aborted" if same[-1].aborted else "parallel"
+        return "rewritten" if any(not call.aborted for call in siblings) else "aborted"
+
+    def _why_root(self, asked: list[Message], tools: Tools) -> BreakKind | None:
+        """No recorded history is the beginning of this one: another conversation, or one that was rewritten."""
+        if not self.calls:
+            return None
+        if any(call.open for call in self.calls):
+            return "parallel"
+        if (same := self._same(asked, tools)) is not None:
+            return "aborted" if same.aborted else "parallel"
+        if (same := self._same(asked, None)) is not None:
+            return "tools_changed"
+        answers = [call.message for call in self.calls if call.message is not None]
+        quoted = any(sameness(answer, message) for answer in answers for message in asked)
+        begins_alike = any(root.tail[:1] == tuple(asked[:1]) for root in self._roots)
+        return "rewritten" if quoted or begins_alike else "parallel"
+
+    def _same(self, asked: list[Message], tools: Tools | None) -> Call | None:
+        """The newest call that asked just that."""
+        alike = (call for call in reversed(self.calls) if tools is None or call.tools == tools)
+        return next((call for call in alike if call.asked == asked), None)
+
+    def _match(self, asked: list[Message]) -> _Match | None:
+        """The answered call whose whole history, answer included, is the longest beginning of what is asked."""
+        found: list[_Match] = []
+        waiting: list[tuple[Call, int, tuple[Call, ...]]] = [(root, 0, ()) for root in self._roots]
+        while waiting:
+            call, start, normalised = waiting.pop()
+            end = start + len(call.tail)
+            if call.message is None or end >= len(asked) or tuple(asked[start:end]) != call.tail:
+                continue
+            same = sameness(call.message, asked[end])
+            if same is None or (same == "normalised" and self._strict):
+                continue
+            others = normalised if same == "same" else (*normalised, call)
+            found.append(_Match(call, end + 1, others))
+            waiting += [(child, end + 1, others) for child in call.children]
+        return max(found, key=lambda match: match.rank, default=None)

@@ -1,0 +1,83 @@
+"""A conversation as it is logged: every sampled token in exactly one segment, under its own context. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ratchet.conversation.conversation import Call, Conversation
+from ratchet.conversation.messages import Message
+from schemas.messages.response import Sample, SampleStatus, Segment, ToolCall, Turn, Usage
+
+
+def sample_of(
+    conversation: Conversation, text: str, *, status: SampleStatus | None = None, program: str | None = None
+) -> Sample:
+    """The rollout as a sample of a Response; `text` is its answer to the task, which is what is scored."""
+    return Sample(
+        text=text,
+        segments=segments_of(conversation) or None,
+        status=status,
+        program=program,
+        usage=usage_of(conversation),
+    )
+
+
+def usage_of(conversation: Conversation) -> Usage:
+    return Usage(
+        calls=len(conversation.calls),
+        prompt_tokens=sum(len(call.prompt_ids) for call in conversation.calls),
+        sampled_tokens=sum(len(call.ids) for call in conversation.calls),
+        breaks=dict(sorted(conversation.breaks.items())),
+        normalised=conversation.normalised,
+        replayed=conversation.replayed,
+    )
+
+
+def segments_of(conversation: Conversation) -> tuple[Segment, ...]:
+    """One for each leaf of the tree, in the order of their first calls; a linear rollout is one.
+
+    What calls have in common is trained in the first of their segments, and is the prompt of the others.
+    """
+    taken: set[int] = set()
+    return tuple(_segment(path, taken) for path in _paths(conversation.calls))
+
+
+def _paths(calls: Sequence[Call]) -> Iterator[list[Call]]:
+    """From the root to each call that sampled something and that none goes on from that did."""
+    with_tokens = [call for call in calls if call.ids]
+    gone_on_from = {call.parent.number for call in with_tokens if call.parent is not None}
+    paths = [call.path for call in with_tokens if call.number not in gone_on_from]
+    yield from sorted(paths, key=lambda path: [call.number for call in path])
+
+
+def _segment(path: Sequence[Call], taken: set[int]) -> Segment:
+    new = [call for call in path if call.number not in taken]
+    taken.update(call.number for call in new)
+    completion: list[int] = []
+    spans: list[tuple[int, int]] = []
+    turns: list[Turn] = []
+    for call in new:
+        completion += call.added if spans else ()
+        spans.append((len(completion), len(completion) + len(call.ids)))
+        completion += call.ids
+        turns += [_turn(message, None) for message in call.tail]
+        turns.append(_turn(call.message or {"role": "assistant", "content": ""}, len(spans) - 1))
+    return Segment(
+        prompt_ids=new[0].prompt_ids,
+        completion_ids=tuple(completion),
+        spans=tuple(spans),
+        logprobs=tuple(logprob for call in new for logprob in call.logprobs),
+        broke=new[0].broke,
+        turns=tuple(turns),
+    )
+
+
+def _turn(message: Message, span: int | None) -> Turn:
+    functions = [call["function"] for call in message.get("tool_calls", ())]
+    return Turn(
+        role=message["role"],
+        content=message["content"],
+        reasoning=message.get("reasoning_content"),
+        tool_calls=tuple(ToolCall(name=function["name"], arguments=function["arguments"]) for function in functions),
+        span=span,
+    )

@@ -1,0 +1,66 @@
+"""What is asked of a model in terms of token ids, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ratchet.service.errors import AdapterError, EngineError
+from schemas.messages.response import FinishReason
+from schemas.messages.work import Sampling
+
+TokenListener = Callable[[int, Sequence[int], Sequence[float]], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenRequest:
+    """`sampling.n` answers to a prompt, none longer than the model has room for. Higher priorities go first.
+
+    `on_tokens` gets the number of the sample, its new ids and their log-probabilities as they are sampled, where the
+    model is generated with step by step. `keep`: the next prompt is likely to begin with this one and its answer.
+    """
+
+    ids: Sequence[int]
+    sampling: Sampling
+    adapter: str | None = None
+    priority: int = 0
+    on_tokens: TokenListener | None = None
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """`ids` with the token that ended it, if one did."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish_reason: FinishReason
+
+
+Answer = Sequence[Completion] | EngineError
+
+
+def cut(ids: Sequence[int], logprobs: Sequence[float], end_ids: Collection[int]) -> Completion:
+    """After the first end token, which belongs to the completion."""
+    ends = (place for place, token in enumerate(ids, 1) if token in end_ids)
+    end = next(ends, None)
+    return Completion(tuple(ids[:end]), tuple(logprobs[:end]), "length" if end is None else "stop")
+
+
+def not_finite(adapter: str | None) -> EngineError:
+    """No retry mends it where it is an adapter's."""
+    if adapter is None:
+        return EngineError("the base model's logits for this prompt are not finite: see that it is stored whole")
+    return AdapterError(
+        f"the logits of {adapter} for this prompt are not finite: its weights are too large; roll it back, and "
+        f"train again with a lower learning rate"
+    )
+
+
+def failure(error: Exception, samples: int) -> EngineError:
+    """Of a pass through the model."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return EngineError(f"no memory for {samples} samples at once: lower RATCHET_AGENT_MAX_BATCH")
+    return EngineError(f"generating {samples} samples failed: {error}")

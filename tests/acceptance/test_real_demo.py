@@ -1,0 +1,63 @@
+"""The real demo from its first held-out task to its report, on a fleet of echoes: what it measures is theirs."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+
+from ratchet.cli.demo.loop import LoopPlan
+from ratchet.cli.demo.narrator import Narrator
+from ratchet.cli.demo.place import DemoPlace
+from ratchet.cli.demo.real.performance import RealPerformance
+from ratchet.cli.demo.real.plan import RealPlan, stages
+from ratchet.cli.demo.real.time_left import TimeLeft
+from tests.acceptance.fleet import Fleet
+from tests.acceptance.foreign_trainer import foreign_trainer
+from tests.acceptance.loops import access_to
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def fleet(start_fleet: Callable[..., Fleet]) -> Fleet:
+    return start_fleet(
+        environment={
+            "RATCHET_SCORER": "python:tests.acceptance.scoring:by_version",
+            "RATCHET_GOLDEN_FROM_TRAFFIC": "false",
+            "RATCHET_EXPERIMENT_MIN_UNITS_PER_ARM": "10",
+            "RATCHET_PROBATION_UNITS": "20",
+            "RATCHET_WATCH_SHARE": "0",
+            "QUALITY": json.dumps({"v1.0.0": 0.3, "v1.0.1": 0.6}),
+        }
+    )
+
+
+def test_the_same_held_out_tasks_are_measured_by_the_hidden_verifier_alone(fleet: Fleet) -> None:
+    plan, told = RealPlan(tasks=6, samples=2, group=2, seed=1, stall_s=30.0), io.StringIO()
+    left = TimeLeft(stages(plan, turns=1, groups=20), time.monotonic)
+    narrator = Narrator(Console(file=told, width=200), left=left.seconds)
+    place = DemoPlace(fleet.folder)
+    loop = LoopPlan(turns=1, groups=20, patience_s=30.0)
+
+    with foreign_trainer(fleet) as requests:
+        story = RealPerformance(access_to(fleet), place, "small", plan, loop, narrator, left, "Echo").perform()
+
+    assert [(turn.version, turn.state) for turn in story.turns] == [("v1.0.1", "stable")]
+    assert story.primary == "v1.0.1"
+    assert (story.books.lost, story.books.failed, story.books.logged_twice, story.dead_letters) == (0, 0, 0, 0)
+    everything = story.gains["all"]
+    assert (everything.before.mean, everything.after.mean, everything.before.tasks) == (0.0, 0.0, 6)
+    assert [fault[:19] for fault in story.faults] == ["the hidden verifier", "0.00 of the held-ou"]
+    assert {example.text: example.before for example in story.examples} == {
+        example.text: example.text for example in story.examples
+    }
+    assert len(requests) == 1
+    assert "min left" in told.getvalue() or "a minute left" in told.getvalue()
+    assert "v1.0.1" in place.result.read_text()
+    assert place.result.with_suffix(".svg").read_text().startswith("<svg")
+    assert place.report.exists()

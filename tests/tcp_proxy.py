@@ -1,0 +1,82 @@
+"""A TCP proxy between a client and its broker that can swallow everything, as a firewall does, or cut, as a network."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+
+CHUNK = 65_536
+
+
+class Proxy:
+    """Passes everything on until it is told otherwise, in threads of its own."""
+
+    def __init__(self, target_port: int, host: str = "127.0.0.1") -> None:
+        self._target = (host, target_port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._passing = Event()
+        self._passing.set()
+        self._open: list[socket.socket] = []
+        self.accepted = 0
+        Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        return int(self._listener.getsockname()[1])
+
+    def swallow(self) -> None:
+        """No byte arrives any more, in either direction; connections stay open, and new ones are taken."""
+        self._passing.clear()
+
+    def pass_on(self) -> None:
+        """What was swallowed arrives, as it does when TCP sends it again."""
+        self._passing.set()
+
+    def cut(self) -> None:
+        """Those connections that there are end; new ones are taken."""
+        while self._open:
+            _end(self._open.pop())
+
+    def close(self) -> None:
+        _end(self._listener)
+        self.cut()
+        self.pass_on()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                try:
+                    far = socket.create_connection(self._target)
+                except OSError:
+                    near.close()
+                    continue
+                self.accepted += 1
+                self._open += [near, far]
+                Thread(target=self._pump, args=(near, far), daemon=True).start()
+                Thread(target=self._pump, args=(far, near), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(CHUNK):
+                self._passing.wait()
+                sink.sendall(data)
+        _end(source)
+        _end(sink)
+
+
+def _end(end: socket.socket) -> None:
+    with suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+    end.close()
+
+
+@contextmanager
+def proxy_to(host: str, port: int) -> Iterator[Proxy]:
+    proxy = Proxy(port, host)
+    try:
+        yield proxy
+    finally:
+        proxy.close()
