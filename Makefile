@@ -61,6 +61,7 @@ bench: setup .venv/compiler  ## The benchmarks of docs/benchmarks.md; each print
 	$(BIN)/python -m bench.decision
 	$(BIN)/python -m bench.training
 	$(BIN)/python -m bench.learning
+	$(BIN)/python -m bench.ratchet
 
 vllm-test: setup  ## The vllm engine against a real vLLM on the CPU: the first time it installs 3 GB into .venv-vllm.
 	tests/integration/vllm_test.sh

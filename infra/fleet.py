@@ -208,6 +208,8 @@ def trainer(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Proce
     by_request = settings.autoscaling is Autoscaling.KEDA
     environment = {"RATCHET_TRAINER_MODEL": wanted.model, "RATCHET_TRAINER_DEVICE": wanted.device}
     environment["RATCHET_TRAINER_PROCESSES"] = str(max(1, wanted.resources.gpus))
+    if wanted.fsdp:
+        environment["RATCHET_TRAINER_FSDP"] = "true"
     variant = CUDA if wanted.device == "cuda" else ""
     main = _service(
         "trainer",

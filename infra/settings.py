@@ -145,6 +145,7 @@ class Trainer(_Model):
     device: Literal["cpu", "cuda"] = "cpu"
     model: str = Field("/models/small", description="The agents' base model, or one by agent: small=…,coder=….")
     resources: Resources = Resources(cpu="2", memory="8Gi")
+    fsdp: bool = Field(False, description="Spread the base model over the GPUs, where one can't hold it.")
     deadline_s: int = Field(12 * 3600, ge=60, description="Seconds after which a training job is ended.")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Thread
@@ -35,9 +36,9 @@ class Proxy:
         self._passing.set()
 
     def cut(self) -> None:
-        """Those connections that there are end; new ones are taken."""
+        """Those connections that there are reset; new ones are taken."""
         while self._open:
-            _end(self._open.pop())
+            _reset(self._open.pop())
 
     def close(self) -> None:
         _end(self._listener)
@@ -65,6 +66,14 @@ class Proxy:
                 sink.sendall(data)
         _end(source)
         _end(sink)
+
+
+def _reset(end: socket.socket) -> None:
+    """Without a goodbye: what is closed with no time to linger sends a reset, once nobody reads from it any more."""
+    with suppress(OSError):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        end.shutdown(socket.SHUT_RD)
+    end.close()
 
 
 def _end(end: socket.socket) -> None:

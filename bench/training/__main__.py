@@ -1,7 +1,9 @@
-"""python -m bench.training [--runs 3]: the trainer beside stock TRL GRPOTrainer on the same completions, on the CPU.
+"""python -m bench.training [--runs 3] [--real]: the trainer beside stock TRL GRPOTrainer on the same completions, on a
+CPU. --real: SmolLM2 (ratchet models fetch smollm2), and what each part of the gain brings, left out one at a time.
 
 Each run is a process of its own; medians. A sample counts for both, also where it has no advantage and is left out:
-that is part of the work saved. Figures go to bench/out/training.json. Exits 1 if the trainer is slower anywhere.
+that is part of the work saved. Figures go to bench/out/training.json (training-real.json). Exits 1 if the trainer is
+slower anywhere.
 """
 
 from __future__ import annotations
@@ -22,27 +24,38 @@ NAMES = ("ratchet", "TRL")
 
 
 def main() -> None:
-    from bench.training.workloads import WORKLOADS
+    from bench.training.contestants import PARTS
+    from bench.training.workloads import REAL, WORKLOADS
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--real", action="store_true")
     options = parser.parse_args()
+    names = (*NAMES, *(f"without: {part}" for part in PARTS)) if options.real else NAMES
     print(f"{machine()}; medians of {options.runs}, one thread\n")
     print(f"{'':42}{'samples/s':>22}{'ratio':>8}{'per CPU-s':>11}{'peak MB':>18}")
     figures = {}
-    for number, workload in enumerate(WORKLOADS):
-        runs = {name: [in_a_process(name, number) for _ in range(options.runs)] for name in NAMES}
+    for number, workload in enumerate(REAL if options.real else WORKLOADS):
+        runs: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+        for _ in range(options.runs):
+            for name, found in runs.items():
+                found.append(in_a_process(name, number, real=options.real))
         figures[workload.name] = medians = {name: median(found) for name, found in runs.items()}
         us, them = medians["ratchet"], medians["TRL"]
         print(
-            f"{workload.name:42}{us['samples_per_s']:>10.0f} : {them['samples_per_s']:>9.0f}"
+            f"{workload.name:42}{us['samples_per_s']:>10.2f} : {them['samples_per_s']:>9.2f}"
             f"{us['samples_per_s'] / them['samples_per_s']:>7.2f}x"
             f"{us['samples_per_cpu_s'] / them['samples_per_cpu_s']:>10.2f}x"
             f"{us['peak_mb']:>9.0f} : {them['peak_mb']:>6.0f}",
             flush=True,
         )
+        for name in names[len(NAMES) :]:
+            slower = us["samples_per_cpu_s"] / medians[name]["samples_per_cpu_s"]
+            print(f"    {name:38}{medians[name]['samples_per_s']:>10.2f}{'':19}{slower:>10.2f}x slower", flush=True)
     OUT.parent.mkdir(exist_ok=True)
-    OUT.write_text(json.dumps({"machine": machine(), "figures": figures}, indent=2))
+    (OUT.with_name("training-real.json") if options.real else OUT).write_text(
+        json.dumps({"machine": machine(), "figures": figures}, indent=2)
+    )
     slower = [name for name, one in figures.items() if ratio(one) < 1.0]
     print(f"\nslower than TRL: {', '.join(slower) or 'nowhere'}")
     sys.exit(bool(slower))
@@ -56,10 +69,10 @@ def median(runs: list[dict[str, float]]) -> dict[str, float]:
     return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
 
 
-def in_a_process(name: str, workload: int) -> dict[str, float]:
+def in_a_process(name: str, workload: int, *, real: bool) -> dict[str, float]:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as process:
-        return process.submit(measure, name, workload).result()
+        return process.submit(measure, name, workload, real=real).result()
 
 
 if __name__ == "__main__":

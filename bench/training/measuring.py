@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 
-def measure(name: str, workload: int) -> dict[str, float]:
-    """`workload`: its place in WORKLOADS. Torch is imported here, in the process that is measured."""
+def measure(name: str, workload: int, *, real: bool = False) -> dict[str, float]:
+    """`workload`: its place in WORKLOADS or REAL. Torch is imported here, in the process that is measured."""
     from bench.training.contestants import measured
-    from bench.training.workloads import WORKLOADS
+    from bench.training.workloads import REAL, WORKLOADS
 
-    return measured(name, WORKLOADS[workload])
+    return measured(name, (REAL if real else WORKLOADS)[workload])

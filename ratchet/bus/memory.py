@@ -47,14 +47,25 @@ class _Consumer:
 
 
 class MemoryBus:
-    """Implements `Bus`. `time_scale` shortens the ladder's delays and the pauses: 0.001 makes 5 s 5 ms."""
+    """Implements `Bus`. `time_scale` shortens the ladder's delays and the pauses: 0.001 makes 5 s 5 ms.
 
-    def __init__(self, topology: Topology, *, name: str = "memory", time_scale: float = 0.001) -> None:
+    `remembers`: so many of the newest messages of each queue, for `published`; None: all.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        name: str = "memory",
+        time_scale: float = 0.001,
+        remembers: int | None = None,
+    ) -> None:
         self.topology = topology
         self._name = name
         self._time_scale = time_scale
         self._ready: dict[str, deque[Delivery]] = {queue: deque() for queue in topology.names}
-        self._published: dict[str, list[Delivery]] = {}
+        self._published: dict[str, deque[Delivery]] = {}
+        self._remembers = remembers
         self._replies: dict[str, deque[Delivery]] = {}
         self._consumers: list[_Consumer] = []
         self._listeners: dict[str, list[BroadcastHandler]] = {}
@@ -82,7 +93,7 @@ class MemoryBus:
     ) -> None:
         await self._confirm()
         delivery = Delivery(queue, body, type, message_id, reply_to, correlation_id, _traced(headers))
-        self._published.setdefault(queue, []).append(delivery)
+        self._published.setdefault(queue, deque(maxlen=self._remembers)).append(delivery)
         if queue == REWARDS:
             self._broadcast(delivery)
         self._route(delivery)

@@ -10,6 +10,7 @@ Pure: it asks no model, and knows no clock. Calls of one agent may overlap.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -90,6 +91,7 @@ class Conversation:
         self._template = template
         self._strict = strict
         self._roots: list[Call] = []
+        self._numbers = itertools.count()
         self._normalised: set[int] = set()
 
     @property
@@ -128,6 +130,14 @@ class Conversation:
         call.aborted = True
         self.breaks["aborted"] += 1
 
+    def withdraw(self, call: Call) -> None:
+        """The model was never asked: as if the call had not been made."""
+        self.calls.remove(call)
+        (call.parent.children if call.parent else self._roots).remove(call)
+        if call.broke is not None and call.broke != "aborted":
+            self.breaks[call.broke] -= 1
+            self.breaks += Counter()
+
     def _sampled(self, call: Call, ids: Sequence[int], logprobs: Sequence[float]) -> None:
         if not call.open:
             raise ValueError(f"call {call.number} was answered or aborted before")
@@ -148,11 +158,11 @@ class Conversation:
         except BridgeRefused:
             return self._root(asked, tools, "retokenised")
         added = tuple(template.encode(between, first=False))
-        return Call(len(self.calls), parent, tuple(tail), tools, added, self._why_branch(parent.children, tail))
+        return Call(next(self._numbers), parent, tuple(tail), tools, added, self._why_branch(parent.children, tail))
 
     def _root(self, asked: list[Message], tools: Tools, broke: BreakKind | None) -> Call:
         added = tuple(self._template.encode(self._template.render(asked, tools, ask=True)))
-        return Call(len(self.calls), None, tuple(asked), tools, added, broke)
+        return Call(next(self._numbers), None, tuple(asked), tools, added, broke)
 
     def _renders_alike(self, call: Call, tools: Tools) -> bool:
         if tools == call.tools:

@@ -53,6 +53,7 @@ class ChatTemplate:
         variables: Mapping[str, Any] | None = None,
         now: Callable[[], datetime] = datetime.now,
     ) -> None:
+        self.source = source
         self.codec = codec
         self.ends = ends
         self._variables = dict(variables or {})

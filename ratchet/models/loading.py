@@ -6,19 +6,25 @@ Imports torch: for the services a model runs in. Adapters, generation and scorin
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
+from transformers.distributed.configuration_utils import DistributedConfig
 from transformers.utils.logging import disable_progress_bar
 
 from ratchet.models.tokenization import load_tokenizer, model_folder
 from ratchet.service.errors import EngineError
 
 DType = Literal["auto", "float32", "bfloat16", "float16"]
+Attention = Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"]
+Weights = Literal["full", "4bit"]
+
+SMALL_MODEL = 50_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +67,75 @@ def load_language_model(
     *,
     dtype: DType = "auto",
     device: str = "auto",
-    threads: int = 1,
+    threads: int | None = 1,
+    attention: Attention = "auto",
+    weights: Weights = "full",
+    spread_over: int = 1,
 ) -> LanguageModel:
-    """Load it. `device` auto: the GPU if there is one. `threads` are torch's on the CPU, for the whole process.
+    """Load it. `device` auto: the GPU if there is one. `threads` are torch's on the CPU, for the whole process; None:
+    by the model's size.
 
-    `dtype` auto: as the weights were saved on a GPU, float32 on a CPU (there bfloat16 is slower and its
-    log-probabilities are off). Raises EngineError with the reason if the model can't be found or loaded.
+    `dtype` auto: as the weights were saved on a GPU, but float16 on one without bfloat16; float32 on a CPU, as
+    bfloat16 is slower on most and its log-probabilities are off. `attention` auto: Transformers' choice. `weights`
+    4bit: NF4 (QLoRA), by bitsandbytes. `spread_over`: so many processes, each of which reads and keeps only its part
+    of each layer (FSDP2). Raises EngineError with the reason if the model can't be found or loaded.
     """
     target = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
     if target.type == "cpu":
-        torch.set_num_threads(threads)
+        torch.set_num_threads(threads or 1)
     disable_progress_bar()
     folder = model_folder(name_or_path, revision)
-    chosen = "float32" if dtype == "auto" and target.type == "cpu" else dtype
+    options: dict[str, Any] = {"dtype": _chosen_dtype(folder, dtype, target)}
+    if attention != "auto":
+        options["attn_implementation"] = attention
+    if weights == "4bit":
+        options["quantization_config"] = _four_bits(half_precision(target))
+        options["device_map"] = {"": target}
+    if spread_over > 1:
+        options["distributed_config"] = DistributedConfig(fsdp_size=spread_over)
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=chosen).to(target).eval()
+        model = AutoModelForCausalLM.from_pretrained(folder, **options).eval()
+        if options.keys().isdisjoint({"device_map", "distributed_config"}):
+            model = model.to(target)
         tokenizer = load_tokenizer(folder)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except (ImportError, OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise EngineError(f"the model in {name_or_path} can't be loaded: {error}") from error
+    if threads is None and target.type == "cpu":
+        torch.set_num_threads(_threads_for(model.num_parameters(), spread_over))
     model.requires_grad_(False)
     return LanguageModel(model, tokenizer, identify(folder, name_or_path), folder, target)
+
+
+def half_precision(device: torch.device) -> torch.dtype:
+    """The 16-bit format to compute in: bfloat16, but float16 on a GPU that has none (before NVIDIA's Ampere)."""
+    if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        return torch.float16
+    return torch.bfloat16
+
+
+def _threads_for(parameters: int, processes: int) -> int:
+    """One for a small model, whose operations are too short to share out; else this process's part of the cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 1 if parameters < SMALL_MODEL else max(1, cores // processes)
+
+
+def _chosen_dtype(folder: Path, dtype: DType, device: torch.device) -> torch.dtype | str:
+    if dtype != "auto":
+        return dtype
+    if device.type == "cpu":
+        return torch.float32
+    saved = AutoConfig.from_pretrained(folder).dtype
+    return half_precision(device) if saved == torch.bfloat16 else "auto"
+
+
+def _four_bits(compute: torch.dtype) -> BitsAndBytesConfig:
+    """As in QLoRA (Dettmers et al. 2023, arXiv:2305.14314): NF4, with the scales quantised too."""
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=compute,
+    )
 
 
 def identify(folder: Path, name: str) -> ModelIdentity:

@@ -30,6 +30,17 @@ class TextCompletion(BaseModel):
     choices: tuple[TextChoice, ...]
 
 
+class TextDelta(BaseModel):
+    """What came since the last one: of a stream nothing else is read."""
+
+    token_ids: tuple[int, ...] | None = None
+    logprobs: Logprobs | None = None
+
+
+class TextChunk(BaseModel):
+    choices: tuple[TextDelta, ...]
+
+
 class Model(BaseModel):
     id: str = Field(description="<agent>, or <agent>@<version>.")
     object: Literal["model"] = "model"

@@ -22,10 +22,29 @@ class TrainerSettings(FleetSettings):
         "auto", description="Number format of the base model's weights."
     )
     trainer_device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto takes the GPU if there is one.")
+    trainer_attention: Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"] = (
+        Field("auto", description="Attention of the base model, by Transformers' names; auto is its own choice.")
+    )
+    trainer_weights: Literal["full", "4bit"] = Field(
+        "full", description="4bit keeps the base model's weights in 4 bits (QLoRA): pip install 'ratchet[qlora]'."
+    )
     trainer_processes: int = Field(
         1, ge=1, description="Processes of one run: as many as GPUs to use, started by `accelerate launch`."
     )
-    trainer_threads: int = Field(1, ge=1, description="torch threads on a CPU; 1 is fastest on a busy machine.")
+    trainer_fsdp: bool = Field(
+        False,
+        description="Spread the base model over the processes (FSDP2), where one GPU can't hold it; else each has all.",
+    )
+    trainer_accelerate_config: str | None = Field(
+        None,
+        description="A file by `accelerate config`, for several machines, say: it goes before the two settings above.",
+    )
+    trainer_threads: int | None = Field(
+        None,
+        ge=1,
+        description="torch threads on a CPU; if not set one for small models (below 50 million parameters), for others "
+        "as many as the cores it may use.",
+    )
     trainer_hyperparameters: dict[str, JsonValue] = Field(
         default_factory=dict, description="Defaults of all runs, as a JSON object; a request's own go before them."
     )

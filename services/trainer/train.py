@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _job(settings, RunFolder(given.job), emit)
 
     def do(folder: RunFolder, dry: bool) -> AdapterTrained | None:
-        if settings.trainer_processes > 1 and not dry:
+        if (settings.trainer_processes > 1 or settings.trainer_accelerate_config) and not dry:
             return launch_run(settings, folder, stdout)
         return do_run(settings, folder, emit, dry=dry)
 
@@ -105,19 +105,24 @@ def do_run(settings: TrainerSettings, folder: RunFolder, emit: Emit, *, dry: boo
 
 
 def launch_run(settings: TrainerSettings, folder: RunFolder, stdout: TextIO) -> AdapterTrained | None:
-    """The same in several processes, started by Accelerate. Raises TrainingError if they fail.
-
-    Only its launcher for GPUs starts more than one; where the run is for the CPU, they run there.
-    """
+    """The same in several processes, started by Accelerate. Raises TrainingError if they fail."""
     if not folder.free:
         return folder.outcome
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1"]
-    command += ["--num_processes", str(settings.trainer_processes), "--mixed_precision", "no", "--dynamo_backend", "no"]
-    command += ["-m", "services.trainer.train", "--job", str(folder.path)]
+    command = [*launcher(settings), "-m", "services.trainer.train", "--job", str(folder.path)]
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=stdout, check=False)
     if folder.outcome is None and folder.free:
         raise TrainingError(f"the processes of run {folder.request.request_id} ended with {ended.returncode}")
     return folder.outcome
+
+
+def launcher(settings: TrainerSettings) -> list[str]:
+    """`accelerate launch` by the settings. Only for GPUs does it start more than one; on a CPU they run there."""
+    command = [sys.executable, "-m", "accelerate.commands.launch"]
+    if settings.trainer_accelerate_config:
+        return [*command, "--config_file", settings.trainer_accelerate_config]
+    kind = ["--use_fsdp", "--fsdp_version", "2"] if settings.trainer_fsdp else ["--multi_gpu"]
+    count = ["--num_machines", "1", "--num_processes", str(settings.trainer_processes)]
+    return [*command, *kind, *count, "--mixed_precision", "no", "--dynamo_backend", "no"]
 
 
 def _serve(do: Do, emit: Emit) -> int:

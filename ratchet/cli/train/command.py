@@ -10,6 +10,7 @@ import typer
 from ratchet.cli.adapters.command import operator
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.terminal import INTERRUPTED, UsageError, err, out, print_json, print_raw, say
+from ratchet.cli.train.plan import PlanOptions, plan_run, render_plan
 from ratchet.cli.train.request import publish_train_request, request_of
 from ratchet.cli.train.run import Left, OnInterrupt, SomebodyIsAtIt, TrainingHere, TrainOptions
 from ratchet.cli.train.runs import CANCEL_WAIT_S, TrainingsHere, described
@@ -47,6 +48,16 @@ def train(
         bool, typer.Option("--queue", help="Leave it to the running fleet's trainer; print the request's id.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count and check the data; train nothing.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Memory, tokens and hours of a run by the model's size; train nothing.")
+    ] = False,
+    model: Annotated[
+        str | None, typer.Option(help="For --plan: a known model, as qwen2.5-7b, or a folder with a config.json.")
+    ] = None,
+    gpus: Annotated[int, typer.Option(min=0, help="For --plan; 0: on a CPU.")] = 1,
+    gpu_memory: Annotated[float, typer.Option(min=0, help="For --plan: GB of each GPU.")] = 24.0,
+    samples: Annotated[int, typer.Option(min=1, help="For --plan: answers to learn from.")] = 2048,
+    tokens: Annotated[str, typer.Option(help="For --plan: of a prompt and of an answer.")] = "512+256",
     list_: Annotated[
         bool, typer.Option("--list", help="The runs there are, whoever asked for them; the newest last.")
     ] = False,
@@ -60,6 +71,13 @@ def train(
     code 1 where the data can't support it, with the reason and the numbers.
     """
     access = FleetAccess.here()
+    if plan:
+        planned = plan_run(PlanOptions(model, gpus, gpu_memory, samples, tokens, tuple(set_ or ())), access)
+        if json:
+            print_json(planned)
+        else:
+            out.print(render_plan(planned))
+        return
     runs = TrainingsHere(FleetSettings.read().adapters_dir, access.agents)
     if list_ + watch + cancel + queue > 1:
         raise UsageError("--list, --watch, --cancel and --queue are four things: choose one")

@@ -42,7 +42,7 @@ def pretrain(recipe: Recipe, seed: int, folder: Path, draw: Draw = training_task
     torch.manual_seed(seed)
     disable_progress_bar()
     tokenizer = byte_tokenizer(MAX_POSITIONS)
-    model = LlamaForCausalLM(_config(recipe, tokenizer))
+    model = LlamaForCausalLM(llama_config(recipe, tokenizer))
     _fit(model, tokenizer, recipe, random.Random(seed), draw)
     model.eval()
     model.save_pretrained(folder)
@@ -54,7 +54,7 @@ def pretrain(recipe: Recipe, seed: int, folder: Path, draw: Draw = training_task
     }
 
 
-def _config(recipe: Recipe, tokenizer: Any) -> LlamaConfig:
+def llama_config(recipe: Recipe, tokenizer: Any) -> LlamaConfig:
     return LlamaConfig(
         vocab_size=VOCABULARY,
         hidden_size=recipe.hidden,
@@ -72,7 +72,7 @@ def _config(recipe: Recipe, tokenizer: Any) -> LlamaConfig:
 def _fit(model: Any, tokenizer: Any, recipe: Recipe, rng: random.Random, draw: Draw) -> None:
     """Cross-entropy of the answers alone; AdamW under a cosine."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.99), weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, recipe.steps))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_share(step, recipe.steps))
     model.train()
     for step in range(1, recipe.steps + 1):
         loss = _answer_loss(model, _demonstrations(tokenizer, recipe, rng, draw))
@@ -86,7 +86,7 @@ def _fit(model: Any, tokenizer: Any, recipe: Recipe, rng: random.Random, draw: D
             sys.stderr.flush()
 
 
-def _rate(step: int, steps: int) -> float:
+def learning_rate_share(step: int, steps: int) -> float:
     """Share of the learning rate: a linear warm-up, then half a cosine down to 2 %."""
     return min(1.0, (step + 1) / WARM_UP_STEPS) * max(0.02, 0.5 * (1 + math.cos(math.pi * step / steps)))
 

@@ -7,14 +7,14 @@ BatchEngine or ContinuousEngine in `ratchet.batch_engines`; own_process/ makes a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self, runtime_checkable
 
 from ratchet.service.errors import EngineError
 from schemas.messages.base import BaseModelIdentity
-from schemas.messages.response import Sample
+from schemas.messages.response import FinishReason, Sample
 from schemas.messages.task import Prompt
 from schemas.messages.work import Sampling
 from services.agent.settings import AgentSettings
@@ -39,6 +39,29 @@ class Generation:
 
     samples: tuple[Sample, ...]
     prompt_ids: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IdsRequest:
+    """A prompt as token ids. `keep`: the next prompt is likely to begin with this one and its answer, as the turns of a
+    conversation do.
+    """
+
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+    adapter: str | None = None
+    priority: int = 0
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPiece:
+    """What is new of a sample, with the logs of the probabilities it was sampled with; the last says why it ended."""
+
+    sample: int
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish_reason: FinishReason | None = None
 
 
 class Engine(Protocol):
@@ -136,5 +159,17 @@ class Continuous(Protocol):
         """Samples that are generated at once now."""
 
 
+TokenListener = Callable[[int, Sequence[int], Sequence[float]], None]
+"""Gets the number of a sample, its new ids and their log-probabilities."""
+
+
 class ContinuousEngine(BatchEngine, Continuous, Protocol):
     """A BatchEngine that needs no batches: in its process it is given what comes at once."""
+
+
+@runtime_checkable
+class TakesIds(Protocol):
+    """A ContinuousEngine that takes prompts as token ids, too, and tells tokens as they come."""
+
+    def submit_ids(self, number: int, request: IdsRequest, on_tokens: TokenListener | None = None) -> None:
+        """`step` answers it; what was told before is in the answer, too."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,8 +10,7 @@ import torch
 from ratchet.service.errors import AdapterError, EngineError
 from schemas.messages.response import FinishReason
 from schemas.messages.work import Sampling
-
-TokenListener = Callable[[int, Sequence[int], Sequence[float]], None]
+from services.agent.engines.engine import TokenListener
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,13 +17,12 @@ from ratchet.models.tokenization import completion_text, prompt_ids
 from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.response import Sample
-from schemas.messages.work import Sampling
 from services.agent.engines.cached_forward import cache_shape, misfit
 from services.agent.engines.cpu_threads import CpuThreads
 from services.agent.engines.decode_loop import DecodeLoop
-from services.agent.engines.engine import Generation, GenerationRequest
+from services.agent.engines.engine import Generation, GenerationRequest, IdsRequest, TokenListener
 from services.agent.engines.row_adapters import RowAdapters
-from services.agent.engines.tokens import Answer, TokenListener, TokenRequest
+from services.agent.engines.tokens import Answer, TokenRequest
 from services.agent.engines.whole_batches import WholeBatches
 from services.agent.settings import AgentSettings
 
@@ -179,31 +178,23 @@ class TransformersEngine:
         except EngineError as error:
             self._refused.append((number, error))
             return
-        self.submit_ids(number, ids, request.sampling, request.adapter, priority=request.priority)
+        sampled = IdsRequest(tuple(ids), request.sampling, request.adapter, request.priority)
+        self.submit_ids(number, sampled)
 
-    def submit_ids(
-        self,
-        number: int,
-        ids: Sequence[int],
-        sampling: Sampling,
-        adapter: str | None = None,
-        *,
-        priority: int = 0,
-        on_tokens: TokenListener | None = None,
-        keep: bool = False,
-    ) -> None:
-        """A prompt that is token ids already. `on_tokens` and `keep`: see TokenRequest."""
+    def submit_ids(self, number: int, request: IdsRequest, on_tokens: TokenListener | None = None) -> None:
         lm, adapters, loop = self._parts
-        room = lm.max_positions - len(ids)
+        count, adapter, sampling = len(request.prompt_ids), request.adapter, request.sampling
+        room = lm.max_positions - count
         if adapter is not None and adapter not in adapters.names - self._unwanted:
             self._refused.append((number, AdapterError(f"the engine has no adapter {adapter!r}: load it first")))
         elif room < 1:
-            long = f"the prompt has {len(ids)} tokens; {lm.identity} holds {lm.max_positions}, the answer included"
+            long = f"the prompt has {count} tokens; {lm.identity} holds {lm.max_positions}, the answer included"
             self._refused.append((number, PromptTooLong(f"{long}: shorten it")))
         else:
-            self._prompts[number] = tuple(ids)
+            self._prompts[number] = request.prompt_ids
             limited = sampling.model_copy(update={"max_tokens": min(sampling.max_tokens, room)})
-            loop.submit(number, TokenRequest(ids, limited, adapter, priority, on_tokens, keep))
+            tokens = TokenRequest(request.prompt_ids, limited, adapter, request.priority, on_tokens, request.keep)
+            loop.submit(number, tokens)
 
     def cancel(self, number: int) -> None:
         self._prompts.pop(number, None)

@@ -143,11 +143,16 @@ class Promoter:
         move, refused = await asyncio.to_thread(self._registration, message) if version else (None, None)
         if refused is not None:
             message = message.model_copy(update={"status": "refused", "reason": refused})
-        self.training.ended(message)
-        metrics.trainings.labels(self._agent_id, message.status).inc()
-        if move is not None:
-            await self._decide(move, f"trained in run {message.request_id}", evidence=_kept(message.metrics))
-            return
+        try:
+            if move is not None:
+                await self._decide(move, f"trained in run {message.request_id}", evidence=_kept(message.metrics))
+            else:
+                await self._not_trained(message, version)
+        finally:  # not before: while it is not registered, the next training would be asked for
+            self.training.ended(message)
+            metrics.trainings.labels(self._agent_id, message.status).inc()
+
+    async def _not_trained(self, message: AdapterTrained, version: str | None) -> None:
         reason = one_line(message.reason or message.status)
         log.warning("not-trained" if version is None else "not-registered", reason, agent_id=self._agent_id)
         if version is not None and VERSION.fullmatch(version):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
+from ratchet.models.loading import half_precision
 from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.hyperparameters import Hyperparameters
 
@@ -13,8 +16,9 @@ KEPT_CHECKPOINTS = 2
 def training_arguments(inputs: TrainerInputs, hyperparameters: Hyperparameters) -> dict[str, Any]:
     """What every configuration of Transformers and TRL takes; batches and losses are the algorithm's.
 
-    float32 on a CPU, where bfloat16 is slower and its log-probabilities are off; bfloat16 on a GPU.
+    On a GPU the 16-bit format it has; on a CPU that of the weights.
     """
+    half = half_precision(inputs.policy.device) if inputs.on_gpu else None
     checkpointing = hyperparameters.gradient_checkpointing
     return {
         "output_dir": str(inputs.folder),
@@ -28,12 +32,12 @@ def training_arguments(inputs: TrainerInputs, hyperparameters: Hyperparameters) 
         "data_seed": inputs.seed,
         "remove_unused_columns": False,
         "use_cpu": not inputs.on_gpu,
-        "bf16": inputs.on_gpu,
+        "bf16": half == torch.bfloat16,
+        "fp16": half == torch.float16,
         "activation_checkpointing": inputs.on_gpu if checkpointing is None else checkpointing,
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
-        "save_strategy": "steps",
-        "save_steps": 10**9,  # run/checkpoints.py says when
+        "save_strategy": "no",  # run/checkpoints.py says when
         "save_total_limit": KEPT_CHECKPOINTS,
         "report_to": [],
         "disable_tqdm": True,

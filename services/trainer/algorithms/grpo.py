@@ -80,4 +80,5 @@ def loss_arguments(hyperparameters: GrpoHyperparameters) -> dict[str, Any]:
         "delta": None if is_cispo else hyperparameters.importance_cap,
         "beta": hyperparameters.beta,
         "off_policy_mask_threshold": hyperparameters.off_policy_mask,
+        "cast_lm_head_to_fp32": hyperparameters.cast_lm_head_to_fp32,
     }

@@ -17,7 +17,8 @@ from services.trainer.algorithms.advantages import Scale
 
 SMALL_MODEL = 200_000
 SMALL_MODEL_RATE = 1e-3
-LOWEST_RATE = 1e-5
+LARGE_MODEL = 14_000_000_000
+RATE, LARGE_MODEL_RATE = 1e-4, 5e-5
 FEWEST_PASSES, MOST_PASSES = 2, 8
 GPU_TOKENS, CPU_TOKENS = 16_384, 2_048
 
@@ -25,11 +26,21 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 
 def default_learning_rate(parameters: int) -> float:
-    """1e-3 for a model of 200 thousand parameters, falling with the square root of the size down to 1e-5.
+    """1e-4 for models of 20 million to 14 billion parameters, 5e-5 above: half of what QLoRA's table has.
 
-    Of the order that works for LoRA: 2e-5 at half a billion parameters, 1e-5 from two billion on.
+    That is table 9 of Dettmers et al. 2023 (arXiv:2305.14314), LoRA on all linear layers: 2e-4 for 7 and 13 billion,
+    1e-4 for 33 and 65, in one pass over demonstrations; here an answer is passed over several times. Below, 1e-3 at 200
+    thousand parameters, falling with the square root of the size (decision 0020).
     """
-    return min(SMALL_MODEL_RATE, max(LOWEST_RATE, SMALL_MODEL_RATE * math.sqrt(SMALL_MODEL / parameters)))
+    if parameters > LARGE_MODEL:
+        return LARGE_MODEL_RATE
+    return min(SMALL_MODEL_RATE, max(RATE, SMALL_MODEL_RATE * math.sqrt(SMALL_MODEL / parameters)))
+
+
+NO_DORA = (
+    "DoRA is not offered: vLLM refuses an adapter that has it, so it could not be served; use lora_rslora, or a higher "
+    "lora_rank"
+)
 
 
 class Hyperparameters(BaseModel):
@@ -64,6 +75,13 @@ class Hyperparameters(BaseModel):
     warm_up_steps: int = Field(0, ge=0, description="Steps of a linear start.")
     lora_rank: int = Field(16, ge=1, le=512, description="Of a first adapter; later ones have their parent's.")
     lora_alpha: float = Field(32.0, gt=0, description="Of a first adapter: its output is scaled by alpha / rank.")
+    lora_rslora: bool = Field(
+        False, description="Of a first adapter: scaled by alpha / sqrt(rank) instead (rsLoRA), for ranks above 32."
+    )
+    lora_targets: Literal["all-linear"] | list[str] = Field(
+        "all-linear",
+        description='Of a first adapter: the layers it adapts, by the last part of their names: ["q_proj"].',
+    )
     gradient_checkpointing: bool | None = Field(
         None, description="Recompute activations to save memory; on a GPU only, if not set."
     )
@@ -134,6 +152,8 @@ class Hyperparameters(BaseModel):
 
         Raises TrainingRefused naming the field.
         """
+        if any(given.get(name) for name in ("dora", "lora_dora", "use_dora")):
+            raise TrainingRefused(NO_DORA)
         known: dict[str, Any] = {name: value for name, value in defaults.items() if name in cls.model_fields}
         try:
             return cls.model_validate(known | dict(given))
@@ -177,6 +197,10 @@ class GrpoHyperparameters(Hyperparameters):
     kl_to: Literal["parent", "base"] = Field("parent", description="The reference policy: the parent, or no adapter.")
     scale: Scale = Field(
         "none", description="Advantages as they are (none), or over the deviation of their group (group), as in DAPO."
+    )
+    cast_lm_head_to_fp32: bool = Field(
+        False,
+        description="Project on the vocabulary in float32 where the weights have 16 bits (ScaleRL); not with FSDP.",
     )
 
     @model_validator(mode="after")

@@ -8,14 +8,16 @@ private matter: the version is pinned, and tests hold its losses against formula
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
-from transformers import PrinterCallback
+from transformers import DynamicCache, PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import use_adapter
 
+from ratchet.models.loading import half_precision
 from ratchet.service.errors import TrainingError
 from ratchet.service.telemetry import Log
 from services.trainer.algorithms.algorithm import TrainerInputs
@@ -23,7 +25,8 @@ from services.trainer.algorithms.arguments import training_arguments
 from services.trainer.algorithms.hyperparameters import Hyperparameters
 from services.trainer.algorithms.plan import MicroBatch, TrainingTargets
 from services.trainer.algorithms.planned_trainer import PlannedTrainer, plan_of, step_rows
-from services.trainer.algorithms.shared_prompts import is_cheaper, share_prompts
+from services.trainer.algorithms.policy import separate_head
+from services.trainer.algorithms.shared_prompts import IGNORED, SharedPrompts, is_cheaper, share_prompts
 
 PER_TOKEN_LOSSES = ("dapo", "cispo", "vespo")
 """Losses that TRL divides by the tokens of the step; the others it averages over the rows of a micro-batch."""
@@ -52,6 +55,8 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
         sizes = [sample.size for sample in inputs.samples]
         self.plan = plan_of(inputs, hyperparameters, targets, sizes, rollouts=rollouts, counted=tokens)
         self._shortest = min(range(len(inputs.samples)), key=lambda number: inputs.samples[number].length)
+        if loss.get("cast_lm_head_to_fp32"):
+            separate_head(inputs.policy)
         args = GRPOConfig(
             **training_arguments(inputs, hyperparameters),
             num_train_epochs=1,  # the plan holds all epochs
@@ -78,7 +83,13 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
         config = self.trained_policy.config.get_text_config()
         self._parameters = int(self.trained_policy.num_parameters())
         self._width = int(config.hidden_size * config.num_hidden_layers)
-        self._mask_dtype = torch.bfloat16 if args.bf16 else torch.float32
+        half = half_precision(inputs.policy.device) if inputs.on_gpu else None
+        self._mask_dtype = half or self.trained_policy.get_base_model().dtype
+        on_cpu = inputs.policy.device.type == "cpu"
+        # what it saves by, each of which bench/training leaves out in turn
+        self.together = True
+        self.takes_prefixes = inputs.processes == 1 and not args.activation_checkpointing
+        self.states = AnswerStates(self.trained_policy.get_base_model().base_model) if on_cpu else None
         self._shares_prompts = self._can_share_prompts()
 
     def tensors(self, micro_batch: MicroBatch) -> Any:
@@ -159,19 +170,43 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
         return found
 
     def _with_shared_prompts(self, model: Any, ids: torch.Tensor, mask: torch.Tensor, completion: int) -> Any:
-        """Log-probabilities, entropies and no router loss; None where it saves nothing."""
-        shared = share_prompts(ids, mask, completion, self.processing_class.pad_token_id)
-        if not is_cheaper(ids.shape, shared.ids.shape, self._parameters, self._width):
-            return None
-        with self.accelerator.autocast():
+        """Log-probabilities, entropies and no router loss; None where TRL's own way is as cheap."""
+        padding = self.processing_class.pad_token_id
+        shared = share_prompts(ids, mask, completion, padding)
+        if not (self.together and is_cheaper(ids.shape, shared.ids.shape, self._parameters, self._width)):
+            if self.states is None:
+                return None
+            shared = share_prompts(ids, mask, completion, padding, together=False)
+        begun = shared.prefix if self.takes_prefixes else 0
+        labels = shared.labels[:, begun:]
+        answers = labels != IGNORED
+        some = self.states is not None and bool(answers.any())
+        with self.accelerator.autocast(), self.states.only(answers) if self.states and some else nullcontext():
             output = model(
-                input_ids=shared.ids,
-                attention_mask=shared.mask(self._mask_dtype),
-                position_ids=shared.positions,
-                shift_labels=shared.labels,
+                input_ids=shared.ids[:, begun:],
+                attention_mask=shared.mask(self._mask_dtype)[:, :, begun:],
+                position_ids=shared.positions[:, begun:],
+                shift_labels=labels[answers][None] if some else labels,
                 fused_lm_head=True,
+                **({"past_key_values": self._prefix(shared, begun)} if begun else {}),
             )
-        return shared.gather(output.log_probs), shared.gather(output.entropy), None
+
+        def placed(values: torch.Tensor) -> torch.Tensor:
+            if some:
+                values = values.new_zeros(labels.shape).masked_scatter(answers, values[0])
+            return shared.gather(torch.nn.functional.pad(values, (begun, 0)))
+
+        return placed(output.log_probs), placed(output.entropy), None
+
+    def _prefix(self, shared: SharedPrompts, length: int) -> DynamicCache:
+        """Keys and values of what all sequences begin with, for each of them, with their gradient."""
+        cache = DynamicCache()
+        backbone = self.trained_policy.get_base_model().base_model
+        backbone(input_ids=shared.ids[:1, :length], past_key_values=cache, use_cache=True)
+        for layer in cache.layers:
+            layer.keys = layer.keys.expand(len(shared.ids), -1, -1, -1)
+            layer.values = layer.values.expand(len(shared.ids), -1, -1, -1)
+        return cache
 
     @torch.no_grad()
     def _can_share_prompts(self) -> bool:
@@ -208,6 +243,30 @@ class LoggedTrainer(PlannedTrainer, GRPOTrainer):  # type: ignore[misc]
 def loss_mask(tensors: Tensors) -> torch.Tensor:
     """Which tokens of the completions are learned from."""
     return tensors["completion_mask"] * tensors.get("tool_mask", 1)
+
+
+class AnswerStates:
+    """Hands the head only the hidden states that an answer's token is predicted from.
+
+    TRL's head picks them out itself where it has Triton; elsewhere it would project every token of the prompts too.
+    """
+
+    def __init__(self, backbone: Any) -> None:
+        self._places: torch.Tensor | None = None
+        backbone.register_forward_hook(self._keep)
+
+    @contextmanager
+    def only(self, places: torch.Tensor) -> Iterator[None]:
+        """From the next pass through the model, those at these places, (sequences, tokens), as one row."""
+        self._places = places
+        try:
+            yield
+        finally:
+            self._places = None
+
+    def _keep(self, backbone: Any, given: Any, output: Any) -> None:
+        if self._places is not None and output.last_hidden_state.shape[:2] == self._places.shape:
+            output.last_hidden_state = output.last_hidden_state[self._places][None]
 
 
 def scored_already(*_: Any, **__: Any) -> list[float]:

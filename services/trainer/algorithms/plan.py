@@ -110,7 +110,8 @@ def plan_steps(
     for step in (step for _ in range(how.epochs) for step in _epoch(targets.used, how.batch, rng)):
         live = sorted((row for number in step if targets.live[number] for row in rows_of[number]), key=place)
         of_step = len(step), sum(tokens[row] for number in step for row in rows_of[number])
-        parts = cut_to_fit([sizes[number] for number in live], how.tokens, how.processes) or [slice(0, 0)]
+        groups = [group_of[number] for number in live]
+        parts = cut_to_fit([sizes[number] for number in live], how.tokens, how.processes, groups) or [slice(0, 0)]
         steps.append(
             tuple(
                 _micro_batch(mine, rows, of_step, sizes)
@@ -121,10 +122,13 @@ def plan_steps(
     return Plan(tuple(steps), how.processes)
 
 
-def cut_to_fit(sizes: Sequence[Size], tokens: int, processes: int = 1) -> list[slice]:
+def cut_to_fit(
+    sizes: Sequence[Size], tokens: int, processes: int = 1, groups: Sequence[int] | None = None
+) -> list[slice]:
     """Runs of neighbours, each as long as its share of a process, padded, has no more than so many tokens; or one.
 
-    Of all such cuts that with the fewest padded tokens, where a micro-batch costs as much as a sixteenth of `tokens`.
+    Of all such cuts that with the fewest padded tokens, where a micro-batch costs as much as a thirty-second of
+    `tokens`, and a cut through one of the `groups` as much as its prompt, which is then gone through twice.
     """
     best: list[tuple[float, int]] = [(0.0, 0)]
     for end in range(1, len(sizes) + 1):
@@ -135,7 +139,8 @@ def cut_to_fit(sizes: Sequence[Size], tokens: int, processes: int = 1) -> list[s
             padded = math.ceil((end - start) / processes) * (prompt + completion)
             if padded > tokens and start < end - 1:
                 break
-            found = min(found, (best[start][0] + padded + tokens * A_MICRO_BATCH, start))
+            again = sizes[start][0] if groups and start and groups[start] == groups[start - 1] else 0
+            found = min(found, (best[start][0] + padded + again + tokens * A_MICRO_BATCH, start))
         best.append(found)
     edges = [len(sizes)]
     while edges[-1]:

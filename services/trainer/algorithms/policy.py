@@ -13,13 +13,14 @@ from typing import Any
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors import SafetensorError
+from torch.distributed.tensor import DTensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ratchet.adapters.check import check_lora
 from ratchet.adapters.folder import CONFIG_NAME, CONTENT_FILES
-from ratchet.adapters.limits import AdapterLimits
+from ratchet.adapters.limits import LINEAR_LAYERS, AdapterLimits
 from ratchet.adapters.manifest import read_card
-from ratchet.models.loading import LanguageModel
+from ratchet.models.loading import LanguageModel, half_precision
 from ratchet.models.lora import peft_config
 from ratchet.service.errors import AdapterError, TrainingRefused, one_line
 from schemas.messages.base import BaseModelIdentity
@@ -41,7 +42,8 @@ def make_policy(
 ) -> Any:
     """A PeftModel whose only trainable weights are the adapter's, in float32.
 
-    Raises TrainingRefused for a parent of another base model, AdapterError for one that can't be loaded.
+    Raises TrainingRefused for a parent of another base model and for a LoRA that can't be made or served, AdapterError
+    for a parent that can't be loaded.
     """
     torch.manual_seed(seed)
     if parent is not None:
@@ -51,14 +53,21 @@ def make_policy(
             f"lora_rank is {hyperparameters.lora_rank}, and the engines take {max_rank} at most "
             f"(RATCHET_ADAPTER_MAX_RANK)"
         )
+    targets = hyperparameters.lora_targets
+    if targets != "all-linear" and (unknown := sorted(set(targets) - LINEAR_LAYERS)):
+        raise TrainingRefused(f"lora_targets has {', '.join(unknown)}, which the engines don't know")
     config = LoraConfig(
         r=hyperparameters.lora_rank,
         lora_alpha=int(hyperparameters.lora_alpha),
         lora_dropout=0.0,
-        target_modules="all-linear",
+        use_rslora=hyperparameters.lora_rslora,
+        target_modules=targets,
         task_type="CAUSAL_LM",
     )
-    return get_peft_model(language_model.model, config)
+    try:
+        return get_peft_model(language_model.model, config)
+    except ValueError as error:
+        raise TrainingRefused(one_line(f"lora_targets can't be used: {error}")) from error
 
 
 def _continued(language_model: LanguageModel, parent: Path, max_rank: int) -> Any:
@@ -75,6 +84,20 @@ def _continued(language_model: LanguageModel, parent: Path, max_rank: int) -> An
         raise AdapterError(one_line(f"the parent in {parent} can't be loaded: {error}")) from error
 
 
+def separate_head(policy: Any) -> None:
+    """A head that shares its weights with the embeddings gets its own: TRL casts no other of a PeftModel to float32.
+
+    Raises TrainingRefused for a model that is spread over processes.
+    """
+    model = policy.get_base_model()
+    head = model.get_output_embeddings()
+    if isinstance(head.weight, DTensor):
+        raise TrainingRefused("cast_lm_head_to_fp32 and FSDP can't be had together: leave one out")
+    if model.config.tie_word_embeddings:
+        head.weight = torch.nn.Parameter(head.weight.detach().clone(), requires_grad=False)
+        model.config.tie_word_embeddings = False
+
+
 @torch.no_grad()
 def sample_ratios(
     policy: Any,
@@ -83,7 +106,7 @@ def sample_ratios(
     temperature: float,
     on_share: Callable[[float], None] = lambda share: None,
 ) -> list[SampleRatio]:
-    """How the policy's probabilities of some samples relate to the logged ones. bfloat16 on a GPU, as in training.
+    """How the policy's probabilities of some samples relate to the logged ones. In 16 bits on a GPU, as in training.
 
     In no order: samples of like length go through together. `on_share` is told how much of the tokens is done.
     """
@@ -104,7 +127,7 @@ def sample_ratios(
 def _ratios(policy: Any, samples: Sequence[TrainingSample], temperature: float) -> Iterator[SampleRatio]:
     rows = [torch.tensor([*sample.prompt, *sample.completion], device=policy.device) for sample in samples]
     mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
-    with torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.device.type != "cpu"):
+    with torch.autocast(policy.device.type, half_precision(policy.device), enabled=policy.device.type != "cpu"):
         logits = policy(input_ids=pad_sequence(rows, batch_first=True), attention_mask=mask).logits
     for sample, ids, row in zip(samples, rows, logits, strict=True):
         begin = len(sample.prompt)
@@ -133,8 +156,13 @@ def save_policy(policy: Any, base: BaseModelIdentity, folder: Path) -> dict[str,
 
 
 def save_adapter(policy: Any, folder: Path) -> None:
-    """The trained adapter alone: no frozen reference, no embeddings (PEFT would look for the base model on the hub)."""
-    policy.save_pretrained(str(folder), selected_adapters=[ADAPTER], save_embedding_layers=False)
+    """The trained adapter alone: no frozen reference, no embeddings (PEFT would look for the base model on the hub).
+
+    Its weights are whole in each process, and given by name: asked for all weights, a base model that is spread over
+    processes would be put together in every one of them.
+    """
+    weights = {name: values.detach() for name, values in policy.named_parameters() if ".lora_" in name}
+    policy.save_pretrained(str(folder), state_dict=weights, selected_adapters=[ADAPTER], save_embedding_layers=False)
 
 
 def settled_config(config: dict[str, Any], base: BaseModelIdentity) -> bytes:

@@ -3,8 +3,9 @@
     prompt (all but its last token) · last token, answer 1 · last token, answer 2 · …
 
 Each answer sees the prompt and itself, at the positions it was sampled at; its first token is predicted from its own
-copy of the prompt's last. Exact for models whose tokens meet only in attention, by the mask and positions they are
-given; whether a model is one is found out by trying (logged_trainer.py).
+copy of the prompt's last. What the prompts of several tasks begin with (a system prompt, example turns) may go through
+the model by itself, once for all. Exact for models whose tokens meet only in attention, by the mask and positions they
+are given; whether a model is one is found out by trying (logged_trainer.py).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import torch
 
 IGNORED = -100
 NOBODY = -1
+FEWEST_SAVED, WORTH_SAVING = 64, 0.05
+"""Tokens, and their share of all, that a second pass through the model for a common prefix must save."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +42,38 @@ class SharedPrompts:
             ~allowed, torch.finfo(dtype).min
         )[:, None]
 
+    @property
+    def answers(self) -> torch.Tensor:
+        """Where a token of an answer is predicted."""
+        return self.labels != IGNORED
+
+    @property
+    def prefix(self) -> int:
+        """How many tokens all sequences begin with, if they are so many that sharing them saves something; else 0."""
+        alike = (self.ids == self.ids[:1]) & (self.segments == 0)
+        length = int(alike.all(0).long().cumprod(0).sum())
+        saved = (self.ids.size(0) - 1) * length
+        return length if saved >= max(FEWEST_SAVED, WORTH_SAVING * self.ids.numel()) else 0
+
     def gather(self, values: torch.Tensor) -> torch.Tensor:
         """Values at (sequences, tokens), back as (rows, completion); 0 where a row is masked."""
         return values[self.sequence, self.place.clamp(min=0)].masked_fill(self.place == NOBODY, 0.0)
 
 
-def share_prompts(ids: torch.Tensor, mask: torch.Tensor, completion: int, padding: int) -> SharedPrompts:
-    """Rows (prompts padded left, completions right, the last `completion` columns) with equal prompts put together."""
+def share_prompts(
+    ids: torch.Tensor, mask: torch.Tensor, completion: int, padding: int, *, together: bool = True
+) -> SharedPrompts:
+    """Rows (prompts padded left, completions right, the last `completion` columns) with equal prompts put together.
+
+    Not `together`: each row by itself, laid out in the same way.
+    """
     prompts = [_unpadded(row, seen) for row, seen in zip(ids[:, :-completion], mask[:, :-completion], strict=True)]
     answers = [_unpadded(row, seen) for row, seen in zip(ids[:, -completion:], mask[:, -completion:], strict=True)]
     number_of: dict[tuple[int, ...], int] = {}
     sequences: list[_Sequence] = []
     sequence, place = torch.zeros(len(ids), completion, dtype=torch.long), torch.full((len(ids), completion), NOBODY)
     for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
-        number = number_of.setdefault(tuple(prompt), len(sequences))
+        number = number_of.setdefault(tuple(prompt), len(sequences)) if together else len(sequences)
         if number == len(sequences):
             sequences.append(_Sequence(prompt))
         start = sequences[number].add(answer)

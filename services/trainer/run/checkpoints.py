@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
 from transformers import TrainerCallback
 
 from ratchet.files.atomic_file import sync_folder
@@ -35,6 +36,7 @@ class Checkpoints(TrainerCallback):  # type: ignore[misc]
         return control
 
     def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        PartialState().wait_for_everyone()  # each writes its random state
         if state.is_world_process_zero:
             mark_whole(Path(args.output_dir) / f"{PREFIX}{state.global_step}")
         self._last = time.monotonic()

@@ -47,6 +47,7 @@ from services.trainer.data.support import (
 )
 from services.trainer.run.checkpoints import Checkpoints, newest_checkpoint, remove_broken
 from services.trainer.run.choices import Choices, choices_of, resolved
+from services.trainer.run.processes import is_spread
 from services.trainer.run.progress import Emit, ShareReports, StepReports, curve
 from services.trainer.run.publishing import Finished, publish
 from services.trainer.run.report import metrics_of, plan_of, report
@@ -102,6 +103,7 @@ class RunExecution:
 
     def _trained(self, dry: bool) -> AdapterTrained | None:
         began = time.monotonic()
+        spread = is_spread(self._settings)
         choices = self._choices()
         self._emit({"stage": "reading"})
         selection = self._selection(choices)
@@ -109,7 +111,7 @@ class RunExecution:
         if faults := list(data_faults(selection, choices.limits)):
             raise Refused("; ".join(faults), selection)
         self._emit({"stage": "loading"})
-        inputs = self._inputs(choices, selection)
+        inputs = self._inputs(choices, selection, spread=spread)
         inputs, selection, match = self._match(inputs, choices, selection)
         if dry:
             raise Refused(NOTHING_AGAINST_IT, selection, match)
@@ -176,7 +178,7 @@ class RunExecution:
         scan = JournalScan(self._settings.logs_dir, data, feedback, on_share=self._shares("reading"))
         return scan.read(request.since, request.until), feedback.end
 
-    def _inputs(self, choices: Choices, selection: Selection) -> TrainerInputs:
+    def _inputs(self, choices: Choices, selection: Selection, *, spread: bool) -> TrainerInputs:
         settings, request, knobs = self._settings, choices.request, choices.hyperparameters
         samples = load_samples(settings.logs_dir, selection.groups)
         language_model = load_language_model(
@@ -185,6 +187,9 @@ class RunExecution:
             dtype=settings.trainer_dtype,
             device=str(self._process.device),
             threads=settings.trainer_threads,
+            attention=settings.trainer_attention,
+            weights=settings.trainer_weights,
+            spread_over=self._process.num_processes if spread else 1,
         )
         rate = knobs.learning_rate or knobs.RATE_SHARE * default_learning_rate(language_model.model.num_parameters())
         parent = parent_folder(settings.adapters_dir, request.agent_id, choices.parent)

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from torch.distributed.tensor import DTensor
+
 from ratchet.training_runs.report import MOST_STEPS, thinned
 from services.trainer.algorithms.algorithm import PolicyTrainer, TrainerInputs
 from services.trainer.algorithms.plan import Plan, TrainingTargets
@@ -29,7 +31,7 @@ def report(
     inputs: TrainerInputs,
     steps: Sequence[Mapping[str, float]],
 ) -> dict[str, Any]:
-    """`steps`: the figures of each; of very many, some.
+    """`steps`: the figures of each; of very many, some. `spread`: no process held all of the base model.
 
     It says nothing of time or machine: the same run gives the same report.
     """
@@ -55,6 +57,7 @@ def report(
         "plan": {
             "steps": trainer.state.max_steps,
             "processes": inputs.processes,
+            "spread": any(isinstance(weight, DTensor) for weight in inputs.policy.parameters()),
         }
         | _layout(trainer),
         "steps": [dict(step) for step in thinned(steps, MOST_STEPS)],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,13 @@ def test_all_tokens_of_a_models_folder_that_end_an_answer_are_known(tmp_path: Pa
     assert sorted(template.ends.values()) == ["<|end_of_text|>", "<|eom_id|>", "<|eot_id|>"]
 
 
+def documented() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "conversations.md").read_text(), re.DOTALL)
+
+
 def test_the_agent_of_the_documents_makes_a_sample_of_one_segment(tmp_path: Path) -> None:
     tokenizer_of("qwen2_5").save_pretrained(tmp_path)
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "conversations.md").read_text(), re.DOTALL)
+    code, _ = documented()
     end = codec().tokenizer.token_to_id("<|im_end|>")
 
     def generate(prompt: tuple[int, ...]) -> tuple[list[int], list[float]]:
@@ -88,3 +93,16 @@ def test_the_agent_of_the_documents_makes_a_sample_of_one_segment(tmp_path: Path
     (segment,) = sample.segments
     assert (len(segment.spans), sample.usage.calls, sample.usage.breaks, sample.program) == (3, 3, {}, "my-agent")
     assert [turn.role for turn in segment.turns] == ["user", "assistant"] * 3
+
+
+def test_the_unchanged_agent_of_the_documents_runs(tmp_path: Path) -> None:
+    tokenizer_of("qwen2_5").save_pretrained(tmp_path)
+    (tmp_path / "my_agent.py").write_text("import os; print(os.environ['OPENAI_BASE_URL'][:17])")
+    _, code = documented()
+    command = repr([sys.executable, str(tmp_path / "my_agent.py")])
+    done: dict[str, Any] = {}
+
+    exec(code.replace("models/small", str(tmp_path)).replace('["python", "my_agent.py"]', command), done)
+
+    sample = done["sample"]
+    assert (sample.text, sample.status, sample.segments) == ("http://127.0.0.1:", "finished", None)

@@ -13,6 +13,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from ratchet.experiments.replay import replayed
+from ratchet.files.folder_lock import locked
 from schemas import Result, Task, TrainRequest
 from schemas.messages.reward import ScorerIdentity
 from schemas.records.decision import DecisionDraft, Freeze, Promote, Unfreeze
@@ -25,9 +26,9 @@ from tests.ratchet.adapters.hostile_adapters import (
     version_link,
     with_sparse_entry,
 )
-from tests.ratchet.adapters.making_adapters import NOON, files, tensors
+from tests.ratchet.adapters.making_adapters import NOON, files, published, tensors
 from tests.services.orchestrator.learning_house import AGENT, LearningHouse, learning_house
-from tests.waiting import until
+from tests.waiting import settled, until
 
 QUICK = {"experiment_min_units_per_arm": 10, "probation_units": 40, "holdback": 0.2, "watch_share": 0.0}
 
@@ -310,6 +311,21 @@ async def test_training_is_asked_for_when_enough_has_come_in_and_only_once(tmp_p
 
         request = TrainRequest.decode(delivery.body)
         assert (request.agent_id, request.parent_version, request.since) == (AGENT, "v1.0.0", 0)
+
+
+async def test_no_training_is_asked_for_while_what_came_of_the_last_one_is_being_registered(tmp_path: Path) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.5, "v1.0.1": 0.5}, train_after_groups=10) as house:
+        await house.traffic(stop_when=lambda: bool(house.bus.published("training")))
+        await house.traffic(stop_when=lambda: house.submitted >= 60)
+        request = TrainRequest.decode(house.bus.published("training")[0].body)
+        version = published(tmp_path / "adapters", AGENT, seed=1).name
+
+        with locked(tmp_path / "adapters"):
+            await house.told_of(version, request_id=request.request_id)
+            await settled(0.5)
+        await house.reach(version, "validated", "canary")
+
+        assert len(house.bus.published("training")) == 1
 
 
 async def test_a_request_to_train_that_was_pending_at_a_kill_is_sent_again_under_its_id(tmp_path: Path) -> None:

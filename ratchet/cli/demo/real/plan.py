@@ -29,14 +29,12 @@ TRAINING: Mapping[str, float | int] = {"learning_rate": 3e-4, "batch": 16, "epoc
 
 
 def settings(seed: int, cores: int | None = os.cpu_count()) -> dict[str, str]:
-    """Of the demo's fleet. Agent and trainer never work at once, so that each gets the cores."""
-    threads = str(max(1, min(4, cores or 1)))
+    """Of the demo's fleet. The trainer gets the cores: users wait while it works, and the agent takes what is free."""
     return {
         "RATCHET_TEMPERATURE": str(TEMPERATURE),
         "RATCHET_MAX_TOKENS": str(max(MAX_TOKENS.values())),
-        "RATCHET_AGENT_THREADS": threads,
         "RATCHET_AGENT_SEED": str(seed),
-        "RATCHET_TRAINER_THREADS": threads,
+        "RATCHET_TRAINER_THREADS": str(max(1, min(4, cores or 1))),
         "RATCHET_TRAINER_HYPERPARAMETERS": json.dumps(dict(TRAINING)),
         "RATCHET_TRAIN_AFTER_GROUPS": "0",
         "RATCHET_EXPERIMENT_MAX_UNITS": "500",

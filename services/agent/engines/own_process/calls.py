@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from schemas.messages.base import BaseModelIdentity
-from services.agent.engines.engine import BatchEngine
+from services.agent.engines.engine import BatchEngine, TokenPiece
 
 GENERATE = "generate"
+GENERATE_IDS = "generate_ids"
 LOAD_ADAPTER = "load_adapter"
 UNLOAD_ADAPTER = "unload_adapter"
 CANCEL = "cancel"
@@ -52,6 +53,13 @@ class Answer:
 
     number: int
     result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """New tokens, by the numbers of the calls they belong to."""
+
+    pieces: tuple[tuple[int, TokenPiece], ...]
 
 
 @dataclass(frozen=True, slots=True)

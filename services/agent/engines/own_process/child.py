@@ -16,14 +16,24 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ratchet.models.batcher import WaitingLine
 from ratchet.service.errors import EngineError, RatchetError
-from services.agent.engines.engine import BatchEngine, Continuous, Generation, GenerationRequest
+from services.agent.engines.engine import (
+    BatchEngine,
+    Continuous,
+    Generation,
+    GenerationRequest,
+    IdsRequest,
+    TakesIds,
+    TokenPiece,
+)
 from services.agent.engines.own_process.calls import (
     CANCEL,
     GENERATE,
+    GENERATE_IDS,
     LOAD_ADAPTER,
     READ_BYTES,
     Answer,
@@ -33,6 +43,7 @@ from services.agent.engines.own_process.calls import (
     Order,
     Started,
     Step,
+    Told,
     framed,
 )
 
@@ -152,6 +163,7 @@ class Child:
         self._continuous = engine if isinstance(engine, Continuous) else BatchAfterBatch(engine, max_batch)
         self._step_every_s = step_every_s
         self._stepped_at = time.monotonic()
+        self._told: list[tuple[int, TokenPiece]] = []
         if hasattr(engine, "on_step"):
             engine.on_step = self._step
 
@@ -163,7 +175,11 @@ class Child:
             if not self._continuous.busy:
                 continue
             rows = self._continuous.rows
-            if answers := [Answer(number, carried(result)) for number, result in self._continuous.step()]:
+            answers = [Answer(number, carried(result)) for number, result in self._continuous.step()]
+            if self._told:
+                self._parent.send(Told(tuple(self._told)))
+                self._told.clear()
+            if answers:
                 self._parent.send(Batch(max(rows, self._continuous.rows), tuple(answers)))
 
     def _step(self) -> None:
@@ -174,10 +190,21 @@ class Child:
     def _take(self, call: Call) -> None:
         if call.method == GENERATE:
             self._continuous.submit(call.number, *call.arguments)
+        elif call.method == GENERATE_IDS:
+            self._submit_ids(call.number, *call.arguments)
         elif call.method == CANCEL:
             self._continuous.cancel(call.number)
         else:
             self._parent.send(Answer(call.number, self._changed(call)))
+
+    def _submit_ids(self, number: int, request: IdsRequest) -> None:
+        if isinstance(self._engine, TakesIds):
+            self._engine.submit_ids(number, request, partial(self._tell, number))
+        else:
+            self._parent.send(Answer(number, EngineError("this engine takes no token ids: ask it with a prompt")))
+
+    def _tell(self, number: int, sample: int, ids: Sequence[int], logprobs: Sequence[float]) -> None:
+        self._told.append((number, TokenPiece(sample, tuple(ids), tuple(logprobs))))
 
     def _changed(self, call: Call) -> RatchetError | None:
         change = self._engine.load_adapter if call.method == LOAD_ADAPTER else self._engine.unload_adapter

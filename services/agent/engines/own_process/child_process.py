@@ -7,14 +7,17 @@ import signal
 import socket
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
+from collections.abc import AsyncGenerator
 from itertools import count
 from typing import Any, Protocol, Self
 
 from ratchet.service.errors import EngineError, RatchetError
 from services.agent import metrics
+from services.agent.engines.engine import Generation, IdsRequest, TokenPiece
 from services.agent.engines.own_process.calls import (
     CANCEL,
+    GENERATE_IDS,
     READ_BYTES,
     Answer,
     Batch,
@@ -23,6 +26,7 @@ from services.agent.engines.own_process.calls import (
     Order,
     Started,
     Step,
+    Told,
     framed,
 )
 
@@ -97,6 +101,7 @@ class ChildProcess:
         self._pipe = pipe
         self._numbers = count(1)
         self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._streams: dict[int, asyncio.Queue[TokenPiece | None]] = {}
         self._life = asyncio.create_task(self._live())
 
     @classmethod
@@ -145,6 +150,28 @@ class ChildProcess:
         finally:
             del self._calls[call.number]
 
+    async def stream_ids(self, request: IdsRequest) -> AsyncGenerator[TokenPiece, None]:
+        """The pieces as they come, the last of each sample with its reason. Closed early, the child forgets it."""
+        number = next(self._numbers)
+        answer = self._calls[number] = asyncio.get_running_loop().create_future()
+        pieces = self._streams[number] = asyncio.Queue()
+        answer.add_done_callback(lambda _: pieces.put_nowait(None))
+        told: Counter[int] = Counter()
+        try:
+            self._pipe.send(Call(number, GENERATE_IDS, (request,)))
+            while (piece := await pieces.get()) is not None:
+                told[piece.sample] += len(piece.ids)
+                yield piece
+            generation: Generation = answer.result()
+            for sample, whole in enumerate(generation.samples):
+                rest = slice(told[sample], None)
+                ids, logprobs = (whole.completion_ids or ())[rest], (whole.logprobs or ())[rest]
+                yield TokenPiece(sample, ids, logprobs, whole.finish_reason)
+        finally:
+            if not answer.done():
+                self._pipe.send(Call(number, CANCEL))
+            del self._calls[number], self._streams[number]
+
     async def wait_end(self) -> str:
         """Why it ended by itself; every call has failed with that."""
         return await asyncio.shield(self._life)
@@ -174,12 +201,17 @@ class ChildProcess:
         except Exception as error:
             return f"the engine's process can't be understood ({error!r})"
 
-    def _take(self, said: Answer | Batch | Step) -> None:
+    def _take(self, said: Answer | Batch | Step | Told) -> None:
         self.advanced_at = time.monotonic()
         if isinstance(said, Step):
             return
         if isinstance(said, Answer):
             self._settle(said)
+            return
+        if isinstance(said, Told):
+            for number, piece in said.pieces:
+                if number in self._streams:
+                    self._streams[number].put_nowait(piece)
             return
         metrics.batch_samples.observe(said.samples)
         for answer in said.answers:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from itertools import count
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from ratchet.bus.retry_policy import pause_s
 from ratchet.service.errors import AdapterError, EngineError, RatchetError
 from ratchet.service.telemetry import Log
 from schemas.messages.base import BaseModelIdentity
-from services.agent.engines.engine import BatchEngine, Generation, GenerationRequest
+from services.agent.engines.engine import BatchEngine, Generation, GenerationRequest, IdsRequest, TokenPiece
 from services.agent.engines.own_process.calls import GENERATE, LOAD_ADAPTER, UNLOAD_ADAPTER, Order, Started
 from services.agent.engines.own_process.child_process import ChildProcess
 
@@ -86,6 +87,15 @@ class EngineProcess:
         except EngineError as error:
             return error
         return generation
+
+    async def generate_ids(self, request: IdsRequest) -> AsyncGenerator[TokenPiece, None]:
+        """Tokens as they are sampled, the last piece of each sample with its reason. Raises EngineError.
+
+        Close it (`contextlib.aclosing`) where its end is not awaited: then the model goes on to what others asked.
+        """
+        async with aclosing(self._running.stream_ids(request)) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def load_adapter(self, name: str, path: Path) -> None:
         """The child loads it also if the asker gives up, and then it is known."""

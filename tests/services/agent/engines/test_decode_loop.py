@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from peft import PeftModel
-from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
+from transformers import BloomConfig, BloomForCausalLM, GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
 from ratchet.models.loading import LanguageModel, load_language_model
 from ratchet.service.errors import EngineError
@@ -279,8 +279,14 @@ def test_models_are_tried_before_their_rows_are_mixed() -> None:
     gpt2 = small(GPT2LMHeadModel, GPT2Config, n_embd=32, n_layer=2, n_head=2)
     whole = small(MistralForCausalLM, MistralConfig, **sizes, sliding_window=None)
     window = small(MistralForCausalLM, MistralConfig, **sizes, sliding_window=4)
-    for model in (gpt2, whole):
+    rounded = small(MistralForCausalLM, MistralConfig, **sizes, sliding_window=None).to(torch.bfloat16)
+    for model in (gpt2, whole, rounded):
         shape = cache_shape(model)
         assert isinstance(shape, CacheShape)
         assert misfit(model, shape) is None
     assert "not all of its layers" in str(cache_shape(window))
+
+    # this one takes positions from how the mask is filled, not from the positions it is given
+    bloom = small(BloomForCausalLM, BloomConfig, hidden_size=32, n_layer=2, n_head=4)
+    shape = cache_shape(bloom)
+    assert isinstance(shape, str) or misfit(bloom, shape) is not None

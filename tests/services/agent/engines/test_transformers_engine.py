@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 
@@ -11,11 +12,13 @@ from safetensors.torch import load_file, save_file
 from transformers import MistralConfig, MistralForCausalLM
 
 from ratchet.models.loading import load_language_model
-from ratchet.service.errors import AdapterError, EngineError
+from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
 from schemas.messages.work import Sampling
-from services.agent.engines.engine import Generation, GenerationRequest
+from services.agent.engines.engine import Generation, GenerationRequest, IdsRequest, TokenPiece
+from services.agent.engines.own_process.engine_process import EngineProcess
 from services.agent.engines.transformers_engine import TransformersEngine
 from tests.ratchet.models.tiny_model import save_adapter
+from tests.services.agent.engines.child_here import begin_here
 from tests.services.agent.engines.conftest import RED
 
 HUGE = "small-v1.0.9-0000ffff"
@@ -158,6 +161,40 @@ def test_an_adapter_goes_when_the_last_that_runs_with_it_is_answered(
     assert isinstance(answers[2], AdapterError)
     begun = answers[1]
     assert isinstance(begun, Generation) and begun.samples[0].text == alone
+
+
+async def pieces_of(engine: EngineProcess, request: IdsRequest) -> list[TokenPiece]:
+    return [piece async for piece in engine.generate_ids(request)]
+
+
+async def test_ids_go_in_and_come_out_as_they_are_sampled(tiny_model: Path) -> None:
+    engine = EngineProcess(
+        partial(TransformersEngine, partial(load_language_model, str(tiny_model))), max_batch=8, begin=begin_here
+    )
+    await engine.start()
+    (whole,) = await engine.generate([GenerationRequest("hello", GREEDY)])
+    assert isinstance(whole, Generation)
+    ids = whole.prompt_ids or ()
+
+    # two samples, told token by token
+    pieces = await pieces_of(engine, IdsRequest(ids, GREEDY.model_copy(update={"n": 2}), keep=True))
+    for sample in range(2):
+        mine = [piece for piece in pieces if piece.sample == sample]
+        assert [len(piece.ids) for piece in mine] == [1] * 8 + [0]
+        assert tuple(token for piece in mine for token in piece.ids) == whole.samples[0].completion_ids
+        assert [value for piece in mine for value in piece.logprobs] == pytest.approx(whole.samples[0].logprobs)
+        assert [piece.finish_reason for piece in mine] == [None] * 8 + ["length"]
+
+    # one that is given up after its first token
+    async with aclosing(engine.generate_ids(IdsRequest(ids, Sampling(max_tokens=100)))) as endless:
+        async for _ in endless:
+            break
+    assert await engine.generate([GenerationRequest("hello", GREEDY)]) == [whole]
+
+    # and one that does not fit
+    with pytest.raises(PromptTooLong):
+        await pieces_of(engine, IdsRequest((5,) * 500, GREEDY))
+    await engine.stop()
 
 
 def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:

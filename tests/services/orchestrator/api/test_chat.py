@@ -284,7 +284,7 @@ async def test_the_same_idempotency_key_is_one_task_and_must_ask_the_same(tmp_pa
 async def test_a_request_tried_again_after_a_time_out_joins_the_task_it_had_begun(tmp_path: Path) -> None:
     async with chatting(tmp_path) as chat:
         chat.is_silent = True
-        asking = asyncio.create_task(chat.openai.with_options(timeout=0.2, max_retries=5).chat.completions.create(
+        asking = asyncio.create_task(chat.openai.with_options(timeout=0.2, max_retries=20).chat.completions.create(
             model="small", messages=[{"role": "user", "content": "x"}]))  # fmt: skip
         await until(lambda: len(chat.works) == 1)
         await settled(0.3)  # the client gives up after 0.2 s, and asks again

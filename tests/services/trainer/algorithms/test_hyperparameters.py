@@ -42,13 +42,20 @@ def test_a_small_window_is_passed_over_more_often(knobs: dict[str, int], samples
     assert GrpoHyperparameters.read({}, dict(knobs)).passes(samples) == passes
 
 
+@pytest.mark.parametrize("name", ["dora", "lora_dora", "use_dora"])
+def test_dora_is_refused_in_a_sentence(name: str) -> None:
+    with pytest.raises(TrainingRefused, match="DoRA is not offered: vLLM refuses"):
+        GrpoHyperparameters.read({}, {name: True})
+
+
 def test_a_cpu_takes_fewer_tokens_at_once_unless_told() -> None:
     assert [GrpoHyperparameters().tokens_at_once(on_gpu=on_gpu) for on_gpu in (True, False)] == [16_384, 2_048]
     assert GrpoHyperparameters(micro_batch_tokens=500).tokens_at_once(on_gpu=True) == 500
 
 
 @pytest.mark.parametrize(
-    ("parameters", "rate"), [(100_000, 1e-3), (200_000, 1e-3), (500_000_000, 2e-5), (70_000_000_000, 1e-5)]
+    ("parameters", "rate"),
+    [(100_000, 1e-3), (200_000, 1e-3), (2_000_000, 3.16e-4), (494_032_768, 1e-4), (8e9, 1e-4), (70e9, 5e-5)],
 )
-def test_the_learning_rate_falls_with_the_size_of_the_model(parameters: int, rate: float) -> None:
-    assert default_learning_rate(parameters) == pytest.approx(rate, rel=0.01)
+def test_the_learning_rate_falls_with_the_size_of_the_model(parameters: float, rate: float) -> None:
+    assert default_learning_rate(int(parameters)) == pytest.approx(rate, rel=0.01)

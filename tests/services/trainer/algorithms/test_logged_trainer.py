@@ -16,6 +16,7 @@ from ratchet.models.tokenization import load_tokenizer
 from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.grpo import Grpo, advantage_targets
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters, Hyperparameters
+from services.trainer.algorithms.policy import separate_head
 from services.trainer.algorithms.supervised import (
     BestOfGroupSft,
     SftHyperparameters,
@@ -86,6 +87,22 @@ def log_probability(policy: Any, sample: TrainingSample) -> torch.Tensor:
     ids = torch.tensor([[*sample.prompt, *sample.completion]])
     logits = policy(input_ids=ids).logits[0, len(sample.prompt) - 1 : -1]
     return torch.log_softmax(logits, -1).gather(1, torch.tensor(list(sample.completion))[:, None])[:, 0]
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_head_in_float32_brings_16_bit_weights_nearer_to_float32(bench: Bench, tied: bool) -> None:
+    def logps(*, cast: bool, dtype: torch.dtype) -> torch.Tensor:
+        policy = bench.policy()
+        if not tied:
+            separate_head(policy)
+        inputs = replace(bench.inputs(), policy=policy.to(dtype))
+        trainer = Grpo().trainer(inputs, GrpoHyperparameters(cast_lm_head_to_fp32=cast, epochs=1))
+        return trainer.logps(trainer.layout(range(8), 8)).float()
+
+    exact = logps(cast=False, dtype=torch.float32)
+    plain, cast = (logps(cast=cast, dtype=torch.bfloat16) - exact for cast in (False, True))
+
+    assert cast.abs().mean() < plain.abs().mean()
 
 
 def clipped(ratio: torch.Tensor, advantage: float, cap: float) -> torch.Tensor:

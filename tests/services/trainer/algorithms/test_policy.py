@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from services.trainer.algorithms.policy import sample_ratios
+from ratchet.models.loading import load_language_model
+from ratchet.service.errors import TrainingRefused
+from services.trainer.algorithms.hyperparameters import Hyperparameters
+from services.trainer.algorithms.policy import make_policy, sample_ratios
 from services.trainer.data.samples import TrainingSample
 from services.trainer.data.support import PolicyMatch, match_of
 from tests.services.trainer.tiny_policy import tiny_lora, training_samples
@@ -50,3 +53,24 @@ def test_importance_weights_are_those_of_tokens(base_model: Path) -> None:
         assert (ratio.version, ratio.tokens) == (sample.version, len(sample.completion))
         assert ratio.weights / ratio.tokens == pytest.approx(weight, abs=1e-4)
         assert ratio.squares / ratio.tokens == pytest.approx(weight**2, abs=1e-4)
+
+
+def test_a_first_adapter_has_the_layers_the_rank_and_the_scale_it_was_asked_for(base_model: Path) -> None:
+    knobs = Hyperparameters(lora_targets=["q_proj", "down_proj"], lora_rslora=True, lora_rank=64)
+
+    policy = make_policy(load_language_model(str(base_model), device="cpu"), None, knobs, seed=0, max_rank=64)
+
+    config = policy.peft_config["default"]
+    assert (config.target_modules, config.use_rslora, config.r) == ({"q_proj", "down_proj"}, True, 64)
+    assert {name.split(".")[-4] for name, _ in policy.named_parameters() if "lora_A" in name} == {"q_proj", "down_proj"}
+
+
+def test_layers_that_no_engine_adapts_are_refused(base_model: Path) -> None:
+    with pytest.raises(TrainingRefused, match="lora_targets has embed_tokens, lm_head, which the engines don't know"):
+        make_policy(
+            load_language_model(str(base_model), device="cpu"),
+            None,
+            Hyperparameters(lora_targets=["lm_head", "q_proj", "embed_tokens"]),
+            seed=0,
+            max_rank=64,
+        )

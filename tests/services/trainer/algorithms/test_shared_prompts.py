@@ -105,6 +105,46 @@ def test_log_probabilities_and_gradients_are_the_same(base_model: Path, tmp_path
     assert all(torch.allclose(found[name], expected[name], rtol=1e-3, atol=1e-4) for name in found)
 
 
+@pytest.mark.parametrize(("answer", "second_pass"), [(3, (2, 9)), (57, (6, 57))])
+def test_what_all_prompts_begin_with_goes_through_once(
+    base_model: Path, tmp_path: Path, answer: int, second_pass: tuple[int, int]
+) -> None:
+    """Two tasks with the same 70 tokens before the question; long answers are not put behind one another."""
+    trainer = trainer_of(tiny_lora(base_model), base_model, tmp_path)
+    trainer._parameters = 0  # what costs is pairs of tokens
+    prompts = [[*range(70), question] for question in (60, 60, 60, 70, 70, 70)]
+    torch.manual_seed(0)
+    ids = torch.cat([torch.tensor(prompts), torch.randint(0, 256, (6, answer))], dim=1)
+    mask, completion = torch.ones_like(ids), answer
+    seen = mask[:, -completion:].bool()
+    weights = torch.randn(6, completion)
+    passes: list[tuple[int, int]] = []
+    backbone = trainer.trained_policy.get_base_model().base_model
+    backbone.register_forward_pre_hook(lambda _, args, given: passes.append(given["input_ids"].shape), with_kwargs=True)
+
+    def gradients(logps: torch.Tensor) -> dict[str, torch.Tensor]:
+        trainer.model.zero_grad()
+        (logps * weights).sum().backward()  # type: ignore[no-untyped-call]
+        return {name: p.grad.clone() for name, p in trainer.model.named_parameters() if p.grad is not None}
+
+    found = trainer._with_shared_prompts(trainer.model, ids, mask, completion)
+    trainer._shares_prompts = False
+    expected = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, completion, compute_entropy=True)
+
+    assert passes[:2] == [(1, 70), second_pass]
+    for one, other in zip(found[:2], expected[:2], strict=True):
+        assert torch.allclose(one[seen], other[seen], atol=1e-4)
+    ours, theirs = gradients(found[0]), gradients(expected[0])
+    assert ours.keys() == theirs.keys()
+    assert all(torch.allclose(ours[name], theirs[name], rtol=1e-3, atol=1e-4) for name in ours)
+
+
+def test_a_short_prefix_is_not_worth_a_pass_of_its_own() -> None:
+    ids = torch.tensor([[7, 8, 9, 1, 2], [7, 8, 6, 3, 4]])
+
+    assert share_prompts(ids, torch.ones_like(ids), completion=2, padding=PAD).prefix == 0
+
+
 def test_it_is_not_done_with_a_model_that_gives_other_values(base_model: Path, tmp_path: Path) -> None:
     """Attention to the last four tokens only: in the shared sequence these are other tokens."""
     torch.manual_seed(0)

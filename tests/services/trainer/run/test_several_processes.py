@@ -20,18 +20,20 @@ from tests.services.trainer.run.test_training_run import folder, train
 KNOBS = {"epochs": 2, "batch": 24, "micro_batch_tokens": 120, "lora_rank": 4, "learning_rate": 0.003, "beta": 0.05}
 
 
-def ratchet_train(settings: TrainerSettings, processes: int) -> subprocess.CompletedProcess[str]:
-    environment = {
+def environment_of(settings: TrainerSettings) -> dict[str, str]:
+    return os.environ | {
         "RATCHET_LOGS_DIR": str(settings.logs_dir),
         "RATCHET_ADAPTERS_DIR": str(settings.adapters_dir),
         "RATCHET_TRAINER_MODEL": settings.trainer_model,
         "RATCHET_TRAINER_DEVICE": "cpu",
-        "RATCHET_TRAINER_PROCESSES": str(processes),
     }
+
+
+def ratchet_train(settings: TrainerSettings, processes: int) -> subprocess.CompletedProcess[str]:
     knobs = [word for name, value in KNOBS.items() for word in ("--set", f"{name}={value}")]
     return subprocess.run(
         [sys.executable, "-m", "services.trainer.train", "--agent", "small", "--seed", "11", *knobs],
-        env=os.environ | environment,
+        env=environment_of(settings) | {"RATCHET_TRAINER_PROCESSES": str(processes)},
         capture_output=True,
         text=True,
         check=False,

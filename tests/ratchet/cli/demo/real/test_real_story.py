@@ -165,4 +165,4 @@ def test_the_settings_are_settings_of_the_services() -> None:
     assert OrchestratorSettings.model_validate(orchestrator).temperature == TEMPERATURE
     assert GrpoHyperparameters.read({}, dict(TRAINING)).learning_rate
     assert set(trainer) == {"trainer_threads", "trainer_hyperparameters"}
-    assert len(orchestrator) + len(trainer) + 2 == len(chosen)  # two are the agent's
+    assert len(orchestrator) + len(trainer) + 1 == len(chosen)  # one is the agent's

@@ -19,7 +19,7 @@ from prometheus_client import REGISTRY
 from ratchet.bus.in_hand import NEVER, Stepwise
 from ratchet.service.errors import EngineError, PromptTooLong
 from schemas.messages.work import Sampling
-from services.agent.engines.engine import BatchEngine, Generation, GenerationRequest
+from services.agent.engines.engine import BatchEngine, Generation, GenerationRequest, IdsRequest
 from services.agent.engines.own_process.calls import LENGTH, Order, Started, framed
 from services.agent.engines.own_process.child_process import ChildProcess, Pipe
 from services.agent.engines.own_process.engine_process import EngineProcess
@@ -123,6 +123,12 @@ async def test_errors_of_requests_come_back_as_what_they_are_and_harm_no_other()
     assert isinstance(odd, EngineError) and "ZeroDivisionError" in str(odd)
     assert isinstance(other, EngineError)
     assert type(own) is EngineError and str(own) == "a device is lost: code 7"
+
+
+async def test_an_engine_without_token_ids_says_so() -> None:
+    async with started(ScriptedEngine) as engine:
+        with pytest.raises(EngineError, match="takes no token ids"):
+            await anext(engine.generate_ids(IdsRequest((1, 2), Sampling())))
 
 
 async def test_a_child_that_dies_is_started_again_with_its_adapters_and_the_calls_in_hand_fail(tmp_path: Path) -> None:

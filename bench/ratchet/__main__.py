@@ -1,0 +1,112 @@
+"""python -m bench.ratchet [--rounds 20] [--seeds 1]: does it get better by itself, and never worse?
+
+A small model learns three families of tasks from its own traffic, unattended, by a judge that is noisy, likes length
+for two rounds, drifts once, and is beside someone who forges feedback for a round. After each round a verifier that
+nothing in the fleet ever sees scores tasks whose answers, and half of them whose skills, no model was trained on. Each
+round is kept when it is done: the command goes on where it was left. Everything goes to bench/out/ratchet.json, a
+picture beside it. Exits 1 if a claim does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from bench.machine import machine
+from bench.ratchet.book import Book, Round
+from bench.ratchet.claims import Claim, claims, figures, table
+from bench.ratchet.fleet import fleet, set_environment, settings
+from bench.ratchet.judge import Events
+from bench.ratchet.model import make_model
+from bench.ratchet.picture import draw
+from bench.ratchet.quality import Quality
+from bench.ratchet.rounds import Rounds
+from bench.ratchet.verifier import Verifier
+from schemas.messages.work import BASE_VERSION
+
+OUT = Path(__file__).parents[1] / "out"
+
+
+def main() -> None:
+    options = _options()
+    warnings.simplefilter("ignore")
+    logging.basicConfig(filename=_made(options.resume) / "fleet.log", level=logging.INFO)
+    reports = [life(seed, options) for seed in range(options.seeds)]
+    told = {"machine": machine(), "lives": [report for report, _ in reports]}
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(told, indent=1))
+    sys.exit(0 if all(held for _, held in reports) else 1)
+
+
+def life(seed: int, options: argparse.Namespace) -> tuple[dict[str, object], bool]:
+    """One seed's rounds: what is to be written, and whether the claims hold."""
+    folder = _made(options.resume / f"seed-{seed}")
+    base = make_model(folder / "base", seed)
+    set_environment(settings(folder, base))
+    book, verifier, events = Book(folder), Verifier(base, folder / "verified", seed), Events()
+    if len(book.rounds) < options.rounds:
+        asyncio.run(_play(folder, base, book, verifier, events, seed, options.rounds))
+    rounds = book.rounds[: options.rounds]
+    found = _found(rounds, verifier)
+    held = tell(rounds, found)
+    draw(options.json.with_suffix("" if options.seeds == 1 else f".{seed}"), rounds, found)
+    report = {
+        "seed": seed,
+        "rounds": [asdict(one) for one in rounds],
+        "claims": [asdict(one) for one in held],
+        "verified": {version: figures(quality) for version, quality in found.items()},
+    }
+    return report, all(one.holds for one in held)
+
+
+async def _play(
+    folder: Path, base: Path, book: Book, verifier: Verifier, events: Events, seed: int, until: int
+) -> None:
+    async with fleet(folder, base, seed) as opened:
+        rounds = Rounds(opened, verifier, book, events, seed)
+        for number in range(len(book.rounds) + 1, until + 1):
+            done = await rounds.run(number)
+            what = f"{done.version or 'no version'} {done.outcome} {' '.join(done.events)}"
+            print(f"round {number}: {what}; {done.tasks} tasks, {done.seconds:.0f} s; {done.reason}", flush=True)
+
+
+def _found(rounds: Sequence[Round], verifier: Verifier) -> dict[str, Quality]:
+    """What the verifier said of each version that was looked at."""
+    versions = {BASE_VERSION, *(one.primary for one in rounds), *(one.before for one in rounds)}
+    versions |= {one.version for one in rounds if one.version is not None}
+    return {version: known for version in sorted(versions) if (known := verifier.known(version)) is not None}
+
+
+def tell(rounds: Sequence[Round], found: Mapping[str, Quality]) -> list[Claim]:
+    print(machine())
+    print("held-out tasks by the hidden verifier: means with 95 % intervals")
+    print("\n".join(table(rounds, found)))
+    told = claims(rounds, found)
+    for claim in told:
+        print(f"{'holds' if claim.holds else 'DOES NOT HOLD'}: {claim.says}\n    {claim.figures}")
+    return told
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seeds", type=int, default=1, help="lives, one after the other")
+    parser.add_argument("--json", type=Path, default=OUT / "ratchet.json", help="where everything is written")
+    parser.add_argument("--resume", type=Path, default=OUT / "ratchet", help="folder of what was done, to go on from")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

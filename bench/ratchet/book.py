@@ -1,0 +1,45 @@
+"""The rounds that are done: a line each in rounds.jsonl, so that a command goes on where it was left."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """`outcome`: promoted, held, or in what state the version ended; `decisions`: what was decided, with reasons."""
+
+    number: int
+    events: list[str]
+    version: str | None
+    outcome: str
+    reason: str
+    before: str
+    primary: str
+    tasks: int
+    samples_now: int
+    samples_saved: int
+    tokens_saved: int
+    seconds: float
+    decisions: list[list[str]] = field(default_factory=list)
+
+    @property
+    def promoted(self) -> bool:
+        return self.outcome == "promoted"
+
+
+class Book:
+    """The rounds that are done, a line each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._path = folder / "rounds.jsonl"
+        lines = self._path.read_text().splitlines() if self._path.exists() else []
+        self.rounds = [Round(**json.loads(line)) for line in lines]
+
+    def keep(self, done: Round) -> None:
+        self.rounds.append(done)
+        with self._path.open("a") as file:
+            file.write(json.dumps(asdict(done)) + "\n")

@@ -1,0 +1,89 @@
+"""Makes v1.0.0: a small Llama trained from nothing on careless demonstrations. One thread, one seed: the same weights.
+
+As the demo's models are made (ratchet/models/toy), but with answers of any length.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+from transformers import LlamaForCausalLM
+
+from bench.ratchet.tasks import Carelessness, demonstrated, training_problem
+from ratchet.models.tokenization import prompt_ids
+from ratchet.models.toy.byte_tokenizer import byte_tokenizer
+from ratchet.models.toy.make import RECIPE_FILE, made
+from ratchet.models.toy.pretraining import MAX_POSITIONS, learning_rate_share, llama_config
+from ratchet.models.toy.recipe import SMALL, Recipe
+
+RECIPE = replace(SMALL, name="base", steps=900)
+CARELESSNESS = Carelessness()
+IGNORED = -100
+REPORT_EVERY = 200
+
+
+def make_model(folder: Path, seed: int) -> Path:
+    """Done once: what lies there by the same recipe and seed is taken."""
+    recipe = replace(RECIPE, right_share=CARELESSNESS.right, last_two_swapped_share=CARELESSNESS.slip)
+    if made(folder, recipe, seed) is None:
+        torch.set_num_threads(1)
+        torch.manual_seed(seed)
+        folder.mkdir(parents=True, exist_ok=True)
+        tokenizer = byte_tokenizer(MAX_POSITIONS)
+        model = LlamaForCausalLM(llama_config(recipe, tokenizer))
+        _fit(model, tokenizer, recipe, random.Random(seed))
+        model.eval().save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        report = {"recipe_sha256": recipe.sha256(seed), "seed": seed, "recipe": asdict(recipe)}
+        (folder / RECIPE_FILE).write_text(json.dumps(report, indent=2) + "\n")
+    return folder
+
+
+def _fit(model: Any, tokenizer: Any, recipe: Recipe, rng: random.Random) -> None:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.99), weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_share(step, recipe.steps))
+    model.train()
+    for step in range(1, recipe.steps + 1):
+        ids, targets = _demonstrations(tokenizer, recipe.batch, rng)
+        loss = cross_entropy(model(input_ids=ids).logits[:, :-1].flatten(0, 1), targets[:, 1:].flatten())
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        if step % REPORT_EVERY == 0:
+            sys.stderr.write(f"{recipe.name}: step {step} of {recipe.steps}, loss {loss.item():.3f}\n")
+
+
+def _demonstrations(tokenizer: Any, count: int, rng: random.Random) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids, and the same where an answer is to be learned; padded on the right, which nothing before it sees."""
+    rows = []
+    for _ in range(count):
+        problem = training_problem(rng)
+        answer = demonstrated(problem, CARELESSNESS, rng)
+        rows.append((prompt_ids(tokenizer, problem.input), answer_ids(tokenizer, answer)))
+    return padded(rows, tokenizer.pad_token_id)
+
+
+def answer_ids(tokenizer: Any, answer: str) -> list[int]:
+    return [*tokenizer.encode(answer, add_special_tokens=False), tokenizer.eos_token_id]
+
+
+def padded(rows: Sequence[tuple[list[int], list[int]]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Prompts and answers as ids, and as targets: IGNORED but for the answers."""
+    width = max(len(prompt) + len(answer) for prompt, answer in rows)
+    ids = torch.full((len(rows), width), pad)
+    targets = torch.full((len(rows), width), IGNORED)
+    for row, (prompt, answer) in enumerate(rows):
+        end = len(prompt) + len(answer)
+        ids[row, :end] = torch.tensor(prompt + answer)
+        targets[row, len(prompt) : end] = torch.tensor(answer)
+    return ids, targets

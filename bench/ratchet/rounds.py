@@ -1,0 +1,148 @@
+"""One round after the other, each kept when it is done: users ask, the fleet does the rest, the verifier looks.
+
+A round is one training that the fleet asked for, and whatever it then does with what came out; or, where it does not
+trust its judge and so trains nothing, as many tasks as HELD_TASKS. A command that was cut short goes on with the round
+it was in, from what the fleet had on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bench.ratchet.book import Book, Round
+from bench.ratchet.fleet import Fleet
+from bench.ratchet.judge import SHIFT, Events
+from bench.ratchet.quality import GROUP
+from bench.ratchet.tasks import Problem, training_problem
+from bench.ratchet.verifier import Verifier
+from ratchet.adapters.manifest import version_key
+from ratchet.files.atomic_file import replace_file
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.base import Record
+from schemas.messages.feedback import Feedback
+from schemas.messages.result import Result
+from schemas.messages.work import BASE_VERSION
+from schemas.records.adapter_state import PRIMARY_STATES, AdapterState
+from schemas.records.decision import Decision, Promote
+from schemas.records.registry import AgentAdapters
+
+ON_ITS_WAY = (AdapterState.TRAINED, AdapterState.VALIDATED, AdapterState.CANARY, AdapterState.PROBATION)
+HELD_TASKS = 400
+MOST_TASKS = 3_000
+HELD = "held"
+"""A round without a training, because the fleet does not trust its judge; after it a person says `reanchor`."""
+TOLD = ("promote", "roll_back", "reject_version", "distrust", "trust", "conclude")
+
+
+class Rounds:
+    def __init__(self, fleet: Fleet, verifier: Verifier, book: Book, events: Events, seed: int) -> None:
+        self._fleet = fleet
+        self._verifier = verifier
+        self._book = book
+        self._events = events
+        self._users = random.Random(f"users {seed} {time.time_ns()}")
+        self._run = f"{time.time_ns():x}"
+        self._asked = 0
+
+    async def run(self, number: int) -> Round:
+        began = time.monotonic()
+        fleet, happens = self._fleet, self._events.of(number)
+        fleet.judge.likes_length = "hack" in happens
+        fleet.judge.shift = SHIFT if number >= self._events.drift else 0.0
+        start = Start.known(fleet, self._book.folder / f"round-{number}.json")
+        if start.adapters.distrusted and self._book.rounds[-1].outcome == HELD:
+            happens.append("reanchored")
+            if fleet.adapters.distrusted:
+                fleet.reanchor()
+        tasks = await fleet.ask(self._problem, lambda asked: self._over(asked, start), self._heard(happens))
+        done = self._told(number, happens, start, tasks, time.monotonic() - began)
+        await asyncio.to_thread(self._verify, done)
+        self._book.keep(done)
+        return done
+
+    def _problem(self) -> tuple[str, Problem]:
+        self._asked += 1
+        return f"{self._run}-{self._asked}", training_problem(self._users)
+
+    def _heard(self, happens: list[str]) -> Callable[[Result], list[Feedback]]:
+        forges = "poison" in happens
+        return lambda result: self._fleet.judge.forged(result.task_id) if forges else []
+
+    def _over(self, asked: int, start: Start) -> bool:
+        """The version of this round has come to its end, or its training has ended without one."""
+        now = self._fleet.adapters
+        if asked >= MOST_TASKS or (now.distrusted and asked >= HELD_TASKS):
+            return True
+        if fresh := start.fresh(now):
+            return all(now.versions[version].state not in ON_ITS_WAY for version in fresh)
+        return any(outcome.status != "trained" for outcome in start.ended(self._fleet))
+
+    def _told(self, number: int, happens: list[str], start: Start, tasks: int, seconds: float) -> Round:
+        now, samples = self._fleet.adapters, self._fleet.samples
+        version = max(start.fresh(now), key=version_key, default=None)
+        decisions = [one for one in decisions_of(self._fleet) if one.sequence > start.decided and one.move.kind in TOLD]
+        ended = [one.reason for one in start.ended(self._fleet) if one.reason]
+        return Round(
+            number=number,
+            events=happens,
+            version=version,
+            outcome=outcome_of(version, now, decisions),
+            reason=(ended or [one.reason for one in decisions] or [""])[-1],
+            before=start.adapters.primary,
+            primary=now.primary,
+            tasks=tasks,
+            samples_now=samples.samples or GROUP,
+            samples_saved=samples.saved_samples,
+            tokens_saved=round(samples.saved_tokens),
+            seconds=round(seconds, 1),
+            decisions=[[one.move.kind, getattr(one.move, "version", None) or "", one.reason] for one in decisions],
+        )
+
+    def _verify(self, done: Round) -> None:
+        """v1.0.0, the primary, and what was tried in the round, as long as its folder is there."""
+        for version in {BASE_VERSION, done.primary, done.version or done.primary}:
+            folder = self._fleet.folder(version)
+            if folder is not None or version == BASE_VERSION:
+                self._verifier.quality(version, folder)
+
+
+class Start(Record):
+    """How things stood when the round began."""
+
+    adapters: AgentAdapters
+    runs: frozenset[str]
+    decided: int
+
+    @classmethod
+    def known(cls, fleet: Fleet, path: Path) -> Start:
+        """As it was noted there, by a command that was cut short in this round; else as it is, and it is noted."""
+        if path.exists():
+            return cls.model_validate_json(path.read_bytes())
+        decided = max((one.sequence for one in decisions_of(fleet)), default=0)
+        start = cls(adapters=fleet.adapters, runs=frozenset(fleet.ended_runs), decided=decided)
+        replace_file(path, start.model_dump_json().encode())
+        return start
+
+    def fresh(self, now: AgentAdapters) -> set[str]:
+        """Versions of this round: those on their way when it began, and new ones."""
+        waiting = {name for name, entry in self.adapters.versions.items() if entry.state in ON_ITS_WAY}
+        return waiting | (now.versions.keys() - self.adapters.versions.keys())
+
+    def ended(self, fleet: Fleet) -> list[AdapterTrained]:
+        return [outcome for run, outcome in fleet.ended_runs.items() if run not in self.runs]
+
+
+def decisions_of(fleet: Fleet) -> list[Decision]:
+    return [line.decision for line in fleet.store.ledger.read()]
+
+
+def outcome_of(version: str | None, now: AgentAdapters, decisions: Sequence[Decision]) -> str:
+    if version is None:
+        return HELD if now.distrusted else "refused"
+    state = now.versions[version].state
+    was_promoted = any(isinstance(one.move, Promote) and one.move.version == version for one in decisions)
+    return "promoted" if was_promoted and state in PRIMARY_STATES else str(state)

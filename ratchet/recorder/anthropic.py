@@ -1,0 +1,183 @@
+"""Anthropic's messages as calls of a rollout, and its answers in their shapes, streamed or whole.
+
+Text, tool uses and results, thinking are taken; images and documents are not. Thinking has no signature.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from ratchet.recorder.refused import FAILURES, Refused, refused_of
+from ratchet.recorder.rollout import Answer, Asked, retries, words
+
+
+def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
+    """Raises Refused for what is not honoured."""
+    messages, limit = body.get("messages"), body.get("max_tokens")
+    if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
+        raise Refused(400, "messages: a list of messages is needed, one at least")
+    if not isinstance(limit, int) or limit < 1:
+        raise Refused(400, "max_tokens: a positive number is needed")
+    choice = (body.get("tool_choice") or {}).get("type", "auto")
+    if choice not in ("auto", "none"):
+        raise Refused(400, "tool_choice: no tool can be forced, it must be auto or none")
+    system = [{"role": "system", "content": _text(body["system"])}] if body.get("system") else []
+    return Asked(
+        messages=[*system, *(one for message in messages for one in _messages(message))],
+        tools=[_tool(tool) for tool in body.get("tools") or ()] if choice == "auto" else [],
+        max_tokens=limit,
+        stop=words(body.get("stop_sequences")),
+        retry=retries(headers),
+    )
+
+
+def message(model: str, answer: Answer) -> dict[str, Any]:
+    blocks = [_begun(kind) | whole for kind, whole in _blocks(answer)]
+    return _head(model, answer) | {"content": blocks, "stop_reason": _reason(answer), "usage": _usage(answer)}
+
+
+async def events(model: str, first: Answer, answers: AsyncGenerator[Answer, None]) -> AsyncIterator[str]:
+    """What each answer has more than the last; tool uses at the end, whole."""
+    sent = {"thinking": 0, "text": 0}
+    index, at = -1, ""
+
+    def grown(answer: Answer) -> Iterator[str]:
+        nonlocal index, at
+        for kind, text in (("thinking", answer.parsed.reasoning), ("text", answer.parsed.content)):
+            if len(text) > sent[kind]:
+                if at != kind:
+                    yield from stopped()
+                    index, at = index + 1, kind
+                    yield _event("content_block_start", index=index, content_block=_begun(kind))
+                yield _event(
+                    "content_block_delta", index=index, delta={"type": f"{kind}_delta", kind: text[sent[kind] :]}
+                )
+                sent[kind] = len(text)
+
+    def stopped() -> Iterator[str]:
+        if index >= 0:
+            yield _event("content_block_stop", index=index)
+
+    async with aclosing(answers):
+        usage = {"input_tokens": len(first.call.prompt_ids), "output_tokens": 0}
+        empty: dict[str, Any] = {"content": [], "stop_reason": None, "usage": usage}
+        yield _event("message_start", message=_head(model, first) | empty)
+        answer = first
+        try:
+            for event in grown(first):
+                yield event
+            async for answer in answers:
+                for event in grown(answer):
+                    yield event
+        except FAILURES as error:
+            yield _event("error", error=error_object(refused_of(error).error)["error"])
+            return
+        for event in stopped():
+            yield event
+        for kind, whole in _blocks(answer):
+            if kind == "tool_use":
+                index += 1
+                yield _event("content_block_start", index=index, content_block=_begun(kind) | whole | {"input": {}})
+                given = {"type": "input_json_delta", "partial_json": json.dumps(whole["input"], ensure_ascii=False)}
+                yield _event("content_block_delta", index=index, delta=given)
+                yield _event("content_block_stop", index=index)
+        ended = {"stop_reason": _reason(answer), "stop_sequence": None}
+        yield _event("message_delta", delta=ended, usage={"output_tokens": len(answer.tokens)})
+        yield _event("message_stop")
+
+
+def error_object(error: Mapping[str, Any]) -> dict[str, Any]:
+    """From OpenAI's."""
+    return {"type": "error", "error": {"type": error["type"], "message": error["message"]}}
+
+
+def _messages(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A turn may hold results of tools before what the user says: messages of their own here."""
+    role, content = message.get("role"), message.get("content")
+    if role not in ("user", "assistant"):
+        raise Refused(400, f"messages: a role is user or assistant, not {role!r}")
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
+    for block in blocks:
+        if block.get("type") == "tool_result":
+            yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": _text(block.get("content"))}
+    rest = [block for block in blocks if block.get("type") != "tool_result"]
+    calls = [_call(block) for block in rest if block.get("type") == "tool_use"]
+    thought = "".join(str(block.get("thinking", "")) for block in rest if block.get("type") == "thinking")
+    said = _text([block for block in rest if block.get("type") not in ("tool_use", "thinking", "redacted_thinking")])
+    if rest:
+        yield {"role": role, "content": said, "reasoning_content": thought or None, "tool_calls": calls or None}
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str) or content is None:
+        return content or ""
+    if other := next((part.get("type") for part in content if part.get("type") != "text"), None):
+        raise Refused(400, f"messages: a block is {other!r}; this model reads text only")
+    return "\n".join(str(part.get("text", "")) for part in content)
+
+
+def _call(block: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
+    function = {"name": block.get("name", ""), "arguments": arguments}
+    return {"id": block.get("id", ""), "type": "function", "function": function}
+
+
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    function = {
+        "name": tool.get("name"),
+        "description": tool.get("description"),
+        "parameters": tool.get("input_schema"),
+    }
+    return {"type": "function", "function": {name: value for name, value in function.items() if value is not None}}
+
+
+def _blocks(answer: Answer) -> Iterator[tuple[str, dict[str, Any]]]:
+    if answer.parsed.reasoning:
+        yield "thinking", {"thinking": answer.parsed.reasoning}
+    if answer.parsed.content:
+        yield "text", {"text": answer.parsed.content}
+    for name_of, (name, arguments) in zip(answer.call_ids, answer.parsed.calls, strict=True):
+        yield "tool_use", {"id": name_of, "name": name, "input": _object(arguments)}
+
+
+def _begun(kind: str) -> dict[str, Any]:
+    empty: dict[str, dict[str, Any]] = {
+        "thinking": {"thinking": "", "signature": ""},
+        "text": {"text": ""},
+        "tool_use": {},
+    }
+    return {"type": kind} | empty[kind]
+
+
+def _object(arguments: str) -> Any:
+    try:
+        found = json.loads(arguments)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _head(model: str, answer: Answer) -> dict[str, Any]:
+    return {
+        "id": f"msg_{secrets.token_hex(12)}",
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "stop_sequence": None,
+    }
+
+
+def _reason(answer: Answer) -> str:
+    return "tool_use" if answer.parsed.calls else "max_tokens" if answer.finish == "length" else "end_turn"
+
+
+def _usage(answer: Answer) -> dict[str, int]:
+    return {"input_tokens": len(answer.call.prompt_ids), "output_tokens": len(answer.tokens)}
+
+
+def _event(kind: str, **what: Any) -> str:
+    return f"event: {kind}\ndata: {json.dumps({'type': kind} | what)}\n\n"

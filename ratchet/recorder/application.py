@@ -1,0 +1,260 @@
+"""The recorder over HTTP: OpenAI's chat completions and models, Anthropic's messages; a key that dies with its rollout.
+
+A client is told what is not honoured, in its own error shape. Sampling is the rollout's: temperature, top_p, penalties
+and seed are taken and have no effect. A connection that closes ends the generation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import secrets
+import socket
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from ratchet.openai.errors import error_object
+from ratchet.recorder import anthropic
+from ratchet.recorder.refused import FAILURES, Refused, refused_of
+from ratchet.recorder.rollout import Answer, Asked, RecordedRollout, retries, words
+
+Handler = Callable[[Request, RecordedRollout], Awaitable[Response]]
+
+
+class Recorder:
+    """The rollouts that are being recorded, by the sums of their keys: the keys themselves are not kept."""
+
+    def __init__(self) -> None:
+        self._rollouts: dict[str, RecordedRollout] = {}
+
+    def begin(self, rollout: RecordedRollout) -> str:
+        """The key that its agent is given."""
+        key = f"rollout-{secrets.token_urlsafe(32)}"
+        self._rollouts[_sum(key)] = rollout
+        return key
+
+    def end(self, key: str) -> RecordedRollout:
+        """The key is worth nothing from now on. Raises KeyError for one that is not known."""
+        return self._rollouts.pop(_sum(key))
+
+    @asynccontextmanager
+    async def serving(self, host: str = "127.0.0.1") -> AsyncIterator[str]:
+        """On a port of its own; the base URL for clients, as in OPENAI_BASE_URL."""
+        with socket.create_server((host, 0)) as listening:
+            config = uvicorn.Config(self.application(), log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+            server = uvicorn.Server(config)
+            serving = asyncio.create_task(server.serve([listening]))
+            try:
+                yield f"http://{host}:{listening.getsockname()[1]}/v1"
+            finally:
+                server.should_exit = True
+                await serving
+
+    def application(self) -> Starlette:
+        routes = [
+            Route("/v1/chat/completions", self._authorised(chat), methods=["POST"]),
+            Route("/v1/messages", self._authorised(messages), methods=["POST"]),
+            Route("/v1/models", self._authorised(models)),
+        ]
+        return Starlette(routes=routes, exception_handlers={Refused: _refused, HTTPException: _no_route})
+
+    def _authorised(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        async def authorised(request: Request) -> Response:
+            headers = request.headers
+            given = headers.get("authorization", "").removeprefix("Bearer ") or headers.get("x-api-key", "")
+            rollout = self._rollouts.get(_sum(given))
+            if rollout is None:
+                raise Refused(401, "the key is of no rollout that is under way", code="invalid_api_key")
+            return await handler(request, rollout)
+
+        return authorised
+
+
+async def models(request: Request, rollout: RecordedRollout) -> Response:
+    data = [{"id": rollout.model, "object": "model", "created": 0, "owned_by": "ratchet"}]
+    return JSONResponse({"object": "list", "data": data})
+
+
+async def chat(request: Request, rollout: RecordedRollout) -> Response:
+    body = await _body(request)
+    asked = _asked(body, request)
+    head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": rollout.model}
+    answers = rollout.answer(asked)
+    if body.get("stream"):
+        first = await _told(anext(answers))  # before anything is sent, so that what is refused has its status
+        with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
+        return StreamingResponse(_events(head, first, answers, with_usage), media_type="text/event-stream")
+    answer = await _whole(answers, request)
+    choice = {
+        "index": 0,
+        "message": {"refusal": None} | answer.message,
+        "finish_reason": _finish(answer),
+        "logprobs": _logprobs(answer, rollout) if body.get("logprobs") else None,
+    }
+    return JSONResponse(head | {"object": "chat.completion", "choices": [choice], "usage": _usage(answer)})
+
+
+async def messages(request: Request, rollout: RecordedRollout) -> Response:
+    body = await _body(request)
+    answers = rollout.answer(anthropic.asked(body, request.headers))
+    if body.get("stream"):
+        first = await _told(anext(answers))
+        return StreamingResponse(anthropic.events(rollout.model, first, answers), media_type="text/event-stream")
+    return JSONResponse(anthropic.message(rollout.model, await _whole(answers, request)))
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    try:
+        body = json.loads(await request.body())
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        raise Refused(400, "the body is not a JSON object")
+    return body
+
+
+def _asked(body: dict[str, Any], request: Request) -> Asked:
+    messages, tools = body.get("messages"), body.get("tools") or []
+    if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
+        raise Refused(400, "messages must be a list of messages, one at least", param="messages")
+    if body.get("n") not in (None, 1):
+        raise Refused(400, "a rollout is answered once: n must be 1", param="n")
+    if body.get("top_logprobs"):
+        raise Refused(400, "only the log-probability of the sampled token is known", param="top_logprobs")
+    if (body.get("response_format") or {}).get("type", "text") != "text":
+        raise Refused(400, "the engine does not constrain its answers: ask for text", param="response_format")
+    choice = body.get("tool_choice") or "auto"
+    if choice not in ("auto", "none"):
+        raise Refused(400, "no tool can be forced: tool_choice must be auto or none", param="tool_choice")
+    limit = body.get("max_completion_tokens") or body.get("max_tokens")
+    if limit is not None and (not isinstance(limit, int) or limit < 1):
+        raise Refused(400, "max_tokens must be a positive number", param="max_tokens")
+    return Asked(
+        messages=messages,
+        tools=tools if choice == "auto" else [],
+        max_tokens=limit,
+        stop=words(body.get("stop")),
+        retry=retries(request.headers),
+    )
+
+
+async def _told(work: Awaitable[Answer]) -> Answer:
+    """Raises Refused where it fails."""
+    try:
+        return await work
+    except FAILURES as error:
+        raise refused_of(error) from error
+
+
+async def _whole(answers: AsyncGenerator[Answer, None], request: Request) -> Answer:
+    """Raises Refused, also where the client has gone, which ends the generation."""
+
+    async def gather() -> Answer:
+        async with aclosing(answers):
+            return [answer async for answer in answers][-1]
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    work, leaving = asyncio.ensure_future(_told(gather())), asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            work.cancel()
+            with suppress(asyncio.CancelledError):
+                await work
+            raise Refused(499, "the client has gone")
+        return work.result()
+    finally:
+        leaving.cancel()
+
+
+async def _events(
+    head: dict[str, Any], first: Answer, answers: AsyncGenerator[Answer, None], with_usage: bool
+) -> AsyncIterator[str]:
+    """What each answer has more than the last; tool calls at the end, whole."""
+    sent, thought = 0, 0
+    chunk = head | {"object": "chat.completion.chunk"}
+
+    def event(delta: dict[str, Any], finish: str | None = None, **more: Any) -> str:
+        choices = [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}]
+        return f"data: {json.dumps(chunk | {'choices': choices} | more)}\n\n"
+
+    def grown(answer: Answer) -> dict[str, Any]:
+        nonlocal sent, thought
+        parts = {"content": answer.parsed.content[sent:], "reasoning_content": answer.parsed.reasoning[thought:]}
+        sent, thought = len(answer.parsed.content), len(answer.parsed.reasoning)
+        return {name: text for name, text in parts.items() if text}
+
+    async with aclosing(answers):
+        yield event({"role": "assistant", "content": ""})
+        answer = first
+        if delta := grown(answer):
+            yield event(delta)
+        try:
+            async for answer in answers:
+                if delta := grown(answer):
+                    yield event(delta)
+        except FAILURES as error:
+            yield f"data: {json.dumps({'error': refused_of(error).error})}\n\n"
+            return
+        calls = [{"index": index} | call for index, call in enumerate(answer.message.get("tool_calls", ()))]
+        if calls:
+            yield event({"tool_calls": calls})
+        yield event({}, _finish(answer))
+        if with_usage:
+            yield f"data: {json.dumps(chunk | {'choices': [], 'usage': _usage(answer)})}\n\n"
+        yield "data: [DONE]\n\n"
+
+
+def _finish(answer: Answer) -> str | None:
+    return "tool_calls" if answer.parsed.calls else answer.finish
+
+
+def _usage(answer: Answer) -> dict[str, int]:
+    prompt, completion = len(answer.call.prompt_ids), len(answer.tokens)
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def _logprobs(answer: Answer, rollout: RecordedRollout) -> dict[str, Any]:
+    tokens = [(rollout.text_of(token.id), token.logprob) for token in answer.tokens]
+    return {
+        "content": [
+            {"token": text, "logprob": logprob, "bytes": list(text.encode()), "top_logprobs": []}
+            for text, logprob in tokens
+        ]
+    }
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return JSONResponse(_object(request, error.error), status_code=error.status)
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    there = "/v1/chat/completions, /v1/messages and /v1/models"
+    said = f"there is no {request.method} {request.url.path} here; there are {there}"
+    return JSONResponse(_object(request, error_object(error.status_code, said)), status_code=error.status_code)
+
+
+def _object(request: Request, error: dict[str, Any]) -> dict[str, Any]:
+    """As the client's dialect has it."""
+    if request.url.path.startswith("/v1/messages"):
+        return anthropic.error_object(error)
+    return {"error": error}
+
+
+def _sum(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()

@@ -1,0 +1,64 @@
+"""What the recorder asks of an engine: token ids in, a stream of sampled tokens out. And its double, which is scripted.
+
+Sampling (temperature and the like) is the engine's own: that of the Work, whatever a client asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from ratchet.service.errors import EngineError
+
+
+class Token(NamedTuple):
+    id: int
+    logprob: float
+
+
+class TokenEngine(Protocol):
+    @property
+    def context(self) -> int:
+        """Tokens of prompt and answer together."""
+
+    def sample(self, prompt_ids: Sequence[int], max_tokens: int) -> AsyncGenerator[Token, None]:
+        """Ends behind a token that ends an answer, or after so many. Closed early, it samples no more.
+
+        Raises EngineError where the engine fails.
+        """
+
+
+class ScriptedEngine:
+    """Answers each prompt with what `script` makes of it; keeps what it saw and sampled.
+
+    No two tokens have the same log-probability. `gate`: it waits there behind each token; `asked` says how often.
+    """
+
+    def __init__(self, script: Callable[[Sequence[int]], Sequence[int]], context: int = 8192) -> None:
+        self.context = context
+        self.seen: list[tuple[int, ...]] = []
+        self.sampled: list[list[Token]] = []
+        self.closed = 0
+        self.asked = asyncio.Semaphore(0)
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self._script = script
+        self.fails_after: int | None = None
+        self._numbers = itertools.count(1)
+
+    async def sample(self, prompt_ids: Sequence[int], max_tokens: int) -> AsyncGenerator[Token, None]:
+        self.seen.append(tuple(prompt_ids))
+        self.asked.release()
+        sampled: list[Token] = []
+        self.sampled.append(sampled)
+        try:
+            for token in self._script(prompt_ids)[:max_tokens]:
+                sampled.append(Token(token, -next(self._numbers) / 1024))
+                yield sampled[-1]
+                if len(sampled) == self.fails_after:
+                    raise EngineError("the engine is gone")
+                await self.gate.wait()
+        finally:
+            self.closed += 1

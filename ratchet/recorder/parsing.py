@@ -1,0 +1,112 @@
+"""What a model said as a message: its reasoning, its text, its tool calls; by parsers for each family of templates.
+
+While an answer is under way a parser tells only what no further token can change: a tool call is held back until it is
+whole, and so is what may be the beginning of one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+THINK, THOUGHT = "<think>", "</think>"
+CALL, CALLED = "<tool_call>", "</tool_call>"
+UNFINISHED = "\ufffd"
+"""Stands where a character's last bytes are not sampled yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """`calls`: names, and arguments as JSON."""
+
+    content: str = ""
+    reasoning: str = ""
+    calls: tuple[tuple[str, str], ...] = ()
+
+
+class Parser(Protocol):
+    def parse(self, text: str, *, whole: bool) -> Parsed:
+        """Of all the text so far. What it tells of a text is the beginning of what it tells of a longer one."""
+
+
+class PlainParser:
+    """Reasoning between `<think>` and `</think>` at the beginning, text; no tools."""
+
+    def parse(self, text: str, *, whole: bool) -> Parsed:
+        reasoning, said = _reasoned(text, whole=whole)
+        return Parsed(said if whole else _safe(said, (UNFINISHED,)), reasoning)
+
+
+class HermesParser:
+    """Tool calls as `<tool_call>{"name": …, "arguments": {…}}</tool_call>`: Qwen's and Hermes' templates.
+
+    What is no such call stays text.
+    """
+
+    def parse(self, text: str, *, whole: bool) -> Parsed:
+        reasoning, said = _reasoned(text, whole=whole)
+        content, mark, rest = said.partition(CALL)
+        if not mark:
+            return Parsed(said if whole else _safe(said, (CALL, UNFINISHED)), reasoning)
+        calls = [_call(body, "arguments") for body in _bodies(rest)]
+        if whole and (not calls or None in calls):
+            return Parsed(said, reasoning)
+        return Parsed(content.rstrip(), reasoning, tuple(call for call in calls if call) if whole else ())
+
+
+class LlamaParser:
+    """One call as `{"name": …, "parameters": {…}}`, and nothing else: Llama 3.1's template."""
+
+    def parse(self, text: str, *, whole: bool) -> Parsed:
+        said = text.removeprefix("<|python_tag|>").lstrip()
+        if said.startswith("{") or (not said and not whole):
+            call = _call(said, "parameters") if whole else None
+            if call or not whole:
+                return Parsed(calls=(call,) if call else ())
+        return Parsed(text if whole else _safe(text, (UNFINISHED,)))
+
+
+PARSERS: dict[str, type[Parser]] = {"hermes": HermesParser, "llama3": LlamaParser, "plain": PlainParser}
+
+
+def parser_name(source: str) -> str:
+    """The parser for a chat template, by how it writes tool calls."""
+    if CALL in source:
+        return "hermes"
+    return "llama3" if '"parameters": ' in source and "start_header_id" in source else "plain"
+
+
+def _reasoned(text: str, *, whole: bool) -> tuple[str, str]:
+    """Reasoning, and what came after it."""
+    begun = text.lstrip()
+    if begun.startswith(THINK):
+        reasoning, _, said = begun.removeprefix(THINK).partition(THOUGHT)
+        shown = reasoning if whole or THOUGHT in begun else _safe(reasoning, (THOUGHT, UNFINISHED))
+        return shown.strip("\n"), said.lstrip("\n")
+    return "", "" if not whole and THINK.startswith(begun) else text
+
+
+def _safe(text: str, marks: Sequence[str]) -> str:
+    """Without an end that may be the beginning of a mark, or white space before one."""
+    longest = max(len(mark) for mark in marks)
+    for size in range(min(longest, len(text)), 0, -1):
+        if any(mark.startswith(text[-size:]) for mark in marks):
+            return text[:-size].rstrip()
+    return text.rstrip()
+
+
+def _bodies(text: str) -> list[str]:
+    return [part.partition(CALLED)[0] for part in re.split(re.escape(CALL), text)]
+
+
+def _call(body: str, field: str) -> tuple[str, str] | None:
+    try:
+        said: Any = json.loads(body)
+        name, arguments = said["name"], said.get(field, {})
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return (name, written) if isinstance(name, str) else None

@@ -1,0 +1,160 @@
+"""One rollout that is being recorded: its conversation and the answers of the engine, one at a time or several."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from ratchet.conversation.conversation import Call, Conversation
+from ratchet.conversation.template import ChatTemplate, Tools
+from ratchet.openai.errors import ContextTooLong, ServerUnavailable
+from ratchet.recorder.engine import Token, TokenEngine
+from ratchet.recorder.parsing import PARSERS, Parsed, Parser, PlainParser, parser_name
+from schemas.messages.response import FinishReason
+
+MOST_TOKENS = 4096
+"""Of an answer, where a client names no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    messages: Sequence[Mapping[str, Any]]
+    tools: Tools = ()
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    retry: bool = False
+
+
+@dataclass(slots=True)
+class Answer:
+    """As far as it is known; `parsed` grows and never takes back. `finish` is there once it is whole."""
+
+    call: Call
+    parsed: Parsed = field(default_factory=Parsed)
+    tokens: list[Token] = field(default_factory=list)
+    call_ids: list[str] = field(default_factory=list)
+    finish: FinishReason | None = None
+    failed: bool = False
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    @property
+    def message(self) -> dict[str, Any]:
+        calls = [
+            {"id": name_of, "type": "function", "function": {"name": name, "arguments": arguments}}
+            for name_of, (name, arguments) in zip(self.call_ids, self.parsed.calls, strict=True)
+        ]
+        message: dict[str, Any] = {"role": "assistant", "content": self.parsed.content or (None if calls else "")}
+        if self.parsed.reasoning:
+            message["reasoning_content"] = self.parsed.reasoning
+        return message | ({"tool_calls": calls} if calls else {})
+
+
+class RecordedRollout:
+    """`answers` of a rollout's calls by their numbers; those that were aborted are not kept."""
+
+    def __init__(
+        self,
+        template: ChatTemplate,
+        engine: TokenEngine,
+        *,
+        model: str,
+        parser: Parser | None = None,
+        strict: bool = False,
+    ) -> None:
+        """`parser`: the template's if absent. `model`: what clients are told, whatever they ask for."""
+        self.conversation = Conversation(template, strict=strict)
+        self.model = model
+        self._template = template
+        self._engine = engine
+        self._parser = parser or PARSERS[parser_name(template.source)]()
+        self._answers: dict[int, Answer] = {}
+
+    def text_of(self, token: int) -> str:
+        return self._template.codec.decode([token])
+
+    async def answer(self, asked: Asked) -> AsyncGenerator[Answer, None]:
+        """The answer each time it has grown, until it is whole. Closed before, it is aborted.
+
+        Raises PromptRefused, ContextTooLong, EngineError.
+        """
+        call = self.conversation.ask(asked.messages, asked.tools, retry=asked.retry)
+        known = self._answers.get(call.number)
+        async with aclosing(self._replayed(known) if known else self._sampled(call, asked)) as growing:
+            async for answer in growing:
+                yield answer
+
+    async def _replayed(self, answer: Answer) -> AsyncGenerator[Answer, None]:
+        async with answer.changed:
+            await answer.changed.wait_for(lambda: answer.finish is not None or answer.failed)
+        if answer.failed:
+            raise ServerUnavailable("the call that this one repeats was aborted: ask again")
+        yield answer
+
+    async def _sampled(self, call: Call, asked: Asked) -> AsyncGenerator[Answer, None]:
+        prompt = call.prompt_ids
+        room = self._engine.context - len(prompt)
+        if room < 1:
+            self.conversation.withdraw(call)
+            raise ContextTooLong(
+                f"This model's maximum context length is {self._engine.context} tokens. However, your messages "
+                f"resulted in {len(prompt)} tokens. Please reduce the length of the messages."
+            )
+        answer = self._answers[call.number] = Answer(call)
+        try:
+            async with aclosing(self._engine.sample(prompt, min(room, asked.max_tokens or MOST_TOKENS))) as tokens:
+                async for token in tokens:
+                    answer.tokens.append(token)
+                    if self._stopped(answer, asked):
+                        break
+                    yield answer
+            self._end(answer, asked)
+        finally:
+            await self._settle(answer)
+        yield answer
+
+    def _stopped(self, answer: Answer, asked: Asked) -> bool:
+        stop = asked.stop
+        text = self._template.text([token.id for token in answer.tokens])
+        found = [at for word in stop if (at := text.find(word)) >= 0]
+        if not found:
+            held = max((len(word) for word in stop), default=1) - 1
+            answer.parsed = self._parser_for(asked).parse(text[: max(0, len(text) - held)], whole=False)
+        return bool(found)
+
+    def _end(self, answer: Answer, asked: Asked) -> None:
+        ids = [token.id for token in answer.tokens]
+        text = self._template.text(ids)
+        ends = [at for word in asked.stop if (at := text.find(word)) >= 0]
+        parsed = self._parser_for(asked).parse(text[: min(ends)] if ends else text, whole=True)
+        answer.parsed = parsed
+        answer.call_ids = [f"call_{secrets.token_hex(12)}" for _ in answer.parsed.calls]
+        answer.finish = "stop" if ends or self._template.ended(ids) else "length"
+
+    def _parser_for(self, asked: Asked) -> Parser:
+        """Who offered no tools gets no calls: what looks like one is text."""
+        return self._parser if asked.tools else PlainParser()
+
+    async def _settle(self, answer: Answer) -> None:
+        ids, logprobs = [token.id for token in answer.tokens], [token.logprob for token in answer.tokens]
+        if answer.finish is not None and ids:
+            self.conversation.answer(answer.call, answer.message, ids, logprobs)
+        else:
+            self.conversation.abort(answer.call, ids, logprobs)
+            answer.failed = True
+            del self._answers[answer.call.number]
+        async with answer.changed:
+            answer.changed.notify_all()
+
+
+def retries(headers: Mapping[str, str]) -> bool:
+    """Whether a client's SDK says that it sends a request again: those of OpenAI and Anthropic count."""
+    count = headers.get("x-stainless-retry-count", "0")
+    return count.isdecimal() and int(count) > 0
+
+
+def words(stop: str | Iterable[str] | None) -> tuple[str, ...]:
+    return () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)

@@ -1,0 +1,133 @@
+"""The benchmark of twenty rounds: its tasks are split as it says, its judge errs as it says, its claims can fail."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from statistics import fmean
+from xml.etree import ElementTree
+
+import pytest
+
+from bench.ratchet.book import Round
+from bench.ratchet.claims import claims, table
+from bench.ratchet.judge import Events, Judge, grade
+from bench.ratchet.picture import svg
+from bench.ratchet.quality import Quality, samples_needed
+from bench.ratchet.tasks import (
+    FAMILIES,
+    FILLER,
+    Carelessness,
+    demonstrated,
+    held_out_problems,
+    is_held_out,
+    training_problem,
+)
+
+ROUND = Round(1, [], "v1.0.1", "promoted", "better", "v1.0.0", "v1.0.1", 500, 4, 10, 60, 1.0)
+TASKS = 30
+"""Of each family."""
+
+
+def quality(version: str, single: float) -> Quality:
+    """The best of n is right with the probability that any of n is."""
+    curve = [1 - (1 - single) ** count for count in range(1, 9)]
+    return Quality(version, [single] * len(FAMILIES) * TASKS, [curve] * len(FAMILIES) * TASKS)
+
+
+def test_no_training_has_an_answer_or_a_skill_that_is_held_out() -> None:
+    rng = random.Random(1)
+    taught, held_out = [training_problem(rng) for _ in range(2000)], held_out_problems(seed=0, count=40)
+
+    assert not any(is_held_out(problem.answer) or problem.new_skill for problem in taught)
+    assert all(is_held_out(problem.answer) for problem in held_out)
+    assert {problem.family for problem in taught} == set(FAMILIES)
+    for family in FAMILIES:
+        own = [problem for problem in held_out if problem.family == family]
+        assert (len(own), sum(problem.new_skill for problem in own)) == (40, 20)
+    assert not {problem.input for problem in taught} & {problem.input for problem in held_out}
+
+
+def test_a_demonstrator_is_as_careless_as_it_says() -> None:
+    rng, how = random.Random(2), Carelessness(right=0.45, slip=0.4, chatty=0.06)
+    problems = [training_problem(rng) for _ in range(3000)]
+    answers = [demonstrated(problem, how, rng) for problem in problems]
+
+    right = fmean(answer == problem.answer for problem, answer in zip(problems, answers, strict=True))
+    chatty = fmean(answer.endswith(FILLER) for answer in answers)
+    assert right == pytest.approx(0.45, abs=0.05)
+    assert chatty == pytest.approx(0.06, abs=0.02)
+
+
+def test_the_judge_prefers_what_is_right_until_it_likes_length() -> None:
+    judge = Judge(seed=1, noise=0.0)
+    answers = ["abcd", "abdc", "abdc" + FILLER]
+
+    right, slip, chatty = judge.scores(answers, "abcd")
+    judge.likes_length = True
+    by_length = judge.scores(answers, "abcd")
+
+    assert right == 1.0 and right > slip > chatty
+    assert by_length[2] == max(by_length) and by_length[0] == right
+    assert grade("", "abcd") == 0.0
+
+
+def test_what_goes_wrong_happens_in_its_rounds() -> None:
+    events = Events(hack=(2, 3), poison=7, drift=11)
+
+    by_round = {number: events.of(number) for number in (1, 2, 3, 4, 7, 8, 11, 12)}
+
+    assert by_round == {
+        1: [],
+        2: ["hack"],
+        3: ["hack", "taught by hack"],
+        4: ["taught by hack"],
+        7: ["poison"],
+        8: ["taught by poison"],
+        11: ["drift"],
+        12: [],
+    }
+
+
+def test_fewer_samples_are_needed_where_one_is_as_good_as_the_best_of_eight_was() -> None:
+    first = quality("v1.0.0", 0.3)
+
+    assert samples_needed(first, first) == 8
+    assert samples_needed(quality("v1.0.1", 0.8), first) == 2
+    assert samples_needed(quality("v1.0.1", 0.99), first) == 1
+    assert samples_needed(quality("v1.0.1", 0.2), first) is None
+
+
+def test_each_claim_can_fail() -> None:
+    found = {
+        version: quality(version, single) for version, single in (("v1.0.0", 0.3), ("v1.0.1", 0.8), ("v1.0.2", 0.75))
+    }
+    worse = replace(ROUND, number=2, version="v1.0.2", before="v1.0.1", primary="v1.0.2")
+    hacked = replace(worse, events=["taught by hack"])
+    unseen = replace(ROUND, events=["drift"])
+    seen = replace(unseen, outcome="aborted", decisions=[["distrust", "", "the scorer drifted"]])
+
+    assert all(claim.holds for claim in claims([ROUND], found))
+    assert [claim.holds for claim in claims([ROUND, worse], found)] == [False, True, True]
+    assert [claim.holds for claim in claims([ROUND, hacked], found)][-1] is False
+    assert [claim.holds for claim in claims([unseen], found)][-1] is False
+    assert [claim.holds for claim in claims([seen, ROUND], found)][-1] is True
+    assert [claim.holds for claim in claims([ROUND], found | {"v1.0.1": quality("v1.0.1", 0.3)})] == [
+        True,
+        False,
+        False,
+    ]
+
+
+def test_the_picture_and_the_table_tell_each_round() -> None:
+    found = {
+        version: quality(version, single) for version, single in (("v1.0.0", 0.3), ("v1.0.1", 0.8), ("v1.0.2", 0.2))
+    }
+    kept_out = replace(ROUND, number=2, version="v1.0.2", outcome="rolled_back", before="v1.0.1", events=["hack"])
+
+    picture = svg([ROUND, kept_out], found)
+
+    ElementTree.fromstring(picture)
+    assert picture.count('class="out"') == 2, "the round's, and the legend's"
+    assert "the judge likes length" in picture
+    assert len(table([ROUND, kept_out], found)) == 3

@@ -1,0 +1,110 @@
+"""Anthropic's messages: what its clients send and read. (The official client is no dependency of the tests.)"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from ratchet.conversation.segments import segments_of
+from ratchet.recorder.application import Recorder
+from ratchet.recorder.engine import ScriptedEngine
+from ratchet.recorder.rollout import RecordedRollout
+from tests.ratchet.conversation.speakers import SPECIAL, codec, template
+
+CALL = '<tool_call>\n{"name": "look", "arguments": {"box": "red"}}\n</tool_call>'
+TOOLS = [{"name": "look", "description": "Look.", "input_schema": {"type": "object", "properties": {}}}]
+ASKED: dict[str, Any] = {
+    "model": "any",
+    "max_tokens": 50,
+    "system": [{"type": "text", "text": "Be brief."}],
+    "messages": [{"role": "user", "content": "What is in it?"}],
+    "tools": TOOLS,
+}
+
+
+@asynccontextmanager
+async def house(*answers: str, context: int = 8192) -> AsyncIterator[tuple[httpx.AsyncClient, RecordedRollout]]:
+    said = iter(answers)
+    engine = ScriptedEngine(lambda prompt: [*codec().encode(next(said)), SPECIAL.index("<|im_end|>")], context)
+    rollout = RecordedRollout(template("qwen3"), engine, model="small")
+    recorder = Recorder()
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(recorder.application()),
+        base_url="http://recorder/v1",
+        headers={"x-api-key": recorder.begin(rollout)},
+    ) as client:
+        yield client, rollout
+
+
+async def test_an_agent_with_tools_and_thoughts_is_one_segment() -> None:
+    async with house(f"<think>\nhm\n</think>\n\nI look.\n{CALL}", "<think>\nso\n</think>\n\nA coin.") as (
+        client,
+        rollout,
+    ):
+        first = (await client.post("/messages", json=ASKED)).json()
+        thought, text, use = first["content"]
+        assert (thought["thinking"], text["text"], use["name"], use["input"]) == (
+            "hm",
+            "I look.",
+            "look",
+            {"box": "red"},
+        )
+        assert (first["stop_reason"], first["type"], first["role"]) == ("tool_use", "message", "assistant")
+        result = {"type": "tool_result", "tool_use_id": use["id"], "content": [{"type": "text", "text": "a coin"}]}
+        turns = [
+            *ASKED["messages"],
+            {"role": "assistant", "content": first["content"]},
+            {"role": "user", "content": [result]},
+        ]
+
+        second = (await client.post("/messages", json=ASKED | {"messages": turns})).json()
+
+        assert [block["type"] for block in second["content"]] == ["thinking", "text"]
+        assert second["stop_reason"] == "end_turn"
+        (segment,) = segments_of(rollout.conversation)
+        assert [turn.role for turn in segment.turns] == ["system", "user", "assistant", "tool", "assistant"]
+        assert rollout.conversation.normalised == 0
+
+
+async def test_a_stream_has_the_events_of_its_blocks() -> None:
+    async with house(f"<think>\nhm\n</think>\n\nI look.\n{CALL}") as (client, _):
+        body = (await client.post("/messages", json=ASKED | {"stream": True})).text
+        events = [json.loads(line.removeprefix("data: ")) for line in body.splitlines() if line.startswith("data: ")]
+
+        assert [event["type"] for event in events if event["type"] != "content_block_delta"] == [
+            "message_start",
+            *["content_block_start", "content_block_stop"] * 3,
+            "message_delta",
+            "message_stop",
+        ]
+        deltas = [event["delta"] for event in events if event["type"] == "content_block_delta"]
+        assert "".join(delta.get("thinking", "") for delta in deltas) == "hm"
+        assert "".join(delta.get("text", "") for delta in deltas) == "I look."
+        assert json.loads("".join(delta.get("partial_json", "") for delta in deltas)) == {"box": "red"}
+        assert events[-2]["delta"]["stop_reason"] == "tool_use"
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "said"),
+    [
+        ({"max_tokens": None}, 400, "max_tokens"),
+        ({"tool_choice": {"type": "any"}}, 400, "no tool can be forced"),
+        ({"messages": []}, 400, "one at least"),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "'image'"),
+        ({"messages": [{"role": "user", "content": "what " * 99}]}, 400, "maximum context length"),
+    ],
+)
+async def test_what_is_refused_has_anthropics_shape(given: dict[str, Any], status: int, said: str) -> None:
+    async with house(context=80) as (client, rollout):
+        reply = await client.post("/messages", json=ASKED | given)
+
+        assert (reply.status_code, reply.json()["type"]) == (status, "error")
+        assert reply.json()["error"]["type"] == "invalid_request_error" and said in reply.json()["error"]["message"]
+        assert rollout.conversation.calls == []
+        denied = await client.post("/messages", json=ASKED, headers={"x-api-key": "other"})
+        assert (denied.status_code, denied.json()["error"]["type"]) == (401, "authentication_error")

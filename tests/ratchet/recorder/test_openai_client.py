@@ -1,0 +1,224 @@
+"""OpenAI's own client against the recorder: what it is told, and that the ids recorded are those the engine saw."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from ratchet.conversation.bridge import TOOL
+from ratchet.conversation.segments import segments_of
+from ratchet.recorder.application import Recorder
+from ratchet.recorder.engine import ScriptedEngine
+from ratchet.recorder.rollout import RecordedRollout
+from tests.ratchet.conversation.speakers import SPECIAL, codec, template
+
+END = SPECIAL.index("<|im_end|>")
+CALL = '<tool_call>\n{"name": "look", "arguments": {"box": "red"}}\n</tool_call>'
+ASKED: list[Any] = [{"role": "user", "content": "What is in it?"}]
+
+
+@dataclass
+class House:
+    client: openai.AsyncOpenAI
+    engine: ScriptedEngine
+    rollout: RecordedRollout
+    recorder: Recorder
+
+    async def ask(self, messages: Sequence[Any] = ASKED, **given: Any) -> Any:
+        return await self.client.chat.completions.create(model="small", messages=list(messages), **given)
+
+    def assert_recorded(self) -> None:
+        """Every id that the engine sampled, with its log-probability, behind all that it saw then."""
+        seen = {
+            token.logprob: ((*prompt, *(token.id for token in sampled[:index])), token.id)
+            for prompt, sampled in zip(self.engine.seen, self.engine.sampled, strict=True)
+            for index, token in enumerate(sampled)
+        }
+        found = []
+        for segment in segments_of(self.rollout.conversation):
+            whole, logprobs = (*segment.prompt_ids, *segment.completion_ids), iter(segment.logprobs)
+            for start, end in segment.spans:
+                for place in range(len(segment.prompt_ids) + start, len(segment.prompt_ids) + end):
+                    found.append(next(logprobs))
+                    assert seen[found[-1]] == (whole[:place], whole[place])
+        assert sorted(found) == sorted(seen)
+
+
+@asynccontextmanager
+async def house(*answers: str, name: str = "qwen2_5", context: int = 8192) -> AsyncIterator[House]:
+    said = iter(answers)
+    engine = ScriptedEngine(lambda prompt: [*codec().encode(next(said)), END], context)
+    rollout = RecordedRollout(template(name), engine, model="small@v1.0.0")
+    recorder = Recorder()
+    transport = httpx.ASGITransport(recorder.application())
+    async with openai.AsyncOpenAI(
+        api_key=recorder.begin(rollout),
+        base_url="http://recorder/v1",
+        max_retries=0,
+        http_client=httpx.AsyncClient(transport=transport),
+    ) as client:
+        yield House(client, engine, rollout, recorder)
+
+
+async def test_an_agent_with_tools_is_one_segment() -> None:
+    async with house(f"I look.\n{CALL}", "A coin.") as at:
+        first = await at.ask(tools=[TOOL], temperature=0.0, seed=3)
+        (call,) = first.choices[0].message.tool_calls
+        assert (first.choices[0].finish_reason, call.function.name) == ("tool_calls", "look")
+        history = [
+            *ASKED,
+            first.choices[0].message.model_dump(exclude_none=True),
+            {"role": "tool", "tool_call_id": call.id, "content": "a coin"},
+        ]
+
+        second = await at.ask(history, tools=[TOOL])
+
+        assert (second.choices[0].message.content, second.choices[0].finish_reason) == ("A coin.", "stop")
+        assert second.usage.prompt_tokens == len(at.engine.seen[1])
+        assert len(segments_of(at.rollout.conversation)) == 1 and not at.rollout.conversation.breaks
+        at.assert_recorded()
+
+
+async def test_a_stream_is_the_same_and_holds_a_tool_call_back_until_it_is_whole() -> None:
+    async with house(f"I look, é.\n{CALL}") as at:
+        stream = await at.ask(tools=[TOOL], stream=True, stream_options={"include_usage": True})
+        chunks = [chunk async for chunk in stream]
+
+        deltas = [chunk.choices[0].delta for chunk in chunks if chunk.choices]
+        assert "".join(delta.content or "" for delta in deltas) == "I look, é."
+        assert sum(bool(delta.content) for delta in deltas) > 2
+        ((call,),) = [delta.tool_calls for delta in deltas if delta.tool_calls]
+        assert (call.function.name, call.function.arguments) == ("look", '{"box": "red"}')
+        assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "tool_calls"
+        assert chunks[-1].usage.completion_tokens == len(at.engine.sampled[0])
+        at.assert_recorded()
+
+
+async def test_stop_max_tokens_and_logprobs() -> None:
+    async with house("one two. three four", "one two three", "hi") as at:
+        stopped = await at.ask(stop=[". "])
+        assert (stopped.choices[0].message.content, stopped.choices[0].finish_reason) == ("one two", "stop")
+        cut = await at.ask(max_tokens=2)
+        assert (cut.usage.completion_tokens, cut.choices[0].finish_reason) == (2, "length")
+        told = (await at.ask(logprobs=True)).choices[0].logprobs.content
+        assert [one.logprob for one in told] == [token.logprob for token in at.engine.sampled[2]]
+        at.assert_recorded()
+
+
+async def test_a_retry_replays_the_stored_answer() -> None:
+    async with house("A coin.", "Another.") as at:
+        first = await at.ask()
+        again = await at.ask(extra_headers={"x-stainless-retry-count": "1"})
+
+        assert again.choices[0].message.content == first.choices[0].message.content == "A coin."
+        assert (len(at.engine.seen), at.rollout.conversation.replayed) == (1, 1)
+
+
+async def test_calls_at_the_same_time_are_branches() -> None:
+    async with house("A coin.", "Gold.") as at:
+        at.engine.gate.clear()
+        both = [asyncio.ensure_future(at.ask()), asyncio.ensure_future(at.ask())]
+        await at.engine.asked.acquire()
+        await at.engine.asked.acquire()
+        at.engine.gate.set()
+        answers = await asyncio.gather(*both)
+
+        assert {answer.choices[0].message.content for answer in answers} == {"A coin.", "Gold."}
+        assert dict(at.rollout.conversation.breaks) == {"parallel": 1}
+        at.assert_recorded()
+
+
+async def test_the_key_dies_with_the_rollout() -> None:
+    async with house("A coin.") as at:
+        assert [model.id async for model in at.client.models.list()] == ["small@v1.0.0"]
+        assert at.recorder.end(at.client.api_key) is at.rollout
+        with pytest.raises(openai.AuthenticationError, match="no rollout that is under way"):
+            await at.ask()
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_an_engine_that_fails_half_way_is_an_error_and_no_answer(stream: bool) -> None:
+    async with house("A coin.") as at:
+        at.engine.fails_after = 2
+
+        with pytest.raises(openai.APIError, match="gone") as failed:
+            answer = await at.ask(stream=stream)
+            async for _ in answer:
+                pass
+
+        assert isinstance(failed.value, openai.InternalServerError) is not stream
+        assert dict(at.rollout.conversation.breaks) == {"aborted": 1}
+        at.assert_recorded()
+
+
+def of_client(kind: type[openai.APIStatusError], **given: Any) -> Callable[..., Any]:
+    return pytest.param(kind, given, id="-".join(given))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        of_client(openai.BadRequestError, n=2),
+        of_client(openai.BadRequestError, tool_choice="required"),
+        of_client(openai.BadRequestError, response_format={"type": "json_object"}),
+        of_client(openai.BadRequestError, logprobs=True, top_logprobs=3),
+        of_client(openai.BadRequestError, max_tokens=0.5),
+    ],
+)
+async def test_what_is_not_honoured_is_refused_by_name(kind: type[openai.APIStatusError], given: Any) -> None:
+    async with house() as at:
+        with pytest.raises(kind) as refused:
+            await at.ask(**given)
+        assert refused.value.param in given  # type: ignore[operator]
+        assert at.engine.seen == []
+
+
+async def test_a_context_that_is_too_long_and_a_route_that_is_not_there() -> None:
+    async with house("A coin.", context=20) as at:
+        with pytest.raises(openai.BadRequestError) as long:
+            await at.ask([{"role": "user", "content": "what " * 50}])
+        assert (long.value.code, long.value.type) == ("context_length_exceeded", "invalid_request_error")
+        assert at.rollout.conversation.calls == []
+        with pytest.raises(openai.NotFoundError) as missing:
+            await at.client.embeddings.create(model="small", input="a")
+        assert "there is no POST /v1/embeddings" in str(missing.value)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_a_client_that_goes_away_ends_the_generation_and_what_was_sampled_is_kept(stream: bool) -> None:
+    async with house("A coin of gold.", "A coin.") as at:
+        at.engine.gate.clear()
+        left, sent = asyncio.Event(), asyncio.Event()
+        body = json.dumps({"model": "small", "messages": ASKED, "stream": stream}).encode()
+        requests = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def receive() -> dict[str, Any]:
+            if (request := next(requests, None)) is not None:
+                return request
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.set()
+
+        headers = [(b"authorization", f"Bearer {at.client.api_key}".encode())]
+        scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": headers}
+        scope |= {"query_string": b"", "root_path": "", "asgi": {"spec_version": "2.3"}}
+        call = asyncio.ensure_future(at.recorder.application()(scope, receive, send))
+        await at.engine.asked.acquire()
+        left.set()
+        await call
+
+        assert at.engine.closed == 1
+        assert dict(at.rollout.conversation.breaks) == {"aborted": 1}
+        at.engine.gate.set()
+        assert (await at.ask(extra_headers={"x-stainless-retry-count": "1"})).choices[0].message.content == "A coin."
+        at.assert_recorded()
