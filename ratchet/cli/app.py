@@ -36,6 +36,7 @@ COMMANDS = {
     "train": (
         "Train an adapter from the log, in a process of its own, and register it: a running fleet takes it from there."
     ),
+    "eval": "Hold versions of an adapter against each other on tasks that no training sees.",
     "doctor": (
         "Check this machine and the broker; each line says ok, warn or fail, and what to type. Exit code 1 on a fail."
     ),

@@ -37,6 +37,8 @@ ANCHORS = "-anchors-"
 RESCORED = "-rescored-"
 """Within the experiment ids of anchors that are scored again. Rescored are others than the first, and their references:
 a mean over these could not be held against another."""
+EVALUATION = "-evaluation-"
+"""Within the experiment ids of evaluations, which operators ask for: ratchet eval."""
 
 
 def file_name(log: str) -> str:
@@ -63,7 +65,7 @@ def task_index(folder: Path) -> Path:
 
 
 def is_own(experiment_id: str | None) -> bool:
-    """True for the fleet's own tasks: golden ones and anchors. No user gets their Results."""
+    """True for the fleet's own tasks: golden ones, anchors and evaluations. No user gets their Results."""
     return experiment_id is not None and experiment_id.startswith(VALIDATION)
 
 

@@ -64,6 +64,12 @@ class EndedRow(AssignedRow):
     group_size: int = 0
 
 
+class ScorerRow(msgspec.Struct, frozen=True):
+    id: str
+    revision: str
+    rubric_sha256: str | None = None
+
+
 class ScoreRow(msgspec.Struct):
     """Of an interaction: what statistics need."""
 
@@ -93,6 +99,15 @@ class AnswerRow(ScoredAnswerRow):
     latencies: dict[str, float] = {}
 
 
+class EvaluatedRow(AnswerRow):
+    """Of an interaction: what an evaluation counts."""
+
+    adapter_sha256: str | None = None
+    score_status: str | None = None
+    finish_reason: str | None = None
+    scorer: ScorerRow | None = None
+
+
 class WorkRow(msgspec.Struct):
     """Of an assignment: what a list of tasks shows."""
 
@@ -100,12 +115,6 @@ class WorkRow(msgspec.Struct):
     input: Prompt = ""
     admitted_at: str | None = None
     arm: ArmRow = msgspec.field(default_factory=ArmRow)
-
-
-class ScorerRow(msgspec.Struct, frozen=True):
-    id: str
-    revision: str
-    rubric_sha256: str | None = None
 
 
 class SamplingRow(msgspec.Struct):
@@ -133,6 +142,7 @@ class SelectionRow(msgspec.Struct):
     score: float | None
     score_status: str | None = None
     score_reason: str | None = None
+    input: msgspec.Raw = msgspec.Raw()
     response: msgspec.Raw = msgspec.Raw()
     adapter_sha256: str | None = None
     engine: str | None = None

@@ -36,6 +36,8 @@ class RunFolder:
         self.path = path
         self.checkpoints = path / "checkpoints"
         self.progress = path / "progress.json"
+        self.held_out = path / "evaluation_inputs.json"
+        """The sums of inputs this run may not learn from, as they were when it was begun."""
         self._request = path / "request.json"
         self._resolved = path / "resolved.json"
         self._outcome = path / "outcome.json"

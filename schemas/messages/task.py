@@ -45,6 +45,9 @@ class Task(Message):
     adapter_version: AdapterVersion | None = Field(
         None, description="Have this version answer: the primary, candidate, previous or base. No experiment counts it."
     )
+    evaluation: Identifier | None = Field(
+        None, description="Of an evaluation of that name: logged, counted by no training or experiment; no Result."
+    )
     task_type: Identifier | None = Field(None, description="Stratum: tasks of one type are compared with each other.")
     session_id: Identifier | None = Field(None, description="Tasks of one session are all given to the same arm.")
     priority: int = Field(0, ge=0, le=9, description="5 and above overtakes what waits below 5.")

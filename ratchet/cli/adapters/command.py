@@ -10,19 +10,21 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ratchet.adapters.adapter_service import AdapterService, chosen_agents
 from ratchet.adapters.decisions import DecisionLedger, version_of
 from ratchet.adapters.diff import diff_adapters
+from ratchet.adapters.evaluations import evaluations_of
 from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.manifest import read_card
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.signatures import Signing
 from ratchet.adapters.verification import verified
 from ratchet.cli.adapters.view import render_agent, render_decisions, render_diff, render_entry
+from ratchet.cli.eval.view import render_evaluation
 from ratchet.cli.terminal import AsJson, CommandError, ExitCode, out, print_json
 from ratchet.service.errors import NotFound
 from ratchet.service.settings import FleetSettings
@@ -57,11 +59,15 @@ def show(version: Version, agent: Agent = None, json: AsJson = False) -> None:
         raise NotFound(f"agent {service.agent_id} has no version {version!r}: ratchet adapters list")
     card = read_card(service.store.folder / entry.folder) if entry.folder else None
     about = [d for d, _ in service.store.ledger.read() if d.agent_id == service.agent_id and version_of(d) == version]
+    evaluations = evaluations_of(service.store.folder, service.agent_id, version)
     if json:
-        shown = {"entry": entry.model_dump(mode="json"), "card": card and card.model_dump(mode="json")}
+        shown: dict[str, Any] = {"entry": entry.model_dump(mode="json"), "card": card and card.model_dump(mode="json")}
+        shown |= {"evaluations": [one.model_dump(mode="json") for one in evaluations]}
         print_json(shown | {"decisions": [decision.model_dump(mode="json") for decision in about]})
         return
     out.print(render_entry(service.agent, entry, card))
+    for evaluation in evaluations:
+        out.print(render_evaluation(evaluation))
     if about:
         out.print(render_decisions(about))
 

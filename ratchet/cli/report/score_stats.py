@@ -13,7 +13,7 @@ from typing import Any
 
 from ratchet.experiments.served import Mean, Quality
 from ratchet.logs.groups import grouped
-from ratchet.logs.names import ANCHORS, INTERACTIONS, RESCORED, is_own
+from ratchet.logs.names import ANCHORS, EVALUATION, INTERACTIONS, RESCORED, is_own
 from ratchet.logs.reader import LogReader
 from ratchet.logs.rows import ScoredAnswerRow
 
@@ -136,7 +136,7 @@ def _add(agent: AgentScores, group: list[ScoredAnswerRow]) -> None:
             quality.observe([row.score for row in group], [row.response for row in group])
     elif ANCHORS in experiment_id:
         _add_anchor(agent, f"{experiment_id}/{first.task_id.rpartition('/')[2]}", score)
-    elif RESCORED not in experiment_id:
+    elif RESCORED not in experiment_id and EVALUATION not in experiment_id:
         _count(agent.held_out, first.adapter_version, score)
 
 

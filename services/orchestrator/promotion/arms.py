@@ -10,6 +10,7 @@ from collections import Counter
 from ratchet.experiments.assignment import draw
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.logged import audit_of, enrolment_of, outcome_of, unit_of
+from ratchet.logs.names import EVALUATION, VALIDATION
 from ratchet.service.errors import Reject
 from schemas.messages.task import Task
 from schemas.messages.work import BASE_VERSION, Arm, Work
@@ -19,6 +20,7 @@ from schemas.records.evidence import ExperimentDecision
 from schemas.records.interaction import Interaction
 from schemas.records.registry import AgentAdapters
 
+LONGEST_ID = 200
 WATCH_LAYER = 0.2
 """Share of the units that are the watch's own while another experiment runs."""
 
@@ -67,6 +69,9 @@ class Arms:
 
     def arm_for(self, task: Task, sequence: int) -> Arm:
         """The arm of a new task. Call it in the order of the sequence numbers."""
+        if task.evaluation is not None:
+            of = f"{VALIDATION}{self.agent_id}{EVALUATION}{task.evaluation}"[:LONGEST_ID]
+            return self.arm(task.adapter_version or self.adapters.primary, sequence, experiment_id=of)
         if task.adapter_version is not None:
             return self.arm(task.adapter_version, sequence)
         unit_id, in_session = unit_of(task)

@@ -29,6 +29,7 @@ class Reason(StrEnum):
     BAD_LINE = "bad_line", "The line can't be read."
     OTHER_AGENT = "other_agent", "Another agent's."
     VALIDATION = "validation", "Traffic of the validation gate: golden tasks are never trained on."
+    EVALUATION = "evaluation", "Asks what a registered evaluation set asks: no training ever sees it."
     NO_SAMPLE = "no_sample", "The task ended without an answer."
     DUPLICATE = "duplicate", "The same task and sample were logged before."
     NULL_SCORE = "null_score", "The scorer gave no score, by a failure of ours or for all answers to the task."
@@ -68,6 +69,8 @@ class DataPolicy:
     truncated: Literal["drop", "keep"] = "drop"
     unscorable: Literal["worst", "drop"] = "worst"
     score_noise: float = 0.0
+    held_out: frozenset[str] = frozenset()
+    """The sums of inputs that are kept for evaluation (ratchet/adapters/evaluations.py)."""
     max_age_s: float | None = None
     max_groups: int = 4096
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from ratchet.adapters.evaluations import logged_input_sha256
 from ratchet.logs.groups import Groups
 from ratchet.logs.names import INTERACTIONS, is_own
 from ratchet.logs.reader import BadLine, Line, LogReader, decode, end_of_log
@@ -152,6 +153,8 @@ class JournalScan:
             return Reason.OTHER_AGENT
         if is_own(logged.arm.experiment_id):
             return Reason.VALIDATION
+        if self._policy.held_out and logged_input_sha256(bytes(logged.input)) in self._policy.held_out:
+            return Reason.EVALUATION
         return Reason.NO_SAMPLE if logged.sample is None else None
 
     def _add(self, position: int, logged: SelectionRow) -> None:

@@ -18,6 +18,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 
+from ratchet.adapters.evaluations import held_out_inputs, read_inputs, write_inputs
 from ratchet.adapters.registry import RegistryStore
 from ratchet.logs.names import INTERACTIONS
 from ratchet.models.loading import identify, load_language_model
@@ -142,6 +143,10 @@ class RunExecution:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         failpoint.reach("trained")
 
+    @property
+    def _agent_id(self) -> str:
+        return self._folder.request.agent_id
+
     def _choices(self) -> Choices:
         settings, request = self._settings, self._folder.request
         agent = self._adapters.read().agent(request.agent_id)
@@ -156,6 +161,8 @@ class RunExecution:
             self._process.wait_for_everyone()
             return select(self._scan(choices, self._folder.resolved or choices.request)[0], choices.data)
         try:
+            if not self._folder.held_out.exists():
+                write_inputs(self._folder.held_out, held_out_inputs(self._settings.adapters_dir, self._agent_id))
             scan, feedback_end = self._scan(choices, choices.request)
             end = max((part.end for part in scan.ranges if part.log == INTERACTIONS), default=choices.request.since)
             self._folder.resolved = choices.request.model_copy(update={"until": end, "feedback_until": feedback_end})
@@ -167,7 +174,8 @@ class RunExecution:
     def _scan(self, choices: Choices, request: TrainRequest) -> tuple[Scan, int]:
         """What the logs hold, and to which byte the feedback was read."""
         feedback = read_feedback(self._settings.logs_dir, request.agent_id, request.feedback_until)
-        scan = JournalScan(self._settings.logs_dir, choices.data, feedback, on_share=self._shares("reading"))
+        data = replace(choices.data, held_out=read_inputs(self._folder.held_out))
+        scan = JournalScan(self._settings.logs_dir, data, feedback, on_share=self._shares("reading"))
         return scan.read(request.since, request.until), feedback.end
 
     def _inputs(self, choices: Choices, selection: Selection, *, spread: bool) -> TrainerInputs:

@@ -8,6 +8,7 @@ import pytest
 
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.logged import enrolment_of
+from ratchet.logs.names import is_own, is_rescoring
 from ratchet.service.errors import Reject
 from schemas.messages.task import Task
 from schemas.messages.work import Arm, Sampling, Work
@@ -44,6 +45,14 @@ def test_the_base_model_and_what_is_in_traffic_can_be_asked_for(version: str) ->
     arm = arms().arm_for(task, 7)
 
     assert (arm.adapter_version, arm.experiment_id, arm.propensity, arm.sequence) == (version, None, 1.0, 7)
+
+
+@pytest.mark.parametrize(("named", "answers"), [("v1.0.0", "v1.0.0"), (None, "v1.0.2")])
+def test_a_task_of_an_evaluation_is_the_fleets_own(named: str | None, answers: str) -> None:
+    arm = arms().arm_for(Task(task_id="t1", input="x", adapter_version=named, evaluation="set-1"), 7)
+
+    assert arm.adapter_version == answers
+    assert is_own(arm.experiment_id) and not is_rescoring(arm.experiment_id)
 
 
 @pytest.mark.parametrize("version", ["v1.0.3", "v9.9.9"])

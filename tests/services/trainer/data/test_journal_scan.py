@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ratchet.adapters.evaluations import input_sha256
 from ratchet.service.errors import JournalError
 from schemas.messages.response import Segment
 from schemas.messages.reward import NOT_MENTIONED, ScorerIdentity
@@ -301,3 +303,12 @@ def test_every_line_is_used_or_left_out_for_exactly_one_reason(
     assert found.samples + left_out == found.lines == len(lines)
     positions = [position for kept in found.groups for position in kept.positions]
     assert len(set(positions)) == len(positions)
+
+
+def test_what_an_evaluation_asks_teaches_nothing_whoever_asked_it(tmp_path: Path) -> None:
+    lines = [*group("kept", (0.0, 1.0), input="sort:  dc"), *group("taught", (0.0, 1.0), input="sort: ba")]
+    logs = write_log(tmp_path, lines)
+
+    found = selected(logs, replace(POLICY, held_out=frozenset([input_sha256("sort: dc")])))
+
+    assert found.counts == {"lines": 4, "groups": 1, "samples": 2, "lines.evaluation": 2}

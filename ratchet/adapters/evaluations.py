@@ -1,0 +1,117 @@
+"""Evaluations beside an agent's versions: which inputs are kept for them, and what came of them. Files, no more.
+
+`adapters/<agent>/evaluations/sets/<sum>.json` registers a set: from then on the trainer leaves out every sample with
+one of its inputs. `<name>.json` is an evaluation, `<name>.svg` its picture: they lie beside the versions' folders, for
+a version itself never changes.
+
+Two inputs are the same where they are the same messages, whatever their white space, and a text the same as a chat of
+that one message. One that is reworded is another: no sum finds it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ratchet.files.atomic_file import replace_file
+from ratchet.service.errors import AdapterError
+from schemas.messages.base import DecodeError
+from schemas.messages.task import Prompt
+from schemas.records.evaluation import Evaluation, RegisteredSet
+
+FOLDER = "evaluations"
+SETS = "sets"
+
+
+def input_sha256(prompt: Prompt) -> str:
+    """Of what is asked."""
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(one) for one in prompt]
+    return _sum_of(messages)
+
+
+def logged_input_sha256(raw: bytes) -> str | None:
+    """The same, of the field `input` of a line; None where it is none."""
+    with suppress(msgspec.DecodeError, KeyError, TypeError, AttributeError):
+        found = msgspec.json.decode(raw)
+        return _sum_of([{"role": "user", "content": found}] if isinstance(found, str) else found)
+    return None
+
+
+def _sum_of(messages: list[dict[str, Any]]) -> str:
+    plain = [[one["role"], " ".join(one["content"].split())] for one in messages]
+    return hashlib.sha256(json.dumps(plain, ensure_ascii=False).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def set_sha256(inputs: Iterable[str]) -> str:
+    return hashlib.sha256("".join(sorted(inputs)).encode()).hexdigest()
+
+
+def evaluations_folder(adapters_dir: Path, agent_id: str) -> Path:
+    return adapters_dir / agent_id / FOLDER
+
+
+def register_set(adapters_dir: Path, agent_id: str, registered: RegisteredSet) -> RegisteredSet:
+    """On disk when this returns; one that was registered before keeps its date."""
+    folder = evaluations_folder(adapters_dir, agent_id) / SETS
+    path = folder / f"{registered.set.sha256[:16]}.json"
+    with suppress(AdapterError):
+        if path.exists():
+            return _registered(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_file(path, registered.encode())
+    return registered
+
+
+def registered_sets(adapters_dir: Path, agent_id: str) -> list[RegisteredSet]:
+    """Raises AdapterError for a damaged one: what must be left out is then not known."""
+    folder = evaluations_folder(adapters_dir, agent_id) / SETS
+    return [_registered(path) for path in sorted(folder.glob("*.json"))]
+
+
+def _registered(path: Path) -> RegisteredSet:
+    try:
+        return RegisteredSet.decode(path.read_bytes())
+    except (DecodeError, OSError) as error:
+        raise AdapterError(
+            f"{path} can't be read ({error}): restore it, or run ratchet eval on its set again"
+        ) from None
+
+
+def held_out_inputs(adapters_dir: Path, agent_id: str) -> frozenset[str]:
+    """The sums of all inputs that are kept for evaluation. Raises AdapterError."""
+    return frozenset(one for registered in registered_sets(adapters_dir, agent_id) for one in registered.inputs)
+
+
+def write_inputs(path: Path, inputs: Iterable[str]) -> None:
+    replace_file(path, json.dumps(sorted(inputs)).encode())
+
+
+def read_inputs(path: Path) -> frozenset[str]:
+    """None of them where there is no file: a run that was begun by an older trainer."""
+    return frozenset(json.loads(path.read_bytes())) if path.exists() else frozenset()
+
+
+def write_evaluation(adapters_dir: Path, evaluation: Evaluation, picture: str) -> Path:
+    """The file it is in; the picture lies beside it."""
+    folder = evaluations_folder(adapters_dir, evaluation.agent_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{evaluation.name}.json"
+    replace_file(path.with_suffix(".svg"), picture.encode())
+    replace_file(path, evaluation.encode())
+    return path
+
+
+def evaluations_of(adapters_dir: Path, agent_id: str, version: str) -> list[Evaluation]:
+    """Those it took part in, the newest last; a damaged one is left out."""
+    found = []
+    for path in evaluations_folder(adapters_dir, agent_id).glob("*.json"):
+        with suppress(DecodeError, OSError):
+            found.append(Evaluation.decode(path.read_bytes()))
+    ours = [one for one in found if version in {part.version for part in one.versions}]
+    return sorted(ours, key=lambda one: one.at)

@@ -1,0 +1,71 @@
+"""`python -m services.scorer.once --scorer SPEC`: score answers from stdin, one task a line, with a scorer of choice.
+
+A line is {"task_id", "prompt", "answers": [{"text", "finish_reason"}], "reference", "criteria", "task_type"}. The first
+line out is the scorer's identity; then, in the order of the input, {"task_id", "scores": [{"score", "status", …}]}. It
+knows no queue: `ratchet eval --scorer` is its user.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ratchet.service.errors import RatchetError
+from schemas.messages.task import ChatMessage
+from services.scorer.settings import ScorerSettings
+from services.scorer.strategies.registry import build_strategy
+from services.scorer.strategies.strategy import Answer, ScoringRequest, Strategy
+
+AT_ONCE = 16
+
+
+async def score_all(strategy: Strategy, requests: Sequence[ScoringRequest]) -> list[dict[str, Any]]:
+    """Identity first. Raises ScorerError where the strategy can't start."""
+    await strategy.start()
+    try:
+        free = asyncio.Semaphore(AT_ONCE)
+
+        async def scored(request: ScoringRequest) -> dict[str, Any]:
+            async with free:
+                scores = await strategy.score(request)
+            return {"task_id": request.task_id, "scores": [score.model_dump() for score in scores]}
+
+        lines = await asyncio.gather(*map(scored, requests))
+        return [strategy.identity.model_dump(), *lines]
+    finally:
+        await strategy.stop()
+
+
+def request_from(line: Mapping[str, Any]) -> ScoringRequest:
+    answers = tuple(Answer(one["text"], one.get("finish_reason")) for one in line["answers"])
+    prompt = line["prompt"]
+    return ScoringRequest(
+        task_id=line["task_id"],
+        prompt=prompt if isinstance(prompt, str) else tuple(ChatMessage(**message) for message in prompt),
+        answers=answers,
+        reference=line.get("reference"),
+        criteria=line.get("criteria"),
+        task_type=line.get("task_type"),
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m services.scorer.once", description=__doc__)
+    parser.add_argument("--scorer", required=True)
+    strategy = build_strategy(ScorerSettings.read(scorer=parser.parse_args().scorer))
+    requests = [request_from(json.loads(line)) for line in sys.stdin if line.strip()]
+    for line in asyncio.run(score_all(strategy, requests)):
+        sys.stdout.write(json.dumps(line) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except RatchetError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(1)

@@ -1,0 +1,245 @@
+"""An evaluation: its set is kept from training, leaks are found, answers are paired by task and drawn."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as Xml
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from ratchet.adapters.evaluations import (
+    evaluations_of,
+    held_out_inputs,
+    input_sha256,
+    logged_input_sha256,
+    register_set,
+    registered_sets,
+    write_evaluation,
+)
+from ratchet.bus.topology import fleet_topology
+from ratchet.cli.eval.asking import Asking, answers
+from ratchet.cli.eval.results import results, worth
+from ratchet.cli.eval.task_set import Window, find_leaks, read_set, since_when, windows_of
+from ratchet.cli.eval.view import drawn_interval, picture, render_evaluation
+from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.terminal import TimedOut, UsageError
+from ratchet.service.errors import AdapterError
+from schemas.messages.task import ChatMessage, Task
+from schemas.messages.work import Arm
+from schemas.records.adapter_card import DataRange, DataWindow
+from schemas.records.evaluation import EvaluatedVersion, Evaluation, Interval
+from schemas.records.registry import AdapterEntry, AgentAdapters
+from tests.ratchet.adapters.making_adapters import NOON, published
+from tests.services.trainer.making_logs import group, line, write_log
+
+SET = '{"input": "sort: ba", "reference": "ab", "family": "short"}\n"sort:  ba"\n\n{"input": "sort: dcba"}\n'
+
+
+def asked_set(folder: Path) -> Path:
+    path = folder / "held_out.jsonl"
+    path.write_text(SET)
+    return path
+
+
+def test_an_input_is_the_same_as_text_as_chat_and_with_other_white_space() -> None:
+    text = input_sha256("sort: ba")
+
+    assert input_sha256((ChatMessage(role="user", content=" sort:\nba "),)) == text
+    assert logged_input_sha256(b'"sort: ba"') == text
+    assert logged_input_sha256(b'[{"role": "user", "content": "sort: ba"}]') == text
+    assert input_sha256((ChatMessage(role="system", content="sort: ba"),)) != text
+    assert logged_input_sha256(b"[3]") is None and logged_input_sha256(b"{") is None
+
+
+def test_a_set_has_each_input_once_with_its_family(tmp_path: Path) -> None:
+    read = read_set(asked_set(tmp_path))
+
+    assert [(one.task.input, one.family) for one in read.tasks] == [("sort: ba", "short"), ("sort: dcba", None)]
+    assert (read.twice, read.record.tasks) == (1, 2)
+    (tmp_path / "empty.jsonl").write_text("\n")
+    with pytest.raises(UsageError, match="holds no task"):
+        read_set(tmp_path / "empty.jsonl")
+
+
+def test_a_registered_set_keeps_its_first_date_and_a_damaged_one_is_named(tmp_path: Path) -> None:
+    read = read_set(asked_set(tmp_path))
+
+    register_set(tmp_path, "small", read.registration(NOON))
+    again = register_set(tmp_path, "small", read.registration(NOON + timedelta(days=1)))
+
+    assert again.registered_at == NOON
+    assert held_out_inputs(tmp_path, "small") == {one.sha256 for one in read.tasks}
+    assert held_out_inputs(tmp_path, "coder") == frozenset()
+    next((tmp_path / "small/evaluations/sets").iterdir()).write_text("{")
+    with pytest.raises(AdapterError, match="restore it"):
+        registered_sets(tmp_path, "small")
+    assert register_set(tmp_path, "small", read.registration(NOON)).registered_at == NOON
+
+
+def test_what_a_version_was_trained_on_is_found_in_its_windows_and_its_parents(tmp_path: Path) -> None:
+    # given a log with the input of the set in three places: in one window, in none, and asked by an evaluation itself
+    lines = [
+        *group("t1", (0.0, 1.0), input="sort:  ba"),
+        *group("t2", (0.0, 1.0), input="sort: dcba"),
+        *group("t3", (0.0, 1.0), input="sort: zy", arm=Arm(sequence=2, experiment_id="validation:small-evaluation-x")),
+    ]
+    logs = write_log(tmp_path / "logs", lines)
+    end = sum(map(len, lines[:2]))
+    read = DataRange(log="agent_interactions", start=0, end=end, sha256="0" * 64)
+    first = published(tmp_path, created=NOON, data=DataWindow(ranges=(read,)), metrics={"seconds": 60.0})
+    second = published(tmp_path, created=NOON + timedelta(hours=1), parent=first.name, seed=1)
+    adapters = AgentAdapters(
+        versions={
+            folder.name: AdapterEntry(
+                version=folder.name, state="superseded", sha256="0" * 64, folder=f"small/{folder.name}"
+            )
+            for folder in (first, second)
+        }
+        | {"v1.0.0": AdapterEntry(version="v1.0.0", state="stable")}
+    )
+    windows = {name: list(windows_of(tmp_path, adapters, "small", name)) for name in ("v1.0.0", second.name)}
+    inputs = [input_sha256(text) for text in ("sort: ba", "sort: dcba", "sort: zy")]
+
+    # when the set was registered after the training began, and before
+    late = find_leaks(logs, "small", windows, dict.fromkeys(inputs, NOON))
+    early = find_leaks(logs, "small", windows, dict.fromkeys(inputs, NOON - timedelta(hours=1)))
+
+    # then what is late has leaked, and what is early was left out
+    assert windows[second.name] == [Window(0, end, NOON - timedelta(seconds=60))]
+    assert late[second.name].inputs == {inputs[0]}
+    assert late["v1.0.0"].inputs == set()
+    assert early[second.name].inputs == set()
+
+
+def test_an_input_is_kept_since_the_first_set_it_was_in(tmp_path: Path) -> None:
+    read = read_set(asked_set(tmp_path))
+    register_set(tmp_path, "small", read.registration(NOON))
+
+    since = since_when(registered_sets(tmp_path, "small"), [*(one.sha256 for one in read.tasks), "f" * 64])
+
+    assert [since[one.sha256] for one in read.tasks] == [NOON, NOON]
+    assert since["f" * 64] > NOON
+
+
+class Fleet:
+    """Answers what is published, by appending to the log; of `silent` versions nothing."""
+
+    def __init__(self, folder: Path, silent: Sequence[str] = ()) -> None:
+        self.access = FleetAccess("", "", ("small",), fleet_topology(("small",)), write_log(folder / "logs", []), None)
+        self.published: list[Task] = []
+        self._silent = silent
+
+    def publish(self, tasks: Sequence[Task]) -> None:
+        self.published += tasks
+        for task in tasks:
+            if task.adapter_version not in self._silent:
+                about = {"adapter_version": task.adapter_version, "input": task.input}
+                write_log(self.access.logs_dir, group(task.task_id, (0.25, 0.75), **about))
+
+
+def test_every_version_is_asked_every_task_and_the_log_has_the_answers(tmp_path: Path) -> None:
+    fleet, read = Fleet(tmp_path), read_set(asked_set(tmp_path))
+    asking = Asking("set-1", "small", 2, 5.0)
+    asked = {
+        f"evaluation/set-1/{version}/{n}": (lambda one=one, version=version, n=n: asking.task(one, version, n))
+        for n, one in enumerate(read.tasks)
+        for version in ("v1.0.0", "v1.0.1")
+    }
+
+    found = answers(fleet.access, asked, 5.0, lambda: None, publish=fleet.publish)
+
+    assert found.keys() == asked.keys()
+    assert [row.score for row in found["evaluation/set-1/v1.0.1/1"]] == [0.25, 0.75]
+    assert {(task.evaluation, task.samples, task.deadline is not None) for task in fleet.published} == {
+        ("set-1", 2, True)
+    }
+
+
+def test_a_fleet_that_says_nothing_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    fleet, (one, *_) = Fleet(tmp_path, silent=("v1.0.0",)), read_set(asked_set(tmp_path)).tasks
+    seconds = iter(range(100))
+    asked = {"evaluation/x/v1.0.0/0": lambda: Asking("x", "small", 2, 5.0).task(one, "v1.0.0", 0)}
+
+    with pytest.raises(TimedOut, match="1 are open"):
+        answers(
+            fleet.access,
+            asked,
+            5.0,
+            lambda: None,
+            publish=fleet.publish,
+            wait=lambda _: None,
+            seconds=lambda: next(seconds),
+        )
+
+
+@pytest.mark.parametrize(
+    ("score", "status", "is_worth"),
+    [(0.5, "ok", 0.5), (None, "unscorable", 0.0), (None, "infra_fail", None), (None, "timeout", None)],
+)
+def test_what_can_t_be_scored_is_worth_nothing_and_what_was_not_is_left_out(
+    score: float | None, status: str, is_worth: float | None
+) -> None:
+    assert worth(score, status) == is_worth
+
+
+def evaluation() -> Evaluation:
+    """Two families of ten; the second version gains in one, singly by 0.5; the best of two was right before."""
+    inputs = {f"{number:064x}": "even" if number % 2 == 0 else "odd" for number in range(20)}
+    before = {one: [(0.9, 1.0), (0.1, 0.0)] for one in inputs}
+    after = {one: [(0.9, 1.0), (0.8, 1.0 if family == "odd" else 0.0)] for one, family in inputs.items()}
+    return Evaluation(
+        name="held_out-1",
+        agent_id="small",
+        at=datetime.now(UTC),
+        set={"name": "held_out.jsonl", "sha256": "0" * 64, "tasks": 21},  # type: ignore[arg-type]
+        scorer="verifier:exact 1",
+        versions=(EvaluatedVersion(version="v1.0.0", leaked=1), EvaluatedVersion(version="v1.0.1", unanswered=1)),
+        results=tuple(results({"v1.0.0": before, "v1.0.1": after}, inputs)),
+    )
+
+
+def test_differences_are_paired_by_task_by_family_and_for_one_answer_and_the_best() -> None:
+    (version,) = evaluation().results
+    by_family = {one.family: one for one in version.results}
+
+    assert version.version == "v1.0.1"
+    assert by_family.keys() == {None, "even", "odd"}
+    assert by_family["odd"].single.difference == Interval(mean=0.5, low=0.5, high=0.5, tasks=10)
+    assert by_family["even"].single.difference == Interval(mean=0.0, low=0.0, high=0.0, tasks=10)
+    assert by_family[None].single.difference.mean == 0.25
+    assert 0.1 < by_family[None].single.difference.low < 0.25
+    assert (by_family[None].samples, by_family[None].best.difference.mean) == (2, 0.0)
+
+
+def test_it_is_shown_as_a_table_and_a_picture_and_lies_beside_the_versions(tmp_path: Path) -> None:
+    from rich.console import Console
+
+    found = evaluation()
+    screen = Console(width=140, record=True, file=(tmp_path / "screen").open("w"))
+
+    screen.print(render_evaluation(found))
+    path = write_evaluation(tmp_path, found, picture(found))
+
+    text = screen.export_text()
+    assert "v1.0.0 was trained on 1 of these tasks" in text and "v1.0.1 left 1 tasks unanswered" in text
+    assert "best of 2" in text and "+0.500 [+0.500, +0.500]" in text
+    assert Xml.fromstring(path.with_suffix(".svg").read_text()).tag.endswith("svg")
+    assert json.loads(path.read_text())["schema_version"] == "evaluation.v1"
+    assert [one.name for one in evaluations_of(tmp_path, "small", "v1.0.1")] == ["held_out-1"]
+    assert evaluations_of(tmp_path, "small", "v1.0.7") == []
+
+
+def test_an_interval_is_drawn_to_scale() -> None:
+    assert drawn_interval(Interval(mean=0.5, low=0.25, high=0.75, tasks=9), 1.0) == "·······│·─●──··"
+
+
+def test_lines_of_the_log_without_an_input_leak_nothing(tmp_path: Path) -> None:
+    logs = write_log(tmp_path / "logs", [b"{broken\n", line("t1", 0, input="sort: ba", agent_id="coder")])
+    windows = {"v1.0.1": [Window(0, 10_000, NOON)]}
+
+    found = find_leaks(logs, "small", windows, {input_sha256("sort: ba"): NOON + timedelta(1)})
+
+    assert found["v1.0.1"].inputs == set()
