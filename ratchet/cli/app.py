@@ -36,7 +36,9 @@ COMMANDS = {
     "train": (
         "Train an adapter from the log, in a process of its own, and register it: a running fleet takes it from there."
     ),
-    "eval": "Hold versions of an adapter against each other on tasks that no training sees.",
+    "eval": (
+        "Hold versions against each other on tasks that no training sees: paired intervals, by family, single and best."
+    ),
     "doctor": (
         "Check this machine and the broker; each line says ok, warn or fail, and what to type. Exit code 1 on a fail."
     ),
