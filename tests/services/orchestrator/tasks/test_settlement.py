@@ -42,6 +42,7 @@ WORK = Work(
     top_p=0.5,
     max_tokens=64,
     adapter_version="v1.0.2",
+    evaluation="exam",
     task_type="sort",
     session_id="s-1",
     priority=6,
