@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from schemas.messages.base import AdapterVersion, AgentId, Identifier, Message, Metadata, Record, Timestamp
 
@@ -25,6 +25,16 @@ Reference = Annotated[
 """A number is taken as its text."""
 
 
+def _no_boolean(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("should be a number, not true or false")
+    return value
+
+
+NO_BOOLEAN = BeforeValidator(_no_boolean)
+"""Pydantic would take `true` for 1. Goes last in an Annotated, after the bounds, which it would hide from the schema."""
+
+
 class Task(Message):
     """A task for the fleet. The same `task_id` sent again returns the stored result and is not run again."""
 
@@ -38,10 +48,18 @@ class Task(Message):
         None, description="The right answer, for scorers that verify. Agents never see it in the prompt."
     )
     criteria: str | None = Field(None, description="What a good answer is, for scorers that judge.")
-    samples: int | None = Field(None, ge=1, le=64, description="Group size: answers sampled; the user gets the best.")
-    temperature: float | None = Field(None, ge=0.0, le=5.0, description="Of the sampling; the fleet's if absent.")
-    top_p: float | None = Field(None, gt=0.0, le=1.0, description="Nucleus sampling; the fleet's if absent.")
-    max_tokens: int | None = Field(None, ge=1, description="Tokens an answer may have, within the fleet's limit.")
+    samples: Annotated[int, Field(ge=1, le=64), NO_BOOLEAN] | None = Field(
+        None, description="Group size: answers sampled; the user gets the best."
+    )
+    temperature: Annotated[float, Field(ge=0.0, le=5.0), NO_BOOLEAN] | None = Field(
+        None, description="Of the sampling; the fleet's if absent."
+    )
+    top_p: Annotated[float, Field(gt=0.0, le=1.0), NO_BOOLEAN] | None = Field(
+        None, description="Nucleus sampling; the fleet's if absent."
+    )
+    max_tokens: Annotated[int, Field(ge=1), NO_BOOLEAN] | None = Field(
+        None, description="Tokens an answer may have, within the fleet's limit."
+    )
     adapter_version: AdapterVersion | None = Field(
         None, description="Have this version answer: the primary, candidate, previous or base. No experiment counts it."
     )
@@ -50,5 +68,7 @@ class Task(Message):
     )
     task_type: Identifier | None = Field(None, description="Stratum: tasks of one type are compared with each other.")
     session_id: Identifier | None = Field(None, description="Tasks of one session are all given to the same arm.")
-    priority: int = Field(0, ge=0, le=9, description="5 and above overtakes what waits below 5.")
+    priority: Annotated[int, Field(ge=0, le=9), NO_BOOLEAN] = Field(
+        0, description="5 and above overtakes what waits below 5."
+    )
     deadline: Timestamp | None = Field(None, description="After this moment the task is answered as expired.")

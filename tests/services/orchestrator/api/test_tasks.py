@@ -231,7 +231,11 @@ async def test_the_list_is_paged_newest_first_and_each_task_is_on_one_page(tmp_p
             await api.post(
                 "/v1/tasks", json={"task_id": f"t{number}", "input": f"question\n{number}", "agent_id": agent}
             )
-        await until(lambda: len(fleet.logged()) == 10)
+
+        async def closed() -> bool:
+            return len(await pages(api, limit=50, state="closed")) == 5
+
+        await until(closed)
 
         assert [one["task_id"] for one in await pages(api, limit=3)] == [f"t{number}" for number in range(6, -1, -1)]
         assert [one["task_id"] for one in await pages(api, limit=1, state="open")] == ["t5", "t2"]
