@@ -32,7 +32,7 @@ def _no_boolean(value: object) -> object:
 
 
 NO_BOOLEAN = BeforeValidator(_no_boolean)
-"""Pydantic would take `true` for 1. Goes last in an Annotated, after the bounds, which it would hide from the schema."""
+"""Pydantic would take `true` for 1. Last in an Annotated, after the bounds, which it would hide from the schema."""
 
 
 class Task(Message):
