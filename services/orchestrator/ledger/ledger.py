@@ -49,6 +49,8 @@ SET_ASIDE = f"{TASK_INDEX}.broken"
 """An index that is not believed any more, until what no log has was taken from it."""
 GATHER_S = 0.004
 """How long a line waits for others to be synced with it: a sync costs more than writing a hundred lines."""
+KEPT_WORKS, KEPT_WORK_BYTES = 1_024, 8_192
+"""Works of the newest tasks, those up to so many bytes, that need not be decoded when their answers come."""
 MEND_AGAIN_S = 0.25
 """Seconds between two tries to mend an index: each reads what is missing."""
 
@@ -113,6 +115,7 @@ class Ledger:
         self._torn: dict[str, list[Interaction]] = {}
         self._syncing: asyncio.Task[None] | None = None
         self._rebuilding: asyncio.Task[None] | None = None
+        self._works: dict[str, Work] = {}
         self._held: dict[str, int] = {}
         """Tasks whose lines the next start must read again, and where those begin."""
 
@@ -151,7 +154,7 @@ class Ledger:
     async def work_of(self, known: Entry) -> Work:
         """As it was admitted. Raises JournalError where the log does not hold it any more."""
         if known.work is not None:
-            return Work.decode(known.work)
+            return self._works.pop(known.task_id, None) or Work.decode(known.work)
         return await asyncio.to_thread(logged_work, self._folder, known)
 
     def has_forgotten(self, task_id: str) -> bool:
@@ -185,6 +188,10 @@ class Ledger:
         """Write the assignment ahead. Returns the Work as logged, once it is on disk. Raises JournalError."""
         body = self._assignments.stamped(work.encode())
         position = await self._assignments.append([body])
+        if len(body) <= KEPT_WORK_BYTES:
+            self._works[work.task_id] = work
+            if len(self._works) > KEPT_WORKS:
+                del self._works[next(iter(self._works))]
         if not self._is_known(ASSIGNMENTS, position, len(body) + 1):
             with suppress(IndexUnusable):
                 self._index.admit(work.arm.sequence, work.task_id, work.deadline.timestamp(), body, position)

@@ -132,9 +132,7 @@ class Anchors:
         scorer = scorer_of(line)
         if is_own(line.arm.experiment_id) or line.response is None or scorer is None or self._trust.adapters.distrusted:
             return
-        if self._anchors and version_key(line.adapter_version) <= max(
-            version_key(one.version) for one in self._anchors
-        ):
+        if self._has_anchors_of(line.adapter_version):
             return
         assert line.score is not None
         plain = Task(
@@ -148,6 +146,12 @@ class Anchors:
         fresh.append(Anchor(plain.encode(), line.response, line.score, scorer, line.adapter_version))
         if len(fresh) == COUNT:
             self._take(self._fresh.pop(line.adapter_version))
+
+    def _has_anchors_of(self, version: str) -> bool:
+        """Or of a newer one. Nearly always asked of the newest, whose anchors are the last."""
+        if not self._anchors or self._anchors[-1].version == version:
+            return bool(self._anchors)
+        return version_key(version) <= max(version_key(one.version) for one in self._anchors)
 
     def _take(self, fresh: list[Anchor]) -> None:
         """Beside the first version's, the newest ones'."""
