@@ -22,7 +22,7 @@ demo-real: setup  ## The same with a real language model, fetched once (93 MB): 
 test: setup .venv/browser .venv/compiler  ## Everything that is promised, checked.
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/test_house.py tests
 
-check: setup  ## The inner loop, a minute or two: format, lint, types, imports, and every test that needs no broker, model, browser or second Python.
+check: setup  ## The inner loop, under three minutes: format, lint, types, imports, and every test that needs no broker, model, browser or second Python.
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/ruff check --quiet
 	$(BIN)/lint-imports > /dev/null || $(BIN)/lint-imports
