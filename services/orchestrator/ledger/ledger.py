@@ -394,9 +394,7 @@ class Ledger:
         """`untold`: of the tasks that ended without an answer, those whose users don't know yet."""
         self._set_aside()
         with closing(TaskIndex(self._index_path, self._fence.epoch or 0)) as index:
-            floor = read_start_offsets(self._folder)
-            while not index.follow(self._folder, floor):
-                continue
+            self._forget_all_removed(index)
             found = CatchUp(self._folder, index, ends).run()
             for task_id in found.ended.keys() - untold:
                 index.forget_work(task_id)
@@ -418,9 +416,7 @@ class Ledger:
     def _caught_up(self) -> CaughtUp:
         index = TaskIndex(self._index_path, self._fence.epoch or 0)
         try:
-            floor = read_start_offsets(self._folder)
-            while not index.follow(self._folder, floor):
-                continue
+            self._forget_all_removed(index)
             ends = {ASSIGNMENTS: self._assignments.end, INTERACTIONS: self._interactions.end}
             for name, end in ends.items():
                 if index.position(name) > end:
@@ -434,6 +430,12 @@ class Ledger:
         self._index = index
         self._read_up_to = ends
         return caught_up
+
+    def _forget_all_removed(self, index: TaskIndex) -> None:
+        """As `forget_removed`, at once."""
+        floor = read_start_offsets(self._folder)
+        while not index.follow(self._folder, floor):
+            continue
 
     def _finish(self, *, durable: bool) -> None:
         """An index is taken up once it is committed; only then is what it was made from given up."""
