@@ -33,7 +33,8 @@ def amqp_parameters(url: str) -> URLParameters:
     )
 
 
-def _names(value: Any) -> Any:
+def names(value: Any) -> Any:
+    """For settings that are lists: what commas separate."""
     return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
 
 
@@ -59,7 +60,7 @@ class FleetSettings(BaseSettings):
         description="The broker's disk, in GB: its queues together may take 60 % of it, each its share; a queue that "
         "is there already keeps its bound.",
     )
-    agents: Annotated[tuple[AgentId, ...], NoDecode, BeforeValidator(_names)] = Field(
+    agents: Annotated[tuple[AgentId, ...], NoDecode, BeforeValidator(names)] = Field(
         ("small",), min_length=1, description="The fleet's agents, by comma; the first answers tasks that name none."
     )
     external_scorer: bool = Field(
@@ -109,7 +110,7 @@ class FleetSettings(BaseSettings):
     )
     api_issuer: str = Field("ratchet", min_length=1, description="Who must have issued an API token (`iss`).")
     api_audience: str = Field("ratchet", min_length=1, description="Whom an API token must be for (`aud`).")
-    api_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)] = Field(
+    api_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(names)] = Field(
         (),
         description="Host names, by comma, that pages may call the API by, besides loopback and their own.",
     )

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from importlib.util import find_spec
+from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue, field_validator
+from pydantic_settings import NoDecode
 
 from ratchet.service.errors import TrainingRefused
-from ratchet.service.settings import FleetSettings
+from ratchet.service.settings import FleetSettings, names
+
+Tracker = Literal["trackio", "wandb", "mlflow", "tensorboard"]
+"""By Transformers' names, which are also those of their packages."""
 
 
 class TrainerSettings(FleetSettings):
@@ -53,9 +58,21 @@ class TrainerSettings(FleetSettings):
         3, ge=1, description="How often a run whose process died is taken up again before it is given up as failed."
     )
     trainer_keep_jobs: int = Field(20, ge=1, description="Records of finished runs kept for each agent.")
+    trainer_report_to: Annotated[tuple[Tracker, ...], NoDecode, BeforeValidator(names)] = Field(
+        (),
+        description="Trackers that get the figures of each step, by comma: trackio, wandb, mlflow, tensorboard; each "
+        "is a package to install beside the trainer, and set up by its own variables.",
+    )
     trainer_once: bool = Field(
         False, description="Exit when there is nothing left to train: for a trainer that is started for each request."
     )
+
+    @field_validator("trainer_report_to")
+    @classmethod
+    def _installed(cls, trackers: tuple[Tracker, ...]) -> tuple[Tracker, ...]:
+        if missing := [name for name in trackers if find_spec(name) is None]:
+            raise ValueError(f"not installed where the trainer runs: pip install {' '.join(missing)}")
+        return trackers
 
     def model_of(self, agent_id: str) -> str:
         """Raises TrainingRefused for an agent that none is given for."""

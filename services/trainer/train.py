@@ -53,6 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stdout = _own_stdout()
     emit = _emitter(stdout)
     settings = TrainerSettings.read()
+    if settings.trainer_report_to:
+        from services.trainer.run.trackers import keep_with_the_logs
+
+        keep_with_the_logs(settings)
     if given.job is not None:
         return _job(settings, RunFolder(given.job), emit)
 

@@ -242,6 +242,9 @@ class TrainerWorker:
         agent = self._agent
         if agent is None:
             return
+        if "warning" in event:
+            log.warning("run-warning", f"{agent}: {event['warning']}")
+            return
         if "share" not in event:
             about = {name: value for name, value in event.items() if name != "stage"}
             log.info(f"run-{event['stage']}", f"{agent}: {event['stage']}", **about)

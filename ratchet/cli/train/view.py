@@ -64,6 +64,9 @@ class TrainView:
         self._progress.start()
 
     def show_event(self, said: Mapping[str, Any]) -> None:
+        if "warning" in said:
+            self._console.print(f"warning: {said['warning']}", markup=False, style="yellow")
+            return
         self._tracker.record(said, monotonic())
         self._show(self._tracker.at(datetime.now(UTC)).progress, said)
 

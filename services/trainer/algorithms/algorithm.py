@@ -73,6 +73,9 @@ class PolicyTrainer(Protocol):
     def train(self, resume_from_checkpoint: str | None = None) -> Any:
         """From the checkpoint on, if one is given."""
 
+    def add_callback(self, callback: Any) -> None:
+        """Before it trains."""
+
 
 class Algorithm(Protocol):
     """`hyperparameters` is the class that checks them; an instance of it is given to `trainer`."""

@@ -52,6 +52,7 @@ from services.trainer.run.progress import Emit, ShareReports, StepReports, curve
 from services.trainer.run.publishing import Finished, publish
 from services.trainer.run.report import metrics_of, plan_of, report
 from services.trainer.run.stops import RanAway, RunAwayStops
+from services.trainer.run.trackers import attach
 from services.trainer.settings import TrainerSettings
 
 MATCH_SAMPLES = 512
@@ -123,6 +124,8 @@ class RunExecution:
         )
         trainer = choices.algorithm.trainer(replace(inputs, callbacks=callbacks), choices.hyperparameters)
         reports.follow(plan_of(trainer))
+        if self.writes:
+            attach(trainer, self._settings, choices.request, self._warn)
         try:
             self._train(trainer)
         except RanAway as reason:
@@ -226,6 +229,9 @@ class RunExecution:
         if faults := list(policy_faults(match, choices.limits)):
             raise Refused("; ".join(faults), left, match)
         return replace(inputs, samples=kept), left, match
+
+    def _warn(self, what: str) -> None:
+        self._emit({"stage": "training", "warning": what})
 
     def _shares(self, stage: str) -> Callable[[float], None]:
         emit = ShareReports(self._emit)

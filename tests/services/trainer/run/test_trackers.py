@@ -1,0 +1,113 @@
+"""A run's figures in the trackers that teams have: the real trackio and the real TensorBoard, on this machine alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ratchet.service.errors import SettingsError
+from ratchet.training_runs.store import RunStore
+from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.train_request import TrainRequest
+from services.trainer.settings import TrainerSettings
+
+FIGURES = {"loss", "reward", "kl", "entropy", "gap", "effective_share"}
+
+
+def train_in_a_process(
+    settings: TrainerSettings, report_to: str, **environment: str
+) -> tuple[AdapterTrained, list[str]]:
+    """As the service does it: a process of its own. How it ended, and of what it warned."""
+    job = RunStore(settings.adapters_dir).record(
+        TrainRequest(request_id="run-1", agent_id="small", hyperparameters={"beta": 0.01})
+    )
+    given = {
+        "RATCHET_LOGS_DIR": str(settings.logs_dir),
+        "RATCHET_ADAPTERS_DIR": str(settings.adapters_dir),
+        "RATCHET_TRAINER_MODEL": settings.trainer_model,
+        "RATCHET_TRAINER_DEVICE": "cpu",
+        "RATCHET_TRAINER_HYPERPARAMETERS": json.dumps(settings.trainer_hyperparameters),
+        "RATCHET_TRAINER_REPORT_TO": report_to,
+        **environment,
+    }
+    ended = subprocess.run(
+        [sys.executable, "-m", "services.trainer.train", "--job", str(job.path)],
+        env={**os.environ, **given},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+    )
+    assert job.outcome is not None, ended.stderr
+    events = map(json.loads, ended.stdout.splitlines())
+    return job.outcome, [event["warning"] for event in events if "warning" in event]
+
+
+def of_trackio(folder: Path, run: str) -> list[dict[str, Any]]:
+    """What another process finds, as a person who opens the dashboard does."""
+    program = (
+        "import json, trackio; from trackio.sqlite_storage import SQLiteStorage; "
+        "found = {run.name: SQLiteStorage.get_logs('ratchet', run.name) for run in trackio.Api().runs('ratchet')}; "
+        "print(json.dumps(found, default=str))"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "TRACKIO_DIR": str(folder)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    runs: dict[str, list[dict[str, Any]]] = json.loads(said.stdout.splitlines()[-1])
+    return runs[run]
+
+
+def of_tensorboard(folder: Path) -> dict[str, list[float]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return {name: [event.value for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
+
+
+def test_each_step_is_in_trackio_and_in_tensorboard(settings: TrainerSettings, tmp_path: Path) -> None:
+    boards = tmp_path / "boards"
+    environment = {"TRACKIO_DIR": str(tmp_path / "trackio"), "TENSORBOARD_LOGGING_DIR": str(boards)}
+
+    outcome, warnings = train_in_a_process(settings, "trackio, tensorboard", **environment)
+
+    assert outcome.status == "trained", outcome.reason
+    assert warnings == []
+    steps = outcome.metrics["steps"]
+    rows = [row for row in of_trackio(tmp_path / "trackio", "small-run-1") if "train/loss" in row]
+    assert [row["train/global_step"] for row in rows] == list(range(1, steps + 1))
+    assert {f"train/{name}" for name in FIGURES} <= rows[-1].keys()
+    curves = of_tensorboard(boards / "small" / "run-1")
+    assert len(curves["train/loss"]) == steps
+    assert curves["train/loss"][-1] == pytest.approx(outcome.metrics["last_loss"])
+    assert {f"train/{name}" for name in FIGURES} <= curves.keys()
+
+
+def test_a_tracker_that_fails_ends_no_training(settings: TrainerSettings, tmp_path: Path) -> None:
+    (tmp_path / "a-file").write_text("no folder can be made below it")
+
+    outcome, warnings = train_in_a_process(
+        settings, "trackio,tensorboard", TRACKIO_DIR=str(tmp_path / "a-file" / "trackio"),
+        TENSORBOARD_LOGGING_DIR=str(tmp_path / "a-file" / "boards"),
+    )  # fmt: skip
+
+    assert outcome.status == "trained", outcome.reason
+    assert any("tensorboard gets nothing" in warning for warning in warnings)
+
+
+@pytest.mark.parametrize(
+    ("named", "reason"), [("wandb", "pip install wandb"), ("trakio", "trackio"), ("trackio,nothing", "RATCHET_TRAINER_REPORT_TO")]
+)
+def test_one_that_is_not_known_or_not_installed_is_named_at_the_start(named: str, reason: str) -> None:
+    with pytest.raises(SettingsError, match=reason):
+        TrainerSettings.read(trainer_report_to=named)
