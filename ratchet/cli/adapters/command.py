@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import re
 import shutil
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +21,8 @@ from ratchet.adapters.manifest import read_card
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.signatures import Signing
 from ratchet.adapters.verification import verified
+from ratchet.cli.adapters.export import export
+from ratchet.cli.adapters.here import Agent, Version, adapter_service_here, operator
 from ratchet.cli.adapters.view import render_agent, render_decisions, render_diff, render_entry
 from ratchet.cli.eval.view import render_evaluation
 from ratchet.cli.terminal import AsJson, CommandError, ExitCode, out, print_json
@@ -32,9 +32,8 @@ from schemas.records.decision import DecisionDraft, SignWith
 from schemas.records.registry import Registry
 
 adapters = typer.Typer()
+adapters.command()(export)
 
-Agent = Annotated[str | None, typer.Option(help="Which agent's; the fleet's first one if not named.")]
-Version = Annotated[str, typer.Argument(help="As in v1.0.3; v1.0.0 is the base model.")]
 Reason = Annotated[str, typer.Option(help="Why: it is recorded with the decision, under your name.")]
 
 
@@ -217,14 +216,6 @@ def _say_after(service: AdapterService, registry: Registry, as_json: bool) -> No
     out.print(render_agent(service.agent_id, agent))
 
 
-def adapter_service_here(agent_id: str | None) -> AdapterService:
-    """`agent_id` None: the fleet's first agent. Raises SettingsError, NotFound."""
-    settings = FleetSettings.read()
-    store = RegistryStore.of(settings)
-    (chosen, *_) = chosen_agents(settings.agents, store.read(), agent_id)
-    return AdapterService(store, chosen, settings.adapter_max_rank, operator())
-
-
 def _sign_with(settings: FleetSettings, reason: str) -> Callable[[str], DecisionDraft]:
     """The decision that a public key signs from it on."""
 
@@ -238,15 +229,6 @@ def _sign_with(settings: FleetSettings, reason: str) -> Callable[[str], Decision
         )
 
     return draft
-
-
-def operator() -> str:
-    """The name of who is logged in."""
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):
-        name = ""
-    return re.sub(r"[\x00-\x1f\x7f]", "", name)[:100] or "unknown"
 
 
 def rebuilt(store: RegistryStore) -> tuple[Registry, Path | None]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ratchet.cli.adapters.command import operator
+from ratchet.cli.adapters.here import operator
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.terminal import INTERRUPTED, UsageError, err, out, print_json, print_raw, say
 from ratchet.cli.train.plan import PlanOptions, plan_run, render_plan

@@ -22,8 +22,6 @@ PROJECT = "ratchet"
 
 Warn = Callable[[str], None]
 
-Warn = Callable[[str], None]
-
 
 class Guarded(TrainerCallback):  # type: ignore[misc]
     """Passes the begin, each step's figures and the end on to a tracker, until it raises."""

@@ -83,7 +83,7 @@ def test_each_step_is_in_trackio_and_in_tensorboard(settings: TrainerSettings, t
 
     assert outcome.status == "trained", outcome.reason
     assert warnings == []
-    steps = outcome.metrics["steps"]
+    steps: Any = outcome.metrics["steps"]
     rows = [row for row in of_trackio(tmp_path / "trackio", "small-run-1") if "train/loss" in row]
     assert [row["train/global_step"] for row in rows] == list(range(1, steps + 1))
     assert {f"train/{name}" for name in FIGURES} <= rows[-1].keys()
@@ -106,7 +106,8 @@ def test_a_tracker_that_fails_ends_no_training(settings: TrainerSettings, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("named", "reason"), [("wandb", "pip install wandb"), ("trakio", "trackio"), ("trackio,nothing", "RATCHET_TRAINER_REPORT_TO")]
+    ("named", "reason"),
+    [("wandb", "pip install wandb"), ("trakio", "trackio"), ("trackio,nothing", "RATCHET_TRAINER_REPORT_TO")],
 )
 def test_one_that_is_not_known_or_not_installed_is_named_at_the_start(named: str, reason: str) -> None:
     with pytest.raises(SettingsError, match=reason):

@@ -1,0 +1,116 @@
+"""A version as a folder that any program with PEFT can load, with a model card in the hub's form. Pure but for files.
+
+Exactly what was checked and signed is copied; the card is written from the adapter's own card and its evaluations.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ratchet.adapters.manifest import read_manifest
+from ratchet.service.errors import AdapterError
+from schemas.records.adapter_card import AdapterCard
+from schemas.records.evaluation import Evaluation, FamilyResult, Interval
+
+MODEL_CARD = "README.md"
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """To be filled within the block; it has the target's name only once it is whole. Raises AdapterError, OSError."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise AdapterError(f"{target} is there already: name a folder that is not, or that is empty")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    being_made = target.with_name(f".{target.name}.unfinished")
+    shutil.rmtree(being_made, ignore_errors=True)
+    being_made.mkdir()
+    try:
+        yield being_made
+        being_made.rename(target)
+    finally:
+        shutil.rmtree(being_made, ignore_errors=True)
+
+
+def write_peft_folder(source: Path, target: Path, card: AdapterCard, evaluations: Sequence[Evaluation]) -> None:
+    """`source`: a published version that was checked. `target`: an empty folder. Raises OSError, AdapterError."""
+    for name in read_manifest(source).files:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / name, target / name)
+    write_model_card(target, source, card, evaluations, merged=False)
+
+
+def write_model_card(
+    target: Path, source: Path, card: AdapterCard, evaluations: Sequence[Evaluation], *, merged: bool
+) -> None:
+    agent, version = source.parent.name, source.name
+    (target / MODEL_CARD).write_text(model_card(agent, version, card, evaluations, merged=merged))
+
+
+def model_card(
+    agent: str, version: str, card: AdapterCard, evaluations: Sequence[Evaluation], *, merged: bool = False
+) -> str:
+    """In Markdown, with the front matter that hubs read. It names no path of the machine it was made on."""
+    front = {
+        "base_model": card.base.name,
+        "library_name": "transformers" if merged else "peft",
+        "pipeline_tag": "text-generation",
+        "tags": ["ratchet", card.algorithm, *([] if merged else ["lora"])],
+    }
+    lines = [
+        "---",
+        *(f"{name}: {json.dumps(value)}" for name, value in front.items()),
+        "---",
+        "",
+        f"# {agent} {version}",
+        "",
+        f"{'The base model with a LoRA adapter merged into it' if merged else 'A LoRA adapter'}, trained by Ratchet "
+        f"with `{card.algorithm}` on what the agent `{agent}` had answered, starting from {card.parent}.",
+        "",
+        f"- Base model: `{card.base.name}`" + (f", revision `{card.base.revision}`" if card.base.revision else ""),
+        f"- Learned from {card.data.samples:,} answers to {card.data.groups:,} tasks"
+        + (f", {card.data.first:%Y-%m-%d} to {card.data.last:%Y-%m-%d}" if card.data.first and card.data.last else ""),
+        f"- Made {card.created:%Y-%m-%d %H:%M} UTC" + (f" by run `{card.run_id}`" if card.run_id else ""),
+        "",
+        *_evaluated(version, evaluations),
+        "## Training",
+        "",
+        *_table(("hyperparameter", "value"), [(name, json.dumps(v)) for name, v in card.hyperparameters.items()]),
+        *_table(("metric", "value"), [(name, json.dumps(value)) for name, value in card.metrics.items()]),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _evaluated(version: str, evaluations: Sequence[Evaluation]) -> Iterator[str]:
+    for evaluation in evaluations:
+        rows = [row for of in evaluation.results if of.version == version for row in map(_row, of.results)]
+        if rows:
+            yield f"## Evaluation: {evaluation.name}"
+            yield ""
+            yield (
+                f"{evaluation.set.tasks:,} tasks that no training saw, against {evaluation.versions[0].version}, "
+                f"scored by {evaluation.scorer}; means with 95 % intervals, differences paired by task."
+            )
+            yield ""
+            yield from _table(("tasks", "one answer before", "after", "difference", "best of", "difference"), rows)
+
+
+def _row(result: FamilyResult) -> tuple[str, ...]:
+    single, best = result.single, result.best
+    shown = (_shown(single.before), _shown(single.after), _shown(single.difference))
+    return (result.family or "all", *shown, str(result.samples), _shown(best.difference))
+
+
+def _shown(value: Interval) -> str:
+    return f"{value.mean:.3f} [{value.low:.3f}, {value.high:.3f}]"
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    if rows:
+        yield f"| {' | '.join(heads)} |"
+        yield f"| {' | '.join('---' for _ in heads)} |"
+        yield from (f"| {' | '.join(cell.replace('|', '¦') for cell in row)} |" for row in rows)
+        yield ""

@@ -1,0 +1,33 @@
+"""Whose adapters a command is about, and who types it."""
+
+from __future__ import annotations
+
+import getpass
+import re
+from typing import Annotated
+
+import typer
+
+from ratchet.adapters.adapter_service import AdapterService, chosen_agents
+from ratchet.adapters.registry import RegistryStore
+from ratchet.service.settings import FleetSettings
+
+Agent = Annotated[str | None, typer.Option(help="Which agent's; the fleet's first one if not named.")]
+Version = Annotated[str, typer.Argument(help="As in v1.0.3; v1.0.0 is the base model.")]
+
+
+def adapter_service_here(agent_id: str | None) -> AdapterService:
+    """`agent_id` None: the fleet's first agent. Raises SettingsError, NotFound."""
+    settings = FleetSettings.read()
+    store = RegistryStore.of(settings)
+    (chosen, *_) = chosen_agents(settings.agents, store.read(), agent_id)
+    return AdapterService(store, chosen, settings.adapter_max_rank, operator())
+
+
+def operator() -> str:
+    """The name of who is logged in."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = ""
+    return re.sub(r"[\x00-\x1f\x7f]", "", name)[:100] or "unknown"

@@ -1,0 +1,162 @@
+"""`ratchet adapters export`: what it makes is loaded with PEFT and transformers as any other program would."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ratchet.adapters.publish import publish_adapter, registration
+from ratchet.adapters.registry import RegistryStore
+from schemas.messages.base import BaseModelIdentity
+from tests.acceptance.ratchet_command import ForkedRatchet as Ratchet
+from tests.acceptance.ratchet_command import Ratchet as NewRatchet
+from tests.ratchet.adapters.making_adapters import card, published
+from tests.ratchet.adapters.making_decisions import decided
+
+
+@pytest.fixture
+def ratchet(tmp_path: Path) -> Ratchet:
+    return Ratchet(tmp_path, {"USER": "ann"})
+
+
+def made_with_peft(store: RegistryStore, base: Path) -> Path:
+    """A version whose update is not zero."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    from ratchet.models.loading import content_sha256, load_language_model
+    from services.trainer.algorithms.policy import save_policy
+
+    torch.manual_seed(0)
+    config = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
+    policy = get_peft_model(load_language_model(str(base), device="cpu").model, config)
+    with torch.no_grad():
+        for name, weight in policy.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(std=0.1)
+    identity = BaseModelIdentity(name=base.name, revision=content_sha256(base))
+    files = save_policy(policy, identity, store.folder.parent / "scratch")
+    folder = publish_adapter(files, card(base=identity), store.folder, "small")
+    decided(store, registration(folder, store.folder))
+    return folder
+
+
+def test_a_version_is_loaded_by_peft_alone_and_says_what_it_is(tmp_path: Path, ratchet: Ratchet) -> None:
+    from peft import PeftConfig
+    from safetensors.torch import load_file
+
+    store = RegistryStore(tmp_path / "adapters")
+    folder = published(store.folder, metrics={"loss": 0.5}, hyperparameters={"epochs": 2})
+    decided(store, registration(folder, store.folder))
+
+    made = ratchet("adapters", "export", "v1.0.1", "out", "--json").json
+
+    assert made["version"] == "v1.0.1"
+    assert PeftConfig.from_pretrained(str(tmp_path / "out")).peft_type == "LORA"
+    assert load_file(tmp_path / "out" / "adapter_model.safetensors").keys()
+    readme = (tmp_path / "out" / "README.md").read_text()
+    assert readme.startswith('---\nbase_model: "small"\nlibrary_name: "peft"\n')
+    assert "| epochs | 2 |" in readme and "| loss | 0.5 |" in readme
+    assert str(tmp_path) not in readme
+    assert (tmp_path / "out" / "adapter_model.safetensors").stat().st_mode & 0o200  # a copy of one's own
+
+
+def test_merged_weights_say_what_the_adapter_says(tmp_path: Path, ratchet: Ratchet) -> None:
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from tests.ratchet.models.tiny_model import save_tiny_model
+
+    base = save_tiny_model(tmp_path / "base")
+    folder = made_with_peft(RegistryStore(tmp_path / "adapters"), base)
+
+    made = ratchet("adapters", "export", "v1.0.1", "one-model", "--merged", "--model", str(base), "--json").json
+
+    assert made["largest_difference"] < 1e-3
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "one-model")
+    plain = AutoModelForCausalLM.from_pretrained(base)
+    ids = torch.tensor([AutoTokenizer.from_pretrained(tmp_path / "one-model").encode("sort: cab")])
+    with torch.inference_mode():
+        before = plain(ids).logits
+        apart = PeftModel.from_pretrained(plain, str(folder))(ids).logits
+        assert torch.allclose(merged(ids).logits, apart, atol=1e-4)
+        assert not torch.allclose(before, apart, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        (["v1.0.0", "out"], "is the base model, and has no adapter"),
+        (["v1.0.7", "out"], "no adapter 'v1.0.7'"),
+        (["v1.0.1", "adapters"], "is there already"),
+        (["v1.0.1", "out", "--merged"], "name the base model of v1.0.1 with --model"),
+        (["v1.0.1", "out", "--gguf", "x.py"], "go with --merged"),
+        (["v1.0.1", "out", "--merged", "--model", "m", "--gguf", "x.py"], "convert_hf_to_gguf.py"),
+    ],
+)
+def test_what_can_not_be_exported_is_refused_and_leaves_nothing(
+    tmp_path: Path, ratchet: Ratchet, typed: list[str], sentence: str
+) -> None:
+    store = RegistryStore(tmp_path / "adapters")
+    folder = published(store.folder)
+    decided(store, registration(folder, store.folder))
+
+    refused = ratchet("adapters", "export", *typed)
+
+    assert refused.code != 0
+    assert sentence in " ".join(refused.err.split())
+    assert not (tmp_path / "out").exists() and not list(tmp_path.glob("*unfinished*"))
+
+
+def test_another_base_model_than_the_adapters_is_refused(tmp_path: Path, ratchet: Ratchet) -> None:
+    from tests.ratchet.models.tiny_model import save_tiny_model
+
+    made_with_peft(RegistryStore(tmp_path / "adapters"), save_tiny_model(tmp_path / "base"))
+    other = save_tiny_model(tmp_path / "other")
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 1e-4}))
+
+    refused = ratchet("adapters", "export", "v1.0.1", "out", "--merged", "--model", str(other))
+
+    assert refused.code == 1
+    assert "name that model with --model" in " ".join(refused.err.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_hub_that_is_away_is_said_and_the_folder_stays(tmp_path: Path) -> None:
+    store = RegistryStore(tmp_path / "adapters")
+    folder = published(store.folder)
+    decided(store, registration(folder, store.folder))
+    ratchet = NewRatchet(tmp_path, {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_TOKEN": "hf_x"})
+
+    refused = ratchet("adapters", "export", "v1.0.1", "out", "--push", "team/small")
+
+    assert refused.code == 1
+    assert "out is made, but the hub did not take it" in " ".join(refused.err.split())
+    assert (tmp_path / "out" / "adapter_config.json").is_file()
+
+
+def test_a_converter_gets_the_merged_folder_and_its_failure_is_said(tmp_path: Path, ratchet: Ratchet) -> None:
+    from tests.ratchet.models.tiny_model import save_tiny_model
+
+    base = save_tiny_model(tmp_path / "base")
+    made_with_peft(RegistryStore(tmp_path / "adapters"), base)
+    converter = tmp_path / "convert_hf_to_gguf.py"
+    converter.write_text(
+        "import sys, pathlib\n"
+        "folder, option, out = sys.argv[1:]\n"
+        "assert option == '--outfile' and pathlib.Path(folder, 'model.safetensors').is_file()\n"
+        "pathlib.Path(out).write_bytes(b'GGUF')\n"
+    )
+    asked = ("adapters", "export", "v1.0.1", "out", "--merged", "--model", str(base), "--gguf", str(converter))
+
+    assert ratchet(*asked, "--json").json["gguf"] == "out/model.gguf"
+    assert (tmp_path / "out" / "model.gguf").read_bytes() == b"GGUF"
+
+    converter.write_text("import sys; sys.exit('no such architecture')")
+    refused = ratchet(*asked[:3], "second", *asked[4:])
+    assert refused.code == 1 and "no such architecture" in refused.err
+    assert not (tmp_path / "second").exists()
