@@ -71,7 +71,7 @@ class ExperimentViews:
 
     def _snapshot(self, record: ExperimentRecord) -> ExperimentSnapshot | None:
         arms = self._arms.get(record.agent_id)
-        trials = arms.trials if arms else []
+        trials = arms.trials if arms else ()
         return next((one.snapshot for running, one in trials if running.experiment_id == record.experiment_id), None)
 
     def _keep(self, experiment_id: str, kept: _Kept) -> None:

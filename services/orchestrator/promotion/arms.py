@@ -33,6 +33,8 @@ class Arms:
         self.adapters = AgentAdapters()
         self.experiment: Experiment | None = None
         self.watch: Experiment | None = None
+        self.trials: tuple[tuple[RunningExperiment, Experiment], ...] = ()
+        """The experiment and the watch, as far as there are any."""
         self._open: Counter[str] = Counter()
 
     @property
@@ -44,15 +46,11 @@ class Arms:
         """Of the running experiment, once it has one; the promoter acts on it."""
         return self.experiment.final if self.experiment is not None else None
 
-    @property
-    def trials(self) -> list[tuple[RunningExperiment, Experiment]]:
-        """The experiment and the watch, as far as there are any."""
-        both = ((self.adapters.experiment, self.experiment), (self.adapters.watch, self.watch))
-        return [(running, experiment) for running, experiment in both if running and experiment]
-
     def follow(self, adapters: AgentAdapters, experiment: Experiment | None, watch: Experiment | None = None) -> None:
         """From now on assign by this. `experiment` and `watch` go with the registry's running ones."""
         self.adapters, self.experiment, self.watch = adapters, experiment, watch
+        both = ((adapters.experiment, experiment), (adapters.watch, watch))
+        self.trials = tuple((running, trial) for running, trial in both if running and trial)
 
     @property
     def offered(self) -> frozenset[str]:
@@ -74,6 +72,8 @@ class Arms:
             return self.arm(task.adapter_version or self.adapters.primary, sequence, experiment_id=of)
         if task.adapter_version is not None:
             return self.arm(task.adapter_version, sequence)
+        if not self.trials:
+            return self.arm(self.adapters.primary, sequence)
         unit_id, in_session = unit_of(task)
         for running, experiment, share in self._open_to(unit_id, in_session):
             if sequence < running.first_sequence:
@@ -97,7 +97,7 @@ class Arms:
         which one it is says nothing about its arm.
         """
         trials = self.trials
-        if in_session and (known := [one for one in trials if one[1].knows(unit_id)]):
+        if in_session and (known := tuple(one for one in trials if one[1].knows(unit_id))):
             trials = known
         if len(trials) < 2:
             return [(running, experiment, None) for running, experiment in trials]
