@@ -162,7 +162,12 @@ class Orchestrator:
         )
         self._news = RewardBroadcaster(bus, now)
         self._settler = Settler(
-            self.ledger, results, self._closed, clock=clock, max_logged_bytes=settings.max_logged_bytes
+            self.ledger,
+            results,
+            self._closed,
+            clock=clock,
+            max_logged_bytes=settings.max_logged_bytes,
+            agents=settings.agents,
         )
         self._waits = ResultWaiters()
         self._task_desk = TaskService(self._intake, self.ledger, self._waits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, Literal
 
@@ -89,6 +90,19 @@ def check_adapter(response: Response, work: Work) -> None:
             f"the answer says that it is by adapter {one_line(version, 40)} ({_short(sha256)}), but task "
             f"{work.task_id!r} was assigned to {arm.adapter_version} ({_short(arm.adapter_sha256)}): nothing can be "
             f"learned from it. An agent answers with the adapter that its Work names, or names none"
+        )
+
+
+def check_agent(response: Response, work: Work, agents: Collection[str]) -> None:
+    """Raises Reject for an answer in the name of another of the fleet's agents: that one would learn from it.
+
+    A name that is no agent's of the fleet, a program's own, is as good as any.
+    """
+    if response.agent_id != work.agent_id and response.agent_id in agents:
+        raise Reject(
+            f"the answer says that it is by {response.agent_id!r}, another agent of this fleet, but task "
+            f"{work.task_id!r} was given to {work.agent_id!r}: an agent answers in the name that its Work has, or in "
+            f"one of its own"
         )
 
 

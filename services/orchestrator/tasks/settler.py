@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,7 +31,14 @@ from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.admission import Origin
 from services.orchestrator.tasks.result_sender import ResultSender
-from services.orchestrator.tasks.settlement import check_adapter, check_size, completed_response, ending, settle
+from services.orchestrator.tasks.settlement import (
+    check_adapter,
+    check_agent,
+    check_size,
+    completed_response,
+    ending,
+    settle,
+)
 
 log = Log("settler")
 
@@ -66,13 +73,15 @@ class Settler:
         *,
         clock: Callable[[], datetime],
         max_logged_bytes: int,
+        agents: Collection[str],
     ) -> None:
-        """`closed` hears of every task's lines once they are in the log."""
+        """`closed` hears of every task's lines once they are in the log. `agents`: all of the fleet."""
         self._ledger = ledger
         self._results = results
         self._closed = closed
         self._clock = clock
         self._max_logged_bytes = max_logged_bytes
+        self._agents = agents
         self._locks = KeyedLock()
         self._untold: dict[str, Untold] = {}
         self._not_closed: Counter[str] = Counter()
@@ -222,16 +231,14 @@ class Settler:
         """The Response that the Reward carries, or that was kept for it; of the Work that was admitted."""
         response = reward.scored or self._kept_response(reward.task_id, attempt)
         check_adapter(response, work)
-        check_size(response, self._max_logged_bytes)
-        if response.work is None:
-            return completed_response(response, work)
-        for name in MUST_AGREE:
+        for name in MUST_AGREE if response.work is not None else ():
             if getattr(response.work, name) != getattr(work, name):
                 raise Reject(
                     f"the Work in this Reward is not the one that was admitted as task {work.task_id!r}: its {name} is "
                     f"another. A Reward carries the Response, and that the Work, as they came"
                 )
-        return response
+        check_agent(response, work, self._agents)
+        return response if response.work is not None else completed_response(response, work)
 
     def _kept_response(self, task_id: str, attempt: int) -> Response:
         body = self._ledger.index.kept_response(task_id)

@@ -358,3 +358,23 @@ async def test_a_task_of_the_fleets_own_that_expired_is_told_to_nobody_and_holds
 
     assert await ledger.open() == []
     await ledger.close()
+
+
+@pytest.mark.parametrize(("name", "logged"), [("small", "small"), ("my-program", "my-program"), ("other", None)])
+async def test_nobody_answers_in_the_name_of_another_agent_of_the_fleet(
+    tmp_path: Path, name: str, logged: str | None
+) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x"))
+        (work,) = await fleet.work()
+
+        await fleet.reward(scored(answered(work, "a", "b").model_copy(update={"agent_id": name}), 0.5, 0.5))
+
+        if logged is None:
+            (reason,) = await fleet.dead_letters()
+            assert "by 'other', another agent of this fleet" in reason
+            assert fleet.logged() == []
+            # and the task is still open: the agent that has it answers
+            await fleet.reward(scored(answered(work, "a", "b"), 0.5, 0.5))
+        (result,) = await fleet.results()
+        assert (result.status, {line.agent_id for line in fleet.logged()}) == ("ok", {logged or "small"})
