@@ -231,6 +231,7 @@ class Settler:
         """The Response that the Reward carries, or that was kept for it; of the Work that was admitted."""
         response = reward.scored or self._kept_response(reward.task_id, attempt)
         check_adapter(response, work)
+        check_size(response, self._max_logged_bytes)
         for name in MUST_AGREE if response.work is not None else ():
             if getattr(response.work, name) != getattr(work, name):
                 raise Reject(
