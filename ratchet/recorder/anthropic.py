@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import Any
 
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
-from ratchet.recorder.rollout import Answer, Asked, retries, words
+from ratchet.recorder.rollout import Answer, Asked, retries, wanted, words
 
 
 def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
@@ -32,6 +32,7 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
         max_tokens=limit,
         stop=words(body.get("stop_sequences")),
         retry=retries(headers),
+        sampling=wanted(body),
     )
 
 

@@ -12,8 +12,8 @@ import json
 import secrets
 import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import uvicorn
@@ -26,7 +26,7 @@ from starlette.routing import Route
 from ratchet.openai.errors import error_object
 from ratchet.recorder import anthropic
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
-from ratchet.recorder.rollout import Answer, Asked, RecordedRollout, retries, words
+from ratchet.recorder.rollout import Answer, Asked, RecordedRollout, retries, wanted, words
 
 Handler = Callable[[Request, RecordedRollout], Awaitable[Response]]
 
@@ -52,7 +52,7 @@ class Recorder:
         """On a port of its own; the base URL for clients, as in OPENAI_BASE_URL."""
         with socket.create_server((host, 0)) as listening:
             config = uvicorn.Config(self.application(), log_config=None, lifespan="off", timeout_graceful_shutdown=1)
-            server = uvicorn.Server(config)
+            server = _Server(config)
             serving = asyncio.create_task(server.serve([listening]))
             try:
                 yield f"http://{host}:{listening.getsockname()[1]}/v1"
@@ -78,6 +78,13 @@ class Recorder:
             return await handler(request, rollout)
 
         return authorised
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """They are the process's own."""
+        yield
 
 
 async def models(request: Request, rollout: RecordedRollout) -> Response:
@@ -145,6 +152,7 @@ def _asked(body: dict[str, Any], request: Request) -> Asked:
         max_tokens=limit,
         stop=words(body.get("stop")),
         retry=retries(request.headers),
+        sampling=wanted(body),
     )
 
 

@@ -15,9 +15,14 @@ from ratchet.openai.errors import ContextTooLong, ServerUnavailable
 from ratchet.recorder.engine import Token, TokenEngine
 from ratchet.recorder.parsing import PARSERS, Parsed, Parser, PlainParser, parser_name
 from schemas.messages.response import FinishReason
+from schemas.messages.work import Sampling
 
 MOST_TOKENS = 4096
 """Of an answer, where a client names no limit."""
+MOST_OVERRULED = 8
+NO_EFFECT = {"presence_penalty": 0.0, "frequency_penalty": 0.0}
+"""What of the parameters that no Work has is asked for in vain, and changes nothing."""
+SAMPLING = ("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,8 @@ class Asked:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     retry: bool = False
+    sampling: Mapping[str, float] = field(default_factory=dict)
+    """What the client wants of the sampling, which is the Work's all the same."""
 
 
 @dataclass(slots=True)
@@ -64,14 +71,23 @@ class RecordedRollout:
         model: str,
         parser: Parser | None = None,
         strict: bool = False,
+        sampling: Sampling | None = None,
     ) -> None:
-        """`parser`: the template's if absent. `model`: what clients are told, whatever they ask for."""
+        """`parser`: the template's if absent. `model`: what clients are told, whatever they ask for. `sampling`: the
+        Work's; what a client asks for besides is kept in `overruled`, the first values of each parameter."""
         self.conversation = Conversation(template, strict=strict)
         self.model = model
         self._template = template
         self._engine = engine
         self._parser = parser or PARSERS[parser_name(template.source)]()
         self._answers: dict[int, Answer] = {}
+        self._sampling = sampling or Sampling()
+        self.overruled: dict[str, list[float]] = {}
+
+    @property
+    def engine_trouble(self) -> str | None:
+        """Why the engine does not answer, if it said so."""
+        return self._engine.trouble
 
     def text_of(self, token: int) -> str:
         return self._template.codec.decode([token])
@@ -81,11 +97,19 @@ class RecordedRollout:
 
         Raises PromptRefused, ContextTooLong, EngineError.
         """
+        self._note_overruled(asked.sampling)
         call = self.conversation.ask(asked.messages, asked.tools, retry=asked.retry)
         known = self._answers.get(call.number)
         async with aclosing(self._replayed(known) if known else self._sampled(call, asked)) as growing:
             async for answer in growing:
                 yield answer
+
+    def _note_overruled(self, asked: Mapping[str, float]) -> None:
+        for name, value in asked.items():
+            if value != getattr(self._sampling, name, NO_EFFECT.get(name)):
+                kept = self.overruled.setdefault(name, [])
+                if value not in kept and len(kept) < MOST_OVERRULED:
+                    kept.append(value)
 
     async def _replayed(self, answer: Answer) -> AsyncGenerator[Answer, None]:
         async with answer.changed:
@@ -154,6 +178,12 @@ def retries(headers: Mapping[str, str]) -> bool:
     """Whether a client's SDK says that it sends a request again: those of OpenAI and Anthropic count."""
     count = headers.get("x-stainless-retry-count", "0")
     return count.isdecimal() and int(count) > 0
+
+
+def wanted(body: Mapping[str, Any]) -> dict[str, float]:
+    """Of the sampling, in the body of a request."""
+    given = {name: body.get(name) for name in SAMPLING}
+    return {name: float(value) for name, value in given.items() if isinstance(value, int | float)}
 
 
 def words(stop: str | Iterable[str] | None) -> tuple[str, ...]:

@@ -1,0 +1,75 @@
+"""The internal routes: ids in, ids out, by the adapter that is named and no other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from ratchet.adapters.folder import adapter_sha256
+from ratchet.http.server.application import application
+from services.agent.engines.echo import EchoEngine
+from services.agent.settings import AgentSettings
+from services.agent.worker import AgentWorker
+from tests.services.agent.test_agent_worker import ScriptedEngine, agent
+
+USER, END, ASSISTANT = 259, 257, 260
+ASKED = {"prompt_ids": [USER, 1, 2, END, ASSISTANT], "sampling": {"max_tokens": 9}, "adapter_version": "v1.0.0"}
+
+
+def client(worker: AgentWorker, settings: AgentSettings) -> httpx.AsyncClient:
+    app = application("agent", worker.routers(), settings, worker.trouble)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
+
+
+def told(answer: httpx.Response) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+async def test_ids_are_answered_one_after_the_other_and_the_last_line_says_why(settings: AgentSettings) -> None:
+    async with agent(settings, EchoEngine()) as (worker, _), client(worker, settings) as api:
+        whole = await api.post("/internal/generate", json=ASKED)
+        cut = await api.post("/internal/generate", json=ASKED | {"sampling": {"max_tokens": 2}})
+        served = (await api.get("/internal/model")).json()
+
+    assert [line.get("ids") for line in told(whole)] == [[1], [2], [END], None]
+    assert [line.get("logprobs") for line in told(whole)] == [[0.0], [0.0], [0.0], None]
+    assert [told(answer)[-1]["finish_reason"] for answer in (whole, cut)] == ["stop", "length"]
+    assert (served["agent_id"], served["engine"], served["context"], served["tokenizer"]) == (
+        "small",
+        "echo",
+        8192,
+        None,
+    )
+
+
+async def test_an_adapter_is_loaded_for_it_and_must_be_the_one_that_is_named(
+    settings: AgentSettings, write_adapter: Callable[..., Path]
+) -> None:
+    sha256 = adapter_sha256(write_adapter("v1.0.1"))
+    engine = EchoEngine()
+    async with agent(settings, engine) as (worker, _), client(worker, settings) as api:
+        named = ASKED | {"adapter_version": "v1.0.1", "adapter_sha256": sha256}
+        right = await api.post("/internal/generate", json=named)
+        wrong = await api.post("/internal/generate", json=named | {"adapter_sha256": "0" * 64})
+        missing = await api.post("/internal/generate", json=ASKED | {"adapter_version": "v1.0.7"})
+
+    assert right.status_code == 200
+    assert [name.partition("@")[2][:6] for name in engine.adapters()] == ["v1.0.1"]
+    assert (wrong.status_code, missing.status_code) == (422, 422)
+    assert "not the one that was registered" in wrong.json()["detail"]
+
+
+async def test_an_engine_that_is_away_says_so_before_anything_is_sent(settings: AgentSettings) -> None:
+    engine = ScriptedEngine()
+    async with agent(settings, engine) as (worker, _), client(worker, settings) as api:
+        engine.away = "its server is away"
+        away = [await api.post("/internal/generate", json=ASKED), await api.get("/internal/model")]
+        engine.away = None
+        several = await api.post("/internal/generate", json=ASKED | {"sampling": {"n": 2}})
+
+    assert [answer.status_code for answer in away] == [503, 503]
+    assert several.status_code == 422 and "n must be 1" in several.json()["detail"]
