@@ -13,7 +13,7 @@ from ratchet.conversation.conversation import Call, Conversation
 from ratchet.conversation.template import ChatTemplate, Tools
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
 from ratchet.recorder.engine import Token, TokenEngine
-from ratchet.recorder.parsing import PARSERS, Parsed, Parser, PlainParser, parser_name
+from ratchet.recorder.parsing import Parsed, Parser, PlainParser, parser_for
 from schemas.messages.response import FinishReason
 from schemas.messages.work import Sampling
 
@@ -79,7 +79,7 @@ class RecordedRollout:
         self.model = model
         self._template = template
         self._engine = engine
-        self._parser = parser or PARSERS[parser_name(template.source)]()
+        self._parser = parser or parser_for(template.source)
         self._answers: dict[int, Answer] = {}
         self._sampling = sampling or Sampling()
         self.overruled: dict[str, list[float]] = {}
@@ -145,8 +145,7 @@ class RecordedRollout:
         text = self._template.text([token.id for token in answer.tokens])
         found = [at for word in stop if (at := text.find(word)) >= 0]
         if not found:
-            held = max((len(word) for word in stop), default=1) - 1
-            answer.parsed = self._parser_for(asked).parse(text[: max(0, len(text) - held)], whole=False)
+            answer.parsed = self._parser_for(asked).parse(text[: len(text) - held_back(text, stop)], whole=False)
         return bool(found)
 
     def _end(self, answer: Answer, asked: Asked) -> None:
@@ -172,6 +171,13 @@ class RecordedRollout:
             del self._answers[answer.call.number]
         async with answer.changed:
             answer.changed.notify_all()
+
+
+def held_back(text: str, stop: Sequence[str]) -> int:
+    """Characters at its end that may be the beginning of a stop string, and so are not told yet."""
+    longest = max((len(word) for word in stop), default=1) - 1
+    ends = range(min(longest, len(text)), 0, -1)
+    return next((size for size in ends if any(text[-size:] == word[:size] != word for word in stop)), 0)
 
 
 def retries(headers: Mapping[str, str]) -> bool:

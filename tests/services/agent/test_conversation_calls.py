@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from ratchet.adapters.folder import adapter_sha256
+from ratchet.adapters.folder import adapter_sha256, served_name
 from ratchet.http.server.application import application
 from services.agent.engines.echo import EchoEngine
 from services.agent.settings import AgentSettings
@@ -58,7 +58,7 @@ async def test_an_adapter_is_loaded_for_it_and_must_be_the_one_that_is_named(
         missing = await api.post("/internal/generate", json=ASKED | {"adapter_version": "v1.0.7"})
 
     assert right.status_code == 200
-    assert [name.partition("@")[2][:6] for name in engine.adapters()] == ["v1.0.1"]
+    assert engine.adapters() == {served_name("small", "v1.0.1", sha256)}
     assert (wrong.status_code, missing.status_code) == (422, 422)
     assert "not the one that was registered" in wrong.json()["detail"]
 
