@@ -129,7 +129,7 @@ async def events(head: Mapping[str, Any], first: Answer, answers: AsyncGenerator
     def closed(status: str) -> Iterator[str]:
         if at:
             text = sent[at]
-            more = {"logprobs": []} if at == "message" else {}
+            more = LOGPROBS if at == "message" else {}
             yield event(f"response.{NAMES[at]}.done", text=text, **place(at), **more)
             yield event("response.content_part.done", part=_part(at, text), **place(at))
             yield event("response.output_item.done", output_index=index, item=_item(at, text, status, ids[at]))
@@ -139,7 +139,7 @@ async def events(head: Mapping[str, Any], first: Answer, answers: AsyncGenerator
             if len(text) > len(sent[item]):
                 if at != item:
                     yield from opened(item)
-                more = {"logprobs": []} if item == "message" else {}
+                more = LOGPROBS if item == "message" else {}
                 delta = text[len(sent[item]) :]
                 sent[item] = text
                 yield event(f"response.{NAMES[item]}.delta", delta=delta, **place(item), **more)
@@ -179,6 +179,11 @@ async def events(head: Mapping[str, Any], first: Answer, answers: AsyncGenerator
 
 NAMES = {"reasoning": "reasoning_text", "message": "output_text"}
 """Of the text in an item."""
+LOGPROBS: dict[str, Any] = {"logprobs": []}
+ANNOTATIONS: dict[str, Any] = {"annotations": []}
+ROLE: dict[str, Any] = {"role": "assistant"}
+SUMMARY: dict[str, Any] = {"summary": []}
+"""What items and their parts must have, though there is nothing to tell."""
 
 
 def _messages(given: Any) -> list[dict[str, Any]]:
@@ -262,10 +267,10 @@ def _item(kind: str, value: Any, status: str, name: str | None) -> dict[str, Any
         named = {"name": function, "arguments": arguments}
         return {"id": f"fc_{call_id}", "type": kind, "call_id": call_id, "status": status} | named
     item = {"id": name or f"{kind[:3]}_{secrets.token_hex(16)}", "type": kind, "status": status}
-    item |= {"role": "assistant"} if kind == "message" else {"summary": []}
+    item |= ROLE if kind == "message" else SUMMARY
     return item | {"content": [_part(kind, value)]}
 
 
 def _part(kind: str, text: str) -> dict[str, Any]:
-    more = {"annotations": [], "logprobs": []} if kind == "message" else {}
+    more = ANNOTATIONS | LOGPROBS if kind == "message" else {}
     return {"type": NAMES[kind], "text": text} | more
