@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from ratchet.cli.fleet.folder import FleetAccess, FleetRecord
 from ratchet.cli.submit.command import new_task
 from ratchet.cli.terminal import CommandError, UsageError
-from ratchet.recorder.order import RecordOrder
+from ratchet.recorder.order import RecordOrder, unfit_argument
 from schemas.messages.base import DecodeError
 from schemas.messages.task import Task
 
@@ -91,6 +91,8 @@ def record(
     if deadline is not None:
         fields["deadline"] = datetime.now(UTC) + timedelta(seconds=deadline)
     asked = task_of(task, text if text is not None else shlex.join(command), fields)
+    if unfit := unfit_argument(tuple(command), asked.input):
+        raise UsageError(unfit)
     access = FleetAccess.here()
     order = RecordOrder(
         task=asked,

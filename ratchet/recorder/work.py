@@ -6,7 +6,6 @@ What is delivered here again is answered once: later deliveries wait for the fir
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -21,25 +20,20 @@ from ratchet.conversation.template import ChatTemplate
 from ratchet.recorder.agent import AgentTokens
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.command import Program, run_with
-from ratchet.recorder.order import RecordOrder
+from ratchet.recorder.order import INPUT, RecordOrder, as_text
 from ratchet.recorder.rollout import RecordedRollout
 from ratchet.service.errors import Reject
 from ratchet.service.telemetry import Log
 from schemas.api.generate import ServedModel
 from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response, Sample
-from schemas.messages.task import ChatMessage, Prompt
 from schemas.messages.work import Work
 
 log = Log("recorder")
 
-INPUT = "{input}"
-"""In an argument of the command, the task's input stands for it."""
 MARGIN = 0.1
 LARGEST_MARGIN_S = 60.0
 """What is left of the time to the deadline for scoring what the runs have by then."""
-LONGEST_ARGUMENT = 120_000
-"""Bytes; Linux takes no longer one."""
 
 
 class RecordedWork:
@@ -140,15 +134,6 @@ def program_of(command: tuple[str, ...], work: Work, number: int, environment: M
     given = {name: value for name, value in environment.items() if not name.startswith("RATCHET_")}
     given |= {"RATCHET_TASK_ID": work.task_id, "RATCHET_SAMPLE": str(number)}
     return Program(tuple(part.replace(INPUT, text) for part in command), stdin=text, environment=given)
-
-
-def as_text(prompt: Prompt) -> str:
-    """Chat messages as a JSON array of them."""
-    return prompt if isinstance(prompt, str) else json.dumps([_message(one) for one in prompt], ensure_ascii=False)
-
-
-def _message(message: ChatMessage) -> dict[str, str]:
-    return {"role": message.role, "content": message.content}
 
 
 def time_for(work: Work, now: datetime, limit_s: float | None) -> float:
