@@ -156,4 +156,5 @@ def become_recorder(order: RecordOrder) -> None:
         os.set_inheritable(file.fileno(), True)
         sys.stdout.flush()
         sys.stderr.flush()
-        os.execv(sys.executable, [sys.executable, "-m", "ratchet.recorder", str(file.fileno())])
+        safely = "-P"  # what lies in this folder is the program's, no module of ours
+        os.execv(sys.executable, [sys.executable, safely, "-m", "ratchet.recorder", str(file.fileno())])

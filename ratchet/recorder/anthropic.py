@@ -25,6 +25,8 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
     choice = (body.get("tool_choice") or {}).get("type", "auto")
     if choice not in ("auto", "none"):
         raise Refused(400, "tool_choice: no tool can be forced, it must be auto or none")
+    if body.get("output_format") or (body.get("output_config") or {}).get("format"):
+        raise Refused(400, "output_config.format: the engine does not constrain its answers, ask for text")
     system = [{"role": "system", "content": _text(body["system"])}] if body.get("system") else []
     return Asked(
         messages=[*system, *(one for message in messages for one in _messages(message))],

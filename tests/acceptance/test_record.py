@@ -212,7 +212,7 @@ def test_the_kill_of_ratchet_record_ends_its_programs_and_their_keys_and_the_sam
 
 def test_one_that_nobody_comes_back_for_ends_at_its_deadline_with_a_reason(recording: Recording) -> None:
     file = recording.folder / "begun"
-    program = ("--deadline", "20", "--task-id", "killed-4", "--", sys.executable, "-c", LOOPING, str(file), "99")
+    program = ("--deadline", "40", "--task-id", "killed-4", "--", sys.executable, "-c", LOOPING, str(file), "99")
     process = recording.begin("--input", "x", *program)
     begun(file, 1)
     process.kill()
