@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from ratchet.recorder.order import LONGEST_ARGUMENT, RecordOrder, queue_name, un
 from ratchet.recorder.work import RecordedWork, program_of, time_for
 from ratchet.service.errors import EngineError
 from schemas.messages.response import Response
+from schemas.messages.result import Result
 from schemas.messages.task import ChatMessage, Task
 from schemas.messages.work import Sampling, Work
 from services.agent.engines.echo import EchoEngine
@@ -28,7 +30,9 @@ from services.agent.engines.engine import IdsRequest, TokenPiece
 from services.agent.settings import AgentSettings
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
 from tests.services.agent.test_agent_worker import agent
+from tests.services.orchestrator.house import house, scored
 from tests.serving import serving
+from tests.waiting import until
 
 MakeWork = Callable[..., Work]
 END = SPECIAL.index("<|im_end|>")
@@ -74,10 +78,12 @@ def order(*command: str, urls: tuple[str, ...] = ()) -> RecordOrder:
 
 @asynccontextmanager
 async def recorded(
-    settings: AgentSettings, engine: EchoEngine, *command: str
+    settings: AgentSettings, engine: EchoEngine, *command: str, bus: MemoryBus | None = None
 ) -> AsyncIterator[tuple[RecordedWork, MemoryBus]]:
-    bus, recorder = MemoryBus(fleet_topology(("small",))), Recorder()
-    await bus.start()
+    recorder = Recorder()
+    if bus is None:
+        bus = MemoryBus(fleet_topology(("small",)))
+        await bus.start()
     async with agent(settings, engine) as (worker, _), recorder.serving() as base_url:
         app = application("agent", worker.routers(), settings, worker.trouble)
         async with serving(app) as url, agent_client(None) as http:
@@ -183,3 +189,36 @@ def test_a_task_has_a_queue_of_its_own_whatever_its_id() -> None:
     assert len(set(names)) == 4
     for name in names:
         assert Task(task_id="t", input="x", work_to=f"fleet.{name}").work_to == f"fleet.{name}"
+
+
+async def test_a_task_that_is_answered_here_is_logged_once_with_the_arm_it_was_given(
+    settings: AgentSettings, tmp_path: Path
+) -> None:
+    """The orchestrator's side of it is real too; only the broker is not, and the score is said by hand."""
+    async with (
+        house(tmp_path / "logs") as fleet,
+        recorded(settings, Coins(), sys.executable, "-c", PROGRAM, "Sure?", bus=fleet.bus) as (here, _),
+    ):
+        own = fleet.bus.open_reply_queue("reply.mine")
+        task = Task(task_id="t-1", input="What is in it?", samples=2, max_tokens=50, work_to="reply.mine")
+        await fleet.submit(task, reply_to="reply.mine")
+        await until(lambda: own)
+        await asyncio.gather(here.handle(own[0]), here.handle(own[0]))
+        (published,) = fleet.bus.published(RESPONSES)
+        response = Response.decode(published.body)
+        await fleet.reward(scored(response, 0.25, 1.0))
+        await fleet.reward(scored(response, 0.25, 1.0))
+        await until(lambda: len(own) == 2)
+        result = Result.decode(own[1].body)
+
+        assert (result.status, result.response, result.score) == ("ok", "A coin in a box. 1", 1.0)
+        lines = fleet.logged()
+        assert [(line.sample, line.score, line.sample_status) for line in lines] == [
+            (0, 0.25, "finished"),
+            (1, 1.0, "finished"),
+        ]
+        assert [line.segments for line in lines] == [sample.segments for sample in response.samples]
+        assert {(line.arm.sequence, line.arm.adapter_version, line.completion_ids) for line in lines} == {
+            (0, "v1.0.0", None)
+        }
+        assert fleet.bus.published("work.small") == []
