@@ -80,6 +80,11 @@ async def record(order: RecordOrder) -> Result:
     return result.result()
 
 
+def _require_broker(amqp_url: str) -> None:
+    with connected(amqp_url):
+        pass
+
+
 def _delete(amqp_url: str, queue: str) -> None:
     """The task is closed, so nothing comes any more. If it can't be, it expires."""
     with suppress(BusError), connected(amqp_url) as connection:
@@ -110,7 +115,8 @@ def template_for(order: RecordOrder, served: ServedModel) -> ChatTemplate:
 
 
 async def _connected(order: RecordOrder) -> RabbitBus:
-    """Raises BrokerUnreachable."""
+    """Raises BrokerUnreachable, at once where nobody answers at first."""
+    await asyncio.to_thread(_require_broker, order.amqp_url)
     own = Queue(
         queue_name(order.task.task_id),
         "any",
@@ -165,6 +171,7 @@ async def _until_signalled(order: RecordOrder) -> Result | None:
 
 def main() -> int:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("pika").setLevel(logging.CRITICAL)  # what it has to say is raised, too
     with os.fdopen(int(sys.argv[1]), "rb") as file:
         order = RecordOrder.model_validate_json(file.read())
     try:
