@@ -25,6 +25,7 @@ from schemas.messages.response import Sample, SampleStatus
 
 MOST_BYTES = 1024 * 1024
 """Of what it prints."""
+GIVEN_UP_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,9 @@ async def run_with(
         said, status = await _said(program, own, timeout_s)
     finally:
         recorder.end(key)
+    with suppress(TimeoutError):  # what it was asking when it ended is given up as soon as its connection is seen to be
+        async with asyncio.timeout(GIVEN_UP_S):
+            await rollout.wait_idle()
     if status != "finished" and rollout.engine_trouble is not None:
         status = "lost"
     name = Path(program.command[0]).name

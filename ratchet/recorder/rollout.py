@@ -83,11 +83,18 @@ class RecordedRollout:
         self._answers: dict[int, Answer] = {}
         self._sampling = sampling or Sampling()
         self.overruled: dict[str, list[float]] = {}
+        self._at_work = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     @property
     def engine_trouble(self) -> str | None:
         """Why the engine does not answer, if it said so."""
         return self._engine.trouble
+
+    async def wait_idle(self) -> None:
+        """Until no answer is under way: then all that was sampled is in the conversation."""
+        await self._idle.wait()
 
     def text_of(self, token: int) -> str:
         return self._template.codec.decode([token])
@@ -128,6 +135,8 @@ class RecordedRollout:
                 f"resulted in {len(prompt)} tokens. Please reduce the length of the messages."
             )
         answer = self._answers[call.number] = Answer(call)
+        self._at_work += 1
+        self._idle.clear()
         try:
             async with aclosing(self._engine.sample(prompt, min(room, asked.max_tokens or MOST_TOKENS))) as tokens:
                 async for token in tokens:
@@ -137,6 +146,9 @@ class RecordedRollout:
                     yield answer
             self._end(answer, asked)
         finally:
+            self._at_work -= 1
+            if not self._at_work:
+                self._idle.set()
             await self._settle(answer)
         yield answer
 

@@ -46,13 +46,16 @@ class EchoEngine:
         return Generation((Sample(text=text, finish_reason="stop"),) * request.sampling.n)
 
     async def generate_ids(self, request: IdsRequest) -> AsyncGenerator[TokenPiece, None]:
-        """What stands behind the last token that is as the first one, without the last of all: the last turn, where a
-        template opens turns with a token and asks with another. One at a time, as sure as can be."""
+        """The last turn, one token at a time, as sure as can be: what stands behind the last token that is as the first
+        one, for templates that open turns with a token and ask for an answer with another. It goes on with a beginning
+        of its answer that stands there already.
+        """
         if request.adapter is not None and request.adapter not in self._adapters:
             raise AdapterError(f"the echo engine has no adapter {request.adapter!r}: load it first")
         ids = request.prompt_ids
-        begin = len(ids) - ids[::-1].index(ids[0])
-        said = ids[begin:-1][: request.sampling.max_tokens]
+        turn = ids[len(ids) - ids[::-1].index(ids[0]) :]
+        begun = next(n for n in range((len(turn) - 1) // 2, -1, -1) if turn[len(turn) - n :] == turn[:n])
+        said = turn[begun : len(turn) - begun - 1][: request.sampling.max_tokens]
         for token in said:
             await asyncio.sleep(self._latency_s / len(said))
             yield TokenPiece(0, (token,), (0.0,))

@@ -80,6 +80,28 @@ async def test_a_run_that_the_engine_was_away_for_is_lost_and_not_the_programs_f
     assert sample.status == "lost"
 
 
+LEAVING = """
+import openai, os
+stream = openai.OpenAI().chat.completions.create(
+    model="any", messages=[{"role": "user", "content": "What is in it?"}], stream=True
+)
+print(next(chunk.choices[0].delta.content for chunk in stream if chunk.choices[0].delta.content), flush=True)
+os._exit(0)
+"""
+
+
+async def test_what_was_sampled_when_a_program_ended_is_kept_as_aborted() -> None:
+    engine = ScriptedEngine(lambda prompt: codec().encode("A coin in a box"))
+    engine.gate.clear()
+    recorded = RecordedRollout(template("qwen2_5"), engine, model="small")
+    sample = await run_recorded(recorded, [sys.executable, "-c", LEAVING], timeout_s=60)
+
+    assert (sample.text, sample.status) == ("A", "finished")
+    assert sample.segments is not None and sample.usage is not None
+    assert [segment.sampled_tokens for segment in sample.segments] == [1]
+    assert (sample.usage.breaks, engine.closed) == ({"aborted": 1}, 1)
+
+
 HELD = """
 import os, subprocess, sys
 held, holding = os.pipe()

@@ -17,7 +17,11 @@ from services.agent.worker import AgentWorker
 from tests.services.agent.test_agent_worker import ScriptedEngine, agent
 
 USER, END, ASSISTANT = 259, 257, 260
-ASKED = {"prompt_ids": [USER, 1, 2, END, ASSISTANT], "sampling": {"max_tokens": 9}, "adapter_version": "v1.0.0"}
+ASKED: dict[str, Any] = {
+    "prompt_ids": [USER, 1, 2, END, ASSISTANT],
+    "sampling": {"max_tokens": 9},
+    "adapter_version": "v1.0.0",
+}
 
 
 def client(worker: AgentWorker, settings: AgentSettings) -> httpx.AsyncClient:
@@ -33,9 +37,11 @@ async def test_ids_are_answered_one_after_the_other_and_the_last_line_says_why(s
     async with agent(settings, EchoEngine()) as (worker, _), client(worker, settings) as api:
         whole = await api.post("/internal/generate", json=ASKED)
         cut = await api.post("/internal/generate", json=ASKED | {"sampling": {"max_tokens": 2}})
+        rest = await api.post("/internal/generate", json=ASKED | {"prompt_ids": [*ASKED["prompt_ids"], 1, 2]})
         served = (await api.get("/internal/model")).json()
 
     assert [line.get("ids") for line in told(whole)] == [[1], [2], [END], None]
+    assert [line.get("ids") for line in told(rest)] == [[END], None]
     assert [line.get("logprobs") for line in told(whole)] == [[0.0], [0.0], [0.0], None]
     assert [told(answer)[-1]["finish_reason"] for answer in (whole, cut)] == ["stop", "length"]
     assert (served["agent_id"], served["engine"], served["context"], served["tokenizer"]) == (
