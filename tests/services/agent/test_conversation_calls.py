@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from ratchet.adapters.folder import adapter_sha256, served_name
 from ratchet.http.server.application import application
 from services.agent.engines.echo import EchoEngine
+from services.agent.engines.engine import IdsRequest, TokenPiece
 from services.agent.settings import AgentSettings
 from services.agent.worker import AgentWorker
 from tests.services.agent.test_agent_worker import ScriptedEngine, agent
+from tests.serving import serving
+from tests.waiting import settled, until
 
 USER, END, ASSISTANT = 259, 257, 260
 ASKED: dict[str, Any] = {
@@ -79,3 +84,41 @@ async def test_an_engine_that_is_away_says_so_before_anything_is_sent(settings: 
 
     assert [answer.status_code for answer in away] == [503, 503]
     assert several.status_code == 422 and "n must be 1" in several.json()["detail"]
+
+
+class Endless(EchoEngine):
+    """Says `says` tokens, and then nothing, until it is left."""
+
+    def __init__(self, says: int) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+        self.left = 0
+        self._says = says
+
+    async def generate_ids(self, request: IdsRequest) -> AsyncGenerator[TokenPiece, None]:
+        try:
+            self.asked.set()
+            for token in range(self._says):
+                yield TokenPiece(0, (token,), (0.0,))
+            await asyncio.Event().wait()
+        finally:
+            self.left += 1
+
+
+@pytest.mark.parametrize("says", [0, 1])
+async def test_a_caller_that_leaves_ends_the_generation(settings: AgentSettings, says: int) -> None:
+    engine = Endless(says)
+    async with agent(settings, engine) as (worker, _):
+        app = application("agent", worker.routers(), settings, worker.trouble)
+        async with serving(app) as url, httpx.AsyncClient(base_url=url) as api:
+
+            async def ask() -> None:
+                async with api.stream("POST", "/internal/generate", json=ASKED) as answer:
+                    async for _ in answer.aiter_lines():
+                        pass
+
+            asking = asyncio.create_task(ask())
+            await engine.asked.wait()
+            await settled()
+            asking.cancel()
+            await until(lambda: engine.left == 1)
