@@ -28,6 +28,10 @@ from schemas.messages.work import Sampling, Work
 from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import IdsRequest, TokenPiece
 from services.agent.settings import AgentSettings
+from services.trainer.data.filters import DataPolicy
+from services.trainer.data.journal_scan import JournalScan
+from services.trainer.data.samples import load_samples
+from services.trainer.data.selection import select
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
 from tests.services.agent.test_agent_worker import agent
 from tests.services.orchestrator.house import house, scored
@@ -222,3 +226,10 @@ async def test_a_task_that_is_answered_here_is_logged_once_with_the_arm_it_was_g
             (0, "v1.0.0", None)
         }
         assert fleet.bus.published("work.small") == []
+
+    policy = DataPolicy(agent_id="small", versions={"v1.0.0": None})
+    chosen = select(JournalScan(tmp_path / "logs", policy).read(0, None), policy)
+    rows = load_samples(tmp_path / "logs", chosen.groups)
+    assert [(row.score, row.tokens, row.broke) for row in rows] == [
+        (score, sample.sampled_tokens, None) for score, sample in zip((0.25, 1.0), response.samples, strict=True)
+    ]
