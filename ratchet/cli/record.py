@@ -15,6 +15,7 @@ import typer
 from pydantic import ValidationError
 
 from ratchet.cli.fleet.folder import FleetAccess, FleetRecord
+from ratchet.cli.fleet.options import AGENT, agent_of
 from ratchet.cli.submit.command import new_task
 from ratchet.cli.terminal import CommandError, UsageError
 from ratchet.recorder.order import RecordOrder, unfit_argument
@@ -137,11 +138,11 @@ def _with_id(text: str) -> str:
 
 def replicas(record: FleetRecord | None, agent_id: str) -> tuple[str, ...]:
     """Where the agent's replicas of the fleet that was started here are. Raises CommandError where there is none."""
+    programs = [one for one in record.programs if one.name.startswith(f"{AGENT}-")] if record else []
     found = [
         f"http://127.0.0.1:{program.http_port}"
-        for program in (record.programs if record else ())
-        if program.name == f"agent-{agent_id}" or program.name.rpartition("-")[0] == f"agent-{agent_id}"
-        if program.http_port
+        for program in programs
+        if program.http_port and record and agent_of(program.name, record.options) == agent_id
     ]
     if not found:
         raise CommandError(f"no agent {agent_id!r} was started here: `ratchet up`, or say where it is with --url")
