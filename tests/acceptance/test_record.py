@@ -24,9 +24,9 @@ from tests.acceptance.ratchet_command import Ratchet
 from tests.programs import REPOSITORY, environment
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
-PATIENCE_S = 120
+PATIENCE_S = 240
 
 LOOPING = """
 import json, os, sys, urllib.request
