@@ -52,6 +52,8 @@ class Queue:
     drop_oldest: bool = False
     dead_letters: bool = True
     delivery_limit: int = DELIVERY_LIMIT
+    expires_ms: int | None = None
+    """Deleted when nobody has consumed it for so long, and a plain queue: of a program that comes and goes."""
 
     @property
     def max_bytes(self) -> int:
@@ -63,6 +65,8 @@ class Queue:
 
         But for the bound in bytes: a queue that has another one is taken as it is.
         """
+        if self.expires_ms is not None:
+            return {"x-queue-type": "classic", "x-expires": self.expires_ms}
         arguments: dict[str, Any] = {
             "x-queue-type": "quorum",
             "x-max-length": self.max_length,

@@ -17,6 +17,9 @@ COMMANDS = {
     "up": "Start the fleet on this machine and wait until it works.",
     "down": "Stop the fleet that was started here: services finish what they have in hand, then the broker stops.",
     "submit": "Submit a task and print the best answer, or a file of tasks and print a result a line.",
+    "record": (
+        "Run a program of yours as a task: what it asks a model is recorded token for token, scored and learned from."
+    ),
     "result": (
         "Print the answer to a task submitted earlier. Exit code 1 if the task failed or is not known, 4 if still open."
     ),

@@ -16,7 +16,7 @@ import typer
 from mcp.server.mcpserver import MCPServer
 
 from ratchet.cli.fleet.folder import FleetFolder, FleetRecord
-from ratchet.cli.fleet.options import FleetOptions
+from ratchet.cli.fleet.options import AGENT, FleetOptions, agent_of
 from ratchet.cli.fleet.plan import plan_fleet
 from ratchet.cli.terminal import CommandError, UsageError
 from ratchet.http.access.roles import Role
@@ -54,7 +54,6 @@ def mcp(
     serve_stdio(addresses_of(url or (), FleetFolder.here().record()), Token(token, token_file))
 
 
-AGENT = "agent"
 SINGLE = ("orchestrator", "scorer", "trainer")
 NOWHERE = "amqp://127.0.0.1/"
 
@@ -76,7 +75,7 @@ def addresses_of(urls: Iterable[str], record: FleetRecord | None) -> Addresses:
     agents: dict[str, str] = {}
     for name, url in named.items():
         if name == AGENT or name.startswith(f"{AGENT}-"):
-            agents.setdefault(_agent_id(name, record.options if record else FleetOptions()), url)
+            agents.setdefault(agent_of(name, record.options if record else FleetOptions()), url)
     return Addresses({name: url for name, url in named.items() if name in SINGLE}, agents)
 
 
@@ -93,13 +92,6 @@ def _typed(url: str) -> tuple[str, str]:
 def _local(record: FleetRecord | None) -> dict[str, str]:
     programs = record.programs if record else plan_fleet(FleetOptions(), Path(), NOWHERE, 0).services
     return {program.name: f"http://127.0.0.1:{program.http_port}" for program in programs if program.http_port}
-
-
-def _agent_id(name: str, options: FleetOptions) -> str:
-    """`agent-small` and `agent-small-2` are the agent small, where several replicas run."""
-    found = name.removeprefix(AGENT).removeprefix("-") or options.agents[0]
-    base, _, replica = found.rpartition("-")
-    return base if replica.isdigit() and base in options.agents and found not in options.agents else found
 
 
 @dataclass(frozen=True, slots=True)

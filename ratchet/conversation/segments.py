@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from ratchet.conversation.conversation import Call, Conversation
 from ratchet.conversation.messages import Message
@@ -10,19 +11,25 @@ from schemas.messages.response import Sample, SampleStatus, Segment, ToolCall, T
 
 
 def sample_of(
-    conversation: Conversation, text: str, *, status: SampleStatus | None = None, program: str | None = None
+    conversation: Conversation,
+    text: str,
+    *,
+    status: SampleStatus | None = None,
+    program: str | None = None,
+    overruled: Mapping[str, Collection[float]] | None = None,
 ) -> Sample:
-    """The rollout as a sample of a Response; `text` is its answer to the task, which is what is scored."""
+    """The rollout as a sample of a Response; `text` is its answer to the task, which is what is scored. `overruled`:
+    what its calls asked of the sampling and did not get."""
     return Sample(
         text=text,
         segments=segments_of(conversation) or None,
         status=status,
         program=program,
-        usage=usage_of(conversation),
+        usage=usage_of(conversation, overruled or {}),
     )
 
 
-def usage_of(conversation: Conversation) -> Usage:
+def usage_of(conversation: Conversation, overruled: Mapping[str, Collection[float]] = MappingProxyType({})) -> Usage:
     return Usage(
         calls=len(conversation.calls),
         prompt_tokens=sum(len(call.prompt_ids) for call in conversation.calls),
@@ -30,6 +37,7 @@ def usage_of(conversation: Conversation) -> Usage:
         breaks=dict(sorted(conversation.breaks.items())),
         normalised=conversation.normalised,
         replayed=conversation.replayed,
+        overruled={name: tuple(values) for name, values in sorted(overruled.items())},
     )
 
 

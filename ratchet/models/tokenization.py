@@ -20,6 +20,7 @@ from ratchet.models.known import KNOWN, known_folder
 from ratchet.service.errors import EngineError, PromptRefused
 from schemas.messages.task import ChatMessage, Prompt
 
+TOKENIZER_FILES = ("*.json", "*.jinja", "*.model", "*.txt")
 MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
 
 

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import Any
 
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
-from ratchet.recorder.rollout import Answer, Asked, retries, words
+from ratchet.recorder.rollout import Answer, Asked, retries, wanted, words
 
 
 def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
@@ -25,6 +25,8 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
     choice = (body.get("tool_choice") or {}).get("type", "auto")
     if choice not in ("auto", "none"):
         raise Refused(400, "tool_choice: no tool can be forced, it must be auto or none")
+    if body.get("output_format") or (body.get("output_config") or {}).get("format"):
+        raise Refused(400, "output_config.format: the engine does not constrain its answers, ask for text")
     system = [{"role": "system", "content": _text(body["system"])}] if body.get("system") else []
     return Asked(
         messages=[*system, *(one for message in messages for one in _messages(message))],
@@ -32,6 +34,7 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
         max_tokens=limit,
         stop=words(body.get("stop_sequences")),
         retry=retries(headers),
+        sampling=wanted(body),
     )
 
 

@@ -1,4 +1,5 @@
-"""The recorder over HTTP: OpenAI's chat completions and models, Anthropic's messages; a key that dies with its rollout.
+"""The recorder over HTTP: OpenAI's chat completions, responses and models, Anthropic's messages; a key that dies with
+its rollout.
 
 A client is told what is not honoured, in its own error shape. Sampling is the rollout's: temperature, top_p, penalties
 and seed are taken and have no effect. A connection that closes ends the generation.
@@ -12,8 +13,8 @@ import json
 import secrets
 import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import uvicorn
@@ -24,9 +25,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from ratchet.openai.errors import error_object
-from ratchet.recorder import anthropic
+from ratchet.recorder import anthropic, responses
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
-from ratchet.recorder.rollout import Answer, Asked, RecordedRollout, retries, words
+from ratchet.recorder.rollout import Answer, Asked, RecordedRollout, retries, wanted, words
 
 Handler = Callable[[Request, RecordedRollout], Awaitable[Response]]
 
@@ -52,7 +53,7 @@ class Recorder:
         """On a port of its own; the base URL for clients, as in OPENAI_BASE_URL."""
         with socket.create_server((host, 0)) as listening:
             config = uvicorn.Config(self.application(), log_config=None, lifespan="off", timeout_graceful_shutdown=1)
-            server = uvicorn.Server(config)
+            server = _Server(config)
             serving = asyncio.create_task(server.serve([listening]))
             try:
                 yield f"http://{host}:{listening.getsockname()[1]}/v1"
@@ -64,6 +65,7 @@ class Recorder:
         routes = [
             Route("/v1/chat/completions", self._authorised(chat), methods=["POST"]),
             Route("/v1/messages", self._authorised(messages), methods=["POST"]),
+            Route("/v1/responses", self._authorised(respond), methods=["POST"]),
             Route("/v1/models", self._authorised(models)),
         ]
         return Starlette(routes=routes, exception_handlers={Refused: _refused, HTTPException: _no_route})
@@ -78,6 +80,13 @@ class Recorder:
             return await handler(request, rollout)
 
         return authorised
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """They are the process's own."""
+        yield
 
 
 async def models(request: Request, rollout: RecordedRollout) -> Response:
@@ -113,6 +122,16 @@ async def messages(request: Request, rollout: RecordedRollout) -> Response:
     return JSONResponse(anthropic.message(rollout.model, await _whole(answers, request)))
 
 
+async def respond(request: Request, rollout: RecordedRollout) -> Response:
+    body = await _body(request)
+    answers = rollout.answer(responses.asked(body, request.headers))
+    head = responses.begun(rollout.model, body)
+    if body.get("stream"):
+        first = await _told(anext(answers))
+        return StreamingResponse(responses.events(head, first, answers), media_type="text/event-stream")
+    return JSONResponse(responses.response(head, await _whole(answers, request)))
+
+
 async def _body(request: Request) -> dict[str, Any]:
     try:
         body = json.loads(await request.body())
@@ -145,6 +164,7 @@ def _asked(body: dict[str, Any], request: Request) -> Asked:
         max_tokens=limit,
         stop=words(body.get("stop")),
         retry=retries(request.headers),
+        sampling=wanted(body),
     )
 
 
@@ -244,7 +264,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    there = "/v1/chat/completions, /v1/messages and /v1/models"
+    there = "/v1/chat/completions, /v1/responses, /v1/messages and /v1/models"
     said = f"there is no {request.method} {request.url.path} here; there are {there}"
     return JSONResponse(_object(request, error_object(error.status_code, said)), status_code=error.status_code)
 

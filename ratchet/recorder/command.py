@@ -1,6 +1,7 @@
 """Runs a program as it is, recorded: what it asks a model is the rollout, what it prints is its answer.
 
-No sandbox: it runs as whoever runs this. It and what it started are killed in the end.
+No sandbox: it runs as whoever runs this. It and what it started are killed in the end, also where this process is
+killed itself (guard.py).
 """
 
 from __future__ import annotations
@@ -8,18 +9,32 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE
+from tempfile import TemporaryFile
 
 from ratchet.conversation.segments import sample_of
+from ratchet.recorder import guard
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.rollout import RecordedRollout
 from schemas.messages.response import Sample, SampleStatus
 
 MOST_BYTES = 1024 * 1024
 """Of what it prints."""
+GIVEN_UP_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """`stdin` is what it may read there. `environment` in place of this process's own, if given."""
+
+    command: tuple[str, ...]
+    stdin: str = ""
+    environment: Mapping[str, str] | None = None
 
 
 async def run_recorded(
@@ -29,42 +44,80 @@ async def run_recorded(
     timeout_s: float,
     environment: Mapping[str, str] | None = None,
 ) -> Sample:
+    """One program, with a recorder of its own: as `run_with`."""
+    recorder = Recorder()
+    async with recorder.serving() as base_url:
+        program = Program(tuple(command), environment=environment)
+        return await run_with(recorder, base_url, rollout, program, timeout_s=timeout_s)
+
+
+async def run_with(
+    recorder: Recorder, base_url: str, rollout: RecordedRollout, program: Program, *, timeout_s: float
+) -> Sample:
     """`limit` is the status of one that took more seconds or printed more than it may, `failed` of one that exits with
-    a code.
+    a code; `lost` of either where the engine was away for it.
 
     The program finds OPENAI_BASE_URL, ANTHROPIC_BASE_URL and a key for both in its environment, which is worth nothing
-    once this returns.
+    once this returns, or is cancelled.
     """
-    recorder = Recorder()
     key = recorder.begin(rollout)
-    async with recorder.serving() as base_url:
-        own = dict(os.environ if environment is None else environment)
+    try:
+        own = dict(os.environ if program.environment is None else program.environment)
         own |= {"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": key}
         own |= {"ANTHROPIC_BASE_URL": base_url.removesuffix("/v1"), "ANTHROPIC_API_KEY": key}
-        program = await asyncio.create_subprocess_exec(*command, env=own, stdout=PIPE, start_new_session=True)
-        said, status = await _said(program, timeout_s)
+        said, status = await _said(program, own, timeout_s)
+    finally:
         recorder.end(key)
-    return sample_of(rollout.conversation, said, status=status, program=Path(command[0]).name)
+    with suppress(TimeoutError):  # what it was asking when it ended is given up as soon as its connection is seen to be
+        async with asyncio.timeout(GIVEN_UP_S):
+            await rollout.wait_idle()
+    if status != "finished" and rollout.engine_trouble is not None:
+        status = "lost"
+    name = Path(program.command[0]).name
+    return sample_of(rollout.conversation, said, status=status, program=name, overruled=rollout.overruled)
 
 
-async def _said(program: asyncio.subprocess.Process, timeout_s: float) -> tuple[str, SampleStatus]:
-    assert program.stdout is not None
+async def _said(program: Program, environment: Mapping[str, str], timeout_s: float) -> tuple[str, SampleStatus]:
+    held, holding = os.pipe()
+    try:
+        with TemporaryFile() as stdin:
+            stdin.write(program.stdin.encode(errors="replace"))
+            stdin.seek(0)
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", guard.__file__, str(held), *program.command),
+                env=dict(environment),
+                stdin=stdin,
+                stdout=PIPE,
+                pass_fds=(held,),
+                start_new_session=True,
+            )
+        os.close(held)
+        held = -1
+        return await _read(process, timeout_s)
+    finally:
+        os.close(holding)
+        if held >= 0:
+            os.close(held)
+
+
+async def _read(process: asyncio.subprocess.Process, timeout_s: float) -> tuple[str, SampleStatus]:
+    assert process.stdout is not None
     said = bytearray()
 
     async def read(stream: asyncio.StreamReader) -> None:
         while (part := await stream.read(65536)) and len(said) <= MOST_BYTES:
             said.extend(part)
         if len(said) <= MOST_BYTES:
-            await program.wait()
+            await process.wait()
 
     try:
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await read(program.stdout)
-        ended = program.returncode
+                await read(process.stdout)
+        ended = process.returncode
     finally:
         with suppress(ProcessLookupError):
-            os.killpg(program.pid, signal.SIGKILL)
-        await program.wait()
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
     status: SampleStatus = "limit" if ended is None else "failed" if ended else "finished"
     return said[:MOST_BYTES].decode(errors="replace").strip(), status

@@ -23,6 +23,10 @@ class TokenEngine(Protocol):
     def context(self) -> int:
         """Tokens of prompt and answer together."""
 
+    @property
+    def trouble(self) -> str | None:
+        """Why it did not answer when it was asked last; None where it did."""
+
     def sample(self, prompt_ids: Sequence[int], max_tokens: int) -> AsyncGenerator[Token, None]:
         """Ends behind a token that ends an answer, or after so many. Closed early, it samples no more.
 
@@ -38,6 +42,7 @@ class ScriptedEngine:
 
     def __init__(self, script: Callable[[Sequence[int]], Sequence[int]], context: int = 8192) -> None:
         self.context = context
+        self.trouble: str | None = None
         self.seen: list[tuple[int, ...]] = []
         self.sampled: list[list[Token]] = []
         self.closed = 0
@@ -58,7 +63,8 @@ class ScriptedEngine:
                 sampled.append(Token(token, -next(self._numbers) / 1024))
                 yield sampled[-1]
                 if len(sampled) == self.fails_after:
-                    raise EngineError("the engine is gone")
+                    self.trouble = "the engine is gone"
+                    raise EngineError(self.trouble)
                 await self.gate.wait()
         finally:
             self.closed += 1

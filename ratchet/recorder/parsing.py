@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol
+
+from ratchet.service.errors import SettingsError
 
 THINK, THOUGHT = "<think>", "</think>"
 CALL, CALLED = "<tool_call>", "</tool_call>"
@@ -28,12 +32,22 @@ class Parsed:
 
 
 class Parser(Protocol):
+    """Registered by name in the entry point group `ratchet.parsers`; made without arguments."""
+
+    @classmethod
+    def fits(cls, source: str) -> bool:
+        """Whether a model with this chat template writes its tool calls as this reads them."""
+
     def parse(self, text: str, *, whole: bool) -> Parsed:
         """Of all the text so far. What it tells of a text is the beginning of what it tells of a longer one."""
 
 
 class PlainParser:
     """Reasoning between `<think>` and `</think>` at the beginning, text; no tools."""
+
+    @classmethod
+    def fits(cls, source: str) -> bool:
+        return True
 
     def parse(self, text: str, *, whole: bool) -> Parsed:
         reasoning, said = _reasoned(text, whole=whole)
@@ -45,6 +59,10 @@ class HermesParser:
 
     What is no such call stays text.
     """
+
+    @classmethod
+    def fits(cls, source: str) -> bool:
+        return CALL in source
 
     def parse(self, text: str, *, whole: bool) -> Parsed:
         reasoning, said = _reasoned(text, whole=whole)
@@ -60,6 +78,10 @@ class HermesParser:
 class LlamaParser:
     """One call as `{"name": …, "parameters": {…}}`, and nothing else: Llama 3.1's template."""
 
+    @classmethod
+    def fits(cls, source: str) -> bool:
+        return '"parameters": ' in source and "start_header_id" in source
+
     def parse(self, text: str, *, whole: bool) -> Parsed:
         said = text.removeprefix("<|python_tag|>").lstrip()
         if said.startswith("{") or (not said and not whole):
@@ -69,14 +91,36 @@ class LlamaParser:
         return Parsed(text if whole else _safe(text, (UNFINISHED,)))
 
 
-PARSERS: dict[str, type[Parser]] = {"hermes": HermesParser, "llama3": LlamaParser, "plain": PlainParser}
+GROUP = "ratchet.parsers"
+"""The entry point group. Its names are those of families of models."""
+OURS = ("hermes", "llama3", "plain")
+"""In the order in which they are asked, behind those of other packages; the last fits every template."""
 
 
-def parser_name(source: str) -> str:
-    """The parser for a chat template, by how it writes tool calls."""
-    if CALL in source:
-        return "hermes"
-    return "llama3" if '"parameters": ' in source and "start_header_id" in source else "plain"
+def parser_name(source: str, installed: Mapping[str, type[Parser]] | None = None) -> str:
+    """The parser for a chat template: the first that fits. `installed`: those there are, if absent."""
+    parsers = installed_parsers() if installed is None else installed
+    others = sorted(parsers.keys() - set(OURS))
+    return next(name for name in (*others, *OURS) if name in parsers and parsers[name].fits(source))
+
+
+def parser_for(source: str) -> Parser:
+    parsers = installed_parsers()
+    return parsers[parser_name(source, parsers)]()
+
+
+@cache
+def installed_parsers() -> Mapping[str, type[Parser]]:
+    """By name. Raises SettingsError for one that can't be imported."""
+    return {point.name: _loaded(point) for point in entry_points(group=GROUP)}
+
+
+def _loaded(point: EntryPoint) -> type[Parser]:
+    try:
+        found: type[Parser] = point.load()
+    except (ImportError, AttributeError) as error:
+        raise SettingsError(f"the parser {point.name!r} ({point.value}) can't be imported: {error}") from error
+    return found
 
 
 def _reasoned(text: str, *, whole: bool) -> tuple[str, str]:

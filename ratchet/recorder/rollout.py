@@ -13,11 +13,16 @@ from ratchet.conversation.conversation import Call, Conversation
 from ratchet.conversation.template import ChatTemplate, Tools
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
 from ratchet.recorder.engine import Token, TokenEngine
-from ratchet.recorder.parsing import PARSERS, Parsed, Parser, PlainParser, parser_name
+from ratchet.recorder.parsing import Parsed, Parser, PlainParser, parser_for
 from schemas.messages.response import FinishReason
+from schemas.messages.work import Sampling
 
 MOST_TOKENS = 4096
 """Of an answer, where a client names no limit."""
+MOST_OVERRULED = 8
+NO_EFFECT = {"presence_penalty": 0.0, "frequency_penalty": 0.0}
+"""What of the parameters that no Work has is asked for in vain, and changes nothing."""
+SAMPLING = ("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,8 @@ class Asked:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     retry: bool = False
+    sampling: Mapping[str, float] = field(default_factory=dict)
+    """What the client wants of the sampling, which is the Work's all the same."""
 
 
 @dataclass(slots=True)
@@ -64,14 +71,30 @@ class RecordedRollout:
         model: str,
         parser: Parser | None = None,
         strict: bool = False,
+        sampling: Sampling | None = None,
     ) -> None:
-        """`parser`: the template's if absent. `model`: what clients are told, whatever they ask for."""
+        """`parser`: the template's if absent. `model`: what clients are told, whatever they ask for. `sampling`: the
+        Work's; what a client asks for besides is kept in `overruled`, the first values of each parameter."""
         self.conversation = Conversation(template, strict=strict)
         self.model = model
         self._template = template
         self._engine = engine
-        self._parser = parser or PARSERS[parser_name(template.source)]()
+        self._parser = parser or parser_for(template.source)
         self._answers: dict[int, Answer] = {}
+        self._sampling = sampling or Sampling()
+        self.overruled: dict[str, list[float]] = {}
+        self._at_work = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def engine_trouble(self) -> str | None:
+        """Why the engine does not answer, if it said so."""
+        return self._engine.trouble
+
+    async def wait_idle(self) -> None:
+        """Until no answer is under way: then all that was sampled is in the conversation."""
+        await self._idle.wait()
 
     def text_of(self, token: int) -> str:
         return self._template.codec.decode([token])
@@ -81,11 +104,19 @@ class RecordedRollout:
 
         Raises PromptRefused, ContextTooLong, EngineError.
         """
+        self._note_overruled(asked.sampling)
         call = self.conversation.ask(asked.messages, asked.tools, retry=asked.retry)
         known = self._answers.get(call.number)
         async with aclosing(self._replayed(known) if known else self._sampled(call, asked)) as growing:
             async for answer in growing:
                 yield answer
+
+    def _note_overruled(self, asked: Mapping[str, float]) -> None:
+        for name, value in asked.items():
+            if value != getattr(self._sampling, name, NO_EFFECT.get(name)):
+                kept = self.overruled.setdefault(name, [])
+                if value not in kept and len(kept) < MOST_OVERRULED:
+                    kept.append(value)
 
     async def _replayed(self, answer: Answer) -> AsyncGenerator[Answer, None]:
         async with answer.changed:
@@ -104,6 +135,8 @@ class RecordedRollout:
                 f"resulted in {len(prompt)} tokens. Please reduce the length of the messages."
             )
         answer = self._answers[call.number] = Answer(call)
+        self._at_work += 1
+        self._idle.clear()
         try:
             async with aclosing(self._engine.sample(prompt, min(room, asked.max_tokens or MOST_TOKENS))) as tokens:
                 async for token in tokens:
@@ -113,6 +146,9 @@ class RecordedRollout:
                     yield answer
             self._end(answer, asked)
         finally:
+            self._at_work -= 1
+            if not self._at_work:
+                self._idle.set()
             await self._settle(answer)
         yield answer
 
@@ -121,8 +157,7 @@ class RecordedRollout:
         text = self._template.text([token.id for token in answer.tokens])
         found = [at for word in stop if (at := text.find(word)) >= 0]
         if not found:
-            held = max((len(word) for word in stop), default=1) - 1
-            answer.parsed = self._parser_for(asked).parse(text[: max(0, len(text) - held)], whole=False)
+            answer.parsed = self._parser_for(asked).parse(text[: len(text) - held_back(text, stop)], whole=False)
         return bool(found)
 
     def _end(self, answer: Answer, asked: Asked) -> None:
@@ -150,10 +185,23 @@ class RecordedRollout:
             answer.changed.notify_all()
 
 
+def held_back(text: str, stop: Sequence[str]) -> int:
+    """Characters at its end that may be the beginning of a stop string, and so are not told yet."""
+    longest = max((len(word) for word in stop), default=1) - 1
+    ends = range(min(longest, len(text)), 0, -1)
+    return next((size for size in ends if any(text[-size:] == word[:size] != word for word in stop)), 0)
+
+
 def retries(headers: Mapping[str, str]) -> bool:
     """Whether a client's SDK says that it sends a request again: those of OpenAI and Anthropic count."""
     count = headers.get("x-stainless-retry-count", "0")
     return count.isdecimal() and int(count) > 0
+
+
+def wanted(body: Mapping[str, Any]) -> dict[str, float]:
+    """Of the sampling, in the body of a request."""
+    given = {name: body.get(name) for name in SAMPLING}
+    return {name: float(value) for name, value in given.items() if isinstance(value, int | float)}
 
 
 def words(stop: str | Iterable[str] | None) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ class VllmTokens:
 
     def __init__(self, http: httpx.AsyncClient, *, model: str, context: int, sampling: Sampling) -> None:
         self.context = context
+        self.trouble: str | None = None
         self._http = http
         self._model = model
         self._sampling = sampling
@@ -41,6 +42,7 @@ class VllmTokens:
             "return_token_ids": True,
             "stream": True,
         }
+        self.trouble = None
         where = f"{str(self._http.base_url).rstrip('/')}/v1/completions"
         try:
             async with self._http.stream("POST", "/v1/completions", json=body) as reply:
@@ -50,7 +52,11 @@ class VllmTokens:
                 async for token in _tokens(reply.aiter_lines(), where):
                     yield token
         except httpx.HTTPError as error:
-            raise ServerUnavailable(f"{where} broke off ({error or type(error).__name__})") from error
+            self.trouble = f"{where} broke off ({error or type(error).__name__})"
+            raise ServerUnavailable(self.trouble) from error
+        except ServerUnavailable as error:
+            self.trouble = str(error)
+            raise
 
 
 async def _tokens(lines: AsyncIterator[str], where: str) -> AsyncGenerator[Token, None]:

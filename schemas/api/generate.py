@@ -8,7 +8,7 @@ from pydantic import Field
 
 from schemas.api.numbers import JSON_NUMBER
 from schemas.api.page import Page
-from schemas.messages.base import AdapterVersion, AgentId, Record, Seconds
+from schemas.messages.base import AdapterVersion, AgentId, Record, Seconds, Sha256
 from schemas.messages.response import FinishReason
 from schemas.messages.task import Prompt
 
@@ -53,6 +53,35 @@ class GenerateAnswer(Record):
     adapter_sha256: str | None = Field(description="Of its weights; null for the base model.")
     engine: str = Field(description="Kind of engine, model and revision.")
     seconds: Seconds = Field(description="Generating, batching included.")
+
+
+class IdsGiven(Record):
+    """One answer to a prompt of token ids, by just the adapter that is named: for whoever records a conversation."""
+
+    prompt_ids: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1)
+    sampling: SamplingGiven = Field(description="`n` must be 1.")
+    adapter_version: AdapterVersion = Field(description="v1.0.0 for the base model. Loaded if it is not.")
+    adapter_sha256: Sha256 | None = Field(None, description="Of its content; what has another one does not answer.")
+    priority: int = Field(0, ge=0, le=9)
+
+
+class TokensTold(Record):
+    """A line of the answer: what was sampled since the last. The last line has a `finish_reason` or an `error`."""
+
+    ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = Field((), description="Natural logs of the probabilities they were sampled with.")
+    finish_reason: FinishReason | None = None
+    error: str | None = Field(None, description="Why there is no more; what came before it was sampled all the same.")
+
+
+class ServedModel(Record):
+    """What a replica answers with, for whoever makes the token ids."""
+
+    agent_id: AgentId
+    engine: str
+    tokenizer: str | None = Field(description="Folder or hub name of the model whose tokenizer it is.")
+    revision: str | None
+    context: int | None = Field(description="Tokens of prompt and answer together; null: not known, or takes no ids.")
 
 
 class LoadedAdapter(Record):

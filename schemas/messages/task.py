@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 
 from schemas.messages.base import AdapterVersion, AgentId, Identifier, Message, Metadata, Record, Timestamp
 
@@ -33,6 +33,9 @@ def _no_boolean(value: object) -> object:
 
 NO_BOOLEAN = BeforeValidator(_no_boolean)
 """Pydantic would take `true` for 1. Last in an Annotated, after the bounds, which it would hide from the schema."""
+
+
+OwnQueue = Annotated[str, StringConstraints(max_length=255, pattern=r"^[A-Za-z0-9_.:-]{0,60}?reply\.[A-Za-z0-9_.:-]+$")]
 
 
 class Task(Message):
@@ -70,5 +73,10 @@ class Task(Message):
     session_id: Identifier | None = Field(None, description="Tasks of one session are all given to the same arm.")
     priority: Annotated[int, Field(ge=0, le=9), NO_BOOLEAN] = Field(
         0, description="5 and above overtakes what waits below 5."
+    )
+    work_to: OwnQueue | None = Field(
+        None,
+        description="AMQP queue of the asker's that gets the Work in place of the agent's queue: who asks answers it "
+        "itself, with the adapter that the Work names. Its name begins with `reply.`, behind the fleet's namespace.",
     )
     deadline: Timestamp | None = Field(None, description="After this moment the task is answered as expired.")

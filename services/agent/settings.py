@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, SecretStr
@@ -55,6 +56,12 @@ class AgentSettings(FleetSettings):
     agent_vllm_api_key: SecretStr | None = Field(None, description="Its API key, if it asks for one.")
     agent_generation_timeout_s: float = Field(600.0, gt=0, description="Seconds the vllm server may take for one task.")
     agent_echo_latency_s: float = Field(0.0, ge=0, description="For echo: seconds each answer takes.")
+
+    @property
+    def tokenizer_name(self) -> str | None:
+        """Folder (absolute) or hub name of the model whose tokenizer makes its token ids; None if it is not known."""
+        named = self.agent_model if self.agent_engine == "transformers" else self.agent_tokenizer
+        return str(Path(named).absolute()) if named and Path(named).is_dir() else named
 
     def unknown_parts(self) -> list[str]:
         try:

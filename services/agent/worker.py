@@ -20,6 +20,7 @@ from ratchet.service import failpoint
 from ratchet.service.deadline_time import DeadlineTime
 from ratchet.service.errors import AdapterError, EngineError, PromptRefused, Reject, Retry
 from ratchet.service.telemetry import Log, task_in_hand
+from schemas.api.generate import ServedModel
 from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response
 from schemas.messages.work import BASE_VERSION, Work
@@ -27,7 +28,8 @@ from services.agent import metrics
 from services.agent.adapter_cache import AdapterCache, LoadedAdapter
 from services.agent.adapter_sync import AdapterSync
 from services.agent.api import DirectAnswers, agent_router
-from services.agent.engines.engine import Engine, Generation, GenerationRequest
+from services.agent.conversation_calls import ConversationCalls, conversation_router
+from services.agent.engines.engine import Engine, Generation, GenerationRequest, StreamsIds
 from services.agent.rewards import RewardListener
 from services.agent.settings import AgentSettings
 
@@ -78,6 +80,8 @@ class AgentWorker:
         self._agent_id = settings.agent_id
         self._prefetch = settings.agent_prefetch
         self._generation_timeout_s = settings.agent_generation_timeout_s
+        self._tokenizer = settings.tokenizer_name
+        self._tokenizer_revision = settings.agent_model_revision
         self._bus = bus
         self._engine = engine
         self._time = time or DeadlineTime()
@@ -94,7 +98,17 @@ class AgentWorker:
         self._waited_at = NEVER
 
     def routers(self) -> Sequence[APIRouter]:
-        return [agent_router(DirectAnswers(self._agent_id, self._engine, self._cache, self._generate, self._primary))]
+        direct = DirectAnswers(self._agent_id, self._engine, self._cache, self._generate, self._primary)
+        return [agent_router(direct), conversation_router(ConversationCalls(self._served, self._engine, self._cache))]
+
+    def _served(self) -> ServedModel:
+        return ServedModel(
+            agent_id=self._agent_id,
+            engine=self._engine.identity,
+            tokenizer=self._tokenizer,
+            revision=self._tokenizer_revision,
+            context=self._engine.context if isinstance(self._engine, StreamsIds) else None,
+        )
 
     async def start(self) -> None:
         await self._engine.start()

@@ -67,11 +67,17 @@ class Declaration:
         channel.close()
 
     async def require(self, connection: AmqpConnection) -> None:
-        """Only look whether it was declared: for users that may not. Raises BusError, TimeoutError."""
+        """Only look whether it was declared: for users that may not. A queue that expires is the user's own, and is
+        declared. Raises BusError, TimeoutError.
+        """
         channel = await open_channel(connection)
         try:
             for name in (EXCHANGE, BROADCAST_EXCHANGE, *(rung.name for rung in self.topology.rungs)):
                 await channel.call(channel.raw.exchange_declare, exchange=self.wire(name), passive=True)
+            for queue in self.topology.queues:
+                if queue.expires_ms is not None:
+                    name, arguments = self.wire(queue.name), self._named(queue.arguments)
+                    await channel.call(channel.raw.queue_declare, queue=name, durable=True, arguments=arguments)
         except ChannelLost as error:
             raise _missing(error) if error.code == NOT_FOUND else error from None
         channel.close()

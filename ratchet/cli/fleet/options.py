@@ -9,6 +9,8 @@ from ratchet.models.known import KNOWN
 
 SMALL_MODEL = "models/small"
 JUDGE_MODEL = "models/judge"
+AGENT = "agent"
+"""The names of agents' processes begin so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +53,10 @@ class FleetOptions:
         loaded = [self.model] if self.engine == "transformers" else []
         loaded += [self.judge_model] if "likelihood" in self.scorer else []
         return tuple(model for model in loaded if model in KNOWN and not (Path(model) / "config.json").exists())
+
+
+def agent_of(program: str, options: FleetOptions) -> str:
+    """`agent-small` and `agent-small-2` are the agent small, where several replicas run."""
+    found = program.removeprefix(AGENT).removeprefix("-") or options.agents[0]
+    base, _, replica = found.rpartition("-")
+    return base if replica.isdigit() and base in options.agents and found not in options.agents else found

@@ -1,15 +1,16 @@
-"""An engine that answers with its input: measures and tests everything around a model. Has no tokens, so no limits."""
+"""An engine that answers with its input: measures and tests everything around a model. Has no tokenizer, so no limits
+but of ids that it is given."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Self
 
 from ratchet.service.errors import AdapterError, EngineError
 from schemas.messages.response import Sample
-from services.agent.engines.engine import Generation, GenerationRequest
+from services.agent.engines.engine import Generation, GenerationRequest, IdsRequest, TokenPiece
 from services.agent.settings import AgentSettings
 
 
@@ -18,6 +19,7 @@ class EchoEngine:
 
     identity = "echo"
     base = None
+    context = 8192
 
     def __init__(self, latency_s: float = 0.0) -> None:
         self._latency_s = latency_s
@@ -42,6 +44,22 @@ class EchoEngine:
         if request.adapter is not None:
             text = f"{request.adapter}: {text}"
         return Generation((Sample(text=text, finish_reason="stop"),) * request.sampling.n)
+
+    async def generate_ids(self, request: IdsRequest) -> AsyncGenerator[TokenPiece, None]:
+        """The last turn, one token at a time, as sure as can be: what stands behind the last token that is as the first
+        one, for templates that open turns with a token and ask for an answer with another. It goes on with a beginning
+        of its answer that stands there already.
+        """
+        if request.adapter is not None and request.adapter not in self._adapters:
+            raise AdapterError(f"the echo engine has no adapter {request.adapter!r}: load it first")
+        ids = request.prompt_ids
+        turn = ids[len(ids) - ids[::-1].index(ids[0]) :]
+        begun = next(n for n in range((len(turn) - 1) // 2, -1, -1) if turn[len(turn) - n :] == turn[:n])
+        said = turn[begun : len(turn) - begun - 1][: request.sampling.max_tokens]
+        for token in said:
+            await asyncio.sleep(self._latency_s / len(said))
+            yield TokenPiece(0, (token,), (0.0,))
+        yield TokenPiece(0, (), (), "length" if len(said) == request.sampling.max_tokens else "stop")
 
     async def load_adapter(self, name: str, path: Path) -> None:
         if not path.is_dir():

@@ -7,7 +7,7 @@ BatchEngine or ContinuousEngine in `ratchet.batch_engines`; own_process/ makes a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self, runtime_checkable
@@ -104,6 +104,18 @@ class Engine(Protocol):
         """Release the model; what still runs is cut short."""
 
 
+@runtime_checkable
+class StreamsIds(Protocol):
+    """An Engine that takes prompts as token ids, too, and tells tokens as they are sampled: for conversations."""
+
+    @property
+    def context(self) -> int | None:
+        """Tokens that prompt and answer may have together; None where it takes no ids after all."""
+
+    def generate_ids(self, request: IdsRequest) -> AsyncGenerator[TokenPiece, None]:
+        """The last piece of a sample says why it ended. Closed early, no more is generated. Raises EngineError."""
+
+
 class EngineKind(Engine, Protocol):
     """What is registered."""
 
@@ -170,6 +182,10 @@ class ContinuousEngine(BatchEngine, Continuous, Protocol):
 @runtime_checkable
 class TakesIds(Protocol):
     """A ContinuousEngine that takes prompts as token ids, too, and tells tokens as they come."""
+
+    @property
+    def context(self) -> int:
+        """Tokens that prompt and answer may have together. Known after `start`."""
 
     def submit_ids(self, number: int, request: IdsRequest, on_tokens: TokenListener | None = None) -> None:
         """`step` answers it; what was told before is in the answer, too."""

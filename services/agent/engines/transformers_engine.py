@@ -146,6 +146,10 @@ class TransformersEngine:
         identity = self._parts[0].identity
         return BaseModelIdentity(name=identity.name, revision=identity.revision)
 
+    @property
+    def context(self) -> int:
+        return self._parts[0].max_positions
+
     def load_adapter(self, name: str, path: Path) -> None:
         self._parts[1].load(name, path)
         self._unwanted.discard(name)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,23 +19,30 @@ import httpx
 
 from ratchet.adapters.check import check_lora
 from ratchet.adapters.limits import AdapterLimits
-from ratchet.models.tokenization import chat_messages, completion_text, load_tokenizer, model_folder, prompt_ids
+from ratchet.models.tokenization import (
+    TOKENIZER_FILES,
+    chat_messages,
+    completion_text,
+    load_tokenizer,
+    model_folder,
+    prompt_ids,
+)
 from ratchet.openai.client import VllmClient, http_client
 from ratchet.openai.completions import TextChoice
 from ratchet.openai.errors import ContextTooLong, ModelMissing, ModelServerError, RequestRefused, ServerUnavailable
+from ratchet.recorder.vllm import VllmTokens
 from ratchet.service.errors import AdapterError, EngineError, PromptRefused, PromptTooLong
 from ratchet.service.telemetry import Log
 from schemas.messages.response import Sample
 from schemas.messages.task import Prompt
 from schemas.messages.work import Sampling
-from services.agent.engines.engine import Generation, GenerationRequest
+from services.agent.engines.engine import Generation, GenerationRequest, IdsRequest, TokenPiece
 from services.agent.settings import AgentSettings
 
 log = Log("agent.vllm")
 
 HEALTH_PERIOD_S = 2.0
 URL_SETTING = "RATCHET_AGENT_VLLM_URL"
-TOKENIZER_FILES = ("*.json", "*.jinja", "*.model", "*.txt")
 
 
 class VllmEngine:
@@ -54,6 +61,7 @@ class VllmEngine:
         generation_timeout_s: float = 600.0,
         health_period_s: float = HEALTH_PERIOD_S,
     ) -> None:
+        self._http = http
         self._client = VllmClient(http, setting=URL_SETTING, timeout_s=generation_timeout_s, api_path="/v1")
         self._model = model
         self._tokenizer = tokenizer
@@ -184,6 +192,32 @@ class VllmEngine:
                 f"the prompt has {len(ids)} tokens; the server holds {self._max_positions}, answer included: shorten it"
             )
         return room
+
+    @property
+    def context(self) -> int | None:
+        return self._max_positions
+
+    async def generate_ids(self, request: IdsRequest) -> AsyncGenerator[TokenPiece, None]:
+        """As they come from the server, one sample; its prefix cache holds what earlier turns had."""
+        if request.adapter is not None and request.adapter not in self._adapters:
+            raise AdapterError(f"the server has no adapter {request.adapter!r}: load it first")
+        room = self._room(request.prompt_ids)
+        most = min(request.sampling.max_tokens, room or request.sampling.max_tokens)
+        tokens = VllmTokens(
+            self._http,
+            model=request.adapter or self._model,
+            context=self._max_positions or 0,
+            sampling=request.sampling,
+        )
+        count = 0
+        with engine_errors():
+            async with aclosing(tokens.sample(request.prompt_ids, most)) as sampled:
+                async for token in sampled:
+                    if not math.isfinite(token.logprob):
+                        raise AdapterError(f"the log-probabilities of {request.adapter or self._model} are not finite")
+                    count += 1
+                    yield TokenPiece(0, (token.id,), (token.logprob,))
+        yield TokenPiece(0, (), (), "length" if count == most else "stop")
 
     async def load_adapter(self, name: str, path: Path) -> None:
         if name in self._adapters:

@@ -14,7 +14,7 @@ from ratchet.bus.topology import RESPONSES, work_queue
 from ratchet.concurrency.keyed import KeyedLock
 from ratchet.service import failpoint
 from ratchet.service.errors import BusError, Reject
-from ratchet.service.telemetry import task_in_hand
+from ratchet.service.telemetry import Log, task_in_hand
 from schemas.messages.response import Response
 from schemas.messages.task import Task
 from schemas.messages.work import Arm, Work
@@ -25,6 +25,8 @@ from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
 from services.orchestrator.tasks.result_sender import ResultSender
 from services.orchestrator.tasks.settlement import completed_response
+
+log = Log("intake")
 
 FORGOTTEN = (
     "a task with this task_id was answered before, so it is not run again; its answer is no longer kept here "
@@ -179,13 +181,27 @@ class Intake:
                 await self._send(work, known.work)
 
     async def _send(self, work: Work, body: bytes) -> None:
-        queue = work_queue(work.agent_id, priority=work.priority)
         try:
-            await self._bus.publish(queue, body, type=Work.TYPE, message_id=derived_id(work.task_id, "work"))
+            sent = await self._delivered(work, body)
         except BusError:
             self._unsent.add(work.task_id)
             raise
-        self._unsent.discard(work.task_id)
+        if sent:
+            self._unsent.discard(work.task_id)
+        else:  # who asks again gets it; else its deadline ends it
+            log.info("no-asker", f"nobody gets its Work: there is no queue {work.work_to!r} (work_to)")
+            self._unsent.add(work.task_id)
+
+    async def _delivered(self, work: Work, body: bytes) -> bool:
+        """False where the asker wanted it on a queue of its own that is gone. Raises BusError."""
+        message_id = derived_id(work.task_id, "work")
+        if work.work_to is not None:
+            return await self._bus.reply(
+                work.work_to, body, type=Work.TYPE, message_id=message_id, correlation_id=work.correlation_id
+            )
+        queue = work_queue(work.agent_id, priority=work.priority)
+        await self._bus.publish(queue, body, type=Work.TYPE, message_id=message_id)
+        return True
 
 
 def _task_id_of(body: bytes) -> str:

@@ -18,7 +18,9 @@ NOT_SCORED = SampleScore(score=None, status="unscorable", reason=NOT_MENTIONED)
 
 OF_WORK = tuple(name for name in Interaction.model_fields if name in Work.model_fields)
 """What a line says of its task: whatever has the same name in both. A new field is logged by a line in Interaction."""
-NOT_LOGGED = frozenset({"samples", "temperature", "top_p", "max_tokens", "priority", "deadline", "evaluation"})
+NOT_LOGGED = frozenset(
+    {"samples", "temperature", "top_p", "max_tokens", "priority", "deadline", "evaluation", "work_to"}
+)
 """Fields of a Task that no line repeats: `sampling` has what came of the first four, the Work's own line the others,
 and the arm the evaluation."""
 OF_ANSWERS = frozenset({"reference", "criteria"})

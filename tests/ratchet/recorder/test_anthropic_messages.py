@@ -94,6 +94,7 @@ async def test_a_stream_has_the_events_of_its_blocks() -> None:
     [
         ({"max_tokens": None}, 400, "max_tokens"),
         ({"tool_choice": {"type": "any"}}, 400, "no tool can be forced"),
+        ({"output_config": {"format": {"type": "json_schema", "schema": {}}}}, 400, "does not constrain"),
         ({"messages": []}, 400, "one at least"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "'image'"),
         ({"messages": [{"role": "user", "content": "what " * 99}]}, 400, "maximum context length"),

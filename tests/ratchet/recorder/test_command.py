@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
+import psutil
 import pytest
 
-from ratchet.recorder.command import run_recorded
+from ratchet.recorder import guard
+from ratchet.recorder.application import Recorder
+from ratchet.recorder.command import Program, run_recorded, run_with
 from ratchet.recorder.engine import ScriptedEngine
 from ratchet.recorder.rollout import RecordedRollout
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
+from tests.waiting import wait_until
 
 AGENT = """
 import sys, openai
@@ -43,6 +48,7 @@ async def test_what_it_asks_is_recorded_and_what_it_prints_is_its_answer() -> No
     ("code", "timeout_s", "status"),
     [
         ("print('half'); raise SystemExit(3)", 60, "failed"),
+        ("import os; os.kill(os.getpid(), 9)", 60, "failed"),
         ("__import__('signal').pause()", 0.2, "limit"),
         ("while True: print('x' * 9999)", 60, "limit"),
     ],
@@ -51,3 +57,71 @@ async def test_one_that_fails_or_does_not_end_has_a_status(code: str, timeout_s:
     sample = await run_recorded(rollout(), [sys.executable, "-c", code], timeout_s=timeout_s)
 
     assert (sample.status, sample.segments) == (status, None)
+
+
+async def test_its_input_is_on_its_stdin_and_the_key_ends_with_it() -> None:
+    code = "import os, sys; print(sys.stdin.read(), os.environ['OPENAI_API_KEY'], sep='|')"
+    recorder = Recorder()
+    program = Program((sys.executable, "-c", code), stdin="sort: ba")
+    sample = await run_with(recorder, "http://nowhere/v1", rollout(), program, timeout_s=60)
+
+    asked, _, key = sample.text.partition("|")
+    assert asked == "sort: ba"
+    with pytest.raises(KeyError):
+        recorder.end(key)
+
+
+async def test_a_run_that_the_engine_was_away_for_is_lost_and_not_the_programs_fault() -> None:
+    code = AGENT.replace("OpenAI()", "OpenAI(max_retries=0)")
+    recorded = rollout()
+    recorded._engine.fails_after = 1  # type: ignore[attr-defined]
+    sample = await run_recorded(recorded, [sys.executable, "-c", code], timeout_s=60)
+
+    assert sample.status == "lost"
+
+
+LEAVING = """
+import openai, os
+stream = openai.OpenAI().chat.completions.create(
+    model="any", messages=[{"role": "user", "content": "What is in it?"}], stream=True
+)
+print(next(chunk.choices[0].delta.content for chunk in stream if chunk.choices[0].delta.content), flush=True)
+os._exit(0)
+"""
+
+
+async def test_what_was_sampled_when_a_program_ended_is_kept_as_aborted() -> None:
+    engine = ScriptedEngine(lambda prompt: codec().encode("A coin in a box"))
+    engine.gate.clear()
+    recorded = RecordedRollout(template("qwen2_5"), engine, model="small")
+    sample = await run_recorded(recorded, [sys.executable, "-c", LEAVING], timeout_s=60)
+
+    assert (sample.text, sample.status) == ("A", "finished")
+    assert sample.segments is not None and sample.usage is not None
+    assert [segment.sampled_tokens for segment in sample.segments] == [1]
+    assert (sample.usage.breaks, engine.closed) == ({"aborted": 1}, 1)
+
+
+HELD = """
+import os, subprocess, sys
+held, holding = os.pipe()
+code = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
+command = [sys.executable, "-I", "-S", sys.argv[1], str(held), sys.executable, "-c", code]
+subprocess.Popen(command, pass_fds=(held,), start_new_session=True)
+os.close(held)
+sys.stdin.read()
+"""
+
+
+def test_a_program_does_not_outlive_the_kill_of_what_recorded_it() -> None:
+    starter = subprocess.Popen(
+        [sys.executable, "-c", HELD, guard.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert starter.stdout is not None
+    program = int(starter.stdout.readline())
+    assert psutil.pid_exists(program)
+
+    starter.kill()
+    starter.communicate()
+
+    wait_until(lambda: not psutil.pid_exists(program) or psutil.Process(program).status() == "zombie")

@@ -113,6 +113,18 @@ async def test_stop_max_tokens_and_logprobs() -> None:
         at.assert_recorded()
 
 
+async def test_streamed_what_may_begin_a_stop_string_waits_and_the_rest_does_not() -> None:
+    async with house("one. two; three four", "1; 2") as at:
+        streams = [await at.ask(stop=["; t"], stream=True), await at.ask(stop=["; t"], stream=True)]
+        told = [[chunk.choices[0].delta.content or "" async for chunk in stream] for stream in streams]
+        assert ["".join(parts) for parts in told] == ["one. two", "1; 2"]
+        assert told[0] == ["", "one", ".", " two", ""]
+        text = at.rollout.conversation.calls[0].message
+        assert text is not None and text["content"] == "one. two"
+        assert len(at.engine.sampled[0]) == len(codec().encode("one. two; t"))
+        at.assert_recorded()
+
+
 async def test_a_retry_replays_the_stored_answer() -> None:
     async with house("A coin.", "Another.") as at:
         first = await at.ask()

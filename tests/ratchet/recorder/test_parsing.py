@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.recorder.parsing import HermesParser, LlamaParser, Parsed, Parser, PlainParser, parser_name
+from ratchet.recorder.parsing import (
+    HermesParser,
+    LlamaParser,
+    Parsed,
+    Parser,
+    PlainParser,
+    installed_parsers,
+    parser_name,
+)
+from ratchet.recorder.rollout import held_back
 from tests.ratchet.conversation.speakers import source_of
 
 CALL = '<tool_call>\n{"name": "look", "arguments": {"box": "é"}}\n</tool_call>'
@@ -53,3 +62,28 @@ def test_the_template_says_which_parser() -> None:
     names = {name: parser_name(source_of(name)) for name in ("smollm2", "llama3_1", "qwen2_5", "qwen3")}
 
     assert names == {"smollm2": "plain", "llama3_1": "llama3", "qwen2_5": "hermes", "qwen3": "hermes"}
+
+
+class Ours(PlainParser):
+    """Of a family that nobody here knows."""
+
+    @classmethod
+    def fits(cls, source: str) -> bool:
+        return "<|im_start|>" in source
+
+
+def test_a_parser_of_another_package_is_asked_before_those_that_come_along() -> None:
+    installed = {**installed_parsers(), "ours": Ours}
+    names = {name: parser_name(source_of(name), installed) for name in ("smollm2", "llama3_1", "qwen2_5")}
+
+    assert names == {"smollm2": "ours", "llama3_1": "llama3", "qwen2_5": "ours"}
+    assert list(installed_parsers()) == ["hermes", "llama3", "plain"]
+
+
+@given(said=st.text("ab. ", max_size=12), stop=st.lists(st.text("ab. ", min_size=1, max_size=4), max_size=3))
+def test_what_is_held_back_is_what_may_begin_a_stop_string_and_no_more(said: str, stop: list[str]) -> None:
+    held = held_back(said, stop)
+
+    sizes = range(1, len(said) + 1)
+    begins = [size for size in sizes for word in stop if size < len(word) and said.endswith(word[:size])]
+    assert held == max(begins, default=0)

@@ -36,6 +36,8 @@ class Started:
     identity: str
     base: BaseModelIdentity | None
     remarks: tuple[str, ...] = ()
+    context: int | None = None
+    """Of an engine that takes token ids."""
 
 
 @dataclass(frozen=True, slots=True)

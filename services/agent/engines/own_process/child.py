@@ -242,7 +242,8 @@ def serve(end: socket.socket, step_every_s: float = STEP_EVERY_S) -> None:
         except Exception as error:
             parent.send(portable(error))
             return
-        parent.send(Started(engine.identity, engine.base, getattr(engine, "remarks", ())))
+        context = engine.context if isinstance(engine, TakesIds) else None
+        parent.send(Started(engine.identity, engine.base, getattr(engine, "remarks", ()), context))
         Child(parent, engine, order.max_batch, step_every_s).run()
     except ParentGone:
         return

@@ -68,6 +68,10 @@ class EngineProcess:
         return self._known.base
 
     @property
+    def context(self) -> int | None:
+        return self._known.context
+
+    @property
     def _known(self) -> Started:
         if self._started is None:
             raise EngineError("the model is not loaded: start the engine first")

@@ -143,3 +143,32 @@ async def test_publishing_is_tried_again_while_the_broker_is_away(tmp_path: Path
 
         assert [work.task_id for work in works] == ["t0", "t1"]
         assert len(fleet.assigned()) == 2
+
+
+async def test_who_wants_to_answer_a_task_itself_gets_its_work_and_the_agent_does_not(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        own = fleet.bus.open_reply_queue("reply.mine")
+        await fleet.submit(Task(task_id="t1", input="x", work_to="reply.mine"))
+        await settled()
+
+        (delivery,) = own
+        assert delivery.body + b"\n" == (tmp_path / "assignments.jsonl").read_bytes()
+        assert (delivery.type, fleet.bus.published("work.small")) == ("work.v1", [])
+
+
+async def test_work_that_nobody_was_there_for_is_sent_to_who_asks_again(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x", work_to="reply.mine"))
+        await settled()
+        own = fleet.bus.open_reply_queue("reply.mine")
+        await fleet.submit(Task(task_id="t1", input="x", work_to="reply.mine"))
+        await settled()
+
+        assert [delivery.type for delivery in own] == ["work.v1"]
+        assert len(fleet.assigned()) == 1
+
+
+@pytest.mark.parametrize("queue", ["tasks", "rewards", "", "reply.", "reply.a b", "x" * 300 + "reply.a"])
+def test_work_goes_to_queues_of_the_askers_only(queue: str) -> None:
+    with pytest.raises(ValueError, match="work_to"):
+        Task(task_id="t1", input="x", work_to=queue)

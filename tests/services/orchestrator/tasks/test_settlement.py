@@ -43,6 +43,7 @@ WORK = Work(
     max_tokens=64,
     adapter_version="v1.0.2",
     evaluation="exam",
+    work_to="reply.mine",
     task_type="sort",
     session_id="s-1",
     priority=6,

@@ -1,0 +1,276 @@
+"""OpenAI's responses as calls of a rollout, and its answers in their shapes, streamed or whole. Nothing is kept here:
+the whole history comes with each request, and what would need the server's memory is refused with a sentence.
+
+Items of one answer (reasoning, text, function calls) are one message of the assistant. Text and function tools only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import secrets
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from ratchet.recorder.refused import FAILURES, Refused, refused_of
+from ratchet.recorder.rollout import Answer, Asked, retries, wanted
+
+STATELESS = (
+    ("previous_response_id", "no response is kept: send the whole history as `input`"),
+    ("conversation", "no conversation is kept: send the whole history as `input`"),
+    ("prompt", "no prompts are kept: send `instructions` and `input`"),
+    ("background", "a response is answered while its client waits: leave `background` out"),
+    ("store", "nothing is stored: leave `store` out, or set it to false"),
+    ("context_management", "a history is taken as it is sent, never compacted: leave `context_management` out"),
+    ("top_logprobs", "only the log-probability of the sampled token is known, and responses have no place for it"),
+)
+"""What needs more than this request, if it is set to anything that is true."""
+INCLUDED = ("reasoning.encrypted_content",)
+"""What a client may ask to have included, and gets nothing for: reasoning is not encrypted."""
+
+
+def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
+    """Raises Refused for what is not honoured."""
+    for name, why in STATELESS:
+        if body.get(name):
+            raise Refused(400, f"{name}: {why}", param=name)
+    if body.get("truncation") not in (None, "disabled"):
+        raise Refused(400, "truncation: a history is never cut here, it must be disabled", param="truncation")
+    if other := [name for name in body.get("include") or () if name not in INCLUDED]:
+        raise Refused(400, f"include: {other[0]!r} is not known here", param="include")
+    if ((body.get("text") or {}).get("format") or {}).get("type", "text") != "text":
+        raise Refused(400, "the engine does not constrain its answers: ask for text", param="text.format")
+    choice = body.get("tool_choice") or "auto"
+    if choice not in ("auto", "none"):
+        raise Refused(400, "no tool can be forced: tool_choice must be auto or none", param="tool_choice")
+    limit = body.get("max_output_tokens")
+    if limit is not None and (not isinstance(limit, int) or limit < 1):
+        raise Refused(400, "max_output_tokens must be a positive number", param="max_output_tokens")
+    tools = [_tool(tool) for tool in body.get("tools") or ()]
+    instructions = body.get("instructions")
+    system = [{"role": "system", "content": instructions}] if instructions else []
+    return Asked(
+        messages=[*system, *_messages(body.get("input"))],
+        tools=tools if choice == "auto" else [],
+        max_tokens=limit,
+        retry=retries(headers),
+        sampling=wanted(body),
+    )
+
+
+def begun(model: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The response before there is anything in it; what follows is made of it."""
+    return {
+        "id": f"resp_{secrets.token_hex(16)}",
+        "object": "response",
+        "created_at": int(time.time()),
+        "status": "in_progress",
+        "model": model,
+        "output": [],
+        "error": None,
+        "incomplete_details": None,
+        "instructions": body.get("instructions"),
+        "max_output_tokens": body.get("max_output_tokens"),
+        "metadata": body.get("metadata") or {},
+        "parallel_tool_calls": body.get("parallel_tool_calls") is not False,
+        "previous_response_id": None,
+        "store": False,
+        "temperature": None,
+        "text": {"format": {"type": "text"}},
+        "tool_choice": body.get("tool_choice") or "auto",
+        "tools": body.get("tools") or [],
+        "top_p": None,
+        "truncation": "disabled",
+        "usage": None,
+    }
+
+
+def response(head: Mapping[str, Any], answer: Answer, ids: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The whole of it. `ids`: of items that were streamed, by their kinds."""
+    cut = answer.finish == "length"
+    status = "incomplete" if cut else "completed"
+    output = [_item(kind, value, status, (ids or {}).get(kind)) for kind, value in _parts(answer)]
+    prompt, sampled = len(answer.call.prompt_ids), len(answer.tokens)
+    usage = {
+        "input_tokens": prompt,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": sampled,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": prompt + sampled,
+    }
+    details = {"reason": "max_output_tokens"} if cut else None
+    return dict(head) | {"status": status, "output": output, "incomplete_details": details, "usage": usage}
+
+
+async def events(head: Mapping[str, Any], first: Answer, answers: AsyncGenerator[Answer, None]) -> AsyncIterator[str]:
+    """What each answer has more than the last; function calls at the end, whole."""
+    numbers = itertools.count()
+    ids = {"reasoning": f"rs_{secrets.token_hex(16)}", "message": f"msg_{secrets.token_hex(16)}"}
+    sent = {"reasoning": "", "message": ""}
+    index, at = -1, ""
+
+    def event(kind: str, **what: Any) -> str:
+        told = {"type": kind, "sequence_number": next(numbers)} | what
+        return f"event: {kind}\ndata: {json.dumps(told, ensure_ascii=False)}\n\n"
+
+    def place(item: str) -> dict[str, Any]:
+        return {"item_id": ids[item], "output_index": index, "content_index": 0}
+
+    def opened(item: str) -> Iterator[str]:
+        nonlocal index, at
+        yield from closed("completed")
+        index, at = index + 1, item
+        empty = _item(item, "", "in_progress", ids[item]) | {"content": []}
+        yield event("response.output_item.added", output_index=index, item=empty)
+        yield event("response.content_part.added", part=_part(item, ""), **place(item))
+
+    def closed(status: str) -> Iterator[str]:
+        if at:
+            text = sent[at]
+            more = LOGPROBS if at == "message" else {}
+            yield event(f"response.{NAMES[at]}.done", text=text, **place(at), **more)
+            yield event("response.content_part.done", part=_part(at, text), **place(at))
+            yield event("response.output_item.done", output_index=index, item=_item(at, text, status, ids[at]))
+
+    def grown(answer: Answer) -> Iterator[str]:
+        for item, text in (("reasoning", answer.parsed.reasoning), ("message", answer.parsed.content)):
+            if len(text) > len(sent[item]):
+                if at != item:
+                    yield from opened(item)
+                more = LOGPROBS if item == "message" else {}
+                delta = text[len(sent[item]) :]
+                sent[item] = text
+                yield event(f"response.{NAMES[item]}.delta", delta=delta, **place(item), **more)
+
+    async with aclosing(answers):
+        yield event("response.created", response=head)
+        yield event("response.in_progress", response=head)
+        answer = first
+        try:
+            for line in grown(first):
+                yield line
+            async for answer in answers:
+                for line in grown(answer):
+                    yield line
+        except FAILURES as error:
+            said = {"code": "server_error", "message": refused_of(error).error["message"]}
+            yield event("response.failed", response=dict(head) | {"status": "failed", "error": said})
+            return
+        if not answer.parsed.calls and at != "message":
+            for line in opened("message"):
+                yield line
+        whole = response(head, answer, ids)
+        for line in closed(whole["status"]):
+            yield line
+        for item in whole["output"]:
+            if item["type"] == "function_call":
+                index += 1
+                where = {"item_id": item["id"], "output_index": index}
+                begun_item = item | {"arguments": "", "status": "in_progress"}
+                yield event("response.output_item.added", output_index=index, item=begun_item)
+                yield event("response.function_call_arguments.delta", delta=item["arguments"], **where)
+                named = {"arguments": item["arguments"], "name": item["name"]}
+                yield event("response.function_call_arguments.done", **named, **where)
+                yield event("response.output_item.done", output_index=index, item=item)
+        yield event(f"response.{whole['status']}", response=whole)
+
+
+NAMES = {"reasoning": "reasoning_text", "message": "output_text"}
+"""Of the text in an item."""
+LOGPROBS: dict[str, Any] = {"logprobs": []}
+ANNOTATIONS: dict[str, Any] = {"annotations": []}
+ROLE: dict[str, Any] = {"role": "assistant"}
+SUMMARY: dict[str, Any] = {"summary": []}
+"""What items and their parts must have, though there is nothing to tell."""
+
+
+def _messages(given: Any) -> list[dict[str, Any]]:
+    if isinstance(given, str):
+        given = [{"role": "user", "content": given}]
+    if not isinstance(given, list) or not given or not all(isinstance(item, dict) for item in given):
+        raise Refused(400, "input must be a text or a list of items, one at least", param="input")
+    messages: list[dict[str, Any]] = []
+    for item in given:
+        _take(item, messages)
+    return messages
+
+
+def _take(item: Mapping[str, Any], messages: list[dict[str, Any]]) -> None:
+    """An item of the assistant belongs to the message it goes on with, if the last is such a one."""
+    kind = item.get("type") or "message"
+    if kind == "message" and item.get("role") != "assistant":
+        messages.append({"role": item.get("role"), "content": item.get("content")})
+    elif kind == "function_call_output":
+        messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")})
+    elif kind == "message":
+        if not _goes_on(messages, "content", "tool_calls"):
+            messages.append({"role": "assistant"})
+        messages[-1]["content"] = _said(item.get("content"))
+    elif kind == "reasoning":
+        if not _goes_on(messages, "content", "tool_calls", "reasoning_content"):
+            messages.append({"role": "assistant"})
+        messages[-1]["reasoning_content"] = _joined(item.get("content") or ())
+    elif kind == "function_call":
+        if not _goes_on(messages):
+            messages.append({"role": "assistant"})
+        function = {"name": item.get("name"), "arguments": item.get("arguments")}
+        call = {"id": item.get("call_id"), "type": "function", "function": function}
+        messages[-1]["tool_calls"] = [*messages[-1].get("tool_calls", ()), call]
+    elif kind == "item_reference":
+        raise Refused(400, "input: no items are kept here, so none can be referred to: send it whole", param="input")
+    else:
+        raise Refused(400, f"input: an item is {kind!r}; messages and function calls are taken", param="input")
+
+
+def _goes_on(messages: list[dict[str, Any]], *without: str) -> bool:
+    """Whether the last message is the assistant's, and has none of these yet."""
+    return bool(messages) and messages[-1]["role"] == "assistant" and not any(messages[-1].get(one) for one in without)
+
+
+def _said(content: Any) -> Any:
+    """A refusal was text, too."""
+    if not isinstance(content, list):
+        return content
+    parts = [part for part in content if isinstance(part, dict)]
+    return [{"type": "text", "text": part.get("refusal")} if part.get("type") == "refusal" else part for part in parts]
+
+
+def _joined(parts: Iterable[Any]) -> str:
+    return "".join(str(part.get("text") or "") for part in parts if isinstance(part, dict))
+
+
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    if tool.get("type") != "function":
+        raise Refused(
+            400, f"tools: {tool.get('type')!r} is run by no one here: function tools are taken", param="tools"
+        )
+    function = {name: tool[name] for name in ("name", "description", "parameters") if tool.get(name) is not None}
+    return {"type": "function", "function": function}
+
+
+def _parts(answer: Answer) -> Iterator[tuple[str, Any]]:
+    """By their kinds, in order. An answer without calls is a message, also an empty one."""
+    parsed = answer.parsed
+    if parsed.reasoning:
+        yield "reasoning", parsed.reasoning
+    if parsed.content or not parsed.calls:
+        yield "message", parsed.content
+    for name_of, call in zip(answer.call_ids, parsed.calls, strict=True):
+        yield "function_call", (name_of, *call)
+
+
+def _item(kind: str, value: Any, status: str, name: str | None) -> dict[str, Any]:
+    if kind == "function_call":
+        call_id, function, arguments = value
+        named = {"name": function, "arguments": arguments}
+        return {"id": f"fc_{call_id}", "type": kind, "call_id": call_id, "status": status} | named
+    item = {"id": name or f"{kind[:3]}_{secrets.token_hex(16)}", "type": kind, "status": status}
+    item |= ROLE if kind == "message" else SUMMARY
+    return item | {"content": [_part(kind, value)]}
+
+
+def _part(kind: str, text: str) -> dict[str, Any]:
+    more = ANNOTATIONS | LOGPROBS if kind == "message" else {}
+    return {"type": NAMES[kind], "text": text} | more
