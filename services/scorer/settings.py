@@ -7,11 +7,12 @@ from typing import Self
 
 from pydantic import Field, SecretStr
 
+from ratchet.sandbox.settings import SandboxSettings
 from ratchet.service.errors import ScorerError, SettingsError
 from ratchet.service.settings import FleetSettings
 
 
-class ScorerSettings(FleetSettings):
+class ScorerSettings(SandboxSettings, FleetSettings):
     scorer: str = Field(
         "verifier:normalised",
         description="Who scores: verifier:exact|normalised|numeric|regex|graded|json, judge:absolute|relative, "
