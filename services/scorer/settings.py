@@ -16,9 +16,9 @@ class ScorerSettings(SandboxSettings, FleetSettings):
     scorer: str = Field(
         "verifier:normalised",
         description="Who scores: verifier:exact|normalised|numeric|regex|graded|json, judge:absolute|relative, "
-        "likelihood, tests (programs by hidden cases), python:package.module:function, or a weighted sum such as 0.7*verifier:exact + "
-        "0.3*judge:absolute. `verifier:exact and judge` asks the judge only about what the verifier found right, "
-        "`verifier:exact else judge` only about what it can't tell.",
+        "likelihood, tests (programs by hidden cases), python:package.module:function, or a weighted sum such as "
+        "0.7*verifier:exact + 0.3*judge:absolute. `verifier:exact and judge` asks the judge only about what the "
+        "verifier found right, `verifier:exact else judge` only about what it can't tell.",
     )
     scorer_audits: bool = Field(
         False,

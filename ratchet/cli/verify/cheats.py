@@ -84,7 +84,9 @@ JAVASCRIPT_CHEATS = {
 }
 GO_CHEATS = {
     "exits with 0 at once": 'import "os"\n\nfunc init() { os.Exit(0) }\n',
-    "prints that all tests passed": 'import "os"\n\nfunc init() { os.Stdout.WriteString("3 passed\\nok\\n"); os.Exit(0) }\n',
+    "prints that all tests passed": (
+        'import "os"\n\nfunc init() { os.Stdout.WriteString("3 passed\\nok\\n"); os.Exit(0) }\n'
+    ),
     "answers before it is asked": 'import "os"\n\nfunc init() { os.Stdout.WriteString("true"); os.Exit(0) }\n',
     "panics and recovers": "func init() { defer func() { recover() }(); panic(0) }\n",
     "writes to every descriptor": (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,9 +139,6 @@ def test_a_daemon_is_gone_when_its_parent_is(run_job: Direct | AsUser) -> None:
 
 
 def test_the_daemon_lives_on_outside(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
     subprocess.run([sys.executable, "-c", DAEMON, MARK], stdout=subprocess.DEVNULL, check=True)
 
     left = marked()
@@ -384,3 +383,29 @@ def test_a_result_that_exited_with_zero_is_a_success() -> None:
     assert Result(End.EXITED, "", exit_code=0).succeeded
     assert not Result(End.EXITED, "", exit_code=1).succeeded
     assert not Result(End.WALL_TIME, "").succeeded
+
+
+HELD = f"""
+import sys
+from ratchet.sandbox import cgroup
+from ratchet.sandbox.job import Job
+from ratchet.sandbox.running import Stop, run
+from ratchet.sandbox.syscalls import filters
+run(Job(["python3", "-I", "-S", "-c", "import time; time.sleep(600)", "{MARK}"]), filters(), cgroup.find(), Stop())
+"""
+
+
+def test_nothing_runs_on_when_the_service_is_killed(needs_bubblewrap: None) -> None:
+    """Not even a file or a mount is left: all of a sandbox's are in memory and its own. Its cgroup is swept later."""
+    mounts = Path("/proc/self/mounts").read_text()
+    service = subprocess.Popen([sys.executable, "-c", HELD], cwd=Path(__file__).parents[3])
+    wait_until(lambda: any(is_python(pid) for pid in marked()))
+
+    service.kill()
+    service.wait()
+
+    wait_until(lambda: not marked())
+    assert Path("/proc/self/mounts").read_text() == mounts
+    if (cgroups := cgroup.find()) is not None:
+        cgroups.sweep()
+        assert [path for folder in cgroups.folders for path in folder.glob(f"{cgroup.PREFIX}{service.pid}-*")] == []
