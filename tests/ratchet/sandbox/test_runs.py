@@ -68,16 +68,16 @@ def test_files_go_in_and_out_with_what_was_said(run_job: Direct | AsUser) -> Non
 
 SMALL = Limits(wall_s=20, cpu_s=20, memory_bytes=128 * MIB, output_bytes=10_000, files=500)
 ENDS: dict[str, tuple[str, Limits, End]] = {
-    "hangs": ("import time; time.sleep(60)", Limits(wall_s=0.3), End.WALL_TIME),
+    "hangs": ("import signal; signal.pause()", Limits(wall_s=0.3), End.WALL_TIME),
     "ignores every signal it can": (
-        "import signal, time\nfor one in range(1, 32):\n    try: signal.signal(one, signal.SIG_IGN)\n"
-        "    except OSError: pass\ntime.sleep(60)",
+        "import signal\nfor one in range(1, 32):\n    try: signal.signal(one, signal.SIG_IGN)\n"
+        "    except OSError: pass\nwhile True: signal.pause()",
         Limits(wall_s=0.3),
         End.WALL_TIME,
     ),
     "stops itself": ("import os; os.kill(os.getpid(), 19)", Limits(wall_s=0.3), End.WALL_TIME),
     "closes what it writes to and stays": (
-        "import os, time; os.close(1); os.close(2); time.sleep(60)",
+        "import os, signal; os.close(1); os.close(2); signal.pause()",
         Limits(wall_s=0.3),
         End.WALL_TIME,
     ),
@@ -113,7 +113,7 @@ def test_what_a_program_does_wrong_ends_its_run_with_a_reason(what: str, run_job
 
 
 def test_memory_of_all_processes_together_is_held(run_job: Direct | AsUser) -> None:
-    code = "import os, time\nfor _ in range(2): os.fork()\nkept = bytearray(b'x' * (60 << 20))\ntime.sleep(60)"
+    code = "import os, signal\nfor _ in range(2): os.fork()\nkept = bytearray(b'x' * (60 << 20))\nsignal.pause()"
 
     result = run_job(python(code, limits=SMALL))
 
@@ -123,7 +123,7 @@ def test_memory_of_all_processes_together_is_held(run_job: Direct | AsUser) -> N
 
 
 DAEMON = (
-    "import os, sys, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(600)\n"
+    "import os, signal\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        signal.pause()\n"
     "    os._exit(0)\nos.wait()\nprint('parent done', flush=True)"
 )
 
@@ -330,7 +330,7 @@ def test_a_sandbox_that_cannot_be_set_up_is_an_error_and_no_result(run_here: Dir
 
 async def test_a_run_that_is_called_off_is_gone_when_its_caller_hears_of_it(needs_bubblewrap: None) -> None:
     sandbox = Sandbox(None, runs_at_once=1)
-    running = asyncio.create_task(sandbox.run(python("import time; time.sleep(600)")))
+    running = asyncio.create_task(sandbox.run(python("import signal; signal.pause()")))
     await until(marked)
 
     running.cancel()
@@ -343,7 +343,7 @@ async def test_a_run_that_is_called_off_is_gone_when_its_caller_hears_of_it(need
 
 async def test_as_many_run_at_once_as_may(needs_bubblewrap: None) -> None:
     sandbox = Sandbox(None, runs_at_once=2)
-    hold = "import sys; sys.stdout.write('x'); sys.stdout.flush(); import time; time.sleep(0.5)"
+    hold = "import threading; threading.Event().wait(0.5)"
     results = asyncio.gather(*(sandbox.run(python(hold)) for _ in range(4)))
     seen = 0
     while not results.done():
@@ -391,7 +391,7 @@ from ratchet.sandbox import cgroup
 from ratchet.sandbox.job import Job
 from ratchet.sandbox.running import Stop, run
 from ratchet.sandbox.syscalls import filters
-run(Job(["python3", "-I", "-S", "-c", "import time; time.sleep(600)", "{MARK}"]), filters(), cgroup.find(), Stop())
+run(Job(["python3", "-I", "-S", "-c", "import signal; signal.pause()", "{MARK}"]), filters(), cgroup.find(), Stop())
 """
 
 

@@ -12,9 +12,15 @@ from typer.testing import CliRunner
 from ratchet.cli.app import app
 from ratchet.cli.terminal import UsageError
 from ratchet.cli.verify.trial import Trial, Tried, answers_to
+from ratchet.sandbox import bubblewrap
 from schemas.messages.task import Task
 
 ORACLE = "def add(a, b): return a + b\n"
+
+
+@pytest.fixture
+def needs_a_sandbox() -> None:
+    assert bubblewrap.missing_programs() == [], "sh infra/setup-debian.sh installs it"
 
 
 def task(*expected: Any, reference: str | None = ORACLE, **of_tests: Any) -> dict[str, Any]:
@@ -33,7 +39,7 @@ def verify(tmp_path: Path, given: dict[str, Any], *more: str) -> tuple[int, Any]
     return run.exit_code, json.loads(run.stdout)
 
 
-def test_cases_that_no_constant_hits_are_sound(tmp_path: Path) -> None:
+def test_cases_that_no_constant_hits_are_sound(tmp_path: Path, needs_a_sandbox: None) -> None:
     answer = tmp_path / "answer.py"
     answer.write_text("def add(a, b): return 17")
 
@@ -47,7 +53,7 @@ def test_cases_that_no_constant_hits_are_sound(tmp_path: Path) -> None:
     assert {one["score"] for one in told["tried"] if one["kind"] in ("cheat", "no-op")} == {0.0}
 
 
-def test_a_case_that_true_passes_is_found(tmp_path: Path) -> None:
+def test_a_case_that_true_passes_is_found(tmp_path: Path, needs_a_sandbox: None) -> None:
     guessable = {"function": "add", "arguments": [1, 2], "expected": True}
 
     code, told = verify(tmp_path, task(guessable, reference="def add(a, b): return True"))
@@ -57,7 +63,7 @@ def test_a_case_that_true_passes_is_found(tmp_path: Path) -> None:
     assert any(fault.startswith("is true where a number is asked for earns 1") for fault in told["faults"])
 
 
-def test_a_case_that_nothing_passes_is_found(tmp_path: Path) -> None:
+def test_a_case_that_nothing_passes_is_found(tmp_path: Path, needs_a_sandbox: None) -> None:
     code, told = verify(
         tmp_path, task({"function": "add", "arguments": [], "expected": None}, reference="def add(): return None")
     )
@@ -66,14 +72,14 @@ def test_a_case_that_nothing_passes_is_found(tmp_path: Path) -> None:
     assert any("functions that return None earns 1" in fault for fault in told["faults"])
 
 
-def test_a_reference_that_fails_its_own_cases_is_found(tmp_path: Path) -> None:
+def test_a_reference_that_fails_its_own_cases_is_found(tmp_path: Path, needs_a_sandbox: None) -> None:
     code, told = verify(tmp_path, task(17, 23, reference="def add(a, b): return 17"))
 
     assert code == 1
     assert told["faults"] == ["the reference earns 0.5, not 1: 1 of 2 cases; case 2: wrong value"]
 
 
-def test_a_task_without_a_reference_is_told(tmp_path: Path) -> None:
+def test_a_task_without_a_reference_is_told(tmp_path: Path, needs_a_sandbox: None) -> None:
     code, told = verify(tmp_path, task(17, reference=None))
 
     assert code == 1
