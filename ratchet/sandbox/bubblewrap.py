@@ -2,7 +2,7 @@
 
 setpriv    an own user id, where we are root; nothing of our privileges
 choom      the first to go where memory runs out
-prlimit    no core file, the largest file, open files, CPU seconds, memory of each process
+prlimit    no core file, the largest file, CPU seconds, memory of each process
 bwrap      its own users, processes, network, mounts, IPC, host name and cgroups; no capabilities; system calls filtered
 sh         processes are counted inside, where they are the sandbox's own; says that all is set up, waits for the word
 the job's command
@@ -38,9 +38,10 @@ OF_ROOT = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 HANDSHAKE = (
     'ulimit -p "$1" 2>/dev/null || ulimit -u "$1" || exit 125\n'
+    'ulimit -n "$2" || exit 125\n'
     "echo || exit 125\n"
     "read -r word || exit 125\n"
-    'shift\nexec "$@"\n'
+    'shift 2\nexec "$@"\n'
 )
 """Over stdout and stdin, before they are the job's: a shell reads no further than to the end of the line."""
 
@@ -64,7 +65,7 @@ def command_line(job: Job, opened: OpenFiles, *, as_root: bool, memory_is_held: 
         *_process_limits(job.limits, memory_is_held=memory_is_held),
         *("bwrap", *_namespaces(opened), *_root(opened), *_workspace(job, opened), *_environment(job)),
         *("--remount-ro", "/", "--"),
-        *("/bin/sh", "-c", HANDSHAKE, "sh", str(job.limits.processes)),
+        *("/bin/sh", "-c", HANDSHAKE, "sh", str(job.limits.processes), str(job.limits.open_files)),
         *job.command,
     ]
 
@@ -80,7 +81,7 @@ def _own_user() -> Iterator[str]:
 
 
 def _process_limits(limits: Limits, *, memory_is_held: bool) -> Iterator[str]:
-    yield from ("prlimit", "--core=0:0", f"--fsize={limits.file_bytes}", f"--nofile={limits.open_files}")
+    yield from ("prlimit", "--core=0:0", f"--fsize={limits.file_bytes}")
     yield f"--cpu={math.ceil(limits.cpu_s)}:{math.ceil(limits.cpu_s) + 1}"
     yield from ("--memlock=0:0", "--msgqueue=0:0")
     if not memory_is_held:

@@ -64,6 +64,13 @@ class Stop:
 
 def run(job: Job, filters: Sequence[bytes], cgroups: Cgroups | None, stop: Stop) -> Result:
     """Raises SandboxError where the sandbox failed, in which case nothing of it runs any more either."""
+    try:
+        return _run(job, filters, cgroups, stop)
+    except OSError as error:
+        raise SandboxError(f"a run failed for want of something of this machine: {error}") from error
+
+
+def _run(job: Job, filters: Sequence[bytes], cgroups: Cgroups | None, stop: Stop) -> Result:
     with ExitStack() as stack:
         group = stack.enter_context(_group(cgroups, job)) if cgroups else None
         started = stack.enter_context(_started(job, filters, group))

@@ -98,7 +98,8 @@ class Sandbox:
             outcome.exception()
             raise
         finally:
-            stop.close()
+            if outcome.done():
+                stop.close()
 
     def _in_thread(
         self, job: Job, stop: Stop, outcome: asyncio.Future[Result], loop: asyncio.AbstractEventLoop

@@ -82,20 +82,37 @@ JAVASCRIPT_CHEATS = {
     ),
     "is anything": "const RESULT = new Proxy({}, { get: (_, key) => (key === 'toJSON' ? () => true : true) });\n",
 }
+_GO_ANYTHING = (
+    "type anything struct{}\n\nfunc (anything) MarshalJSON() ([]byte, error) { return []byte(`true`), nil }\n\n"
+    "func (anything) String() string { return `true` }\n\nvar RESULT interface{} = anything{}\n"
+)
+_GO_NOTHING = "\nvar RESULT interface{}\n"
 GO_CHEATS = {
-    "exits with 0 at once": 'import "os"\n\nfunc init() { os.Exit(0) }\n',
+    "exits with 0 at once": 'import "os"\n\nfunc init() { os.Exit(0) }\n' + _GO_NOTHING,
     "prints that all tests passed": (
-        'import "os"\n\nfunc init() { os.Stdout.WriteString("3 passed\\nok\\n"); os.Exit(0) }\n'
+        'import "os"\n\nfunc init() { os.Stdout.WriteString("3 passed\\nok\\n"); os.Exit(0) }\n' + _GO_NOTHING
     ),
-    "answers before it is asked": 'import "os"\n\nfunc init() { os.Stdout.WriteString("true"); os.Exit(0) }\n',
-    "panics and recovers": "func init() { defer func() { recover() }(); panic(0) }\n",
+    "answers before it is asked": (
+        'import "os"\n\nfunc init() { os.Stdout.WriteString("true"); os.Exit(0) }\n' + _GO_NOTHING
+    ),
+    "answers before its answer": 'import "os"\n\nfunc init() { os.Stdout.WriteString("0\\n") }\n' + _GO_NOTHING,
+    "panics and recovers": "func init() { defer func() { recover() }(); panic(0) }\n" + _GO_NOTHING,
+    "is true": "var RESULT interface{} = true\n",
+    "is no number": 'import "math"\n\nvar RESULT interface{} = math.NaN()\n',
+    "says how it is written": _GO_ANYTHING,
+    "closes what is written to": 'import "os"\n\nfunc init() { os.Stdout.Close(); os.Stderr.Close() }\n' + _GO_NOTHING,
+    "writes from another routine": (
+        'import "os"\n\nfunc init() { out := os.Stdout; go func() { for { out.WriteString("true\\n") } }() }\n'
+        + _GO_NOTHING
+    ),
     "writes to every descriptor": (
         'import "os"\n\nfunc init() {\n\tfor one := uintptr(0); one < 64; one++ {\n'
-        '\t\tos.NewFile(one, "").WriteString("{\\"passed\\": true}\\n")\n\t}\n\tos.Exit(0)\n}\n'
+        '\t\tos.NewFile(one, "").WriteString("{\\"passed\\": true}\\n")\n\t}\n\tos.Exit(0)\n}\n' + _GO_NOTHING
     ),
     "looks for what is expected": (
         'import (\n\t"os"\n\t"strings"\n)\n\nfunc init() {\n\tfor _, text := range append(os.Args, os.Environ()...) {\n'
         '\t\tif strings.Contains(text, "expected") {\n\t\t\tos.Stdout.WriteString(text)\n\t\t}\n\t}\n\tos.Exit(0)\n}\n'
+        + _GO_NOTHING
     ),
 }
 RUST_CHEATS = {
@@ -166,7 +183,7 @@ def _functions(language: str, functions: Sequence[str], result: str) -> str:
     form = {
         "python": "def {name}(*given, **named): return {result}\n",
         "javascript": "function {name}() {{ return {result}; }}\n",
-        "go": "func {name}(given ...interface{{}}) interface{{}} {{ return true }}\n",
+        "go": "func {name}(given ...interface{{}}) interface{{}} {{ return {result} }}\n",
         "rust": "",
     }[language]
     return "".join(form.format(name=name, result=result) for name in functions)

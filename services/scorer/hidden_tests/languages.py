@@ -77,8 +77,15 @@ func main() {
 	}
 	function := reflect.ValueOf(FUNCTION)
 	var given []reflect.Value
+	kind := function.Type()
 	for at, text := range asked.Arguments {
-		value := reflect.New(function.Type().In(at))
+		var in reflect.Type
+		if last := kind.NumIn() - 1; kind.IsVariadic() && at >= last {
+			in = kind.In(last).Elem()
+		} else {
+			in = kind.In(at)
+		}
+		value := reflect.New(in)
 		if err := json.Unmarshal(text, value.Interface()); err != nil {
 			panic(err)
 		}
@@ -110,7 +117,7 @@ def build(plan: Plan, files: Mapping[str, bytes], function: str | None) -> Job |
     limits = plan.limits.as_limits()
     roomy = replace(
         limits,
-        wall_s=max(60.0, limits.wall_s),
+        wall_s=max(120.0, limits.wall_s),
         cpu_s=max(60.0, limits.cpu_s),
         memory_bytes=max(1024 * MIB, limits.memory_bytes),
         processes=max(256, limits.processes),

@@ -28,7 +28,7 @@ class _Part(BaseModel):
 
 
 class RunLimits(_Part):
-    """Of each case; a build has at least a minute and a gigabyte."""
+    """Of each case; a build has at least two minutes and a gigabyte."""
 
     wall_s: Annotated[float, Field(gt=0, le=300, strict=False)] = 10.0
     memory_mib: Annotated[int, Field(ge=16, le=16_384)] = 512

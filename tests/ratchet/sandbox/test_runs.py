@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ratchet.sandbox import cgroup
-from ratchet.sandbox.job import End, Job, Result, SandboxError
+from ratchet.sandbox.job import MAX_FILES, End, Job, Result, SandboxError
 from ratchet.sandbox.limits import MIB, Limits
 from ratchet.sandbox.process_tree import usage
 from ratchet.sandbox.running import Stop, run
@@ -64,6 +64,20 @@ def test_files_go_in_and_out_with_what_was_said(run_job: Direct | AsUser) -> Non
     assert (result.stdout, result.stderr) == (b"said\n", b"warned\n")
     assert dict(result.files) == {"made/out.txt": b"file stdin variable", "deep/in.txt": b"file "}
     assert dict(result.left_out) == {"nothing": "not there"}
+
+
+def test_as_many_files_go_in_as_may_and_no_more_are_open(run_here: Direct) -> None:
+    files = {f"folder/{number}": b"x" for number in range(MAX_FILES)}
+    code = (
+        "import os\nprint(len(os.listdir('folder')))\ntry:\n    while True: last = os.dup(0)\n"
+        "except OSError: print(last)"
+    )
+
+    result = run_here(python(code, files=files, limits=Limits(open_files=32)))
+
+    assert result.stdout.split() == [str(MAX_FILES).encode(), b"31"], result
+    with pytest.raises(SandboxError, match="mount a folder"):
+        python(code, files={**files, "more": b""})
 
 
 SMALL = Limits(wall_s=20, cpu_s=20, memory_bytes=128 * MIB, output_bytes=10_000, files=500)

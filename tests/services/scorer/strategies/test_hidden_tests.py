@@ -64,6 +64,7 @@ def need(language: str) -> None:
         pytest.skip(f"no {tool} below /usr: sh infra/setup-toolchains.sh {language}")
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("language", "kind"), LANGUAGES)
 async def test_the_oracle_earns_one_and_nothing_earns_nothing(tests: HiddenTests, language: str, kind: str) -> None:
     need(language)
@@ -95,15 +96,12 @@ async def test_no_cheat_is_paid(tests: HiddenTests, language: str, kind: str) ->
     assert {what: score.score for what, score in zip(tried, scores, strict=True) if score.score != 0.0} == {}
 
 
-def test_there_are_twelve_cheats_where_a_language_allows_them() -> None:
+def test_there_are_twelve_cheats_in_each_language() -> None:
     counts: Mapping[str, int] = {
         language: len(cheats(language, ["add"] if kind == "functions" else [])) for language, kind in LANGUAGES
     }
 
-    assert counts["python"] >= 12
-    assert counts["javascript"] >= 12
-    assert counts["rust"] >= 12
-    assert counts["go"] >= 6
+    assert {language: count for language, count in counts.items() if count < 12} == {}
 
 
 async def test_a_share_of_the_cases_is_that_share_of_the_score(tests: HiddenTests) -> None:
@@ -153,6 +151,18 @@ async def test_a_program_in_several_files_and_the_tasks_own_beside_it(tests: Hid
 async def test_a_function_of_javascript_may_be_written_in_three_ways(tests: HiddenTests, text: str) -> None:
     need("javascript")
     assert (await scored(tests, text, criteria("javascript", "functions"))).score == 1.0
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "func add(a ...int) int { return a[0] + a[1] }",
+        "package main\n\nfunc add(a, b float64) float64 { return a + b }",
+    ],
+)
+async def test_a_function_of_go_may_have_any_signature(tests: HiddenTests, other: str) -> None:
+    need("go")
+    assert (await scored(tests, other, criteria("go", "functions"))).score == 1.0
 
 
 async def test_what_does_not_build_is_worth_nothing_and_says_so(tests: HiddenTests) -> None:
