@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # A file's tests stay together, for they share a fleet; what takes long begins, so that no worker is left with it at the end.
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo demo-real test check setup bench long-test vllm-test models-test dashboard-images clean
+.PHONY: demo demo-real test check setup toolchains bench long-test vllm-test models-test dashboard-images clean
 
 demo: setup  ## The whole loop on this machine: answer, score, learn, prove it on live traffic, promote, roll back.
 	$(BIN)/ratchet demo
@@ -19,7 +19,7 @@ demo: setup  ## The whole loop on this machine: answer, score, learn, prove it o
 demo-real: setup  ## The same with a real language model, fetched once (93 MB): a quarter of an hour on two idle cores.
 	$(BIN)/ratchet demo --real --seed $(SEED)
 
-test: setup .venv/browser .venv/compiler  ## Everything that is promised, checked.
+test: setup .venv/browser .venv/compiler .venv/node  ## Everything that is promised, checked.
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/test_house.py tests
 
 check: setup  ## The inner loop, under three minutes: format, lint, types, imports, and every test that needs no broker, model, browser or second Python.
@@ -49,6 +49,13 @@ setup: .venv/ready  ## Debian packages and the Python environment, once.
 	sh infra/setup-debian.sh compiler
 	touch $@
 
+.venv/node: .venv/ready infra/setup-toolchains.sh  # for tests of answers in JavaScript; Go and Rust: make toolchains
+	sh infra/setup-toolchains.sh javascript
+	touch $@
+
+toolchains: setup  ## JavaScript, Go and Rust for answers that are programs, from the distribution.
+	sh infra/setup-toolchains.sh
+
 bench: setup .venv/compiler  ## The benchmarks of docs/benchmarks.md; each prints ratios.
 	$(PIP) --editable '.[all,test,bench]'
 	$(BIN)/python -m bench.pipeline
@@ -60,6 +67,7 @@ bench: setup .venv/compiler  ## The benchmarks of docs/benchmarks.md; each print
 	$(BIN)/ratchet models fetch smollm2
 	$(BIN)/python -m bench.generation --real
 	$(BIN)/python -m bench.journal
+	$(BIN)/python -m bench.sandbox
 	$(BIN)/python -m bench.decision
 	$(BIN)/python -m bench.training
 	$(BIN)/python -m bench.learning

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Debian packages the fleet needs on one machine: RabbitMQ and Python's venv. Does nothing where they are already there.
+# Debian packages the fleet needs on one machine: RabbitMQ, Python's venv, and bubblewrap for code that nobody vouches for.
+# Does nothing where they are already there.
 # With `compiler` also a C compiler, which the fault tests alone need (bench/faults/preload.c).
 # The broker's system service is not started: the fleet runs a private node of its own.
 set -eu
@@ -8,6 +9,8 @@ missing=
 ls /usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmq-server >/dev/null 2>&1 || [ -n "${RATCHET_AMQP_URL:-}" ] ||
     missing=rabbitmq-server
 "${PYTHON:-python3}" -c 'import ensurepip' >/dev/null 2>&1 || missing="$missing python3-venv"
+command -v bwrap >/dev/null || missing="$missing bubblewrap"
+ls /usr/lib/*/libseccomp.so.2 >/dev/null 2>&1 || missing="$missing libseccomp2"
 [ "${1:-}" != compiler ] || command -v cc >/dev/null || missing="$missing gcc libc6-dev"
 [ -n "$missing" ] || exit 0
 

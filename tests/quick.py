@@ -29,8 +29,12 @@ FLEETS = ROOT / "tests" / "acceptance"
 HEAVY_LIBRARIES = {"peft", "playwright", "schemathesis", "torch", "transformers", "trl"}
 """schemathesis asks running services, and takes seconds to collect."""
 BROKER_FIXTURE = "amqp_url"
-PROGRAMS = {"LocalBroker", "MeasuredBroker", "run_promtool", "executable", "set_forkserver_preload"}
-"""Names by which tests and fixtures start a broker, Prometheus's tools, or Python: `sys.executable`, a fork server."""
+PROGRAMS = {
+    "LocalBroker", "MeasuredBroker", "run_promtool", "executable", "set_forkserver_preload", "HiddenTests",
+    "missing_programs",
+}  # fmt: skip
+"""Names by which tests and fixtures start a broker, Prometheus's tools, Python (`sys.executable`, a fork server), or
+run programs in a sandbox, which asks for `missing_programs` first."""
 QUICK = "quick"
 EXAMPLES = 10
 MEMORY, ROOM_BYTES = Path("/dev/shm"), 2 * 1024**3

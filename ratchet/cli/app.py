@@ -42,6 +42,9 @@ COMMANDS = {
     "eval": (
         "Hold versions against each other on tasks that no training sees: paired intervals, by family, single and best."
     ),
+    "verify": (
+        "Try a task's hidden cases on its reference, on nothing and on cheats. Exit code 1 if they can be fooled."
+    ),
     "doctor": (
         "Check this machine and the broker; each line says ok, warn or fail, and what to type. Exit code 1 on a fail."
     ),

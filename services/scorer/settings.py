@@ -7,17 +7,18 @@ from typing import Self
 
 from pydantic import Field, SecretStr
 
+from ratchet.sandbox.settings import SandboxSettings
 from ratchet.service.errors import ScorerError, SettingsError
 from ratchet.service.settings import FleetSettings
 
 
-class ScorerSettings(FleetSettings):
+class ScorerSettings(SandboxSettings, FleetSettings):
     scorer: str = Field(
         "verifier:normalised",
         description="Who scores: verifier:exact|normalised|numeric|regex|graded|json, judge:absolute|relative, "
-        "likelihood, python:package.module:function, or a weighted sum such as 0.7*verifier:exact + "
-        "0.3*judge:absolute. `verifier:exact and judge` asks the judge only about what the verifier found right, "
-        "`verifier:exact else judge` only about what it can't tell.",
+        "likelihood, tests (programs by hidden cases), python:package.module:function, or a weighted sum such as "
+        "0.7*verifier:exact + 0.3*judge:absolute. `verifier:exact and judge` asks the judge only about what the "
+        "verifier found right, `verifier:exact else judge` only about what it can't tell.",
     )
     scorer_audits: bool = Field(
         False,

@@ -17,6 +17,7 @@ from typing import Literal
 import psutil
 from pika.adapters.blocking_connection import BlockingConnection
 from pika.exceptions import AMQPError, ChannelClosedByBroker
+from pydantic import ValidationError
 
 from ratchet.bus.amqp.short_connection import BrokerUnreachable, connected, without_password
 from ratchet.bus.topology import DEAD_LETTERS, UNROUTABLE, Topology
@@ -27,6 +28,9 @@ from ratchet.cli.fleet.queue_depths import QueueDepth, queue_depths
 from ratchet.files.file_system import wrong_storage
 from ratchet.logs.index_check import disagreement
 from ratchet.logs.names import task_index
+from ratchet.sandbox.job import SandboxRefused
+from ratchet.sandbox.sandbox import Sandbox
+from ratchet.sandbox.settings import SandboxSettings
 from ratchet.service.errors import BusError, SettingsError
 from ratchet.service.settings_check import require_usable, unknown_names
 
@@ -65,6 +69,7 @@ def machine_checks(
     yield _logs_folder(logs_dir)
     yield _storage(logs_dir, index_dir, adapters_dir)
     yield index_agrees(logs_dir, index_dir)
+    yield _sandbox()
     yield disk_space(shutil.disk_usage(_existing(logs_dir)).free, str(logs_dir))
     yield memory(psutil.virtual_memory().available)
     yield open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -154,6 +159,17 @@ def index_agrees(logs_dir: Path, index_dir: Path) -> Check:
         return Check("index", "ok", f"{index} agrees with the logs where it was looked into")
     todo = "start the orchestrator anew: it builds the index again from the logs"
     return Check("index", "fail", f"{index} does not agree with the logs: {why}", todo)
+
+
+def _sandbox() -> Check:
+    """Attacked as at a service's start; only a scorer that runs code needs one."""
+    try:
+        return Check("sandbox", "ok", f"holds: {Sandbox.opened(SandboxSettings()).facts.says}")
+    except SandboxRefused as error:
+        return Check("sandbox", "warn", str(error), "see docs/sandbox.md; only the scorer `tests` needs one")
+    except ValidationError as error:
+        fault = error.errors()[0]["msg"]
+        return Check("sandbox", "fail", f"its settings can't be used: {fault}", "correct RATCHET_SANDBOX_…")
 
 
 def _existing(folder: Path) -> Path:

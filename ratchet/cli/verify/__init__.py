@@ -1,0 +1,1 @@
+"""`ratchet verify`: can a task's verifier be fooled?"""

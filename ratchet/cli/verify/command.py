@@ -1,0 +1,72 @@
+"""`ratchet verify`: whether a task's hidden cases can be fooled, before anything learns from them."""
+
+from __future__ import annotations
+
+import json as json_lib
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+from rich.text import Text
+
+from ratchet.cli.terminal import AsJson, ExitCode, UsageError, out, print_json
+from ratchet.cli.verify.trial import Trial, Tried, try_out
+from schemas.messages.task import Task
+
+
+def verify(
+    task: Annotated[Path, typer.Argument(metavar="TASK.json", help="A Task, with hidden cases as its criteria.")],
+    answer: Annotated[
+        Path | None, typer.Argument(metavar="[ANSWER]", help="A program of your own to be scored, too; - for stdin.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Try a task's hidden cases on its reference, on nothing and on cheats. Exit code 1 if they can be fooled."""
+    trial = try_out(read_task(task), _text(answer) if answer else None, "tests")
+    if json:
+        tried = [asdict(one) for one in trial.tried]
+        print_json({"sound": not trial.faults, "faults": trial.faults, "tried": tried})
+    else:
+        _print(trial)
+    if trial.faults:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def read_task(path: Path) -> Task:
+    """Raises UsageError. `task_id` and `input` may be left out: nothing is asked."""
+    try:
+        given = json_lib.loads(_text(path))
+        return Task.model_validate({"task_id": "verified", "input": "-", **given})
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        raise UsageError(f"{path} is no Task: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{path} is no Task: {error}") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text()
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}") from None
+
+
+def _print(trial: Trial) -> None:
+    for one in trial.tried:
+        out.print(_line(one))
+    if trial.faults:
+        out.print(Text("can be fooled, or judges wrongly:", style="bold red"))
+        for fault in trial.faults:
+            out.print(Text(f"  {fault}", style="red"))
+        return
+    cheats = sum(one.kind == "cheat" for one in trial.tried)
+    out.print(Text(f"sound: the reference earns 1, nothing earns 0, {cheats} cheats earn 0", style="green"))
+
+
+def _line(one: Tried) -> Text:
+    mark, style = ("✘", "red") if one.fault else ("✔", "green")
+    score = "none" if one.score is None else f"{one.score:.3g}"
+    return Text.assemble((mark, style), f" {one.kind:<7} {score:>5}  {one.what}", (f"  {one.reason or ''}", "dim"))

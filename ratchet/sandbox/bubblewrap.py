@@ -1,0 +1,133 @@
+"""The command line that starts a job in bubblewrap. Pure, but for looking at what the machine's root looks like.
+
+setpriv    an own user id, where we are root; nothing of our privileges
+choom      the first to go where memory runs out
+prlimit    no core file, the largest file, CPU seconds, memory of each process
+bwrap      its own users, processes, network, mounts, IPC, host name and cgroups; no capabilities; system calls filtered
+sh         processes are counted inside, where they are the sandbox's own; says that all is set up, waits for the word
+the job's command
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ratchet.sandbox.job import WORKSPACE, Job
+from ratchet.sandbox.limits import Limits
+
+PROGRAMS = ("bwrap", "setpriv", "choom", "prlimit")
+"""bubblewrap, and of util-linux what every Debian has."""
+
+OWN_USERS = range(1_900_000_000, 2_100_000_000)
+"""User ids that neither people nor containers are given; one is drawn for each run that root starts."""
+
+INSIDE = 1000
+WRITABLE = (WORKSPACE, "/tmp", "/dev/shm")
+PASSWD = b"root:x:0:0::/:/bin/false\nsandbox:x:1000:1000::/workspace:/bin/sh\n"
+GROUP = b"root:x:0:\nsandbox:x:1000:\n"
+FROM_ETC = ("alternatives", "ld.so.cache")
+HOST_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where bubblewrap and util-linux are looked for, whatever the service's own path says."""
+PATH = "/usr/local/bin:/usr/bin:/bin"
+OF_ROOT = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+
+HANDSHAKE = (
+    'ulimit -p "$1" 2>/dev/null || ulimit -u "$1" || exit 125\n'
+    'ulimit -n "$2" || exit 125\n'
+    "echo || exit 125\n"
+    "read -r word || exit 125\n"
+    'shift 2\nexec "$@"\n'
+)
+"""Over stdout and stdin, before they are the job's: a shell reads no further than to the end of the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFiles:
+    """Descriptors that bubblewrap reads or writes. `job` are the job's files, by path in the workspace."""
+
+    status: int
+    passwd: int
+    group: int
+    filters: Sequence[int]
+    job: Mapping[str, int]
+
+
+def command_line(job: Job, opened: OpenFiles, *, as_root: bool, memory_is_held: bool) -> list[str]:
+    """`memory_is_held`: a cgroup holds the whole run to its memory, so that no single process needs to be."""
+    return [
+        *(_own_user() if as_root else ()),
+        *("choom", "-n", "1000", "--"),
+        *_process_limits(job.limits, memory_is_held=memory_is_held),
+        *("bwrap", *_namespaces(opened), *_root(opened), *_workspace(job, opened), *_environment(job)),
+        *("--remount-ro", "/", "--"),
+        *("/bin/sh", "-c", HANDSHAKE, "sh", str(job.limits.processes), str(job.limits.open_files)),
+        *job.command,
+    ]
+
+
+def missing_programs() -> list[str]:
+    return [name for name in PROGRAMS if shutil.which(name, path=HOST_PATH) is None]
+
+
+def _own_user() -> Iterator[str]:
+    user = str(secrets.choice(OWN_USERS))
+    yield from ("setpriv", "--reuid", user, "--regid", user, "--clear-groups", "--no-new-privs")
+    yield from ("--inh-caps=-all", "--bounding-set=-all", "--")
+
+
+def _process_limits(limits: Limits, *, memory_is_held: bool) -> Iterator[str]:
+    yield from ("prlimit", "--core=0:0", f"--fsize={limits.file_bytes}")
+    yield f"--cpu={math.ceil(limits.cpu_s)}:{math.ceil(limits.cpu_s) + 1}"
+    yield from ("--memlock=0:0", "--msgqueue=0:0")
+    if not memory_is_held:
+        yield f"--data={limits.memory_bytes}"
+    yield "--"
+
+
+def _namespaces(opened: OpenFiles) -> Iterator[str]:
+    yield from ("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session")
+    yield from ("--cap-drop", "ALL", "--clearenv", "--hostname", "sandbox")
+    yield from ("--uid", str(INSIDE), "--gid", str(INSIDE))
+    yield from ("--json-status-fd", str(opened.status))
+    for program in opened.filters:
+        yield from ("--add-seccomp-fd", str(program))
+
+
+def _root(opened: OpenFiles) -> Iterator[str]:
+    yield from ("--ro-bind", "/usr", "/usr")
+    for name in OF_ROOT:
+        place = Path("/", name)
+        if place.is_symlink():
+            yield from ("--symlink", str(place.readlink()), str(place))
+        elif place.is_dir():
+            yield from ("--ro-bind", str(place), str(place))
+    for name in FROM_ETC:
+        yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+    yield from ("--perms", "0444", "--ro-bind-data", str(opened.passwd), "/etc/passwd")
+    yield from ("--perms", "0444", "--ro-bind-data", str(opened.group), "/etc/group")
+    yield from ("--proc", "/proc", "--dev", "/dev")
+
+
+def _workspace(job: Job, opened: OpenFiles) -> Iterator[str]:
+    for place in WRITABLE:
+        yield from ("--size", str(job.limits.workspace_bytes), "--tmpfs", place)
+    yield from ("--remount-ro", "/dev")
+    for inside, folder in job.mounts.items():
+        yield from ("--ro-bind", str(folder), inside)
+    for inside, socket in job.sockets.items():
+        yield from ("--bind", str(socket), inside)
+    for path, descriptor in opened.job.items():
+        yield from ("--perms", "0755" if path in job.executable else "0644")
+        yield from ("--file", str(descriptor), f"{WORKSPACE}/{path}")
+    yield from ("--chdir", WORKSPACE)
+
+
+def _environment(job: Job) -> Iterator[str]:
+    given = {"PATH": PATH, "HOME": WORKSPACE, "TMPDIR": "/tmp", "LANG": "C.UTF-8", "USER": "sandbox", **job.environment}
+    for name, value in given.items():
+        yield from ("--setenv", name, value)

@@ -1,0 +1,104 @@
+"""What is run in a sandbox, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path, PurePosixPath
+
+from ratchet.sandbox.limits import Limits
+from ratchet.service.errors import RatchetError
+
+WORKSPACE = "/workspace"
+MAX_FILES = 256
+DEFAULT_LIMITS = Limits()
+
+
+class SandboxError(RatchetError):
+    """The sandbox itself failed or can't be used here: never the fault of what was to run in it."""
+
+
+class SandboxRefused(SandboxError):
+    """This machine can't hold what would run: the sentence names the setting or profile that mends it."""
+
+
+class End(Enum):
+    """How a run ended."""
+
+    EXITED = "exited"
+    """By itself; `exit_code` says how."""
+    SIGNALLED = "signalled"
+    """By a signal that nobody here sent, such as SIGSEGV."""
+    WALL_TIME = "wall_time"
+    CPU_TIME = "cpu_time"
+    MEMORY = "memory"
+    OUTPUT = "output"
+    """It wrote more than is read."""
+    FILES = "files"
+    """It made more files than it may."""
+    CANCELLED = "cancelled"
+    """Whoever started it wants it no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A command and all that it sees of the world.
+
+    `files` are put into the workspace, by path in it, and `collect` are the paths that come out afterwards.
+    `executable` names those of `files` that may be executed. `mounts` are folders of the host seen read-only, by their
+    path inside. `sockets` are Unix sockets of the host that can be connected to, by their path inside: the only way
+    out there is. `descriptors` are open ones that stay open, under the same numbers.
+    """
+
+    command: Sequence[str]
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    executable: frozenset[str] = frozenset()
+    stdin: bytes = b""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    collect: Sequence[str] = ()
+    mounts: Mapping[str, Path] = field(default_factory=dict)
+    sockets: Mapping[str, Path] = field(default_factory=dict)
+    descriptors: Sequence[int] = ()
+    limits: Limits = DEFAULT_LIMITS
+
+    def __post_init__(self) -> None:
+        if not self.command:
+            raise SandboxError("a job needs a command")
+        if len(self.files) > MAX_FILES:
+            raise SandboxError(f"a job has {len(self.files)} files, more than {MAX_FILES}: mount a folder")
+        for path in (*self.files, *self.collect):
+            require_inside(path)
+        if size := sum(map(len, self.files.values())) - self.limits.workspace_bytes > 0:
+            raise SandboxError(f"the files are {size:,} bytes more than the workspace has room for")
+
+
+def require_inside(path: str) -> None:
+    """Raises SandboxError for what is no plain relative path; symbolic links are looked at when it is opened."""
+    parts = PurePosixPath(path).parts
+    if not parts or "\0" in path or path.startswith("/") or ".." in parts or path.endswith("/"):
+        raise SandboxError(f"{path!r} is no path of a file in the workspace")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """`exit_code` is None unless it exited. `files` holds what was collected; `left_out` says why a file was not."""
+
+    end: End
+    says: str
+    exit_code: int | None = None
+    signal: int | None = None
+    stdout: bytes = b""
+    stderr: bytes = b""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    start_s: float = 0.0
+    """Until the command could begin."""
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    peak_bytes: int = 0
+    """Most memory seen at once; 0 where it was over before anybody looked."""
+
+    @property
+    def succeeded(self) -> bool:
+        return self.end is End.EXITED and self.exit_code == 0

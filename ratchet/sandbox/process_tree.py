@@ -1,0 +1,46 @@
+"""What the processes of a run use, read off /proc while they run."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+CPU_FIELDS = slice(11, 15)
+"""utime, stime, cutime and cstime, counted after the name in parentheses."""
+
+
+class Usage(NamedTuple):
+    """`cpu_s` includes processes that ended and were waited for. `bytes` is resident memory, shared pages counted in
+    each process that has them."""
+
+    cpu_s: float
+    bytes: int
+
+
+def usage(root: int) -> Usage:
+    """Of a process and all below it; what ends meanwhile counts as nothing. Not of the first process's own set-up."""
+    cpu = memory = 0
+    for pid in descendants(root):
+        with suppress(OSError, ValueError, IndexError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            cpu += sum(map(int, fields[CPU_FIELDS]))
+            memory += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return Usage(cpu / TICKS, memory * PAGE)
+
+
+def descendants(root: int) -> list[int]:
+    """The process itself first. A process that was orphaned is a child of its namespace's first one, so none is missed
+    for long."""
+    found, waiting = list[int](), [root]
+    while waiting:
+        pid = waiting.pop()
+        found.append(pid)
+        with suppress(OSError):
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                with suppress(OSError):
+                    waiting += map(int, (task / "children").read_text().split())
+    return found

@@ -1,0 +1,128 @@
+"""`Sandbox`: what a service runs foreign code with."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from ratchet.sandbox import bubblewrap, cgroup, refusal
+from ratchet.sandbox.cgroup import Cgroups
+from ratchet.sandbox.job import Job, Result, SandboxError, SandboxRefused
+from ratchet.sandbox.running import Stop, run
+from ratchet.sandbox.self_test import self_test
+from ratchet.sandbox.settings import SandboxSettings
+from ratchet.sandbox.syscalls import filters
+
+RELIES_ON = "the kernel's namespaces and seccomp, set up by bubblewrap"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What holds the runs on this machine, for people."""
+
+    isolation: str
+    limits: str
+    user: str
+
+    @property
+    def says(self) -> str:
+        return f"{self.isolation}; {self.limits}; {self.user}"
+
+
+class Sandbox:
+    """Runs jobs, so many at once, after `opened` has proved that it holds them."""
+
+    def __init__(self, cgroups: Cgroups | None, runs_at_once: int) -> None:
+        self._cgroups = cgroups
+        self._slots = threading.BoundedSemaphore(runs_at_once)
+        self._programs = filters()
+
+    @classmethod
+    def opened(cls, settings: SandboxSettings) -> Self:
+        """Raises SandboxRefused, with what mends it, where the sandbox would not hold. Takes about half a second."""
+        machine = refusal.look(bubblewrap.missing_programs())
+        if machine.missing:
+            raise SandboxRefused(refusal.sentence(machine, "There is no sandbox on this machine"))
+        cgroups = cgroup.find(settings.sandbox_cgroup)
+        if cgroups is None and (settings.sandbox_require_cgroup or settings.sandbox_cgroup):
+            raise SandboxRefused(_no_cgroup(settings.sandbox_cgroup))
+        if cgroups is not None:
+            cgroups.sweep()
+        sandbox = cls(cgroups, settings.sandbox_runs_at_once)
+        try:
+            self_test(sandbox.run_blocking)
+        except SandboxRefused:
+            raise
+        except SandboxError as error:
+            raise SandboxRefused(refusal.sentence(machine, str(error))) from error
+        return sandbox
+
+    @property
+    def facts(self) -> Facts:
+        return Facts(
+            isolation=RELIES_ON,
+            limits=f"limits by {self._cgroups.says}" if self._cgroups else "limits by measuring, for want of a cgroup",
+            user="a user of its own for each run" if os.geteuid() == 0 else "as the user of this process",
+        )
+
+    def run_blocking(self, job: Job, stop: Stop | None = None) -> Result:
+        """From the start to the end of the last process. Raises SandboxError where the sandbox itself failed."""
+        if stop is not None:
+            return self._run(job, stop)
+        own = Stop()
+        try:
+            return self._run(job, own)
+        finally:
+            own.close()
+
+    def _run(self, job: Job, stop: Stop) -> Result:
+        with self._slots:
+            return run(job, self._programs, self._cgroups, stop)
+
+    async def run(self, job: Job) -> Result:
+        """As `run_blocking`. Cancelled, it ends the run and returns to its caller only when nothing is left of it."""
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Result] = loop.create_future()
+        stop = Stop()
+        threading.Thread(target=self._in_thread, args=(job, stop, outcome, loop), name="sandbox", daemon=True).start()
+        try:
+            return await asyncio.shield(outcome)
+        except asyncio.CancelledError:
+            stop.set()
+            await asyncio.wait((outcome,))
+            outcome.exception()
+            raise
+        finally:
+            if outcome.done():
+                stop.close()
+
+    def _in_thread(
+        self, job: Job, stop: Stop, outcome: asyncio.Future[Result], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        try:
+            result = self._run(job, stop)
+        except BaseException as error:
+            _tell(loop, outcome.set_exception, error)
+        else:
+            _tell(loop, outcome.set_result, result)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, tell: Callable[[Any], None], what: object) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(tell, what)
+
+
+def _no_cgroup(named: Path | None) -> str:
+    if named is None:
+        return (
+            "No cgroup can be made below this service's own: give it one (systemd: Delegate=yes), name it with "
+            "RATCHET_SANDBOX_CGROUP, or unset RATCHET_SANDBOX_REQUIRE_CGROUP"
+        )
+    return (
+        f"RATCHET_SANDBOX_CGROUP: no group with memory and pids can be made in {named}: give it to this service's user"
+    )

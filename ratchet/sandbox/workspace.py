@@ -1,0 +1,79 @@
+"""Files taken out of a workspace that hostile code wrote: none is reached over a link, or outside of it."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+OPENAT2 = 437
+"""The same number on every architecture."""
+NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH = 0x01, 0x02, 0x04, 0x08
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _How(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+class Collected(NamedTuple):
+    """`left_out` has a reason for each path that is not among the files."""
+
+    files: Mapping[str, bytes]
+    left_out: Mapping[str, str]
+
+
+def open_beneath(folder: int, path: str) -> int:
+    """A descriptor for reading, of what lies in the folder and on no other file system. Raises OSError."""
+    how = _How(
+        flags=os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW,
+        resolve=BENEATH | NO_SYMLINKS | NO_MAGICLINKS | NO_XDEV,
+    )
+    opened = _libc.syscall(OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
+    if opened < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), path)
+    return int(opened)
+
+
+def collect(folder: int, paths: Sequence[str], most: int) -> Collected:
+    """Plain files of at most so many bytes together. `folder` is a descriptor."""
+    files, left_out, room = dict[str, bytes](), dict[str, str](), most
+    for path in dict.fromkeys(paths):
+        try:
+            content = _content(folder, path, room)
+        except OSError as error:
+            left_out[path] = _reason(error)
+            continue
+        if content is None:
+            left_out[path] = f"with it there would be more than {most:,} bytes"
+        else:
+            files[path] = content
+            room -= len(content)
+    return Collected(files, left_out)
+
+
+def _content(folder: int, path: str, room: int) -> bytes | None:
+    """None where it is larger than there is room. Never waits: a FIFO or a device is opened without blocking."""
+    opened = open_beneath(folder, path)
+    with os.fdopen(opened, "rb", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            raise OSError(errno.EINVAL, "no plain file", path)
+        content = bytearray()
+        while len(content) <= room and (part := file.read(min(1 << 20, room + 1 - len(content)))):
+            content += part
+    return bytes(content) if len(content) <= room else None
+
+
+def _reason(error: OSError) -> str:
+    match error.errno:
+        case errno.ENOENT | errno.ENOTDIR:
+            return "not there"
+        case errno.ELOOP | errno.EXDEV:
+            return "it is, or lies behind, a link"
+        case _:
+            return error.strerror or str(error)
