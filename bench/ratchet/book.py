@@ -6,6 +6,10 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+HELD = "held"
+"""Outcome of a round in which no version came to a verdict, because the fleet does not trust its judge; after any such
+round a person says `reanchor`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Round:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench.ratchet.book import Book, Round
+from bench.ratchet.book import HELD, Book, Round
 from bench.ratchet.fleet import Fleet
 from bench.ratchet.judge import SHIFT, Events
 from bench.ratchet.quality import GROUP
@@ -33,10 +33,7 @@ from schemas.records.registry import AgentAdapters
 BEFORE_ITS_VERDICT = (AdapterState.TRAINED, AdapterState.VALIDATED, AdapterState.CANARY)
 ON_ITS_WAY = (*BEFORE_ITS_VERDICT, AdapterState.PROBATION)
 HELD_TASKS = 400
-MOST_TASKS = 3_000
-HELD = "held"
-"""A round in which no version came to a verdict, because the fleet does not trust its judge; after any such round a
-person says `reanchor`."""
+MOST_TASKS = 4_000
 TOLD = ("promote", "roll_back", "reject_version", "distrust", "trust", "conclude")
 
 

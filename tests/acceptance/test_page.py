@@ -21,7 +21,10 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from ratchet.adapters.registry import RegistryStore
+from ratchet.adapters.signatures import Signing
 from ratchet.cli.fleet.local_broker import free_port
+from ratchet.files.atomic_file import replace_file
+from ratchet.files.hash_chain import Link, chained
 from ratchet.http.access.key_folder import KeyFolder
 from ratchet.http.access.roles import Role
 from ratchet.http.access.tokens import issue
@@ -29,6 +32,7 @@ from ratchet.training_runs.progress import ProgressFile
 from ratchet.training_runs.store import RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
+from schemas.records.decision import DecisionDraft, Distrust, Move
 from tests.acceptance.browser import NARROW, Visit, chromium, visiting
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
 from tests.acceptance.foreign_trainer import foreign_trainer
@@ -291,6 +295,66 @@ def test_what_the_registry_forbids_is_said_in_the_dialog(visit: Visit, learned: 
     page.get_by_role("dialog").get_by_role("button", name="Unfreeze").click()
     expect(page.get_by_role("button", name="Freeze", exact=True)).to_be_visible()
     visit.console = [line for line in visit.console if "409" not in line]
+
+
+def test_a_scorer_that_drifted_is_told_until_it_is_taken_as_the_measure(visit: Visit, learned: Fleet) -> None:
+    page, moved = visit.page, "the scorer drifted: the same 16 answers score -0.210 on average (anchors)"
+    visit.go("adapters")
+    expect(page.locator(".banner")).to_have_count(0)
+
+    decided(learned, Distrust(), moved)
+
+    banner = page.locator(".banner.bad[role=status]")
+    expect(banner).to_contain_text("The scorer has drifted")
+    expect(banner).to_contain_text(moved)
+    assert faults(page) == []
+    banner.get_by_role("button", name="Take as the measure").click()
+    dialog = page.get_by_role("dialog", name="Take the scorer of small as it is now?")
+    dialog.get_by_label("Reason").fill("its rubric was mended")
+    dialog.get_by_role("button", name="Take as the measure").click()
+    expect(page.locator(".banner")).to_have_count(0)
+    visit.wait_for("its rubric was mended")
+    assert RegistryStore(learned.folder / "adapters").read().agent("small").distrusted is None
+    assert visit.loads == 1
+
+
+def test_a_decision_that_was_forged_is_told(visit: Visit, learned: Fleet) -> None:
+    """Reworded and chained again, as whoever can write the folder may do; only the key is not theirs."""
+    ledger = RegistryStore(learned.folder / "adapters").ledger.path
+    page, honest = visit.page, ledger.read_bytes()
+    visit.go("adapters")
+    visit.wait_for("All as it was decided")
+
+    replace_file(ledger, forged(honest, "nobody said so"))
+    try:
+        page.reload()
+        alarm = page.locator(".banner.bad[role=alert]")
+        expect(alarm).to_contain_text("Not as it was decided")
+        expect(alarm).to_contain_text("its signature is not that of its key")
+        expect(page.get_by_text("All as it was decided")).to_have_count(0)
+        assert faults(page) == []
+    finally:
+        replace_file(ledger, honest)
+
+    page.reload()
+    visit.wait_for("All as it was decided")
+
+
+def decided(fleet: Fleet, move: Move, reason: str) -> None:
+    """As the orchestrator does, beside it."""
+    store = RegistryStore(fleet.folder / "adapters", Signing(fleet.folder / "decision-keys", fleet.folder / "logs"))
+    by_it = DecisionDraft(agent_id="small", move=move, who="orchestrator", at=datetime.now(UTC), reason=reason)
+    store.update(lambda _: by_it)
+
+
+def forged(ledger: bytes, reason: str) -> bytes:
+    """Its last decision has another reason; all else fits."""
+    *before, last = (json.loads(line) for line in ledger.splitlines())
+    link, lines = Link(), []
+    for fields in (*before, last | {"reason": reason}):
+        link, line = chained(link, {name: value for name, value in fields.items() if name != "sha256"})
+        lines.append(line + b"\n")
+    return b"".join(lines)
 
 
 def test_a_training_s_curves_are_drawn(visit: Visit, learned: Fleet) -> None:
