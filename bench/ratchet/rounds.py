@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
-from bench.ratchet.book import HELD, Book, Round
+from bench.ratchet.book import BEFORE_ITS_VERDICT, HELD, Book, Round, outcome_of
 from bench.ratchet.fleet import Fleet
 from bench.ratchet.judge import SHIFT, Events
 from bench.ratchet.quality import GROUP
@@ -26,11 +26,10 @@ from schemas.messages.base import Record
 from schemas.messages.feedback import Feedback
 from schemas.messages.result import Result
 from schemas.messages.work import BASE_VERSION
-from schemas.records.adapter_state import PRIMARY_STATES, AdapterState
-from schemas.records.decision import Decision, Promote
+from schemas.records.adapter_state import AdapterState
+from schemas.records.decision import Decision
 from schemas.records.registry import AgentAdapters
 
-BEFORE_ITS_VERDICT = (AdapterState.TRAINED, AdapterState.VALIDATED, AdapterState.CANARY)
 ON_ITS_WAY = (*BEFORE_ITS_VERDICT, AdapterState.PROBATION)
 HELD_TASKS = 400
 MOST_TASKS = 4_000
@@ -141,13 +140,3 @@ class Start(Record):
 
 def decisions_of(fleet: Fleet) -> list[Decision]:
     return [line.decision for line in fleet.store.ledger.read()]
-
-
-def outcome_of(version: str | None, now: AgentAdapters, decisions: Sequence[Decision]) -> str:
-    if version is None:
-        return HELD if now.distrusted else "refused"
-    state = now.versions[version].state
-    if now.distrusted and state in BEFORE_ITS_VERDICT:
-        return HELD
-    was_promoted = any(isinstance(one.move, Promote) and one.move.version == version for one in decisions)
-    return "promoted" if was_promoted and state in PRIMARY_STATES else str(state)
