@@ -32,7 +32,7 @@ from schemas.records.registry import AgentAdapters
 
 ON_ITS_WAY = (*BEFORE_ITS_VERDICT, AdapterState.PROBATION)
 HELD_TASKS = 400
-MOST_TASKS = 4_000
+MOST_TASKS = 8_000
 TOLD = ("promote", "roll_back", "reject_version", "distrust", "trust", "conclude")
 
 
