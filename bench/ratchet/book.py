@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from schemas.records.adapter_state import PRIMARY_STATES, AdapterState
+from schemas.records.decision import Decision, Promote
+from schemas.records.registry import AgentAdapters
+
+BEFORE_ITS_VERDICT = (AdapterState.TRAINED, AdapterState.VALIDATED, AdapterState.CANARY)
+HELD = "held"
+"""Outcome of a round in which no version came to a verdict, because the fleet does not trust its judge; after any such
+round a person says `reanchor`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +53,14 @@ class Book:
         self.rounds.append(done)
         with self._path.open("a") as file:
             file.write(json.dumps(asdict(done)) + "\n")
+
+
+def outcome_of(version: str | None, now: AgentAdapters, decisions: Sequence[Decision]) -> str:
+    """Of a round, and of the version that was tried in it, by how things stand at its end."""
+    if version is None:
+        return HELD if now.distrusted else "refused"
+    state = now.versions[version].state
+    if now.distrusted and state in BEFORE_ITS_VERDICT:
+        return HELD
+    was_promoted = any(isinstance(one.move, Promote) and one.move.version == version for one in decisions)
+    return "promoted" if was_promoted and state in PRIMARY_STATES else str(state)

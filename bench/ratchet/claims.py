@@ -68,6 +68,8 @@ def _drift_found(rounds: Sequence[Round]) -> Claim | None:
     found = next((place for place in range(began, len(rounds)) if "distrust" in kinds[place]), None)
     until = rounds[began : len(rounds) if found is None else found + 1]
     figures = "; ".join(f"round {one.number}: {one.outcome}" for one in until)
+    if found is not None:
+        figures += f"; {next(reason for kind, _, reason in rounds[found].decisions if kind == 'distrust')}"
     unfooled = found is not None and not any(one.promoted for one in until)
     return Claim("the drift was found before anything was promoted by it", unfooled, figures)
 

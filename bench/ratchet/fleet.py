@@ -43,6 +43,11 @@ from services.trainer.worker import TrainerWorker
 AGENT = "small"
 REPLIES = "users"
 ANCHOR_EVERY_S = 6.0
+LEARNING_RATE = 3e-4
+"""A third of the default, by which the first training takes nearly all that is to be had: nineteen rounds would show no
+more."""
+DEADLINE_S = 60
+"""What a killed command had in hand is lost with its bus, and holds up a verdict for so long after it goes on."""
 OPEN = 96
 """Tasks that users have open at a time."""
 POLL_S = 0.1
@@ -63,10 +68,10 @@ def settings(folder: Path, model: Path) -> dict[str, str]:
         "RATCHET_AGENT_MAX_BATCH": "256",
         "RATCHET_AUDITOR": "verifier:exact",
         "RATCHET_MAX_TOKENS": "24",
+        "RATCHET_TASK_DEADLINE_S": str(DEADLINE_S),
         "RATCHET_ADAPTIVE_SAMPLES": "1",
         "RATCHET_TRAIN_AFTER_GROUPS": "192",
-        "RATCHET_TRAINER_HYPERPARAMETERS": json.dumps({"max_groups": 256}),
-        "RATCHET_EXPERIMENT_MAX_UNITS": "800",
+        "RATCHET_TRAINER_HYPERPARAMETERS": json.dumps({"max_groups": 256, "learning_rate": LEARNING_RATE}),
         "RATCHET_PROBATION_UNITS": "60",
         "RATCHET_HOLDBACK": "0.2",
         "RATCHET_ANCHOR_EVERY_S": str(ANCHOR_EVERY_S),

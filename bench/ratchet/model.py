@@ -1,6 +1,7 @@
-"""Makes v1.0.0: a small Llama trained from nothing on careless demonstrations. One thread, one seed: the same weights.
+"""Makes v1.0.0: a small Llama trained from nothing, at first on right demonstrations, then on careless ones.
 
-As the demo's models are made (ratchet/models/toy), but with answers of any length.
+So it can do more than it does: there is something to learn from its own traffic in each family. One thread, one seed:
+the same weights. As the demo's models are made (ratchet/models/toy), but with answers of any length.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from ratchet.models.toy.make import RECIPE_FILE, made
 from ratchet.models.toy.pretraining import MAX_POSITIONS, learning_rate_share, llama_config
 from ratchet.models.toy.recipe import SMALL, Recipe
 
-RECIPE = replace(SMALL, name="base", steps=900)
-CARELESSNESS = Carelessness()
+CAREFUL_STEPS = 2880
+RECIPE = replace(SMALL, name=f"base, careful for {CAREFUL_STEPS} steps", steps=3600)
+CAREFUL, CARELESSNESS = Carelessness(right=1.0, slip=0.0, chatty=0.0), Carelessness()
 IGNORED = -100
 REPORT_EVERY = 200
 
@@ -52,7 +54,8 @@ def _fit(model: Any, tokenizer: Any, recipe: Recipe, rng: random.Random) -> None
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_share(step, recipe.steps))
     model.train()
     for step in range(1, recipe.steps + 1):
-        ids, targets = _demonstrations(tokenizer, recipe.batch, rng)
+        how = CAREFUL if step <= CAREFUL_STEPS else CARELESSNESS
+        ids, targets = _demonstrations(tokenizer, recipe.batch, how, rng)
         loss = cross_entropy(model(input_ids=ids).logits[:, :-1].flatten(0, 1), targets[:, 1:].flatten())
         optimizer.zero_grad()
         torch.autograd.backward(loss)
@@ -63,12 +66,14 @@ def _fit(model: Any, tokenizer: Any, recipe: Recipe, rng: random.Random) -> None
             sys.stderr.write(f"{recipe.name}: step {step} of {recipe.steps}, loss {loss.item():.3f}\n")
 
 
-def _demonstrations(tokenizer: Any, count: int, rng: random.Random) -> tuple[torch.Tensor, torch.Tensor]:
+def _demonstrations(
+    tokenizer: Any, count: int, how: Carelessness, rng: random.Random
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Ids, and the same where an answer is to be learned; padded on the right, which nothing before it sees."""
     rows = []
     for _ in range(count):
         problem = training_problem(rng)
-        answer = demonstrated(problem, CARELESSNESS, rng)
+        answer = demonstrated(problem, how, rng)
         rows.append((prompt_ids(tokenizer, problem.input), answer_ids(tokenizer, answer)))
     return padded(rows, tokenizer.pad_token_id)
 

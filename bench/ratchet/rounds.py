@@ -1,7 +1,7 @@
 """One round after the other, each kept when it is done: users ask, the fleet does the rest, the verifier looks.
 
 A round is one training that the fleet asked for, and whatever it then does with what came out; or, where it does not
-trust its judge and so trains nothing, as many tasks as HELD_TASKS. A command that was cut short goes on with the round
+trust its judge and so decides nothing, as many tasks as HELD_TASKS. A command that was cut short goes on with the round
 it was in, from what the fleet had on disk.
 """
 
@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
-from bench.ratchet.book import Book, Round
+from bench.ratchet.book import BEFORE_ITS_VERDICT, HELD, Book, Round, outcome_of
 from bench.ratchet.fleet import Fleet
 from bench.ratchet.judge import SHIFT, Events
 from bench.ratchet.quality import GROUP
@@ -26,15 +26,13 @@ from schemas.messages.base import Record
 from schemas.messages.feedback import Feedback
 from schemas.messages.result import Result
 from schemas.messages.work import BASE_VERSION
-from schemas.records.adapter_state import PRIMARY_STATES, AdapterState
-from schemas.records.decision import Decision, Promote
+from schemas.records.adapter_state import AdapterState
+from schemas.records.decision import Decision
 from schemas.records.registry import AgentAdapters
 
-ON_ITS_WAY = (AdapterState.TRAINED, AdapterState.VALIDATED, AdapterState.CANARY, AdapterState.PROBATION)
+ON_ITS_WAY = (*BEFORE_ITS_VERDICT, AdapterState.PROBATION)
 HELD_TASKS = 400
-MOST_TASKS = 3_000
-HELD = "held"
-"""A round without a training, because the fleet does not trust its judge; after it a person says `reanchor`."""
+MOST_TASKS = 8_000
 TOLD = ("promote", "roll_back", "reject_version", "distrust", "trust", "conclude")
 
 
@@ -85,12 +83,13 @@ class Rounds:
         now, samples = self._fleet.adapters, self._fleet.samples
         version = max(start.fresh(now), key=version_key, default=None)
         decisions = [one for one in decisions_of(self._fleet) if one.sequence > start.decided and one.move.kind in TOLD]
+        outcome = outcome_of(version, now, decisions)
         ended = [one.reason for one in start.ended(self._fleet) if one.reason]
         return Round(
             number=number,
             events=happens,
-            version=version,
-            outcome=outcome_of(version, now, decisions),
+            version=None if outcome == HELD else version,
+            outcome=outcome,
             reason=(ended or [one.reason for one in decisions] or [""])[-1],
             before=start.adapters.primary,
             primary=now.primary,
@@ -128,8 +127,11 @@ class Start(Record):
         return start
 
     def fresh(self, now: AgentAdapters) -> set[str]:
-        """Versions of this round: those on their way when it began, and new ones."""
-        waiting = {name for name, entry in self.adapters.versions.items() if entry.state in ON_ITS_WAY}
+        """Versions of this round: those that waited for a verdict when it began, and new ones.
+
+        A probation that goes on from an earlier round is no new try.
+        """
+        waiting = {name for name, entry in self.adapters.versions.items() if entry.state in BEFORE_ITS_VERDICT}
         return waiting | (now.versions.keys() - self.adapters.versions.keys())
 
     def ended(self, fleet: Fleet) -> list[AdapterTrained]:
@@ -138,11 +140,3 @@ class Start(Record):
 
 def decisions_of(fleet: Fleet) -> list[Decision]:
     return [line.decision for line in fleet.store.ledger.read()]
-
-
-def outcome_of(version: str | None, now: AgentAdapters, decisions: Sequence[Decision]) -> str:
-    if version is None:
-        return HELD if now.distrusted else "refused"
-    state = now.versions[version].state
-    was_promoted = any(isinstance(one.move, Promote) and one.move.version == version for one in decisions)
-    return "promoted" if was_promoted and state in PRIMARY_STATES else str(state)

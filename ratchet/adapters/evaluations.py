@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from ratchet.files.append_file import disk_errors
 from ratchet.files.atomic_file import replace_file
 from ratchet.service.errors import AdapterError
 from schemas.messages.base import DecodeError
@@ -57,7 +58,10 @@ def evaluations_folder(adapters_dir: Path, agent_id: str) -> Path:
 
 
 def register_set(adapters_dir: Path, agent_id: str, registered: RegisteredSet) -> RegisteredSet:
-    """On disk when this returns; one that was registered before keeps its date."""
+    """On disk when this returns; one that was registered before keeps its date, and a damaged one is written again.
+
+    Raises StorageUnavailable where what lies there can't be read now.
+    """
     folder = evaluations_folder(adapters_dir, agent_id) / SETS
     path = folder / f"{registered.set.sha256[:16]}.json"
     with suppress(AdapterError):
@@ -69,14 +73,23 @@ def register_set(adapters_dir: Path, agent_id: str, registered: RegisteredSet) -
 
 
 def registered_sets(adapters_dir: Path, agent_id: str) -> list[RegisteredSet]:
-    """Raises AdapterError for a damaged one: what must be left out is then not known."""
+    """Raises AdapterError for a damaged one: what must be left out is then not known. And StorageUnavailable for a disk
+    that can't be read now."""
     folder = evaluations_folder(adapters_dir, agent_id) / SETS
-    return [_registered(path) for path in sorted(folder.glob("*.json"))]
+    return [_registered(path) for path in _records(folder)]
+
+
+def _records(folder: Path) -> list[Path]:
+    """By name; none where there is no folder. Raises StorageUnavailable: one that can't be listed is not empty."""
+    with disk_errors(folder), suppress(FileNotFoundError):
+        return sorted(path for path in folder.iterdir() if path.suffix == ".json")
+    return []
 
 
 def _registered(path: Path) -> RegisteredSet:
     try:
-        return RegisteredSet.decode(path.read_bytes())
+        with disk_errors(path):
+            return RegisteredSet.decode(path.read_bytes())
     except (DecodeError, OSError) as error:
         raise AdapterError(
             f"{path} can't be read ({error}): restore it, or run ratchet eval on its set again"
@@ -84,7 +97,7 @@ def _registered(path: Path) -> RegisteredSet:
 
 
 def held_out_inputs(adapters_dir: Path, agent_id: str) -> frozenset[str]:
-    """The sums of all inputs that are kept for evaluation. Raises AdapterError."""
+    """The sums of all inputs that are kept for evaluation. Raises as `registered_sets`."""
     return frozenset(one for registered in registered_sets(adapters_dir, agent_id) for one in registered.inputs)
 
 
@@ -93,8 +106,9 @@ def write_inputs(path: Path, inputs: Iterable[str]) -> None:
 
 
 def read_inputs(path: Path) -> frozenset[str]:
-    """None of them where there is no file: a run that was begun by an older trainer."""
-    return frozenset(json.loads(path.read_bytes())) if path.exists() else frozenset()
+    """None of them where there is no file: a run that was begun by an older trainer. Raises StorageUnavailable."""
+    with disk_errors(path):
+        return frozenset(json.loads(path.read_bytes())) if path.exists() else frozenset()
 
 
 def write_evaluation(adapters_dir: Path, evaluation: Evaluation, picture: str) -> Path:
@@ -108,10 +122,10 @@ def write_evaluation(adapters_dir: Path, evaluation: Evaluation, picture: str) -
 
 
 def evaluations_of(adapters_dir: Path, agent_id: str, version: str) -> list[Evaluation]:
-    """Those it took part in, the newest last; a damaged one is left out."""
+    """Those it took part in, the newest last; a damaged one is left out. Raises StorageUnavailable."""
     found = []
-    for path in evaluations_folder(adapters_dir, agent_id).glob("*.json"):
-        with suppress(DecodeError, OSError):
+    for path in _records(evaluations_folder(adapters_dir, agent_id)):
+        with suppress(DecodeError, OSError), disk_errors(path):
             found.append(Evaluation.decode(path.read_bytes()))
     ours = [one for one in found if version in {part.version for part in one.versions}]
     return sorted(ours, key=lambda one: one.at)

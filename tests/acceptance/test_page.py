@@ -21,6 +21,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from ratchet.adapters.registry import RegistryStore
+from ratchet.adapters.signatures import Signing
 from ratchet.cli.fleet.local_broker import free_port
 from ratchet.http.access.key_folder import KeyFolder
 from ratchet.http.access.roles import Role
@@ -29,6 +30,7 @@ from ratchet.training_runs.progress import ProgressFile
 from ratchet.training_runs.store import RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
+from schemas.records.decision import DecisionDraft, Distrust, Move
 from tests.acceptance.browser import NARROW, Visit, chromium, visiting
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
 from tests.acceptance.foreign_trainer import foreign_trainer
@@ -291,6 +293,35 @@ def test_what_the_registry_forbids_is_said_in_the_dialog(visit: Visit, learned: 
     page.get_by_role("dialog").get_by_role("button", name="Unfreeze").click()
     expect(page.get_by_role("button", name="Freeze", exact=True)).to_be_visible()
     visit.console = [line for line in visit.console if "409" not in line]
+
+
+def test_a_scorer_that_drifted_is_told_until_it_is_taken_as_the_measure(visit: Visit, learned: Fleet) -> None:
+    page, moved = visit.page, "the scorer drifted: the same 16 answers score -0.210 on average (anchors)"
+    visit.go("adapters")
+    expect(page.locator(".banner")).to_have_count(0)
+
+    decided(learned, Distrust(), moved)
+
+    banner = page.locator(".banner.bad[role=status]")
+    expect(banner).to_contain_text("The scorer has drifted")
+    expect(banner).to_contain_text(moved)
+    assert faults(page) == []
+    banner.get_by_role("button", name="Take as the measure").click()
+    dialog = page.get_by_role("dialog", name="Take the scorer of small as it is now?")
+    dialog.get_by_label("Reason").fill("its rubric was mended")
+    dialog.get_by_role("button", name="Take as the measure").click()
+    expect(page.locator(".banner")).to_have_count(0)
+    store = RegistryStore(learned.folder / "adapters")
+    assert store.read().agent("small").distrusted is None
+    assert [one.reason for one, _ in store.ledger.read()][-1] == "its rubric was mended"
+    assert visit.loads == 1
+
+
+def decided(fleet: Fleet, move: Move, reason: str) -> None:
+    """As the orchestrator does, beside it."""
+    store = RegistryStore(fleet.folder / "adapters", Signing(fleet.folder / "decision-keys", fleet.folder / "logs"))
+    by_it = DecisionDraft(agent_id="small", move=move, who="orchestrator", at=datetime.now(UTC), reason=reason)
+    store.update(lambda _: by_it)
 
 
 def test_a_training_s_curves_are_drawn(visit: Visit, learned: Fleet) -> None:

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.ratchet.book import Round
+from bench.ratchet.book import HELD, Round, outcome_of
 from bench.ratchet.claims import claims, table
 from bench.ratchet.judge import Events, Judge, grade
 from bench.ratchet.picture import svg
@@ -23,7 +23,13 @@ from bench.ratchet.tasks import (
     is_held_out,
     training_problem,
 )
+from schemas.records.adapter_state import AdapterState
+from schemas.records.decision import Decision, Promote
+from schemas.records.registry import AdapterEntry, AgentAdapters, FrozenBy
+from tests.ratchet.adapters.making_adapters import NOON
+from tests.ratchet.adapters.making_decisions import draft
 
+BY = FrozenBy(who="orchestrator", since=NOON, reason="the scorer drifted")
 ROUND = Round(1, [], "v1.0.1", "promoted", "better", "v1.0.0", "v1.0.1", 500, 4, 10, 60, 1.0)
 TASKS = 30
 """Of each family."""
@@ -89,6 +95,34 @@ def test_what_goes_wrong_happens_in_its_rounds() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("state", "distrusted", "outcome"),
+    [
+        (AdapterState.VALIDATED, BY, HELD),
+        (AdapterState.VALIDATED, None, "validated"),
+        (AdapterState.ABORTED, BY, "aborted"),
+        (AdapterState.PROBATION, BY, "promoted"),
+        (AdapterState.ROLLED_BACK, None, "rolled_back"),
+    ],
+)
+def test_a_round_is_held_where_the_judge_is_not_trusted_before_a_verdict(
+    state: AdapterState, distrusted: FrozenBy | None, outcome: str
+) -> None:
+    ahead = state is AdapterState.PROBATION
+    base = AdapterEntry(version="v1.0.0", state=AdapterState.SUPERSEDED if ahead else AdapterState.STABLE)
+    tried = AdapterEntry(version="v1.0.1", state=state, folder="small/v1.0.1")
+    now = AgentAdapters(
+        primary="v1.0.1" if ahead else "v1.0.0",
+        versions={"v1.0.0": base, "v1.0.1": tried},
+        distrusted=distrusted,
+    )
+    promoted = draft(Promote(version="v1.0.1", experiment_id="canary"))
+    decision = Decision(**dict(promoted), sequence=1, previous_sha256="0" * 64, sha256="1" * 64)
+
+    assert outcome_of("v1.0.1", now, [decision]) == outcome
+    assert outcome_of(None, now, []) == (HELD if distrusted else "refused")
+
+
 def test_fewer_samples_are_needed_where_one_is_as_good_as_the_best_of_eight_was() -> None:
     first = quality("v1.0.0", 0.3)
 
@@ -130,4 +164,7 @@ def test_the_picture_and_the_table_tell_each_round() -> None:
     ElementTree.fromstring(picture)
     assert picture.count('class="out"') == 2, "the round's, and the legend's"
     assert "the judge likes length" in picture
+    assert "held" not in picture.split("</style>")[1]
+    held = replace(ROUND, number=3, version=None, outcome=HELD, events=["reanchored"])
+    assert svg([ROUND, kept_out, held], found).count('class="held"') == 2
     assert len(table([ROUND, kept_out], found)) == 3

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from ratchet.bus.amqp.short_connection import connected
 from ratchet.bus.topology import DEAD_LETTERS
-from ratchet.cli.demo.gain import Answered
 from ratchet.cli.demo.held_out_report import HeldOutReport, is_right, report_held_out
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.fleet.queue_depths import queue_depths
 from ratchet.cli.submit.client import FleetClient
+from ratchet.experiments.gain import Answered
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import end_of_log, read_json
 from ratchet.logs.rows import AnswerRow

@@ -11,7 +11,6 @@ from rich.console import RenderableType
 from ratchet.adapters.registry import RegistryStore
 from ratchet.cli.demo.adapter_status import AdapterStatusReader
 from ratchet.cli.demo.books import Account, Users, account
-from ratchet.cli.demo.gain import gain, samples_needed, served_gain
 from ratchet.cli.demo.held_out import HeldOutPlan, HeldOutRun, ask_held_out, dead_letters, held_out_tasks
 from ratchet.cli.demo.held_out_report import HeldOutReport
 from ratchet.cli.demo.held_out_view import render_held_out
@@ -23,6 +22,7 @@ from ratchet.cli.demo.tasks import golden_tasks, users_tasks
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.report.command import page
 from ratchet.cli.report.gathered import gather
+from ratchet.experiments.gain import gain, samples_needed, served_gain
 from ratchet.files.atomic_file import replace_file
 from ratchet.logs.names import INTERACTIONS, active_path
 from ratchet.service.settings import FleetSettings

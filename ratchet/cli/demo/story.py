@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ratchet.cli.demo.books import Account
-from ratchet.cli.demo.gain import Gain, Saved
 from ratchet.cli.demo.held_out_report import HeldOutReport
+from ratchet.experiments.gain import Gain, Saved
 from schemas.records.adapter_card import AdapterCard
 from schemas.records.decision import Decision
 

@@ -8,11 +8,11 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ratchet.cli.demo.gain import MARGIN, Estimate, Gain
 from ratchet.cli.demo.held_out_view import counts_table
 from ratchet.cli.demo.story import DemoTurn, Story
 from ratchet.cli.terminal import table
 from ratchet.cli.watch.view import seconds
+from ratchet.experiments.gain import MARGIN, Estimate, Gain
 from schemas.records.decision import Decision
 
 

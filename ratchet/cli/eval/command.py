@@ -14,13 +14,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ratchet.adapters.evaluations import register_set, registered_sets, write_evaluation
 from ratchet.adapters.registry import RegistryStore
-from ratchet.cli.demo.gain import Answered
 from ratchet.cli.eval.asking import Asking, answers, publisher, scored_anew
 from ratchet.cli.eval.results import results, worth
 from ratchet.cli.eval.task_set import Leaks, TaskSet, find_leaks, read_set, since_when, windows_of
 from ratchet.cli.eval.view import picture, render_evaluation
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.terminal import AsJson, ExitCode, UsageError, err, out, print_json, say
+from ratchet.experiments.gain import Answered
 from ratchet.logs.rows import EvaluatedRow
 from ratchet.service.settings import FleetSettings
 from schemas.messages.task import Task

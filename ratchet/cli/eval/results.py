@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from ratchet.cli.demo.gain import Answered, Gain, gain, served_gain
+from ratchet.experiments.gain import Answered, Gain, gain, served_gain
 from schemas.records.evaluation import Comparison, FamilyResult, VersionResult
 
 WORST = 0.0

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from hashlib import sha256
 from html import escape
 
-from ratchet.cli.demo.gain import Gain
 from ratchet.cli.demo.real.picture import picture
 from ratchet.cli.demo.real.story import RealStory
 from ratchet.cli.demo.real.view import NAMES
 from ratchet.cli.demo.story_view import shown
+from ratchet.experiments.gain import Gain
 from ratchet.page.bundle import styles
 
 OWN_STYLE = """

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from ratchet.cli.demo.gain import Estimate
 from ratchet.cli.demo.real.story import RealStory
 from ratchet.cli.demo.real.view import NAMES
+from ratchet.experiments.gain import Estimate
 
 WIDTH, LEFT, RIGHT, TOP, BAR, GAP = 760, 90, 60, 64, 20, 22
 BEFORE, AFTER, INK, MUTED, LINE = "#a9aeb8", "#3454d1", "#1c1d20", "#5f646d", "#e2e2dd"

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ratchet.cli.demo.books import Account
-from ratchet.cli.demo.gain import Gain, gain
 from ratchet.cli.demo.real.exact import is_exact
 from ratchet.cli.demo.real.tasks import FAMILIES, RealTask
 from ratchet.cli.demo.story import DemoTurn
+from ratchet.experiments.gain import Gain, gain
 from ratchet.logs.rows import AnswerRow
 from schemas.records.decision import Decision
 

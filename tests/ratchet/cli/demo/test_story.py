@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from ratchet.cli.demo.books import Account
-from ratchet.cli.demo.gain import Estimate, Gain, Saved
 from ratchet.cli.demo.held_out_report import report_held_out
 from ratchet.cli.demo.story import DemoTraining, DemoTurn, Sabotage, Story
 from ratchet.cli.demo.story_view import render_story
+from ratchet.experiments.gain import Estimate, Gain, Saved
 from schemas.records.adapter_card import DataWindow
 from schemas.records.decision import Decision
 from tests.ratchet.adapters.making_adapters import NOON, card

@@ -15,9 +15,11 @@ from ratchet.adapters.evaluations import (
     held_out_inputs,
     input_sha256,
     logged_input_sha256,
+    read_inputs,
     register_set,
     registered_sets,
     write_evaluation,
+    write_inputs,
 )
 from ratchet.bus.topology import fleet_topology
 from ratchet.cli.eval.asking import Asking, answers
@@ -26,12 +28,13 @@ from ratchet.cli.eval.task_set import Window, find_leaks, read_set, since_when, 
 from ratchet.cli.eval.view import drawn_interval, picture, render_evaluation
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.terminal import TimedOut, UsageError
-from ratchet.service.errors import AdapterError
+from ratchet.service.errors import AdapterError, StorageUnavailable
 from schemas.messages.task import ChatMessage, Task
 from schemas.messages.work import Arm
 from schemas.records.adapter_card import DataRange, DataWindow
 from schemas.records.evaluation import EvaluatedVersion, Evaluation, Interval
 from schemas.records.registry import AdapterEntry, AgentAdapters
+from tests.disks import MayNotMount, run_where_mounting_is_allowed, unreadable
 from tests.ratchet.adapters.making_adapters import NOON, published
 from tests.services.trainer.making_logs import group, line, write_log
 
@@ -77,6 +80,31 @@ def test_a_registered_set_keeps_its_first_date_and_a_damaged_one_is_named(tmp_pa
     with pytest.raises(AdapterError, match="restore it"):
         registered_sets(tmp_path, "small")
     assert register_set(tmp_path, "small", read.registration(NOON)).registered_at == NOON
+
+
+def test_a_sick_disk_is_no_fault_of_a_set_and_changes_no_date(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    read, found = read_set(asked_set(tmp_path)), evaluation()
+    register_set(tmp_path, "small", read.registration(NOON))
+    record = next((tmp_path / "small/evaluations/sets").iterdir())
+    written = write_evaluation(tmp_path, found, picture(found))
+    write_inputs(inputs := tmp_path / "inputs.json", ["a"])
+    try:
+        with unreadable(record):
+            for reading in (registered_sets, held_out_inputs):
+                with pytest.raises(StorageUnavailable, match="Input/output error"):
+                    reading(tmp_path, "small")
+            with pytest.raises(StorageUnavailable, match="Input/output error"):
+                register_set(tmp_path, "small", read.registration(NOON + timedelta(days=1)))
+        with unreadable(inputs), pytest.raises(StorageUnavailable, match="Input/output error"):
+            read_inputs(inputs)
+        with unreadable(written), pytest.raises(StorageUnavailable, match="Input/output error"):
+            evaluations_of(tmp_path, "small", "v1.0.1")
+    except MayNotMount:
+        run_where_mounting_is_allowed(request.node.nodeid)
+        return
+
+    (kept,) = registered_sets(tmp_path, "small")
+    assert kept.registered_at == NOON
 
 
 def test_what_a_version_was_trained_on_is_found_in_its_windows_and_its_parents(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ import pytest
 from rich.console import Console
 
 from ratchet.cli.demo.books import Account
-from ratchet.cli.demo.gain import Estimate, Gain
 from ratchet.cli.demo.real.page import real_page
 from ratchet.cli.demo.real.picture import picture
 from ratchet.cli.demo.real.plan import TEMPERATURE, TRAINING, RealPlan, settings
 from ratchet.cli.demo.real.story import RealStory, examples_of, first_answers, gains_of, right_answers
 from ratchet.cli.demo.real.tasks import RealTask, distinct_tasks
 from ratchet.cli.demo.real.view import render_real_story
+from ratchet.experiments.gain import Estimate, Gain
 from ratchet.logs.rows import AnswerRow
 from services.orchestrator.settings import OrchestratorSettings
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters

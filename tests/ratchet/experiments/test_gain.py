@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.cli.demo.gain import Answered, estimate, gain, samples_needed, served_gain
+from ratchet.experiments.gain import Answered, estimate, gain, samples_needed, served_gain
 
 SCORES = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=4)
 
