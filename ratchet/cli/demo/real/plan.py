@@ -25,7 +25,7 @@ PROOF_SAMPLES = 2
 MOST_OPEN = 16
 GOOD_ENOUGH = 0.85
 """Share of full marks of the primary's answers to live traffic at which no further turn begins."""
-TRAINING: Mapping[str, float | int] = {"learning_rate": 1e-3, "batch": 32, "epochs": 2}
+TRAINING: Mapping[str, float | int] = {"learning_rate": 1e-3, "batch": 32, "epochs": 3}
 
 
 def settings(seed: int, cores: int | None = os.cpu_count()) -> dict[str, str]:
@@ -109,6 +109,6 @@ def stages(plan: RealPlan, turns: int, groups: int) -> dict[str, float]:
 
 
 ANSWER_S = MEASURED_S = 0.35
-TRAINED_S = 0.25
+TRAINED_S = 0.3
 PROVED_S = 200.0
 """Of one answer, before training and after; of one answer trained on; of the live test."""
