@@ -125,7 +125,8 @@ def _real_demo(sizes: Sizes, options: FleetOptions, seed: int, *, keep: bool, as
     model, models = KNOWN[real_plan.MODEL], FleetSettings.read().models_dir
     fetch(model, models, say)
     plan = RealPlan(sizes.tasks, sizes.samples, REAL_GROUP, seed, sizes.timeout)
-    left = TimeLeft(real_plan.stages(plan, sizes.turns, sizes.groups), time.monotonic)
+    stages = real_plan.stages(plan, sizes.turns, sizes.groups)
+    left = TimeLeft(stages, time.monotonic, real_plan.further_turns(sizes.turns), sizes.no_turn_after)
     narrator = Narrator(err, left=left.seconds, quiet_s=20.0)
     loop_plan = LoopPlan(
         sizes.turns,

@@ -108,6 +108,11 @@ def stages(plan: RealPlan, turns: int, groups: int) -> dict[str, float]:
     }
 
 
+def further_turns(turns: int) -> list[tuple[str, ...]]:
+    """The stages of each turn that comes only where there is time for it."""
+    return [tuple(f"{name} {number}" for name in ("collect", "train", "prove")) for number in range(2, turns + 1)]
+
+
 ANSWER_S = MEASURED_S = 0.35
 TRAINED_S = 0.3
 PROVED_S = 200.0
