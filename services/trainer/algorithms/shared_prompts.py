@@ -3,9 +3,10 @@
     prompt (all but its last token) · last token, answer 1 · last token, answer 2 · …
 
 Each answer sees the prompt and itself, at the positions it was sampled at; its first token is predicted from its own
-copy of the prompt's last. An answer that was given several times, as right ones often are, goes through once. What the prompts of several tasks begin with (a system prompt, example turns) may go through
-the model by itself, once for all. Exact for models whose tokens meet only in attention, by the mask and positions they
-are given; whether a model is one is found out by trying (logged_trainer.py).
+copy of the prompt's last. An answer that was given several times, as right ones often are, goes through once. What the
+prompts of several tasks begin with (a system prompt, example turns) may go through the model by itself, once for all.
+Exact for models whose tokens meet only in attention, by the mask and positions they are given; whether a model is one
+is found out by trying (logged_trainer.py).
 """
 
 from __future__ import annotations
