@@ -54,7 +54,7 @@ from services.trainer.run.report import metrics_of, plan_of, report
 from services.trainer.run.stops import RanAway, RunAwayStops
 from services.trainer.settings import TrainerSettings
 
-MATCH_SAMPLES = 512
+MATCH_SAMPLES = 256
 """So many samples, spread over all, are held against the parent before training."""
 
 
