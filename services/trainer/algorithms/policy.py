@@ -161,7 +161,8 @@ def _logps(policy: Any, samples: Sequence[TrainingSample], temperature: float) -
 
 def _begin_alike(prompts: Sequence[Sequence[int]]) -> int:
     """How many tokens all prompts begin with, short of a whole prompt; 0 where it is not worth a pass of its own."""
-    low, high = min(prompts), max(prompts)
+    alike = [tuple(prompt) for prompt in prompts]
+    low, high = min(alike), max(alike)
     length = next((place for place, (one, other) in enumerate(zip(low, high, strict=False)) if one != other), len(low))
     length = min(length, min(map(len, prompts)) - 1)
     return length if (len(prompts) - 1) * length >= FEWEST_SAVED else 0
