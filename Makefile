@@ -16,7 +16,7 @@ SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 demo: setup  ## The whole loop on this machine: answer, score, learn, prove it on live traffic, promote, roll back.
 	$(BIN)/ratchet demo
 
-demo-real: setup  ## The same with a real language model, fetched once (93 MB): a quarter of an hour on two idle cores.
+demo-real: setup  ## The same with a real language model, fetched once (93 MB): a quarter of an hour to forty minutes on two cores.
 	$(BIN)/ratchet demo --real --seed $(SEED)
 
 test: setup .venv/browser .venv/compiler .venv/node  ## Everything that is promised, checked.

@@ -48,7 +48,8 @@ class TrainerSettings(FleetSettings):
         None,
         ge=1,
         description="torch threads on a CPU; if not set one for small models (below 50 million parameters), for others "
-        "as many as the cores it may use.",
+        "as many as there are cores that nothing else uses, looked at every 10 s; of several processes each has its "
+        "share of the cores.",
     )
     trainer_hyperparameters: dict[str, JsonValue] = Field(
         default_factory=dict, description="Defaults of all runs, as a JSON object; a request's own go before them."

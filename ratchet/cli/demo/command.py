@@ -35,7 +35,7 @@ from ratchet.service.settings import FleetSettings
 from schemas.messages.task import Task
 
 AGENT = "small"
-REAL_GROUP = 8
+REAL_GROUP = 5
 TRAINING_S = 3600.0
 """Answers to a task to learn from; seconds that a training of the real model may take at most."""
 
@@ -53,7 +53,7 @@ class Sizes:
 
 
 QUICK_SIZES = Sizes(tasks=200, samples=8, turns=2, groups=128, no_turn_after=180.0, timeout=180.0)
-REAL_SIZES = Sizes(tasks=64, samples=4, turns=2, groups=96, no_turn_after=660.0, timeout=600.0)
+REAL_SIZES = Sizes(tasks=64, samples=4, turns=2, groups=160, no_turn_after=540.0, timeout=600.0)
 
 
 def demo(
@@ -66,17 +66,17 @@ def demo(
     ] = None,
     samples: Annotated[
         int | None,
-        typer.Option(min=2, max=64, help="Answers to a task; the best wins: 8; with --real 4, and 8 to learn from."),
+        typer.Option(min=2, max=64, help="Answers to a task; the best wins: 8; with --real 4, and 5 to learn from."),
     ] = None,
     turns: Annotated[
         int | None, typer.Option(min=1, max=20, help="How often to train, and prove the new adapter: 2 at most.")
     ] = None,
     groups: Annotated[
-        int | None, typer.Option(min=8, max=5000, help="Tasks of users to learn from, each turn: 128, with --real 96.")
+        int | None, typer.Option(min=8, max=5000, help="Tasks of users to learn from, each turn: 128, with --real 160.")
     ] = None,
     no_turn_after: Annotated[
         float | None,
-        typer.Option(help="Seconds after which no further turn begins; the first always does: 180, with --real 660."),
+        typer.Option(help="Seconds after which no further turn begins; the first always does: 180, with --real 540."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Which tasks are drawn.")] = 1,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the fleet running.")] = False,
@@ -94,8 +94,8 @@ def demo(
     bad adapter was not rolled back, or the gain on held-out tasks is not significant.
 
     --real: a language model of 135 million parameters (fetched once, 93 MB) turns mail orders into JSON and dates into
-    ISO; a fleet in .ratchet/demo-real, half an hour on two idle cores. Exit code 1 also if less than 0.75 of its
-    answers to held-out tasks are exactly right in the end. Nothing is thrown out in it.
+    ISO; a fleet in .ratchet/demo-real, a quarter of an hour to forty minutes on two cores. Exit code 1 also if less
+    than 0.75 of its answers to held-out tasks are exactly right in the end. Nothing is thrown out in it.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # its fleet is stopped then, as with Ctrl-C
     counts = {"tasks": tasks, "samples": samples, "turns": turns, "groups": groups}
@@ -125,7 +125,8 @@ def _real_demo(sizes: Sizes, options: FleetOptions, seed: int, *, keep: bool, as
     model, models = KNOWN[real_plan.MODEL], FleetSettings.read().models_dir
     fetch(model, models, say)
     plan = RealPlan(sizes.tasks, sizes.samples, REAL_GROUP, seed, sizes.timeout)
-    left = TimeLeft(real_plan.stages(plan, sizes.turns, sizes.groups), time.monotonic)
+    stages = real_plan.stages(plan, sizes.turns, sizes.groups)
+    left = TimeLeft(stages, time.monotonic, real_plan.further_turns(sizes.turns), sizes.no_turn_after)
     narrator = Narrator(err, left=left.seconds, quiet_s=20.0)
     loop_plan = LoopPlan(
         sizes.turns,

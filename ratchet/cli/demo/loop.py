@@ -115,7 +115,8 @@ class Loop:
         def enough() -> bool:
             answered = self._users.books.by_version[primary] - self._answered_before
             self._progress("collect", answered / self._plan.groups)
-            self._tell.show(f"{answered} of {self._plan.groups} answered", answered * 4 // self._plan.groups)
+            shown = min(answered, self._plan.groups)
+            self._tell.show(f"{shown} of {self._plan.groups} answered", shown * 4 // self._plan.groups)
             return answered >= self._plan.groups
 
         with self._tell.waiting(f"users ask {primary}", key=0):

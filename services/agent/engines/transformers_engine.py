@@ -12,13 +12,13 @@ from typing import Protocol, Self
 
 import torch
 
+from ratchet.models.cpu_threads import CpuThreads
 from ratchet.models.loading import LanguageModel, load_language_model
 from ratchet.models.tokenization import completion_text, prompt_ids
 from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.response import Sample
 from services.agent.engines.cached_forward import cache_shape, misfit
-from services.agent.engines.cpu_threads import CpuThreads
 from services.agent.engines.decode_loop import DecodeLoop
 from services.agent.engines.engine import Generation, GenerationRequest, IdsRequest, TokenListener
 from services.agent.engines.row_adapters import RowAdapters

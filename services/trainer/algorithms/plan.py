@@ -104,7 +104,7 @@ def plan_steps(
 
     def place(number: int) -> tuple[int, ...]:
         prompt, completion = sizes[number]
-        return (_bucket(prompt + completion), _bucket(prompt), group_of[number], completion, number)
+        return (bucket(prompt + completion), bucket(prompt), group_of[number], completion, number)
 
     steps = []
     for step in (step for _ in range(how.epochs) for step in _epoch(targets.used, how.batch, rng)):
@@ -172,5 +172,6 @@ def _cut(items: list[int], parts: int) -> list[list[int]]:
     return [items[start:end] for start, end in itertools.pairwise(edges)]
 
 
-def _bucket(length: int) -> int:
+def bucket(length: int) -> int:
+    """The same for lengths that are alike."""
     return round(BUCKETS_PER_DOUBLING * math.log2(max(1, length)))

@@ -15,6 +15,8 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors import SafetensorError
 from torch.distributed.tensor import DTensor
 from torch.nn.utils.rnn import pad_sequence
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 
 from ratchet.adapters.check import check_lora
 from ratchet.adapters.folder import CONFIG_NAME, CONTENT_FILES
@@ -26,7 +28,8 @@ from ratchet.service.errors import AdapterError, TrainingRefused, one_line
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.work import BASE_VERSION
 from services.trainer.algorithms.hyperparameters import Hyperparameters
-from services.trainer.algorithms.plan import cut_to_fit
+from services.trainer.algorithms.plan import bucket, cut_to_fit
+from services.trainer.algorithms.shared_prompts import FEWEST_SAVED
 from services.trainer.data.samples import TrainingSample
 from services.trainer.data.support import SampleRatio, ratio_of
 
@@ -35,6 +38,9 @@ ADAPTER = "default"
 
 TOKENS_AT_ONCE = 2_048
 """Through the model when samples are held against it: bounds the memory of the logits."""
+
+Answer = tuple[tuple[int, ...], tuple[int, ...]]
+"""The tokens of a prompt, and of an answer to it."""
 
 
 def make_policy(
@@ -108,35 +114,74 @@ def sample_ratios(
 ) -> list[SampleRatio]:
     """How the policy's probabilities of some samples relate to the logged ones. In 16 bits on a GPU, as in training.
 
-    In no order: samples of like length go through together. `on_share` is told how much of the tokens is done.
+    In their order. Samples of like lengths and prompts go through together: equal answers to a prompt once, and so what
+    all prompts of a part begin with. `on_share` is told how much of the tokens is done.
     """
     was_training = policy.training
     policy.eval()
-    by_length = sorted(samples, key=lambda sample: sample.length)
-    parts = cut_to_fit([(0, sample.length) for sample in by_length], TOKENS_AT_ONCE)
-    found: list[SampleRatio] = []
-    done, tokens = 0, sum(sample.length for sample in samples)
-    for part in parts:
-        found += _ratios(policy, by_length[part], temperature)
-        done += sum(sample.length for sample in by_length[part])
+    answers = {_key(sample): sample for sample in samples}
+    keys = sorted(answers, key=lambda key: (bucket(answers[key].length), key))
+    logps: dict[Answer, torch.Tensor] = {}
+    done, tokens = 0, sum(sample.length for sample in answers.values())
+    for part in cut_to_fit([(0, answers[key].length) for key in keys], TOKENS_AT_ONCE):
+        together = [answers[key] for key in keys[part]]
+        logps |= zip(keys[part], _logps(policy, together, temperature), strict=True)
+        done += sum(sample.length for sample in together)
         on_share(done / tokens)
     policy.train(was_training)
-    return found
+    return [_ratio(sample, logps[_key(sample)]) for sample in samples]
 
 
-def _ratios(policy: Any, samples: Sequence[TrainingSample], temperature: float) -> Iterator[SampleRatio]:
+def _key(sample: TrainingSample) -> Answer:
+    return tuple(sample.prompt), tuple(sample.completion)
+
+
+def _logps(policy: Any, samples: Sequence[TrainingSample], temperature: float) -> Iterator[torch.Tensor]:
+    """Of each sample's completion, token by token."""
+    begun = _begin_alike([sample.prompt for sample in samples])
     rows = [torch.tensor([*sample.prompt, *sample.completion], device=policy.device) for sample in samples]
     mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+    first = min(len(sample.prompt) for sample in samples) - 1
     with torch.autocast(policy.device.type, half_precision(policy.device), enabled=policy.device.type != "cpu"):
-        logits = policy(input_ids=pad_sequence(rows, batch_first=True), attention_mask=mask).logits
+        cache = _prefix(policy, rows[0][:begun], len(rows)) if begun else None
+        begun = begun if cache is not None else 0
+        logits = policy(
+            input_ids=pad_sequence([row[begun:] for row in rows], batch_first=True),
+            attention_mask=mask,
+            past_key_values=cache,
+            use_cache=cache is not None,
+            logits_to_keep=mask.size(1) - first,
+        ).logits
+    begun = mask.size(1) - logits.size(1)
     for sample, ids, row in zip(samples, rows, logits, strict=True):
         begin = len(sample.prompt)
-        predicted = torch.log_softmax(row[begin - 1 : len(ids) - 1].float() / temperature, -1)
-        logps = predicted.gather(1, ids[begin:, None])[:, 0].cpu()
-        difference = logps - torch.tensor(sample.logprobs)
-        if sample.sampled is not None:
-            difference = difference[torch.tensor(sample.sampled, dtype=torch.bool)]
-        yield ratio_of(sample.version, difference.tolist())
+        predicted = torch.log_softmax(row[begin - 1 - begun : len(ids) - 1 - begun].float() / temperature, -1)
+        yield predicted.gather(1, ids[begin:, None])[:, 0].cpu()
+
+
+def _begin_alike(prompts: Sequence[Sequence[int]]) -> int:
+    """How many tokens all prompts begin with, short of a whole prompt; 0 where it is not worth a pass of its own."""
+    alike = [tuple(prompt) for prompt in prompts]
+    low, high = min(alike), max(alike)
+    length = next((place for place, (one, other) in enumerate(zip(low, high, strict=False)) if one != other), len(low))
+    length = min(length, min(map(len, prompts)) - 1)
+    return length if (len(prompts) - 1) * length >= FEWEST_SAVED else 0
+
+
+def _prefix(policy: Any, ids: torch.Tensor, rows: int) -> DynamicCache | None:
+    """Keys and values of a beginning, for each of the rows; None for models that keep something else of the past."""
+    cache = policy(input_ids=ids[None], use_cache=True, logits_to_keep=1).past_key_values
+    if not isinstance(cache, DynamicCache) or any(type(layer) is not DynamicLayer for layer in cache.layers):
+        return None
+    cache.batch_repeat_interleave(rows)
+    return cache
+
+
+def _ratio(sample: TrainingSample, logps: torch.Tensor) -> SampleRatio:
+    difference = logps - torch.tensor(sample.logprobs)
+    if sample.sampled is not None:
+        difference = difference[torch.tensor(sample.sampled, dtype=torch.bool)]
+    return ratio_of(sample.version, difference.tolist())
 
 
 def save_policy(policy: Any, base: BaseModelIdentity, folder: Path) -> dict[str, Path | bytes]:

@@ -3,9 +3,10 @@
     prompt (all but its last token) · last token, answer 1 · last token, answer 2 · …
 
 Each answer sees the prompt and itself, at the positions it was sampled at; its first token is predicted from its own
-copy of the prompt's last. What the prompts of several tasks begin with (a system prompt, example turns) may go through
-the model by itself, once for all. Exact for models whose tokens meet only in attention, by the mask and positions they
-are given; whether a model is one is found out by trying (logged_trainer.py).
+copy of the prompt's last. An answer that was given several times, as right ones often are, goes through once. What the
+prompts of several tasks begin with (a system prompt, example turns) may go through the model by itself, once for all.
+Exact for models whose tokens meet only in attention, by the mask and positions they are given; whether a model is one
+is found out by trying (logged_trainer.py).
 """
 
 from __future__ import annotations
@@ -63,20 +64,23 @@ class SharedPrompts:
 def share_prompts(
     ids: torch.Tensor, mask: torch.Tensor, completion: int, padding: int, *, together: bool = True
 ) -> SharedPrompts:
-    """Rows (prompts padded left, completions right, the last `completion` columns) with equal prompts put together.
+    """Rows (prompts padded left, completions right, the last `completion` columns) with equal prompts put together, and
+    of equal answers to one prompt only the first: the others are found in its place.
 
     Not `together`: each row by itself, laid out in the same way.
     """
     prompts = [_unpadded(row, seen) for row, seen in zip(ids[:, :-completion], mask[:, :-completion], strict=True)]
     answers = [_unpadded(row, seen) for row, seen in zip(ids[:, -completion:], mask[:, -completion:], strict=True)]
     number_of: dict[tuple[int, ...], int] = {}
+    start_of: dict[tuple[int, tuple[int, ...]], int] = {}
     sequences: list[_Sequence] = []
     sequence, place = torch.zeros(len(ids), completion, dtype=torch.long), torch.full((len(ids), completion), NOBODY)
     for row, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
         number = number_of.setdefault(tuple(prompt), len(sequences)) if together else len(sequences)
         if number == len(sequences):
             sequences.append(_Sequence(prompt))
-        start = sequences[number].add(answer)
+        known = (number, tuple(answer))
+        start = start_of[known] if known in start_of else start_of.setdefault(known, sequences[number].add(answer))
         sequence[row] = number
         place[row, : len(answer)] = torch.arange(start, start + len(answer))
     return SharedPrompts(

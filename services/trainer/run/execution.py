@@ -21,6 +21,7 @@ from accelerate.utils import broadcast_object_list
 from ratchet.adapters.evaluations import held_out_inputs, read_inputs, write_inputs
 from ratchet.adapters.registry import RegistryStore
 from ratchet.logs.names import INTERACTIONS
+from ratchet.models.cpu_threads import CpuThreads
 from ratchet.models.loading import identify, load_language_model
 from ratchet.models.tokenization import model_folder
 from ratchet.service import failpoint
@@ -52,10 +53,11 @@ from services.trainer.run.progress import Emit, ShareReports, StepReports, curve
 from services.trainer.run.publishing import Finished, publish
 from services.trainer.run.report import metrics_of, plan_of, report
 from services.trainer.run.stops import RanAway, RunAwayStops
+from services.trainer.run.threads import FreeThreads
 from services.trainer.run.trackers import attach
 from services.trainer.settings import TrainerSettings
 
-MATCH_SAMPLES = 512
+MATCH_SAMPLES = 256
 """So many samples, spread over all, are held against the parent before training."""
 
 
@@ -79,6 +81,7 @@ class RunExecution:
         self._process = PartialState(cpu=not self._on_gpu)
         self._emit: Emit = emit if self.writes else lambda _: None
         self._adapters = RegistryStore(settings.adapters_dir)
+        self._threads: CpuThreads | None = None
 
     @property
     def writes(self) -> bool:
@@ -121,6 +124,7 @@ class RunExecution:
             reports,
             RunAwayStops(choices.stops),
             Checkpoints(self._settings.trainer_checkpoint_every_s),
+            *([FreeThreads(self._threads)] if self._threads else []),
         )
         trainer = choices.algorithm.trainer(replace(inputs, callbacks=callbacks), choices.hyperparameters)
         reports.follow(plan_of(trainer))
@@ -194,6 +198,12 @@ class RunExecution:
             weights=settings.trainer_weights,
             spread_over=self._process.num_processes if spread else 1,
         )
+        if (
+            settings.trainer_threads is None
+            and language_model.device.type == "cpu"
+            and self._process.num_processes == 1
+        ):
+            self._threads = CpuThreads(language_model.model.num_parameters(), torch.set_num_threads)
         rate = knobs.learning_rate or knobs.RATE_SHARE * default_learning_rate(language_model.model.num_parameters())
         parent = parent_folder(settings.adapters_dir, request.agent_id, choices.parent)
         return TrainerInputs(
@@ -235,7 +245,13 @@ class RunExecution:
 
     def _shares(self, stage: str) -> Callable[[float], None]:
         emit = ShareReports(self._emit)
-        return lambda share: emit({"stage": stage, "share": share})
+
+        def on_share(share: float) -> None:
+            if self._threads:
+                self._threads.look()
+            emit({"stage": stage, "share": share})
+
+        return on_share
 
     def _ended(
         self, request: TrainRequest, status: Literal["refused", "failed"], reason: str, **account: Any

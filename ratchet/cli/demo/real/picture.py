@@ -15,7 +15,7 @@ BEFORE, AFTER, INK, MUTED, LINE = "#a9aeb8", "#3454d1", "#1c1d20", "#5f646d", "#
 
 def picture(story: RealStory) -> str:
     """Stands by itself, on a ground of its own, so that it is legible by day and by night."""
-    height = TOP + len(story.gains) * (2 * BAR + GAP) + 44
+    height = TOP + len(story.gains) * (2 * BAR + GAP) + 50
     parts = "\n".join(_parts(story, height))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" font-size="13" '
@@ -29,14 +29,14 @@ def _title(story: RealStory) -> str:
 
 
 def _parts(story: RealStory, height: int) -> Iterator[str]:
-    yield f'<rect width="{WIDTH}" height="{height}" rx="12" fill="#fff" stroke="{LINE}"/>'
+    yield f'<rect x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="12" fill="#fff" stroke="{LINE}"/>'
     yield _text(20, 28, f"{story.model}: held-out answers that are exactly right", weight=600, size=15)
     yield f'<rect x="20" y="40" width="12" height="12" fill="{BEFORE}"/>'
     yield _text(38, 51, "v1.0.0, as it was fetched", colour=MUTED)
     yield f'<rect x="210" y="40" width="12" height="12" fill="{AFTER}"/>'
     learned = f"{story.primary}, learned from {_samples(story):,} scored answers, promoted on live traffic"
     yield _text(228, 51, learned, colour=MUTED)
-    bottom = height - 40
+    bottom = height - 46
     for tenth in (0.0, 0.25, 0.5, 0.75, 1.0):
         yield f'<line x1="{_x(tenth):.1f}" x2="{_x(tenth):.1f}" y1="{TOP}" y2="{bottom}" stroke="{LINE}"/>'
         yield _text(_x(tenth), bottom + 16, f"{tenth:.0%}", colour=MUTED, anchor="middle")
@@ -47,14 +47,16 @@ def _parts(story: RealStory, height: int) -> Iterator[str]:
         yield from _bar(top + BAR, found.after, AFTER)
     tasks = story.gains["all"].before.tasks
     note = f"{tasks} tasks of sentences and values that no training saw · 95 % intervals · seed {story.seed}"
-    yield _text(WIDTH - 20, height - 8, note, colour=MUTED, anchor="end", size=11)
+    yield _text(WIDTH - 20, height - 12, note, colour=MUTED, anchor="end", size=11)
 
 
 def _bar(top: float, value: Estimate, colour: str) -> Iterator[str]:
     low, high, middle = max(0.0, value.low), min(1.0, value.high), top + BAR / 2
     width = _x(value.mean) - _x(0)
     yield f'<rect x="{_x(0):.1f}" y="{top + 1}" width="{width:.1f}" height="{BAR - 2}" fill="{colour}"/>'
-    yield f'<line x1="{_x(low):.1f}" x2="{_x(high):.1f}" y1="{middle}" y2="{middle}" stroke="{INK}"/>'
+    for stroke, thick in (("#fff", 4), (INK, 1.5)):  # so that it is seen on the bar and beside it
+        ends = f'x1="{_x(low):.1f}" x2="{_x(high):.1f}" y1="{middle}" y2="{middle}"'
+        yield f'<line {ends} stroke="{stroke}" stroke-width="{thick}"/>'
     yield _text(_x(high) + 6, middle + 4, f"{value.mean:.2f}")
 
 

@@ -6,7 +6,6 @@ The settings are those of any fleet but for what is named here; what a promotion
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,16 +24,15 @@ PROOF_SAMPLES = 2
 MOST_OPEN = 16
 GOOD_ENOUGH = 0.85
 """Share of full marks of the primary's answers to live traffic at which no further turn begins."""
-TRAINING: Mapping[str, float | int] = {"learning_rate": 3e-4, "batch": 16, "epochs": 2}
+TRAINING: Mapping[str, float | int] = {"learning_rate": 1e-3, "batch": 32, "epochs": 3}
 
 
-def settings(seed: int, cores: int | None = os.cpu_count()) -> dict[str, str]:
-    """Of the demo's fleet. The trainer gets the cores: users wait while it works, and the agent takes what is free."""
+def settings(seed: int) -> dict[str, str]:
+    """Of the demo's fleet. Users wait while the trainer works; it and the agent take the cores that are free."""
     return {
         "RATCHET_TEMPERATURE": str(TEMPERATURE),
         "RATCHET_MAX_TOKENS": str(max(MAX_TOKENS.values())),
         "RATCHET_AGENT_SEED": str(seed),
-        "RATCHET_TRAINER_THREADS": str(max(1, min(4, cores or 1))),
         "RATCHET_TRAINER_HYPERPARAMETERS": json.dumps(dict(TRAINING)),
         "RATCHET_TRAIN_AFTER_GROUPS": "0",
         "RATCHET_EXPERIMENT_MAX_UNITS": "500",
@@ -101,14 +99,19 @@ def stages(plan: RealPlan, turns: int, groups: int) -> dict[str, float]:
     measuring = MEASURED_S * plan.tasks * plan.samples
     turn = {"collect": ANSWER_S * groups * plan.group, "train": TRAINED_S * groups * plan.group, "prove": PROVED_S}
     return {
-        "start": 60.0,
+        "start": 30.0,
         "before": measuring,
         **{f"{name} {number}": seconds for number in range(1, turns + 1) for name, seconds in turn.items()},
         "after": measuring,
     }
 
 
-ANSWER_S = MEASURED_S = 0.35
-TRAINED_S = 0.45
+def further_turns(turns: int) -> list[tuple[str, ...]]:
+    """The stages of each turn that comes only where there is time for it."""
+    return [tuple(f"{name} {number}" for name in ("collect", "train", "prove")) for number in range(2, turns + 1)]
+
+
+ANSWER_S = MEASURED_S = 0.25
+TRAINED_S = 0.3
 PROVED_S = 200.0
 """Of one answer, before training and after; of one answer trained on; of the live test."""

@@ -2,27 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+
+SURE_S = 60.0
+"""Planned seconds of work after which the pace that was seen counts as much as the planned one."""
 
 
 class TimeLeft:
-    """`stages`: in their order, the seconds each takes where nothing else runs; the pace so far corrects them all."""
+    """`stages`: in their order, the seconds each takes where nothing else runs; the pace so far corrects them all.
 
-    def __init__(self, stages: Mapping[str, float], clock: Callable[[], float]) -> None:
+    The first one, in which processes start, says nothing about the pace of the others. `rounds`: stages that come only
+    if the first of them begins before `latest`, in seconds from now.
+    """
+
+    def __init__(
+        self,
+        stages: Mapping[str, float],
+        clock: Callable[[], float],
+        rounds: Sequence[Sequence[str]] = (),
+        latest: float = float("inf"),
+    ) -> None:
         self._stages = dict(stages)
         self._clock = clock
-        self._began = clock()
+        self._rounds = {names[0]: frozenset(names) for names in rounds}
+        self._latest = latest
+        self._created = self._began = clock()
         self._current = next(iter(self._stages))
         self._done = 0.0
 
     def at(self, stage: str, done: float = 0.0) -> None:
         """The stage that is going on, and how much of it is done, of 1."""
+        if self._place == 0 and stage != self._current:
+            self._began = self._clock()
         self._current, self._done = stage, min(1.0, max(0.0, done))
 
+    @property
+    def _place(self) -> int:
+        return list(self._stages).index(self._current)
+
+    @property
+    def _pace(self) -> float:
+        if self._place == 0:
+            return 1.0
+        behind = sum(list(self._stages.values())[1 : self._place]) + self._done * self._stages[self._current]
+        return (self._clock() - self._began + SURE_S) / (behind + SURE_S)
+
     def seconds(self) -> float:
-        names = list(self._stages)
-        place = names.index(self._current)
-        behind = sum(self._stages[name] for name in names[:place]) + self._done * self._stages[self._current]
-        ahead = sum(self._stages.values()) - behind
-        pace = (self._clock() - self._began) / behind if behind else 1.0
-        return ahead * pace
+        pace, spent = self._pace, self._clock() - self._created
+        ahead = (1.0 - self._done) * self._stages[self._current] * pace
+        skipped: frozenset[str] = frozenset()
+        for name in list(self._stages)[self._place + 1 :]:
+            if name in self._rounds and spent + ahead > self._latest:
+                skipped |= self._rounds[name]
+            if name not in skipped:
+                ahead += self._stages[name] * pace
+        return ahead

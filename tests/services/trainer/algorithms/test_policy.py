@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import random
+from array import array
 from pathlib import Path
 
 import pytest
+import torch
 
 from ratchet.models.loading import load_language_model
 from ratchet.service.errors import TrainingRefused
@@ -47,12 +49,33 @@ def test_importance_weights_are_those_of_tokens(base_model: Path) -> None:
     ratios = sample_ratios(policy, samples, temperature=1.0)
 
     assert policy.training
-    by_length = sorted(samples, key=lambda sample: sample.length)
-    for ratio, sample in zip(ratios, by_length, strict=True):
+    for ratio, sample in zip(ratios, samples, strict=True):
         weight = math.exp(shifts[id(sample)])
         assert (ratio.version, ratio.tokens) == (sample.version, len(sample.completion))
         assert ratio.weights / ratio.tokens == pytest.approx(weight, abs=1e-4)
         assert ratio.squares / ratio.tokens == pytest.approx(weight**2, abs=1e-4)
+
+
+def test_what_samples_have_in_common_goes_through_once(base_model: Path) -> None:
+    """70 tokens before every question, and one answer that was given twice."""
+    policy = tiny_lora(base_model)
+    torch.manual_seed(1)
+    samples = []
+    for question, answer in ((60, [1, 2, 3]), (60, [1, 2, 3]), (61, [1, 2, 3]), (61, [7]), (62, [5, 9])):
+        prompt = [*range(70), question, 9][: 72 if question == 62 else 71]
+        ids = torch.tensor([[*prompt, *answer]])
+        with torch.no_grad():
+            logps = policy(input_ids=ids).logits[0].log_softmax(-1)[len(prompt) - 1 : -1]
+        own = logps.gather(1, ids[0, len(prompt) :, None])[:, 0].tolist()
+        samples.append(TrainingSample(0, "v", 0.5, array("l", prompt), array("l", answer), array("f", own)))
+    passes: list[tuple[int, int]] = []
+    policy.register_forward_pre_hook(lambda _, args, given: passes.append(given["input_ids"].shape), with_kwargs=True)
+
+    ratios = sample_ratios(policy, samples, temperature=1.0)
+
+    assert passes == [(1, 70), (4, 4)]
+    assert [ratio.tokens for ratio in ratios] == [3, 3, 3, 1, 2]
+    assert max(ratio.gap for ratio in ratios) < 1e-4
 
 
 def test_a_first_adapter_has_the_layers_the_rank_and_the_scale_it_was_asked_for(base_model: Path) -> None:

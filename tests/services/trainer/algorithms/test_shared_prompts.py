@@ -44,6 +44,19 @@ def test_the_layout_of_two_answers_to_one_prompt_and_one_to_another() -> None:
     ]
 
 
+def test_equal_answers_to_one_prompt_go_through_once() -> None:
+    ids = torch.tensor([[7, 8, 1, 2], [7, 8, 4, PAD], [7, 8, 1, 2], [7, 9, 1, 2]])
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 1, 1], [1, 1, 1, 1]])
+
+    shared = share_prompts(ids, mask, completion=2, padding=PAD)
+    apart = share_prompts(ids, mask, completion=2, padding=PAD, together=False)
+
+    assert shared.ids.tolist() == [[7, 8, 1, 8], [7, 9, 1, PAD]], "the same answer to another prompt is another"
+    assert shared.gather(shared.labels.float()).tolist() == [[1, 2], [4, 0], [1, 2], [1, 2]]
+    assert shared.place[0].tolist() == shared.place[2].tolist()
+    assert len(apart.ids) == 4
+
+
 @pytest.mark.parametrize(
     ("plain", "shared", "cheaper"),
     [
@@ -58,7 +71,7 @@ def test_it_is_done_where_it_saves_operations(plain: tuple[int, int], shared: tu
 
 
 def samples() -> list[TrainingSample]:
-    """Three groups of long prompts and short answers."""
+    """Three groups of long prompts and short answers, in each of which one answer was given twice."""
     rng = random.Random(3)
 
     def tokens(low: int, high: int) -> array[int]:
@@ -67,8 +80,8 @@ def samples() -> list[TrainingSample]:
     found = []
     for group, size in enumerate((4, 3, 5)):
         prompt = tokens(20, 40)
-        for _ in range(size):
-            completion = tokens(1, 6)
+        answers = [tokens(1, 6) for _ in range(size - 1)]
+        for completion in [*answers, answers[0]]:
             logprobs = array("f", [-5.0] * len(completion))
             found.append(TrainingSample(group, "v", rng.random(), prompt, completion, logprobs))
     return found

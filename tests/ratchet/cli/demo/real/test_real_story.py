@@ -157,12 +157,12 @@ def test_users_tasks_carry_what_the_graded_scorer_needs() -> None:
 
 
 def test_the_settings_are_settings_of_the_services() -> None:
-    chosen = settings(seed=3, cores=2)
+    chosen = settings(seed=3)
     values = {name.removeprefix("RATCHET_").lower(): value for name, value in chosen.items()}
 
     orchestrator = {name: values[name] for name in values if name in OrchestratorSettings.model_fields}
     trainer = {name: values[name] for name in values if name in TrainerSettings.model_fields}
     assert OrchestratorSettings.model_validate(orchestrator).temperature == TEMPERATURE
     assert GrpoHyperparameters.read({}, dict(TRAINING)).learning_rate
-    assert set(trainer) == {"trainer_threads", "trainer_hyperparameters"}
+    assert set(trainer) == {"trainer_hyperparameters"}
     assert len(orchestrator) + len(trainer) + 1 == len(chosen)  # one is the agent's

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from services.agent.engines.cpu_threads import LOOK_AGAIN_S, CpuThreads, CpuUse, cores_allowed, threads_for
+from ratchet.models.cpu_threads import LOOK_AGAIN_S, CpuThreads, CpuUse, cores_allowed, threads_for
 
 SMALL, REAL = 700_000, 135_000_000
 
