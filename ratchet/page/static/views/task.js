@@ -180,7 +180,8 @@ function Conversation({ segments }) {
 }
 
 function saidBy({ content, reasoning, tool_calls: calls }) {
-  const called = (calls || []).map((call) => call.function || call).map(({ name, arguments: given }) => `${name}(${given})`);
+  const called = (calls || []).map((call) => call.function || call)
+    .map(({ name, arguments: given }) => `${name}(${given})`);
   return [reasoning && `(${reasoning})`, content, ...called].filter(Boolean).join("\n");
 }
 
