@@ -42,10 +42,35 @@ class TextPart(Given):
     text: str
 
 
-EMPTY_IF_ASSISTANT: JsonDict = {
+SAYS: JsonDict = {"type": ["string", "array"]}
+CALLS_NOTHING: JsonDict = {"type": ["array", "null"], "maxItems": 0}
+TURNS: JsonDict = {
     "anyOf": [
-        {"properties": {"role": {"const": "assistant"}}},
-        {"properties": {"content": {"type": ["string", "array"]}}, "required": ["content"]},
+        {"properties": {"role": {"const": "assistant"}, "tool_call_id": {"type": "null"}}},
+        {
+            "properties": {
+                "role": {"const": "tool"},
+                "content": SAYS,
+                "tool_calls": CALLS_NOTHING,
+                "tool_call_id": {"type": "string", "minLength": 1},
+            },
+            "required": ["content", "tool_call_id"],
+        },
+        {
+            "properties": {
+                "role": {"enum": ["system", "developer", "user"]},
+                "content": SAYS,
+                "tool_calls": CALLS_NOTHING,
+                "tool_call_id": {"type": "null"},
+            },
+            "required": ["content"],
+        },
+    ]
+}
+SEEDS: JsonDict = {
+    "anyOf": [
+        {"properties": {"seed": {"type": "null"}}},
+        {"properties": {"temperature": {"const": 0}}, "required": ["temperature"]},
     ]
 }
 
@@ -56,7 +81,7 @@ class ChatTurn(Given):
     A turn of a tool has what a call brought.
     """
 
-    model_config = ConfigDict(json_schema_extra=EMPTY_IF_ASSISTANT)
+    model_config = ConfigDict(json_schema_extra=TURNS)
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | Annotated[list[TextPart], Field(min_length=1)] | None = None
@@ -119,6 +144,8 @@ class ChatRequest(Given):
 
     Tools are the caller's: an answer may call them, and what they bring comes with the next request.
     """
+
+    model_config = ConfigDict(json_schema_extra=SEEDS)
 
     model: str = Field(min_length=1, max_length=128)
     messages: Annotated[tuple[ChatTurn, ...], Field(min_length=1)]

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -81,7 +82,7 @@ def _executable(name: str) -> Path | None:
     return Path(found) if found else None
 
 
-def _cannot_be_had(why: str) -> None:
+def _cannot_be_had(why: str) -> NoReturn:
     if os.environ.get("CI"):
         pytest.fail(why)
     pytest.skip(why)
