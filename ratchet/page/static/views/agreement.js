@@ -151,6 +151,9 @@ function Shown({ found: { input, criteria, reference, answers } }) {
     ["question", html`<pre class="said">${asked}</pre>`],
     ["criteria", criteria],
     ["reference", reference],
-    ...answers.map((one, at) => [answers.length > 1 ? `answer ${at + 1}` : "answer", html`<pre class="said">${one.text}</pre>`]),
+    ...answers.map((one, at) => [
+      answers.length > 1 ? `answer ${at + 1}` : "answer",
+      html`<pre class="said">${one.text}</pre>`,
+    ]),
   ]} />`;
 }
