@@ -601,7 +601,7 @@ def test_ten_thousand_adapters_are_folded_and_any_is_found(browser: Browser, cro
         page.get_by_role("button", name="More").press("Enter")
         expect(page.locator(".folded li")).to_have_count(100)
         assert faults(page) == []
-        page.get_by_label("Version").fill("v1.0.42")
+        page.get_by_role("textbox", name="Version").fill("v1.0.42")
         page.keyboard.press("Enter")
         page.get_by_role("region", name="Version v1.0.42").wait_for()
         assert page.evaluate("performance.memory.usedJSHeapSize") < 50e6
