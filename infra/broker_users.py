@@ -100,7 +100,9 @@ def _orchestrator(agents: tuple[str, ...], *, audits: bool) -> User:
 
 def _agent(agent: str) -> User:
     """It hears its events, and copies of the rewards, through queues of its own."""
-    own = _worker(f"agent-{agent}", reads=work_queues(agent), publishes=("responses", "adapters.reports"))
+    own = _worker(
+        f"agent-{agent}", reads=work_queues(agent), publishes=("responses", "responses.draft", "adapters.reports")
+    )
     heard = Topic(BROADCAST, NOTHING, exactly(f"events.{agent}", "rewards"))
     return User(
         own.name,

@@ -32,7 +32,9 @@ SETS = "sets"
 
 def input_sha256(prompt: Prompt) -> str:
     """Of what is asked."""
-    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(one) for one in prompt]
+    messages = (
+        [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [one.model_dump() for one in prompt]
+    )
     return _sum_of(messages)
 
 

@@ -181,7 +181,7 @@ def fleet_topology(
         queue(
             DRAFT_RESPONSES,
             "response.v1",
-            ("scorer",),
+            ("agents", "scorer"),
             ("orchestrator",),
             "Answers without their Work.",
             0.02,

@@ -68,9 +68,9 @@ def _usage(line: Interaction) -> str:
 
 
 def _one_call(line: Interaction) -> Iterator[Text]:
-    asked = [Turn(role="user", content=line.input)] if isinstance(line.input, str) else list(line.input)
-    for message in asked:
-        yield _turn(Turn(role=message.role, content=message.content), "")
+    asked = [("user", line.input)] if isinstance(line.input, str) else [(one.role, one.said) for one in line.input]
+    for role, said in asked:
+        yield _turn(Turn(role=role, content=said), "")
     tokens = line.sampled_tokens
     yield _turn(Turn(role="assistant", content=line.response or ""), "" if tokens is None else _many(tokens, "token"))
 

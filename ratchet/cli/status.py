@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -55,6 +55,15 @@ class ServiceStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ExternalStatus:
+    """A program of somebody else's that the fleet sends work to: what it is to consume, and how many do."""
+
+    name: str
+    queue: str
+    consumers: int
+
+
+@dataclass(frozen=True, slots=True)
 class QualityRow:
     """Of a version's answers to users, since the orchestrator's start: mean and 95 % interval, by its end's name."""
 
@@ -87,6 +96,7 @@ class StatusReport:
     faults: tuple[str, ...]
     quality: tuple[QualityRow, ...] = ()
     saved: tuple[SavedRow, ...] = ()
+    external: tuple[ExternalStatus, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -100,12 +110,32 @@ def ask_status(access: FleetAccess, folder: FleetFolder) -> StatusReport:
     services = _services(access.record, folder) if access.record else ()
     queues, broker_fault = _queues(access)
     faults = [f"{service.name}: {service.reason}" for service in services if not service.ready]
-    faults += [broker_fault] if broker_fault else list(queue_faults(queues, access.topology))
+    external = access.record.options.external if access.record else ()
+    faults += [broker_fault] if broker_fault else list(queue_faults(queues, access.topology, external))
     faults += scorer_faults(FleetSettings.read())
     url = without_password(access.amqp_url)
     text = _metrics_of("orchestrator", access.record)
     quality, saved = tuple(quality_rows(text)), tuple(saved_rows(text))
-    return StatusReport(url, broker_fault, services, queues, access.record is not None, tuple(faults), quality, saved)
+    return StatusReport(
+        url,
+        broker_fault,
+        services,
+        queues,
+        access.record is not None,
+        tuple(faults),
+        quality,
+        saved,
+        tuple(_external(queues, access.topology, external)),
+    )
+
+
+def _external(queues: tuple[QueueDepth, ...], topology: Topology, external: Sequence[str]) -> Iterator[ExternalStatus]:
+    """By the first of its queues."""
+    known = [queue for queue in queues if queue.name in topology.names]
+    for name in external:
+        found = next((queue for queue in known if name in topology.queue(queue.name).consumers), None)
+        if found is not None:
+            yield ExternalStatus(name, found.name, found.consumers)
 
 
 def _metrics_of(name: str, record: FleetRecord | None) -> str:
@@ -138,21 +168,24 @@ def scorer_faults(settings: FleetSettings) -> list[str]:
     ]
 
 
-def queue_faults(queues: tuple[QueueDepth, ...], topology: Topology) -> list[str]:
-    """A sentence for each queue that is missing, or that a service should consume and none does."""
+def queue_faults(queues: tuple[QueueDepth, ...], topology: Topology, external: Sequence[str] = ()) -> list[str]:
+    """A sentence for each queue that is missing, or that a service should consume and none does.
+
+    `external`: consumers of somebody else's make, missed only when something waits for them.
+    """
     missing = [f"the broker has no queue {queue.name}" for queue in queues if queue.messages is None]
     idle = [
         f"nobody consumes {queue.name}: {', '.join(topology.queue(queue.name).consumers)} is not working"
         for queue in queues
-        if queue.name in topology.names and _is_missed(queue, topology.queue(queue.name).consumers)
+        if queue.name in topology.names and _is_missed(queue, topology.queue(queue.name).consumers, external)
     ]
     return missing + idle
 
 
-def _is_missed(queue: QueueDepth, consumers: tuple[str, ...]) -> bool:
+def _is_missed(queue: QueueDepth, consumers: tuple[str, ...], external: Sequence[str]) -> bool:
     if queue.name in FOR_PEOPLE or queue.messages is None or queue.consumers > 0:
         return False
-    return queue.messages > 0 or not set(consumers) <= set(MAY_BE_AWAY)
+    return queue.messages > 0 or not set(consumers) <= {*MAY_BE_AWAY, *external}
 
 
 def _queues(access: FleetAccess) -> tuple[tuple[QueueDepth, ...], str | None]:
@@ -204,6 +237,10 @@ def render_status(report: StatusReport) -> Group:
             f"{one.saved_samples:,} answers, {one.saved_tokens:,} tokens saved"
         )
         for one in report.saved
+    ]
+    parts += [
+        Text(f"{one.name} is somebody else's program: {one.consumers or 'nobody'} consuming {one.queue}")
+        for one in report.external
     ]
     parts += [Text(f"✘ {fault}", style="red") for fault in report.faults]
     if not report.started_here:

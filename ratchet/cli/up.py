@@ -42,19 +42,44 @@ def up(
         str, typer.Option(envvar="RATCHET_AUDITOR", help="A second scorer that audits; nobody if not given.")
     ] = "",
     trainer: Annotated[bool, typer.Option(help="With a trainer; the echo engine never has one.")] = True,
+    external_agents: Annotated[
+        str, typer.Option(help="Names, by comma, of agents whose program is somebody else's: no process for them.")
+    ] = "",
+    no_scorer: Annotated[
+        bool,
+        typer.Option("--no-scorer", envvar="RATCHET_EXTERNAL_SCORER", help="The scorer is somebody else's program."),
+    ] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait until all are ready.")] = 180.0,
 ) -> None:
     """Start the fleet on this machine and wait until it works.
 
     With RATCHET_AMQP_URL set that broker is used; else a private RabbitMQ is started in .ratchet/rabbitmq.
+    With --external-agents or --no-scorer it sends their work to programs of yours, and starts all but these.
     A real model: `ratchet models fetch smollm2`, then `ratchet up --model smollm2 --scorer verifier:json`.
     """
-    names = tuple(name.strip() for name in agents.split(",") if name.strip())
-    options = FleetOptions(names, replicas, engine, scorer, model, judge_model, port_base, amqp_port, trainer, auditor)
-    if options.known_models and "likelihood" in scorer and judge_model == JUDGE_MODEL:
+    external = _names(external_agents)
+    options = FleetOptions(
+        agents=tuple(name for name in _names(agents) if name not in external),
+        replicas=replicas,
+        engine=engine,
+        scorer=scorer,
+        model=model,
+        judge_model=judge_model,
+        port_base=port_base,
+        amqp_port=amqp_port,
+        trainer=trainer,
+        auditor=auditor,
+        external_agents=external,
+        no_scorer=no_scorer,
+    )
+    if options.known_models and "likelihood" in scorer and not no_scorer and judge_model == JUDGE_MODEL:
         say(f"warning: {JUDGE_MODEL} can judge nothing but the demo's task: name a scorer, such as verifier:json")
     record = start_fleet(options, os.environ.get("RATCHET_AMQP_URL"), timeout, insist=_any_typed(ctx))
     _say_where(record, options)
+
+
+def _names(listed: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in listed.split(",") if name.strip()))
 
 
 def _any_typed(ctx: typer.Context) -> bool:
@@ -67,6 +92,7 @@ def _say_where(record: FleetRecord, options: FleetOptions) -> None:
     out.print("[bold green]The fleet is up.[/bold green]")
     lines = [("broker", f"{without_password(record.amqp_url)}  (queue of tasks: tasks, of results: results)")]
     lines += [(p.name, f"http://127.0.0.1:{p.http_port}") for p in record.programs if p.http_port]
+    lines += [(who, "yours to start: docs/messages.md") for who in record.options.external]
     lines += [("the page", f"{place}/") for name, place in lines if name == "orchestrator"]
     lines += [("log of answers", str(active_path(record.logs_dir, INTERACTIONS)))]
     lines += [("process logs", str(record.programs[0].log.parent))]

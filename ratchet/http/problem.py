@@ -19,11 +19,10 @@ from ratchet.service import errors
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 5
+API_PREFIX = "/v1/"
+"""Under it errors have a member `error` as well, for OpenAI's clients: their base URL ends there."""
 OPENAI_PATHS = ("/v1/chat/", "/v1/models")
-"""As OpenAI's clients read errors: with a member `error` of its shape as well, and 400 for what is not valid.
-
-So is a route under /v1 that is not there, since it may be one of OpenAI's.
-"""
+"""OpenAI's own routes: 400 for what is not valid."""
 
 
 class Fault(BaseModel):
@@ -43,6 +42,7 @@ class ProblemDocument(BaseModel):
     status: int = Field(description="The HTTP status.")
     detail: str = Field(description="What happened, to what, and what to do.")
     errors: list[Fault] | None = Field(None, description="The fields at fault, where it is about fields.")
+    error: dict[str, Any] | None = Field(None, description="Under /v1: the same as OpenAI's clients read it.")
 
 
 class Problem(errors.RatchetError):
@@ -74,17 +74,19 @@ class Problem(errors.RatchetError):
 
     def response(self, path: str = "") -> Response:
         document, status = self.document(), self.status
-        no_route = status in (404, 405) and self.type == "about:blank" and path.startswith("/v1/")
-        if no_route or path.startswith(OPENAI_PATHS):
-            status = 400 if status == 422 else status
-            document |= {"status": status, "error": self.openai()}
+        if path.startswith(OPENAI_PATHS) and status == 422:
+            status = document["status"] = 400
+        if path.startswith(API_PREFIX) or path == API_PREFIX.rstrip("/"):
+            document["error"] = self.openai(status)
         return JSONResponse(document, status, self.headers, MEDIA_TYPE)
 
-    def openai(self) -> dict[str, Any]:
-        param = _openai_path(self.faults[0].pointer) if self.faults else None
-        message = "; ".join([self.detail, *(f"{fault.pointer}: {fault.detail}" for fault in self.faults[1:])])
+    def openai(self, status: int | None = None) -> dict[str, Any]:
+        """The fields at fault under the names that the client gave them: `messages[0].content`."""
+        places = [_openai_path(fault.pointer) for fault in self.faults]
+        told = [f"{place or 'the body'}: {fault.detail}" for place, fault in zip(places, self.faults, strict=True)]
+        message = "; ".join([self.detail, *told[1:]])
         code = self.type.removeprefix("about:blank") or None
-        return error_object(self.status, message, param=param, code=code)
+        return error_object(status or self.status, message, param=places[0] or None if places else None, code=code)
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -145,7 +147,9 @@ def problem_of_validation(error: RequestValidationError) -> Problem:
     """The fields at fault, without what was in them. Of a union it is the member that fits to the deepest."""
     found = dict.fromkeys(_fault(fault, error.body) for fault in error.errors())
     faults = [fault for fault in found if not any(other.pointer.startswith(f"{fault.pointer}/") for other in found)]
-    first = f"{faults[0].pointer or 'the body'}: {faults[0].detail}" if faults else "it is not as it must be"
+    first = (
+        f"{_openai_path(faults[0].pointer) or 'the body'}: {faults[0].detail}" if faults else "it is not as it must be"
+    )
     return Problem(422, "Not valid", f"the request can't be read: {first}", "invalid", faults=faults)
 
 

@@ -71,6 +71,6 @@ class Call:
         return None if self.body is None else {name: value for name, value in self.body.items() if value is not None}
 
 
-def prompt_json(prompt: Prompt) -> str | list[dict[str, str]]:
+def prompt_json(prompt: Prompt) -> str | list[dict[str, Any]]:
     """A prompt as it is in a body."""
     return prompt if isinstance(prompt, str) else [message.model_dump() for message in prompt]

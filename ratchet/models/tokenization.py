@@ -18,7 +18,7 @@ from transformers import AutoTokenizer
 from ratchet.conversation.template import ChatTemplate
 from ratchet.models.known import KNOWN, known_folder
 from ratchet.service.errors import EngineError, PromptRefused
-from schemas.messages.task import ChatMessage, Prompt
+from schemas.messages.task import ChatMessage, Prompt, Tool
 
 TOKENIZER_FILES = ("*.json", "*.jinja", "*.model", "*.txt")
 MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
@@ -58,12 +58,16 @@ def chat_messages(prompt: Prompt) -> tuple[ChatMessage, ...]:
     return (ChatMessage(role="user", content=prompt),) if isinstance(prompt, str) else prompt
 
 
-def prompt_ids(tokenizer: Any, prompt: Prompt) -> list[int]:
+def prompt_ids(tokenizer: Any, prompt: Prompt, tools: Sequence[Tool] = ()) -> list[int]:
     """Token ids of a prompt, ready for the model to answer.
 
     Control tokens are only those the template writes: `<|im_end|>` typed by a user is encoded as text. Without a chat
     template a text is encoded as it is, chat messages as "role: content" lines that end in "assistant:".
+
+    Raises PromptRefused for what the template does not take, and for tools where it writes none.
     """
+    if tools or any(message.tool_calls or message.role == "tool" for message in chat_messages(prompt)):
+        return _ids_with_tools(tokenizer, chat_messages(prompt), tools)
     if tokenizer.chat_template is None:
         return list(tokenizer.encode(_plain(prompt), split_special_tokens=True))
     messages = [message.model_dump() for message in chat_messages(prompt)]
@@ -74,6 +78,23 @@ def prompt_ids(tokenizer: Any, prompt: Prompt) -> list[int]:
     except (TemplateError, KeyError, TypeError, ValueError) as error:
         raise PromptRefused(f"the model's chat template does not take these messages: {error}") from error
     return ids
+
+
+def _ids_with_tools(tokenizer: Any, prompt: Sequence[ChatMessage], tools: Sequence[Tool]) -> list[int]:
+    template = chat_template(tokenizer, {tokenizer.eos_token_id})
+    if template is None:
+        raise PromptRefused("the model has no chat template, so it can't be told of tools and what they bring")
+    messages = [message.model_dump() for message in prompt]
+    offered = [tool.model_dump() for tool in tools]
+    written = template.render(messages, offered, ask=True)
+    if offered and written == template.render(messages, ask=True):
+        raise PromptRefused("the model's chat template writes no tools, so the model can't be told of them")
+    return template.encode(written)
+
+
+def token_texts(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
+    """Of each token by itself; where it is a part of a character, what stands for that."""
+    return tuple(str(tokenizer.decode([one], clean_up_tokenization_spaces=False)) for one in ids)
 
 
 def _plain(prompt: Prompt) -> str:

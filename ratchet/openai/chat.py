@@ -2,50 +2,39 @@
 
 A parameter that would change the answer and is not honoured may be there only with a value that asks for nothing (null,
 0, false, [], "none"). What is known and harmless is taken and has no effect: name, store, service_tier,
-parallel_tool_calls, prompt_cache_key, prompt_cache_retention, safety_identifier.
+prompt_cache_key, prompt_cache_retention, safety_identifier.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator, model_validator
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
+from pydantic_core.core_schema import ValidationInfo
 
+from ratchet.openai.tools import AnsweredCall, CallDelta, Given, GivenCall, GivenTool, ToolChoice, not_supported
 from schemas.api.numbers import JSON_NUMBER
-from schemas.messages.base import Identifier, Timestamp
+from schemas.messages.base import Identifier, Timestamp, absent
 from schemas.messages.response import FinishReason
 
-
-def _not_supported(why: str, *nothing: Any) -> BeforeValidator:
-    """Takes null and the values of `nothing`, which ask for none of it."""
-
-    def refuse(value: Any) -> None:
-        if value is not None and value not in nothing:
-            raise PydanticCustomError("not_supported", "this fleet does not do that: {why}", {"why": why})
-
-    return BeforeValidator(refuse)
-
-
-NoTools = Annotated[None, _not_supported("its agents answer with text and call no tools", [], "none")]
-NoSeed = Annotated[None, _not_supported("answers are batched with others, so a seed would not repeat them")]
-NoStop = Annotated[None, _not_supported("answers end where the model ends them, or at max_tokens", [])]
-NoLogprobs = Annotated[None, _not_supported("log-probabilities are logged for training, not told")]
-NoMedia = Annotated[None, _not_supported("its agents read and write text")]
-NoEffort = Annotated[None, _not_supported("how long a model thinks or writes is not set by a request")]
-NoGuess = Annotated[None, _not_supported("there is no predicted output")]
+NoFunctions = Annotated[None, not_supported("functions go by the name of tools", [], "none", "auto")]
+NoSearch = Annotated[None, not_supported("its agents search nothing by themselves: offer a tool")]
+NoStop = Annotated[None, not_supported("answers end where the model ends them, or at max_tokens", [])]
+NoTopLogprobs = Annotated[None, not_supported("only the log-probability of the sampled token is known", 0)]
+NoMedia = Annotated[None, not_supported("its agents read and write text")]
+NoEffort = Annotated[None, not_supported("how long a model thinks is not set by a request")]
+NoVerbosity = Annotated[None, not_supported("how long a model writes is not set by a request", "medium")]
+NoGuess = Annotated[None, not_supported("there is no predicted output")]
+NoFormat = Annotated[None, not_supported("the engines do not constrain their answers: ask for text", {"type": "text"})]
+NO_SEED = "answers are batched with others, so a seed repeats them only at temperature 0"
 Zero = Annotated[float, Field(ge=0, le=0, strict=True)]
 Count = Annotated[int, Field(ge=1), JSON_NUMBER]
 Choices = Annotated[int, Field(ge=1, le=64), JSON_NUMBER]
 Temperature = Annotated[float, Field(ge=0, le=5, strict=True)]
 TopP = Annotated[float, Field(gt=0, le=1, strict=True)]
-
-
-class Given(BaseModel):
-    """What a client sends: an unknown field is refused, so that nothing is silently without effect."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+ChatFinish = FinishReason | Literal["tool_calls"]
 
 
 class TextPart(Given):
@@ -53,27 +42,64 @@ class TextPart(Given):
     text: str
 
 
-EMPTY_IF_ASSISTANT: JsonDict = {
+SAYS: JsonDict = {"type": ["string", "array"]}
+CALLS_NOTHING: JsonDict = {"type": ["array", "null"], "maxItems": 0}
+TURNS: JsonDict = {
     "anyOf": [
-        {"properties": {"role": {"const": "assistant"}}},
-        {"properties": {"content": {"type": ["string", "array"]}}, "required": ["content"]},
+        {"properties": {"role": {"const": "assistant"}, "tool_call_id": {"type": "null"}}},
+        {
+            "properties": {
+                "role": {"const": "tool"},
+                "content": SAYS,
+                "tool_calls": CALLS_NOTHING,
+                "tool_call_id": {"type": "string", "minLength": 1},
+            },
+            "required": ["content", "tool_call_id"],
+        },
+        {
+            "properties": {
+                "role": {"enum": ["system", "developer", "user"]},
+                "content": SAYS,
+                "tool_calls": CALLS_NOTHING,
+                "tool_call_id": {"type": "null"},
+            },
+            "required": ["content"],
+        },
+    ]
+}
+SEEDS: JsonDict = {
+    "anyOf": [
+        {"properties": {"seed": {"type": "null"}}},
+        {"properties": {"temperature": {"const": 0}}, "required": ["temperature"]},
     ]
 }
 
 
 class ChatTurn(Given):
-    """A turn of the conversation. An answer of this API may be sent back as it is; one without content is empty."""
+    """A turn of the conversation. An answer of this API may be sent back as it is; one without content is empty.
 
-    model_config = ConfigDict(json_schema_extra=EMPTY_IF_ASSISTANT)
+    A turn of a tool has what a call brought.
+    """
 
-    role: Literal["system", "developer", "user", "assistant"]
+    model_config = ConfigDict(json_schema_extra=TURNS)
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | Annotated[list[TextPart], Field(min_length=1)] | None = None
     name: str | None = Field(None, description="No effect: chat templates have no names of speakers.")
     refusal: None = None
     annotations: Annotated[list[Any], Field(max_length=0)] | None = None
     audio: NoMedia = None
-    function_call: NoTools = None
-    tool_calls: NoTools = None
+    function_call: NoFunctions = None
+    tool_calls: list[GivenCall] | None = None
+    tool_call_id: str | None = Field(None, validate_default=True, description="Of a tool's turn: the call it answers.")
+    reasoning_content: str | None = Field(None, description="Of the assistant: taken back, and not shown to the model.")
+
+    @field_validator("tool_calls")
+    @classmethod
+    def _check_who_calls(cls, calls: list[GivenCall] | None, info: ValidationInfo) -> list[GivenCall] | None:
+        if calls and info.data.get("role") != "assistant":
+            raise PydanticCustomError("not_supported", "only a turn of the assistant calls tools")
+        return calls
 
     @model_validator(mode="after")
     def check_content(self) -> Self:
@@ -81,14 +107,21 @@ class ChatTurn(Given):
             raise PydanticCustomError("missing", "only a turn of the assistant may be without content")
         return self
 
+    @field_validator("tool_call_id")
+    @classmethod
+    def _check_which_call(cls, call_id: str | None, info: ValidationInfo) -> str | None:
+        if bool(call_id) != (info.data.get("role", "tool" if call_id else None) == "tool"):
+            raise PydanticCustomError("missing", "a turn of a tool, and no other, names the call it answers")
+        return call_id
+
+    @property
+    def text(self) -> str:
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content or ())
+
 
 class StreamOptions(Given):
     include_usage: StrictBool | None = None
     include_obfuscation: StrictBool | None = None
-
-
-class ResponseFormat(Given):
-    type: Literal["text"]
 
 
 class ChatMetadata(BaseModel):
@@ -107,7 +140,12 @@ class ChatMetadata(BaseModel):
 
 
 class ChatRequest(Given):
-    """`model` is an agent, or `<agent>@<version>` for one version of it. The answer is the best of a scored group."""
+    """`model` is an agent, or `<agent>@<version>` for one version of it. The answer is the best of a scored group.
+
+    Tools are the caller's: an answer may call them, and what they bring comes with the next request.
+    """
+
+    model_config = ConfigDict(json_schema_extra=SEEDS)
 
     model: str = Field(min_length=1, max_length=128)
     messages: Annotated[tuple[ChatTurn, ...], Field(min_length=1)]
@@ -120,45 +158,75 @@ class ChatRequest(Given):
     stream_options: StreamOptions | None = None
     user: Identifier | None = Field(None, description="The session: its tasks are all given to the same arm.")
     metadata: ChatMetadata | None = None
-    response_format: ResponseFormat | None = None
+    response_format: NoFormat = None
     modalities: Annotated[list[Literal["text"]], Field(max_length=1)] | None = None
 
     frequency_penalty: Zero | None = None
     presence_penalty: Zero | None = None
     logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None
-    logprobs: Literal[False] | None = None
-    top_logprobs: NoLogprobs = None
-    seed: NoSeed = None
+    logprobs: StrictBool | None = Field(None, description="Of the sampled tokens, as they were sampled.")
+    top_logprobs: NoTopLogprobs = None
+    seed: int | None = Field(None, description="At temperature 0 only, where nothing is drawn.")
     stop: NoStop = None
-    tools: NoTools = None
-    tool_choice: NoTools = None
-    functions: NoTools = None
-    function_call: NoTools = None
-    web_search_options: NoTools = None
+    tools: Annotated[list[GivenTool], Field(max_length=128)] | None = None
+    tool_choice: ToolChoice = None
+    functions: NoFunctions = None
+    function_call: NoFunctions = None
+    web_search_options: NoSearch = None
     audio: NoMedia = None
     prediction: NoGuess = None
     reasoning_effort: NoEffort = None
-    verbosity: NoEffort = None
+    verbosity: NoVerbosity = None
 
     store: StrictBool | None = None
     service_tier: Literal["auto", "default"] | None = None
-    parallel_tool_calls: StrictBool | None = None
+    parallel_tool_calls: StrictBool | None = Field(None, description="False: an answer's first call is passed on.")
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
     safety_identifier: str | None = None
 
+    @field_validator("seed")
+    @classmethod
+    def _check_seed(cls, seed: int | None, info: ValidationInfo) -> int | None:
+        if seed is not None and info.data.get("temperature") != 0:
+            raise PydanticCustomError("not_supported", "this fleet does not do that: {why}", {"why": NO_SEED})
+        return seed
+
+    @property
+    def offered(self) -> list[GivenTool]:
+        """What the model may call."""
+        return [] if self.tool_choice == "none" else self.tools or []
+
 
 class ChatAnswer(BaseModel):
+    """`content` is null where there are only calls."""
+
     role: Literal["assistant"] = "assistant"
-    content: str
+    content: str | None
+    refusal: None = None
+    reasoning_content: str | None = Field(None, exclude_if=absent, description="What it thought before.")
+    tool_calls: list[AnsweredCall] | None = Field(None, exclude_if=absent)
+
+
+class TokenLogprob(BaseModel):
+    """Natural log of the probability that the token was sampled with, temperature and top_p included."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: list[None] = []
+
+
+class ChoiceLogprobs(BaseModel):
+    content: list[TokenLogprob]
     refusal: None = None
 
 
 class ChatChoice(BaseModel):
     index: int
     message: ChatAnswer
-    finish_reason: FinishReason
-    logprobs: None = None
+    finish_reason: ChatFinish
+    logprobs: ChoiceLogprobs | None = None
 
 
 class Usage(BaseModel):
@@ -197,13 +265,15 @@ class ChatCompletion(BaseModel):
 class ChatDelta(BaseModel):
     role: Literal["assistant"] | None = None
     content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[CallDelta] | None = None
 
 
 class ChunkChoice(BaseModel):
     index: int
     delta: ChatDelta
-    finish_reason: FinishReason | None = None
-    logprobs: None = None
+    finish_reason: ChatFinish | None = None
+    logprobs: ChoiceLogprobs | None = Field(None, description="Of all its tokens, in its last chunk.")
 
 
 class ChatChunk(BaseModel):

@@ -21,7 +21,7 @@ from ratchet.openai.completions import ServedModel, ServedModels, TextCompletion
 from ratchet.openai.errors import CallTimeout, ModelServerError, RequestRefused, ServerUnavailable, error_of
 from ratchet.service.errors import AdapterError
 from ratchet.service.telemetry import Log
-from schemas.messages.task import ChatMessage
+from schemas.messages.task import ChatMessage, Tool
 
 log = Log("openai")
 
@@ -207,13 +207,15 @@ class VllmClient(OpenAiClient):
     async def check_health(self) -> None:
         await self._control("GET", "/health")
 
-    async def tokenize(self, model: str, messages: tuple[ChatMessage, ...]) -> tuple[int, ...]:
+    async def tokenize(
+        self, model: str, messages: tuple[ChatMessage, ...], tools: tuple[Tool, ...] = ()
+    ) -> tuple[int, ...]:
         """Through the server's chat template."""
         body = {
             "model": model,
             "messages": [message.model_dump() for message in messages],
             "add_generation_prompt": True,
-        }
+        } | ({"tools": [tool.model_dump() for tool in tools]} if tools else {})
         return self._parsed(Tokens, "list of tokens", await self._control("POST", "/tokenize", body)).tokens
 
     async def load_adapter(self, name: str, path: str) -> None:

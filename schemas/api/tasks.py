@@ -11,7 +11,7 @@ from schemas.messages.feedback import LoggedFeedback
 from schemas.messages.response import BreakKind, FinishReason, SampleStatus, ToolCall, Usage
 from schemas.messages.result import Result
 from schemas.messages.reward import ScorerIdentity, ScoreStatus
-from schemas.messages.task import Prompt, Task
+from schemas.messages.task import Prompt, Task, Tool
 from schemas.messages.work import Arm, Sampling
 
 TaskState = Literal["open", "ok", "failed", "expired"]
@@ -106,6 +106,7 @@ class TaskHistory(Record):
     state: TaskState
     agent_id: str
     input: Prompt
+    tools: tuple[Tool, ...] | None = Field(None, description="What the model could ask for.")
     metadata: Metadata
     reference: str | None
     criteria: str | None

@@ -61,6 +61,11 @@ def explain(type_: str, error: ValidationError) -> str:
     return f"not a valid {type_}: {'; '.join(listed)}{more}"
 
 
+def absent(value: object) -> bool:
+    """For `exclude_if`: a field that was added later is not written where it says nothing."""
+    return value is None
+
+
 def utc(moment: datetime) -> datetime:
     """A time without a zone is read as UTC."""
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment

@@ -6,16 +6,12 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.messages.base import Identifier, Message, Metadata, Record, Seconds, Sha256
+from schemas.messages.base import Identifier, Message, Metadata, Record, Seconds, Sha256, absent
 from schemas.messages.work import Sampling, Work
 
 FinishReason = Literal["stop", "length"]
 BreakKind = Literal["rewritten", "tools_changed", "parallel", "aborted", "retokenised"]
 SampleStatus = Literal["finished", "failed", "limit", "lost"]
-
-
-def absent(value: object) -> bool:
-    return value is None
 
 
 class ToolCall(Record):
@@ -120,6 +116,9 @@ class Sample(Record):
     )
     program: Identifier | None = Field(None, description="What made the rollout.")
     usage: Usage | None = None
+    token_texts: tuple[str, ...] | None = Field(
+        None, exclude_if=absent, description="Of each of completion_ids its text, where the Work asks for them."
+    )
 
     @property
     def sampled_tokens(self) -> int | None:
@@ -132,6 +131,8 @@ class Sample(Record):
             raise ValueError("a sample with segments has its tokens there, and no completion_ids or logprobs besides")
         if self.logprobs is not None and len(self.logprobs) != len(self.completion_ids or ()):
             raise ValueError("logprobs and completion_ids differ in length")
+        if self.token_texts is not None and len(self.token_texts) != len(self.completion_ids or ()):
+            raise ValueError("token_texts and completion_ids differ in length")
         return self
 
 

@@ -2,16 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 
-from schemas.messages.base import AdapterVersion, AgentId, Identifier, Message, Metadata, Record, Timestamp
+from schemas.messages.base import AdapterVersion, AgentId, Identifier, Message, Metadata, Record, Timestamp, absent
+
+
+class CalledFunction(Record):
+    name: str
+    arguments: str = Field("", description="JSON, as the model wrote it.")
+
+
+class MessageToolCall(Record):
+    """A tool call of an earlier turn, in OpenAI's form."""
+
+    id: str = ""
+    type: Literal["function"] = "function"
+    function: CalledFunction
 
 
 class ChatMessage(Record):
-    role: Literal["system", "user", "assistant"]
+    """`tool`: what a tool call brought, named by the call's id."""
+
+    role: Literal["system", "user", "assistant", "tool"]
     content: str
+    tool_calls: tuple[MessageToolCall, ...] | None = Field(
+        None, exclude_if=absent, description="Of an assistant's turn."
+    )
+    tool_call_id: str | None = Field(None, exclude_if=absent, description="Of a tool's turn: which call it answers.")
+
+    @property
+    def said(self) -> str:
+        """For people and judges: the content, then each call on a line of its own."""
+        calls = (f"{call.function.name}({call.function.arguments})" for call in self.tool_calls or ())
+        return "\n".join([*([self.content] if self.content or not self.tool_calls else []), *calls])
+
+
+class ToolFunction(Record):
+    name: str = Field(min_length=1, max_length=128)
+    description: str | None = Field(None, exclude_if=absent)
+    parameters: dict[str, Any] | None = Field(None, exclude_if=absent, description="JSON Schema of the arguments.")
+
+
+class Tool(Record):
+    """A function that the model may ask for, in OpenAI's form. Whoever sent the task runs it."""
+
+    type: Literal["function"] = "function"
+    function: ToolFunction
 
 
 Prompt = str | Annotated[tuple[ChatMessage, ...], Field(min_length=1)]
@@ -68,6 +106,14 @@ class Task(Message):
     )
     evaluation: Identifier | None = Field(
         None, description="Of an evaluation of that name: logged, counted by no training or experiment; no Result."
+    )
+    tools: Annotated[tuple[Tool, ...], Field(min_length=1, max_length=128)] | None = Field(
+        None,
+        exclude_if=absent,
+        description="Functions the model is told of through its chat template; its answer holds the calls as text.",
+    )
+    needs_token_texts: bool | None = Field(
+        None, exclude_if=absent, description="Have each sample say the text of each of its tokens."
     )
     task_type: Identifier | None = Field(None, description="Stratum: tasks of one type are compared with each other.")
     session_id: Identifier | None = Field(None, description="Tasks of one session are all given to the same arm.")

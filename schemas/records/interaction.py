@@ -6,10 +6,21 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.messages.base import Identifier, LogEpoch, Message, Metadata, Record, Score, Seconds, Sha256, Timestamp
-from schemas.messages.response import FinishReason, SampleStatus, Segment, Usage, absent, sampled_tokens
+from schemas.messages.base import (
+    Identifier,
+    LogEpoch,
+    Message,
+    Metadata,
+    Record,
+    Score,
+    Seconds,
+    Sha256,
+    Timestamp,
+    absent,
+)
+from schemas.messages.response import FinishReason, SampleStatus, Segment, Usage, sampled_tokens
 from schemas.messages.reward import ScorerIdentity, ScoreStatus
-from schemas.messages.task import Prompt
+from schemas.messages.task import Prompt, Tool
 from schemas.messages.work import Arm, Sampling
 
 
@@ -62,6 +73,10 @@ class Interaction(Message):
     sample_status: SampleStatus | None = Field(None, exclude_if=absent, description="How a rollout ended.")
     program: Identifier | None = Field(None, exclude_if=absent, description="What made the rollout.")
     usage: Usage | None = Field(None, exclude_if=absent)
+    tools: tuple[Tool, ...] | None = Field(None, exclude_if=absent, description="What the model could ask for.")
+    token_texts: tuple[str, ...] | None = Field(
+        None, exclude_if=absent, description="Of each of completion_ids its text, where the task asked for them."
+    )
     reference: str | None = None
     criteria: str | None = None
     task_type: Identifier | None = None

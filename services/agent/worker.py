@@ -177,7 +177,14 @@ class AgentWorker:
         try:
             async with self._cache.acquire(work.arm) as adapter:
                 name = adapter.name if adapter else None
-                request = GenerationRequest(work.input, work.sampling, name, work.priority)
+                request = GenerationRequest(
+                    work.input,
+                    work.sampling,
+                    name,
+                    work.priority,
+                    tools=work.tools or (),
+                    token_texts=bool(work.needs_token_texts),
+                )
                 answer: Generation | EngineError = await self._generate(request)
         except (PromptRefused, AdapterError) as error:
             answer = error

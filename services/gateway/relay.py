@@ -11,15 +11,18 @@ import json
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 
+from ratchet.openai.errors import error_object
 from services.gateway.leader import Address
 
 BLOCK_BYTES = 64 * 1024
 CONNECT_WITHIN_S = 5.0
+NOBODY_LEADS = "no orchestrator leads at the moment: try again in a second"
 NOBODY = {
     "type": "about:blank",
     "title": "Service Unavailable",
     "status": 503,
-    "detail": "no orchestrator leads at the moment: try again in a second",
+    "detail": NOBODY_LEADS,
+    "error": error_object(503, NOBODY_LEADS),
 }
 
 

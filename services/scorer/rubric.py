@@ -63,7 +63,7 @@ def _material(case: Case, max_chars: int) -> str:
     prompt = (
         inert(case.prompt)
         if isinstance(case.prompt, str)
-        else _array(_object(role=inert(message.role), content=inert(message.content)) for message in case.prompt)
+        else _array(_object(role=inert(message.role), content=inert(message.said)) for message in case.prompt)
     )
     answers = _array(_answer(answer, max_chars) for answer in case.answers)
     reference = {} if case.reference is None else {"reference": inert(case.reference)}

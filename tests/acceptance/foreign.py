@@ -44,13 +44,22 @@ class Peer:
         fields = {"task_id": task_id, "input": text, "metadata": {"timestamp": stamp(), "source": "test"}}
         await self.publish("tasks", fields | more, reply_to=reply_to, correlation_id=f"for {task_id}")
 
-    async def answer_work(self, agent: str, answer: Callable[[Fields], str | None], *, times: int = 1) -> None:
+    async def answer_work(
+        self,
+        agent: str,
+        answer: Callable[[Fields], str | None],
+        *,
+        times: int = 1,
+        to: str = "responses",
+        straight: bool = False,
+    ) -> None:
         """Be the agent: answer each Work with the draft's four fields, `times` times; never, where the answer is None.
 
-        Published to the exchange `ratchet`, so that a fleet with a foreign scorer keeps a copy.
+        Published to the exchange `ratchet`, or `straight` to the queue.
         """
 
-        exchange = await self._channel.get_exchange(self._namespace + "ratchet", ensure=False)
+        through = await self._channel.get_exchange(self._namespace + "ratchet", ensure=False)
+        exchange = self._channel.default_exchange if straight else through
 
         async def respond(work: Fields) -> None:
             text = answer(work)
@@ -61,7 +70,7 @@ class Peer:
                 "metadata": {"timestamp": stamp()},
             }
             for _ in range(times if text is not None else 0):
-                await exchange.publish(aio_pika.Message(json.dumps(response).encode()), self._namespace + "responses")
+                await exchange.publish(aio_pika.Message(json.dumps(response).encode()), self._namespace + to)
 
         await self._consume(f"work.{agent}", respond)
 
@@ -72,6 +81,17 @@ class Peer:
             metadata = {"timestamp": stamp(), "criteria": "as the test likes it"}
             fields = {"task_id": response["task_id"], "score": score(response), "scoring_agent_id": "foreign-scorer"}
             await self.publish("rewards", fields | {"metadata": metadata})
+
+        await self._consume("responses", reward)
+
+    async def score_groups(self, score: Callable[[str], float | None]) -> None:
+        """Be the scorer: a score for each sample, by its text; of the Response nothing."""
+
+        async def reward(response: Fields) -> None:
+            told = [score(sample["text"]) for sample in response["samples"]]
+            scores = [{"score": one} if one is not None else {"score": None, "status": "unscorable"} for one in told]
+            fields = {"task_id": response["task_id"], "scores": scores, "scoring_agent_id": "foreign-scorer"}
+            await self.publish("rewards", fields | {"metadata": {"timestamp": stamp()}})
 
         await self._consume("responses", reward)
 

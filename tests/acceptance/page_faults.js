@@ -50,5 +50,11 @@
   if (document.querySelectorAll('h1').length !== 1) faults.push(`${document.querySelectorAll('h1').length} main headings`);
   if (!document.documentElement.lang || !document.title) faults.push('no language or no title');
   if (document.documentElement.scrollWidth > innerWidth) faults.push(`${document.documentElement.scrollWidth} px wide in ${innerWidth}`);
+  for (const el of innerWidth < 640 ? document.querySelectorAll('body *') : []) {
+    const sideways = ['auto', 'scroll'].includes(getComputedStyle(el).overflowX) && el.scrollWidth > el.clientWidth + 1;
+    if (sideways && shown(el)) faults.push(`scrolls sideways: ${said(el)}`);
+    const box = el.getBoundingClientRect();
+    if (box.width > 0 && box.right > innerWidth + 1 && shown(el)) faults.push(`out at the right: ${said(el)}`);
+  }
   return [...new Set(faults)];
 }

@@ -118,6 +118,37 @@ async def test_an_agent_and_a_scorer_of_another_make_together(foreign_scorer_fle
     assert (line["input"], line["scoring_agent_id"]) == ("palindrome", "foreign-scorer")
 
 
+@pytest.mark.parametrize("straight", [True, False], ids=["to the queue", "through the exchange"])
+async def test_an_agent_that_publishes_drafts_loses_no_copy(foreign_scorer_fleet: Fleet, straight: bool) -> None:
+    ids = [fresh("copy") for _ in range(20)]
+    async with peer(foreign_scorer_fleet.amqp_url, foreign_scorer_fleet.namespace) as foreign:
+        await foreign.answer_work("foreign", lambda work: work["input"], to="responses.draft", straight=straight)
+        await foreign.score_responses(lambda response: 0.5)
+        await foreign.read_results()
+        await asyncio.gather(*(foreign.submit(task_id, "keep me", agent_id="foreign") for task_id in ids))
+        results = [await foreign.result(task_id) for task_id in ids]
+        await foreign.at_rest("responses.draft", "responses.kept", "rewards")
+        assert await foreign.depth("dead-letters") == 0
+    assert {(result["status"], result["response"], result["score"]) for result in results} == {("ok", "keep me", 0.5)}
+
+
+async def test_a_draft_shaped_reward_may_score_the_whole_group(foreign_scorer_fleet: Fleet) -> None:
+    task_id = fresh("group")
+    async with peer(foreign_scorer_fleet.amqp_url, foreign_scorer_fleet.namespace) as foreign:
+        scores = iter([0.25, None, 0.75])
+        await foreign.score_groups(lambda text: next(scores))
+        await foreign.read_results()
+        await foreign.submit(task_id, "all of us", samples=3)
+        result = await foreign.result(task_id)
+    assert (result["score"], result["sample"]) == (0.75, 2)
+    lines = logged(foreign_scorer_fleet, task_id)
+    assert [(line["score"], line["score_status"]) for line in lines] == [
+        (0.25, "ok"),
+        (None, "unscorable"),
+        (0.75, "ok"),
+    ]
+
+
 async def test_a_task_id_seen_again_gets_the_same_result_and_is_not_run_again(foreign_agent_fleet: Fleet) -> None:
     task_id, runs = fresh("same"), itertools.count(1)
     async with peer(foreign_agent_fleet.amqp_url, foreign_agent_fleet.namespace) as foreign:

@@ -73,6 +73,25 @@ def test_a_question_is_answered_scored_logged_and_seen_like_any_task(door: Door)
     assert {line["session_id"] for line in lines} == {"session-1"}
 
 
+def test_a_tool_call_passes_to_the_caller_and_the_conversation_goes_on(door: Door) -> None:
+    called = '<tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>'
+    tools: Any = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+    turns: Any = [*user(called)]  # the agent says what it hears last
+
+    first = door.client().chat.completions.create(model="small", messages=turns, tools=tools)
+    call = first.choices[0].message.tool_calls[0]  # type: ignore[index]
+    turns += [first.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": "3"}]
+    second = door.client().chat.completions.create(model="small", messages=turns, tools=tools)
+
+    assert call.type == "function"
+    assert json.loads(call.function.arguments) == {"a": 1, "b": 2}
+    assert (second.choices[0].message.content, second.choices[0].finish_reason) == ("3", "stop")
+    ids = [answer.id.removeprefix("chatcmpl-") for answer in (first, second)]
+    sessions = {line["task_id"]: line["session_id"] for line in door.log("assignments") if line["task_id"] in ids}
+    assert len(sessions) == 2
+    assert len(set(sessions.values())) == 1
+
+
 async def test_the_asynchronous_client_streams(door: Door) -> None:
     client = openai.AsyncOpenAI(base_url=f"{door.url}/v1", api_key=door.token(), max_retries=0)
     turns: list[ChatCompletionMessageParam] = [

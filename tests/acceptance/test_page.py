@@ -30,8 +30,10 @@ from ratchet.training_runs.progress import ProgressFile
 from ratchet.training_runs.store import RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
+from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import DecisionDraft, Distrust, Move
-from tests.acceptance.browser import NARROW, Visit, chromium, visiting
+from schemas.records.registry import AdapterEntry
+from tests.acceptance.browser import NARROW, WIDE, Visit, chromium, visiting
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
 from tests.acceptance.foreign_trainer import foreign_trainer
 from tests.acceptance.loops import loop_on
@@ -45,6 +47,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 QUALITY = {"v1.0.0": 0.3, "v1.0.1": 0.6, "v1.0.2": 0.2}
 VIEWS = ("overview", "tasks", "experiments", "adapters", "agreement", "training", "queues", "dead-letters")
 MANY = 100_000
+ADAPTERS, DRAWN = 10_000, 24
+Size = tuple[int, int]
 PAUSE_S = 0.05
 """The page reads once a second at most: an experiment of two hundred tasks is seen to move, on a busy machine too."""
 MOVES = 3
@@ -130,6 +134,16 @@ def learned(fleet: Fleet) -> Fleet:
     return fleet
 
 
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "on a phone"])
+def test_every_view_of_an_empty_fleet_can_be_read_at_both_widths(browser: Browser, fleet: Fleet, size: Size) -> None:
+    with visiting(browser, origin(fleet), size=size) as visit:
+        for view in VIEWS:
+            visit.go(view)
+            assert faults(visit.page) == [], view
+            assert visit.text().strip(), view
+        assert visit.complaints() == []
+
+
 def test_an_empty_fleet_says_what_to_type(visit: Visit, images: Path) -> None:
     told = {
         "overview": "ratchet submit",
@@ -194,7 +208,8 @@ def test_the_search_for_faults_finds_them(browser: Browser) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_view_can_be_read_by_everyone(browser: Browser, learned: Fleet, theme: str) -> None:
-    for size in ((1280, 860), NARROW):
+    ask(learned, f"long-{theme}", "a question that takes many words, " * 60)
+    for size in (WIDE, NARROW):
         with visiting(browser, origin(learned), size=size, theme=theme) as visit:
             for view in (*VIEWS, "adapters/small/v1.0.1", "training/small/v1.0.1"):
                 visit.go(view)
@@ -422,7 +437,14 @@ def test_more_dead_letters_than_a_page_holds_are_a_click_away(visit: Visit, lear
         channel.queue_purge(queue)
 
 
-def test_it_can_be_used_by_keyboard_alone(visit: Visit, learned: Fleet) -> None:
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "on a phone"])
+def test_it_can_be_used_by_keyboard_alone(browser: Browser, learned: Fleet, size: Size) -> None:
+    with visiting(browser, origin(learned), size=size) as visit:
+        use_by_keyboard(visit, learned)
+        assert visit.complaints() == []
+
+
+def use_by_keyboard(visit: Visit, learned: Fleet) -> None:
     ask(learned, "by keyboard")
     page = visit.page
     visit.go()
@@ -502,6 +524,28 @@ def guarded(amqp_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         fleet.stop()
 
 
+@pytest.fixture(scope="module")
+def crowded(amqp_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """An orchestrator whose agent has had very many adapters; it alone is at work."""
+    fleet = Fleet(tmp_path_factory.mktemp("crowded"), amqp_url, namespace=f"p{free_port()}.")
+    fleet[ORCHESTRATOR].start()
+    try:
+        fleet[ORCHESTRATOR].wait_until_ready()
+        store = RegistryStore(fleet.folder / "adapters")
+        registry = store.read()
+        small = registry.agent("small")
+        states = (AdapterState.ARCHIVED, AdapterState.REJECTED, AdapterState.SUPERSEDED)
+        versions = small.versions | {
+            f"v1.0.{n}": AdapterEntry(version=f"v1.0.{n}", state=states[n % 3], parent=f"v1.0.{n - 1 - n % 7 % n}")
+            for n in range(1, ADAPTERS + 1)
+        }
+        agents = {**registry.agents, "small": small.model_copy(update={"versions": versions})}
+        store.path.write_bytes(registry.model_copy(update={"agents": agents}).encode())
+        yield fleet
+    finally:
+        fleet.stop()
+
+
 def token(fleet: Fleet, role: Role, ttl_s: int = 600) -> str:
     key = KeyFolder(fleet.folder / "keys").signing_key()
     return issue(key, "ann", role, ttl_s, issuer="ratchet", audience="ratchet")[0]
@@ -569,6 +613,30 @@ def test_a_hundred_thousand_tasks_are_as_quick_as_none(guest: Visit, guarded: Fl
     page.keyboard.press("Enter")
     guest.wait_for("Its way")
     assert page.evaluate("performance.memory.usedJSHeapSize") < 50e6
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "on a phone"])
+def test_ten_thousand_adapters_are_folded_and_any_is_found(browser: Browser, crowded: Fleet, size: Size) -> None:
+    with visiting(browser, origin(crowded), size=size) as visit:
+        page = visit.page
+        began = time.monotonic()
+        visit.go("adapters")
+        page.get_by_text(f"{ADAPTERS - DRAWN + 1:,} older or archived").wait_for()
+        took = time.monotonic() - began
+
+        assert took < 10, f"it took {took:.1f} s"
+        assert page.evaluate("document.querySelectorAll('*').length") < 1500
+        assert faults(page) == []
+        page.locator(".folded summary").press("Enter")
+        expect(page.locator(".folded li")).to_have_count(50)
+        page.get_by_role("button", name="More").press("Enter")
+        expect(page.locator(".folded li")).to_have_count(100)
+        assert faults(page) == []
+        page.get_by_role("textbox", name="Version").fill("v1.0.42")
+        page.keyboard.press("Enter")
+        page.get_by_role("region", name="Version v1.0.42").wait_for()
+        assert page.evaluate("performance.memory.usedJSHeapSize") < 50e6
+        assert visit.complaints() == []
 
 
 def test_it_says_when_the_fleet_is_away_and_goes_on_by_itself(browser: Browser, guarded: Fleet) -> None:

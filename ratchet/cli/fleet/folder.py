@@ -125,14 +125,14 @@ class FleetAccess:
         settings = FleetSettings.read()
         record = FleetFolder.here().record()
         recorded = record and "RATCHET_AMQP_URL" not in os.environ
-        agents = record.options.agents if record and "RATCHET_AGENTS" not in os.environ else settings.agents
+        agents = record.options.fleet_agents if record and "RATCHET_AGENTS" not in os.environ else settings.agents
         return cls(
             amqp_url=record.amqp_url if record and recorded else settings.amqp_url.get_secret_value(),
             namespace=record.namespace if record and "RATCHET_NAMESPACE" not in os.environ else settings.namespace,
             agents=agents,
             topology=fleet_topology(
                 agents,
-                external_scorer=settings.external_scorer,
+                external_scorer=settings.external_scorer or bool(record and record.options.no_scorer),
                 auditor=bool(record.options.auditor if record else settings.auditor),
             ),
             logs_dir=record.logs_dir if record and "RATCHET_LOGS_DIR" not in os.environ else settings.logs_dir,

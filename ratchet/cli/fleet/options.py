@@ -15,9 +15,10 @@ AGENT = "agent"
 
 @dataclass(frozen=True, slots=True)
 class FleetOptions:
-    """`replicas` is the number of processes of each agent; ports are TCP ports of this machine.
+    """`agents` are those started here, `replicas` the processes of each; ports are TCP ports of this machine.
 
-    An engine that has nothing to train (echo) goes without a trainer.
+    An engine that has nothing to train (echo) goes without a trainer, and so does a fleet with no agent of its own.
+    `external_agents` and, with `no_scorer`, the scorer are programs of somebody else's, which connect by themselves.
     """
 
     agents: tuple[str, ...] = ("small",)
@@ -30,6 +31,18 @@ class FleetOptions:
     amqp_port: int = 5673
     trainer: bool = True
     auditor: str = ""
+    external_agents: tuple[str, ...] = ()
+    no_scorer: bool = False
+
+    @property
+    def fleet_agents(self) -> tuple[str, ...]:
+        """All it sends work to; the first answers tasks that name none."""
+        return (*self.agents, *self.external_agents)
+
+    @property
+    def external(self) -> tuple[str, ...]:
+        """Consumers of queues that are not started here, as the topology calls them."""
+        return (*(f"agent {name}" for name in self.external_agents), *(["scorer"] if self.no_scorer else []))
 
     @property
     def agent_processes(self) -> int:
@@ -37,22 +50,30 @@ class FleetOptions:
 
     @property
     def with_trainer(self) -> bool:
-        return self.trainer and self.engine != "echo"
+        return self.trainer and self.engine != "echo" and bool(self.agents)
 
     @property
     def models_to_make(self) -> bool:
         """Whether one of the two models that can be made here is needed and not there."""
-        needed = [SMALL_MODEL] if self.engine == "transformers" and self.model == SMALL_MODEL else []
-        if "likelihood" in f"{self.scorer} {self.auditor}" and self.judge_model == JUDGE_MODEL:
+        needed = [SMALL_MODEL] if self._loads_model and self.model == SMALL_MODEL else []
+        if "likelihood" in f"{self._own_scorer} {self.auditor}" and self.judge_model == JUDGE_MODEL:
             needed.append(JUDGE_MODEL)
         return any(not (Path(model) / "config.json").exists() for model in needed)
 
     @property
     def known_models(self) -> tuple[str, ...]:
         """Those of its models that are named rather than lying in a folder: they must have been fetched."""
-        loaded = [self.model] if self.engine == "transformers" else []
-        loaded += [self.judge_model] if "likelihood" in self.scorer else []
+        loaded = [self.model] if self._loads_model else []
+        loaded += [self.judge_model] if "likelihood" in self._own_scorer else []
         return tuple(model for model in loaded if model in KNOWN and not (Path(model) / "config.json").exists())
+
+    @property
+    def _loads_model(self) -> bool:
+        return self.engine == "transformers" and bool(self.agents)
+
+    @property
+    def _own_scorer(self) -> str:
+        return "" if self.no_scorer else self.scorer
 
 
 def agent_of(program: str, options: FleetOptions) -> str:

@@ -63,12 +63,13 @@ def plan_fleet(options: FleetOptions, broker_folder: Path, amqp_url: str | None,
     url = amqp_url or (broker.url if broker else "")
     environment = {
         "RATCHET_AMQP_URL": url,
-        "RATCHET_AGENTS": ",".join(options.agents),
+        "RATCHET_AGENTS": ",".join(options.fleet_agents),
         "RATCHET_AGENT_ENGINE": options.engine,
         "RATCHET_AGENT_MODEL": options.model,
         "RATCHET_SCORER": options.scorer,
         "RATCHET_SCORER_LIKELIHOOD_MODEL": options.judge_model,
         "RATCHET_AUDITOR": options.auditor,
+        "RATCHET_EXTERNAL_SCORER": str(options.no_scorer).lower(),
     }
     stop_wait_s = int(drain_grace_s) + DRAIN_MARGIN_S
     services = tuple(replace(program, stop_wait_s=stop_wait_s) for program in _services(options))
@@ -78,8 +79,8 @@ def plan_fleet(options: FleetOptions, broker_folder: Path, amqp_url: str | None,
 def _check(options: FleetOptions) -> None:
     if options.replicas < 1:
         raise UsageError("--replicas must be 1 or more")
-    if not options.agents:
-        raise UsageError("--agents must name at least one agent")
+    if not options.fleet_agents:
+        raise UsageError("--agents or --external-agents must name at least one agent")
     if options.agent_processes > SCORER - FIRST_AGENT:
         raise UsageError(
             f"{options.agent_processes} agent processes are more than the {SCORER - FIRST_AGENT} ports for them"
@@ -108,7 +109,7 @@ def _services(options: FleetOptions) -> list[Program]:
     return [
         _service("orchestrator", "orchestrator", options.port_base, {}),
         *agents,
-        _service("scorer", "scorer", options.port_base + SCORER, {}),
+        *([] if options.no_scorer else [_service("scorer", "scorer", options.port_base + SCORER, {})]),
         *([_auditor(options)] if options.auditor else []),
         *([_trainer(options)] if options.with_trainer else []),
     ]

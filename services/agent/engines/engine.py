@@ -15,7 +15,7 @@ from typing import Protocol, Self, runtime_checkable
 from ratchet.service.errors import EngineError
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.response import FinishReason, Sample
-from schemas.messages.task import Prompt
+from schemas.messages.task import Prompt, Tool
 from schemas.messages.work import Sampling
 from services.agent.settings import AgentSettings
 
@@ -24,13 +24,16 @@ from services.agent.settings import AgentSettings
 class GenerationRequest:
     """A prompt, how often and how to sample it, and the adapter to answer with (None: the base model).
 
-    Where requests wait, the higher priority goes first.
+    Where requests wait, the higher priority goes first. `tools`: what the model is told it may ask for.
+    `token_texts`: each sample says the text of each of its tokens.
     """
 
     prompt: Prompt
     sampling: Sampling
     adapter: str | None = None
     priority: int = 0
+    tools: tuple[Tool, ...] = ()
+    token_texts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

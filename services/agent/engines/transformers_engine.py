@@ -14,7 +14,7 @@ import torch
 
 from ratchet.models.cpu_threads import CpuThreads
 from ratchet.models.loading import LanguageModel, load_language_model
-from ratchet.models.tokenization import completion_text, prompt_ids
+from ratchet.models.tokenization import completion_text, prompt_ids, token_texts
 from ratchet.service.errors import AdapterError, EngineError, PromptTooLong
 from schemas.messages.base import BaseModelIdentity
 from schemas.messages.response import Sample
@@ -76,6 +76,7 @@ class TransformersEngine:
         self._loaded: tuple[LanguageModel, RowAdapters, Loop] | None = None
         self._refused: list[tuple[int, EngineError]] = []
         self._prompts: dict[int, tuple[int, ...]] = {}
+        self._wants_texts: set[int] = set()
         self._unwanted: set[str] = set()
         """Adapters that go as soon as no request runs with them."""
         self.on_step: Callable[[], None] = lambda: None
@@ -178,10 +179,12 @@ class TransformersEngine:
 
     def submit(self, number: int, request: GenerationRequest) -> None:
         try:
-            ids = prompt_ids(self._parts[0].tokenizer, request.prompt)
+            ids = prompt_ids(self._parts[0].tokenizer, request.prompt, request.tools)
         except EngineError as error:
             self._refused.append((number, error))
             return
+        if request.token_texts:
+            self._wants_texts.add(number)
         sampled = IdsRequest(tuple(ids), request.sampling, request.adapter, request.priority)
         self.submit_ids(number, sampled)
 
@@ -202,6 +205,7 @@ class TransformersEngine:
 
     def cancel(self, number: int) -> None:
         self._prompts.pop(number, None)
+        self._wants_texts.discard(number)
         self._parts[2].cancel(number)
 
     @property
@@ -216,12 +220,15 @@ class TransformersEngine:
         if self._threads is not None:
             self._threads.look()
         refused, self._refused = self._refused, []
+        self._wants_texts.difference_update(number for number, _ in refused)
         answers = self._parts[2].step()
         self._unload()
         return [*refused, *((number, self._generation(number, answer)) for number, answer in answers)]
 
     def _generation(self, number: int, answer: Answer) -> Generation | EngineError:
         prompt = self._prompts.pop(number)
+        with_texts = number in self._wants_texts
+        self._wants_texts.discard(number)
         if isinstance(answer, EngineError):
             return answer
         tokenizer = self._parts[0].tokenizer
@@ -231,6 +238,7 @@ class TransformersEngine:
                 completion_ids=one.ids,
                 logprobs=one.logprobs,
                 finish_reason=one.finish_reason,
+                token_texts=token_texts(tokenizer, one.ids) if with_texts else None,
             )
             for one in answer
         )

@@ -26,6 +26,7 @@ from ratchet.models.tokenization import (
     load_tokenizer,
     model_folder,
     prompt_ids,
+    token_texts,
 )
 from ratchet.openai.client import VllmClient, http_client
 from ratchet.openai.completions import TextChoice
@@ -34,7 +35,7 @@ from ratchet.recorder.vllm import VllmTokens
 from ratchet.service.errors import AdapterError, EngineError, PromptRefused, PromptTooLong
 from ratchet.service.telemetry import Log
 from schemas.messages.response import Sample
-from schemas.messages.task import Prompt
+from schemas.messages.task import Prompt, Tool
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import Generation, GenerationRequest, IdsRequest, TokenPiece
 from services.agent.settings import AgentSettings
@@ -134,7 +135,7 @@ class VllmEngine:
     async def _answer(self, request: GenerationRequest) -> Generation | EngineError:
         try:
             with engine_errors():
-                ids = await self._prompt_ids(request.prompt)
+                ids = await self._prompt_ids(request.prompt, request.tools)
                 return await self._complete(ids, request)
         except EngineError as error:
             if isinstance(error.__cause__, ServerUnavailable) and not isinstance(error.__cause__, ModelMissing):
@@ -151,10 +152,10 @@ class VllmEngine:
             return False
         return True
 
-    async def _prompt_ids(self, prompt: Prompt) -> tuple[int, ...]:
+    async def _prompt_ids(self, prompt: Prompt, tools: tuple[Tool, ...]) -> tuple[int, ...]:
         if self._tokenizer is None:
-            return await self._client.tokenize(self._model, chat_messages(prompt))
-        return tuple(prompt_ids(self._tokenizer, prompt))
+            return await self._client.tokenize(self._model, chat_messages(prompt), tools)
+        return tuple(prompt_ids(self._tokenizer, prompt, tools))
 
     async def _complete(self, ids: tuple[int, ...], request: GenerationRequest) -> Generation:
         if request.adapter is not None and request.adapter not in self._adapters:
@@ -174,15 +175,17 @@ class VllmEngine:
         if not all(map(_is_finite, choices)):
             broken = f"the log-probabilities of {body['model']} for this prompt are not finite"
             raise AdapterError(f"{broken}: roll it back") if request.adapter else EngineError(broken)
-        samples = tuple(self._sample(choice) for choice in choices)
+        samples = tuple(self._sample(choice, request.token_texts) for choice in choices)
         return Generation(samples * (request.sampling.n // len(samples)), ids)
 
-    def _sample(self, choice: TextChoice) -> Sample:
+    def _sample(self, choice: TextChoice, with_texts: bool) -> Sample:
         """The server's text lacks what its detokenizer still held back, so ours is taken where there is a tokenizer."""
         sample = sample_of(choice)
         if self._tokenizer is None or sample.completion_ids is None:
             return sample
-        return sample.model_copy(update={"text": completion_text(self._tokenizer, list(sample.completion_ids))})
+        ids = sample.completion_ids
+        texts = token_texts(self._tokenizer, ids) if with_texts else None
+        return sample.model_copy(update={"text": completion_text(self._tokenizer, list(ids)), "token_texts": texts})
 
     def _room(self, ids: tuple[int, ...]) -> int | None:
         if self._max_positions is None:

@@ -57,9 +57,12 @@ def adapters_router(
     @router.get("/v1/adapters", responses=problems(503))
     async def adapters() -> Page[AgentView]:
         """Each agent's versions, the fleet's first agent first."""
-        registry = await threads.run(store.read)
-        names = chosen_agents(agents, registry, None)
-        return Page(items=[agent_view(registry, name) for name in names], next=None)
+
+        def read() -> list[AgentView]:
+            registry = store.read()
+            return [agent_view(registry, name) for name in chosen_agents(agents, registry, None)]
+
+        return Page(items=await threads.run(read), next=None)
 
     @router.get("/v1/adapters/{agent_id}", responses=problems(404, 422, 503))
     async def agent(agent_id: AgentId) -> AgentView:

@@ -21,7 +21,7 @@ from ratchet.http.work import while_connected
 from ratchet.openai.chat import ChatCompletion, ChatRequest
 from ratchet.openai.completions import Model, ModelList
 from ratchet.service.errors import RatchetError
-from services.orchestrator.api.chat_answer import chunks, completion
+from services.orchestrator.api.chat_answer import chunks
 from services.orchestrator.api.chat_service import ChatService, Question, task_headers
 from services.orchestrator.api.chat_task import unknown_model
 
@@ -55,11 +55,12 @@ def chat_router(service: ChatService) -> APIRouter:
         task_id = await service.ask(question)
         headers = task_headers(task_id)
         if body.stream:
-            return StreamingResponse(_stream(service, body, task_id), headers=headers, media_type="text/event-stream")
+            return StreamingResponse(
+                _stream(service, question, task_id), headers=headers, media_type="text/event-stream"
+            )
         lines = await while_connected(request, service.lines(task_id))
-        service.delivered(task_id)
-        answer = completion(lines, body.n or 1).model_dump_json()
-        return Response(answer, headers=headers, media_type="application/json")
+        answer = service.answered(question, task_id, lines)
+        return Response(answer.model_dump_json(), headers=headers, media_type="application/json")
 
     @router.get("/v1/models", response_model=ModelList)
     async def models() -> ModelList:
@@ -77,18 +78,18 @@ def chat_router(service: ChatService) -> APIRouter:
     return router
 
 
-async def _stream(service: ChatService, body: ChatRequest, task_id: str) -> AsyncIterator[str]:
+async def _stream(service: ChatService, question: Question, task_id: str) -> AsyncIterator[str]:
     """Comments while it is being worked on, so that nothing on the way takes the connection for dead."""
     yield ": on its way\n\n"
     try:
         while not await service.is_closed(task_id, KEEP_ALIVE_S):
             yield ": not yet\n\n"
         lines = await service.lines(task_id)
+        answer = service.answered(question, task_id, lines)
     except RatchetError as error:
         yield f"data: {json.dumps({'error': problem_of(error).openai()})}\n\n"
         return
-    usage = bool(body.stream_options and body.stream_options.include_usage)
-    for chunk in chunks(lines, body.n or 1, usage=usage):
+    options = question.request.stream_options
+    for chunk in chunks(answer, usage=bool(options and options.include_usage)):
         yield f"data: {chunk.model_dump_json(exclude_none=True)}\n\n"
     yield "data: [DONE]\n\n"
-    service.delivered(task_id)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ratchet.logs.best_answer import ranked
@@ -13,10 +15,16 @@ from ratchet.openai.chat import (
     ChatChunk,
     ChatCompletion,
     ChatDelta,
+    ChatFinish,
+    ChoiceLogprobs,
     ChunkChoice,
     RatchetExtras,
+    TokenLogprob,
     Usage,
 )
+from ratchet.openai.tools import CallDelta, answered_calls
+from ratchet.recorder.parsing import Parsed, PlainParser, installed_parsers
+from schemas.messages.task import Tool
 from schemas.records.interaction import Interaction
 
 WORD = re.compile(r"\s*\S+|\s+$")
@@ -24,36 +32,98 @@ MOST_DELTAS = 200
 """Of one choice: a long answer comes in longer pieces."""
 
 
-def completion(lines: Sequence[Interaction], choices: int) -> ChatCompletion:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a request asks of the answer. `logprobs`: those of each choice's tokens; `one_call`: at most."""
+
+    choices: int = 1
+    logprobs: bool = False
+    one_call: bool = False
+
+
+def completion(lines: Sequence[Interaction], wanted: Wanted) -> ChatCompletion:
     """`lines`: all samples of one answered task, in their order."""
-    chosen = _best(lines, choices)
+    chosen = _best(lines, wanted.choices)
+    answers = [_answer(line, index, wanted) for index, line in enumerate(chosen)]
     return ChatCompletion(
         **_head(lines[0]),
         choices=[
             ChatChoice(
                 index=index,
-                message=ChatAnswer(content=line.response or ""),
-                finish_reason=line.finish_reason or "stop",
+                message=answer,
+                finish_reason=_finish(line, answer),
+                logprobs=_logprobs(line) if wanted.logprobs else None,
             )
-            for index, line in enumerate(chosen)
+            for index, (line, answer) in enumerate(zip(chosen, answers, strict=True))
         ],
         usage=_usage(chosen),
         ratchet=_extras(lines, chosen),
     )
 
 
-def chunks(lines: Sequence[Interaction], choices: int, *, usage: bool) -> Iterator[ChatChunk]:
-    """The same as a stream: for each choice the role, its text in pieces, its end; then the usage, where asked for."""
-    chosen, head = _best(lines, choices), _head(lines[0])
-    for index, line in enumerate(chosen):
+def chunks(whole: ChatCompletion, *, usage: bool) -> Iterator[ChatChunk]:
+    """The same as a stream: for each choice the role, its text in pieces, its calls, its end; then the usage."""
+    head = {name: getattr(whole, name) for name in ("id", "created", "model", "system_fingerprint")}
+    for choice in whole.choices:
+        index, answer = choice.index, choice.message
         yield _chunk(head, index, ChatDelta(role="assistant", content=""))
-        for piece in pieces(line.response or ""):
+        for piece in pieces(answer.reasoning_content or ""):
+            yield _chunk(head, index, ChatDelta(reasoning_content=piece))
+        for piece in pieces(answer.content or ""):
             yield _chunk(head, index, ChatDelta(content=piece))
-        last = index == len(chosen) - 1
-        end = ChunkChoice(index=index, delta=ChatDelta(), finish_reason=line.finish_reason or "stop")
-        yield ChatChunk(**head, choices=[end], ratchet=_extras(lines, chosen) if last else None)
+        if answer.tool_calls:
+            calls = [CallDelta(index=number, **dict(call)) for number, call in enumerate(answer.tool_calls)]
+            yield _chunk(head, index, ChatDelta(tool_calls=calls))
+        last = choice is whole.choices[-1]
+        end = ChunkChoice(index=index, delta=ChatDelta(), finish_reason=choice.finish_reason, logprobs=choice.logprobs)
+        yield ChatChunk(**head, choices=[end], ratchet=whole.ratchet if last else None)
     if usage:
-        yield ChatChunk(**head, choices=[], usage=_usage(chosen))
+        yield ChatChunk(**head, choices=[], usage=whole.usage)
+
+
+def parsed(text: str, tools: Sequence[Tool]) -> Parsed:
+    """By the parser that finds calls of tools that were offered; what calls none of them is text."""
+    offered = {tool.function.name for tool in tools}
+    for parser in installed_parsers().values() if offered else ():
+        found = parser().parse(text, whole=True)
+        if found.calls and offered.issuperset(name for name, _ in found.calls):
+            return found
+    return PlainParser().parse(text, whole=True)
+
+
+def tells_tokens(lines: Sequence[Interaction]) -> bool:
+    """Whether log-probabilities can be told of them: not of an agent without tokens, or with several calls."""
+    return all(line.token_texts is not None and line.logprobs is not None for line in lines)
+
+
+def _answer(line: Interaction, choice: int, wanted: Wanted) -> ChatAnswer:
+    said = parsed(line.response or "", line.tools or ())
+    calls = said.calls[:1] if wanted.one_call else said.calls
+    ids = [_call_id(line, choice, number) for number in range(len(calls))]
+    return ChatAnswer(
+        content=said.content or (None if calls else ""),
+        reasoning_content=said.reasoning or None,
+        tool_calls=answered_calls(ids, calls) if calls else None,
+    )
+
+
+def _call_id(line: Interaction, choice: int, number: int) -> str:
+    """The same whenever the answer is asked for again."""
+    return f"call_{hashlib.sha256(f'{choice} {number} {line.sample} {line.task_id}'.encode()).hexdigest()[:24]}"
+
+
+def _finish(line: Interaction, answer: ChatAnswer) -> ChatFinish:
+    return "tool_calls" if answer.tool_calls else line.finish_reason or "stop"
+
+
+def _logprobs(line: Interaction) -> ChoiceLogprobs:
+    told = zip(line.token_texts or (), line.logprobs or (), strict=True)
+    return ChoiceLogprobs(
+        content=[
+            TokenLogprob(token=text, logprob=logprob, bytes=list(text.encode("utf-8", "surrogatepass")))
+            for text, logprob in told
+        ]
+    )
 
 
 def pieces(text: str) -> Iterator[str]:

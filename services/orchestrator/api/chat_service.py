@@ -15,15 +15,17 @@ from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from ratchet.http.problem import Problem
+from ratchet.http.problem import Fault, Problem
 from ratchet.http.server.idempotency import key_reused
 from ratchet.http.work import Threads
-from ratchet.openai.chat import ChatRequest
+from ratchet.openai.chat import ChatCompletion, ChatRequest
 from ratchet.openai.completions import Model
 from ratchet.service.errors import Reject
 from schemas.messages.result import Result
 from schemas.records.interaction import Interaction
-from services.orchestrator.api.chat_task import ANY, AT, model_of, task_of
+from services.orchestrator.api.chat_answer import Wanted, completion, tells_tokens
+from services.orchestrator.api.chat_task import ANY, AT, model_of, named_session, task_of
+from services.orchestrator.api.conversations import Conversations, session_of_its_own
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.tasks.intake import ExpiredResult
@@ -59,6 +61,8 @@ def _sum(caller: str, body: bytes) -> str:
     return hashlib.sha256(caller.encode() + b"\n" + body).hexdigest()
 
 
+NO_LOGPROBS = "the agent that answered tells no log-probabilities of its tokens: ask without logprobs"
+NOT_TOLD = Fault(pointer="/logprobs", detail="not told by this agent")
 LONGEST_WAIT_S = 24 * 3600.0
 """Every task is closed at its deadline, so this ends no wait before that."""
 
@@ -96,6 +100,7 @@ class ChatService:
         self._group_size = group_size
         self._clock = clock
         self._retries = Retries()
+        self._conversations = Conversations()
 
     async def ask(self, question: Question) -> str:
         """The id of the task it is, on its way when this returns. Raises Problem, BusError, DiskFull, JournalError."""
@@ -105,9 +110,11 @@ class ChatService:
         body = request.model_dump_json().encode()
         task_id = self._task_id(question, body)
         self._retries.begun(task_id, question.caller, body)
-        task = task_of(request, task_id, self._clock(), group_size=self._group_size)
+        session = self._conversations.session_of(question.request, question.caller, task_id)
+        task = task_of(request, task_id, self._clock(), group_size=self._group_size, session_id=session)
+        unasked = frozenset({"session_id"} if named_session(request) is None else ())
         try:
-            await self._tasks.submit(task, same=task_id == question.key)
+            await self._tasks.submit(task, same=task_id == question.key, unasked=unasked)
         except SaysSomethingElse:
             raise key_reused("request") from None
         except ExpiredResult as error:
@@ -130,6 +137,22 @@ class ChatService:
         known = self._ledger.find(task_id)
         assert known is not None
         return await self._threads.run(logged_lines, self._logs_dir, known)
+
+    def answered(self, question: Question, task_id: str, lines: list[Interaction]) -> ChatCompletion:
+        """The answer to hand out: the same request again is a new one, and its history is known.
+
+        Raises Problem where the agent told too little for what was asked.
+        """
+        request = question.request
+        self.delivered(task_id)
+        if request.logprobs and not tells_tokens(lines):
+            raise Problem(422, "Not told", NO_LOGPROBS, "no-logprobs", task_headers(task_id), [NOT_TOLD])
+        one_call = request.parallel_tool_calls is False
+        found = completion(lines, Wanted(request.n or 1, logprobs=bool(request.logprobs), one_call=one_call))
+        session = lines[0].session_id or session_of_its_own(task_id)
+        answers = [choice.message for choice in found.choices]
+        self._conversations.answered(request, question.caller, session, answers)
+        return found
 
     def delivered(self, task_id: str) -> None:
         """The client has the answer: the same request again is a new one."""

@@ -7,16 +7,22 @@ from datetime import datetime
 
 from ratchet.http.problem import Fault, Problem
 from ratchet.openai.chat import ChatRequest, ChatTurn
+from ratchet.openai.tools import GivenTool
 from schemas.messages.base import Metadata
-from schemas.messages.task import ChatMessage, Prompt, Task
+from schemas.messages.task import CalledFunction, ChatMessage, MessageToolCall, Prompt, Task, Tool, ToolFunction
 
 SOURCE = "openai"
 AT = "@"
 ANY = "*"
 
 
-def task_of(request: ChatRequest, task_id: str, now: datetime, *, group_size: int) -> Task:
-    """`group_size`: the fleet's own. Where more choices are asked for, more answers are sampled."""
+def task_of(
+    request: ChatRequest, task_id: str, now: datetime, *, group_size: int, session_id: str | None = None
+) -> Task:
+    """`group_size`: the fleet's own. Where more choices are asked for, more answers are sampled.
+
+    `session_id`: of the conversation, where the client names none.
+    """
     agent_id, _, version = request.model.partition(AT)
     meta = request.metadata
     return Task(
@@ -35,9 +41,15 @@ def task_of(request: ChatRequest, task_id: str, now: datetime, *, group_size: in
         top_p=request.top_p,
         max_tokens=request.max_completion_tokens or request.max_tokens,
         adapter_version=version or None,
+        tools=tuple(map(_tool, request.offered)) or None,
+        needs_token_texts=request.logprobs or None,
         task_type=meta and meta.task_type,
-        session_id=(meta and meta.session_id) or request.user,
+        session_id=named_session(request) or session_id,
     )
+
+
+def named_session(request: ChatRequest) -> str | None:
+    return (request.metadata and request.metadata.session_id) or request.user
 
 
 def model_of(asked: str, models: Collection[str], names: Mapping[str, str]) -> str:
@@ -57,14 +69,28 @@ def unknown_model(model: str, models: Iterable[str]) -> Problem:
 def prompt_of(turns: tuple[ChatTurn, ...]) -> Prompt:
     """One turn of the user alone is its text, as in the queue; anything else is chat messages."""
     if len(turns) == 1 and turns[0].role == "user":
-        return _text(turns[0])
-    return tuple(
-        ChatMessage(role="system" if turn.role == "developer" else turn.role, content=_text(turn)) for turn in turns
+        return turns[0].text
+    return tuple(map(_message, turns))
+
+
+def _message(turn: ChatTurn) -> ChatMessage:
+    calls = tuple(
+        MessageToolCall(id=call.id, function=CalledFunction(name=call.function.name, arguments=call.function.arguments))
+        for call in turn.tool_calls or ()
+    )
+    return ChatMessage(
+        role="system" if turn.role == "developer" else turn.role,
+        content=turn.text,
+        tool_calls=calls or None,
+        tool_call_id=turn.tool_call_id,
     )
 
 
-def _text(turn: ChatTurn) -> str:
-    return turn.content if isinstance(turn.content, str) else "".join(part.text for part in turn.content or ())
+def _tool(given: GivenTool) -> Tool:
+    function = given.function
+    return Tool(
+        function=ToolFunction(name=function.name, description=function.description, parameters=function.parameters)
+    )
 
 
 def _samples(request: ChatRequest, group_size: int) -> int | None:

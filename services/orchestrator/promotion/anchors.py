@@ -138,6 +138,7 @@ class Anchors:
         plain = Task(
             task_id=task.task_id,
             input=task.input,
+            tools=task.tools,
             reference=task.reference,
             criteria=task.criteria,
             task_type=task.task_type,

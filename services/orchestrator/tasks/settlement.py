@@ -19,10 +19,20 @@ NOT_SCORED = SampleScore(score=None, status="unscorable", reason=NOT_MENTIONED)
 OF_WORK = tuple(name for name in Interaction.model_fields if name in Work.model_fields)
 """What a line says of its task: whatever has the same name in both. A new field is logged by a line in Interaction."""
 NOT_LOGGED = frozenset(
-    {"samples", "temperature", "top_p", "max_tokens", "priority", "deadline", "evaluation", "work_to"}
+    {
+        "samples",
+        "temperature",
+        "top_p",
+        "max_tokens",
+        "priority",
+        "deadline",
+        "evaluation",
+        "work_to",
+        "needs_token_texts",
+    }
 )
 """Fields of a Task that no line repeats: `sampling` has what came of the first four, the Work's own line the others,
-and the arm the evaluation."""
+the arm the evaluation, and each sample the texts."""
 OF_ANSWERS = frozenset({"reference", "criteria"})
 """What a task without an answer was not judged by."""
 
@@ -53,6 +63,7 @@ def settle(reward: Reward, response: Response, work: Work, now: datetime) -> lis
             response=sample.text,
             completion_ids=sample.completion_ids,
             logprobs=sample.logprobs,
+            token_texts=sample.token_texts,
             finish_reason=sample.finish_reason,
             segments=sample.segments,
             sample_status=sample.status,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ratchet.bus.protocol import Delivery, opened
-from ratchet.bus.topology import EXCHANGE
+from ratchet.bus.topology import DRAFT_RESPONSES, EXCHANGE, RESPONSES
 from ratchet.concurrency.keyed import KeyedLock
 from ratchet.logs.names import is_own
 from ratchet.service import failpoint
@@ -250,7 +250,8 @@ class Settler:
         raise Reject(
             f"this Reward does not carry the Response it scores, and none was kept for task {task_id!r}: "
             f"publish it in the field `scored`; or set RATCHET_EXTERNAL_SCORER=true for the whole fleet, and publish "
-            f"Responses to the exchange {EXCHANGE!r} (one sent straight to the queue leaves no copy)"
+            f"Responses to {DRAFT_RESPONSES!r}, or to the exchange {EXCHANGE!r} (one sent straight to the queue "
+            f"{RESPONSES!r} leaves no copy)"
         )
 
 

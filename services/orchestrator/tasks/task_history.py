@@ -47,6 +47,7 @@ def history(known: Entry, work: Work, lines: Sequence[Interaction]) -> TaskHisto
         state=result.status if result else "open",
         agent_id=work.agent_id,
         input=work.input,
+        tools=work.tools,
         metadata=work.metadata,
         reference=work.reference,
         criteria=work.criteria,

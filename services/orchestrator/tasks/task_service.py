@@ -7,7 +7,7 @@ requests and statuses.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ratchet.concurrency.keyed import KeyedFutures
 from ratchet.service.errors import RatchetError
@@ -61,14 +61,16 @@ class TaskService:
         self._ledger = ledger
         self._waits = waits
 
-    async def submit(self, task: Task, *, same: bool = False) -> None:
+    async def submit(self, task: Task, *, same: bool = False, unasked: Collection[str] = ()) -> None:
         """Admit it, unless it is known. With `same`, one that is known must be the same: else SaysSomethingElse.
+
+        `unasked`: fields that its sender did not name, so that they may differ.
 
         A caller that is cancelled leaves a task admitted or not, never half. Raises Reject (ExpiredResult), BusError,
         DiskFull, JournalError.
         """
         new = await asyncio.shield(asyncio.ensure_future(self._intake.submit(task)))
-        if same and not new and differs(task, await self._work(task.task_id)):
+        if same and not new and differs(task, await self._work(task.task_id), unasked):
             raise SaysSomethingElse(f"task {task.task_id} is known, and asks something else")
 
     async def answer(self, task_id: str, seconds: float) -> Result | None:
@@ -87,8 +89,8 @@ class TaskService:
         return await self._ledger.work_of(known)
 
 
-def differs(task: Task, work: Work) -> bool:
+def differs(task: Task, work: Work, unasked: Collection[str] = ()) -> bool:
     """True if the task does not ask what the Work was made from."""
-    fields = set(Task.model_fields) - OF_ITS_OWN
+    fields = set(Task.model_fields) - OF_ITS_OWN - set(unasked)
     fields -= {name for name in FILLED_IN if getattr(task, name) is None}
     return any(getattr(task, name) != getattr(work, name) for name in fields)

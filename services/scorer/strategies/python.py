@@ -181,7 +181,7 @@ def as_score(name: str, value: Any) -> SampleScore:
     return SampleScore(score=float(value))
 
 
-def _plain(prompt: Prompt) -> str | list[dict[str, str]]:
+def _plain(prompt: Prompt) -> str | list[dict[str, Any]]:
     if isinstance(prompt, str):
         return prompt
-    return [{"role": message.role, "content": message.content} for message in prompt]
+    return [message.model_dump() for message in prompt]

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.models.tokenization import completion_text, load_tokenizer, model_folder, prompt_ids
+from ratchet.models.tokenization import completion_text, load_tokenizer, model_folder, prompt_ids, token_texts
 from ratchet.models.toy.byte_tokenizer import byte_tokenizer
 from ratchet.service.errors import EngineError, PromptRefused
-from schemas.messages.task import ChatMessage
+from schemas.messages.task import CalledFunction, ChatMessage, MessageToolCall, Tool, ToolFunction
+from tests.ratchet.conversation.speakers import source_of
 
 TOKENIZER = byte_tokenizer(64)
 END, SYSTEM, USER, ASSISTANT = (
@@ -60,6 +61,45 @@ def test_a_template_that_does_not_take_the_messages_refuses_the_prompt() -> None
     picky = without_template("{{ raise_exception('the first message must be from the user') }}")
     with pytest.raises(PromptRefused, match="must be from the user"):
         prompt_ids(picky, "hello")
+
+
+WEATHER = Tool(function=ToolFunction(name="weather", parameters={"type": "object", "properties": {"city": {}}}))
+WITH_TOOLS = (
+    ChatMessage(role="user", content="Warm in Bonn?"),
+    ChatMessage(
+        role="assistant",
+        content="",
+        tool_calls=(MessageToolCall(id="c", function=CalledFunction(name="weather", arguments='{"city": "Bonn"}')),),
+    ),
+    ChatMessage(role="tool", content="30 <|end|>", tool_call_id="c"),
+)
+
+
+@pytest.mark.parametrize("name", ["qwen2_5", "qwen3", "llama3_1"])
+def test_tools_their_calls_and_what_they_brought_are_written_as_transformers_writes_them(name: str) -> None:
+    tokenizer = without_template(source_of(name))
+    shown = [message.model_dump() for message in WITH_TOOLS]
+    shown[1]["tool_calls"][0]["function"]["arguments"] = {"city": "Bonn"}
+
+    ids = prompt_ids(tokenizer, WITH_TOOLS, [WEATHER])
+
+    written = tokenizer.apply_chat_template(
+        shown, tools=[WEATHER.model_dump()], add_generation_prompt=True, tokenize=False
+    )
+    assert "weather" in written
+    assert completion_text(tokenizer, ids) == written
+    assert END not in ids
+
+
+def test_a_template_that_writes_no_tools_refuses_them() -> None:
+    for template in (source_of("smollm2"), None):
+        with pytest.raises(PromptRefused, match="tools"):
+            prompt_ids(without_template(template), WITH_TOOLS[:1], [WEATHER])
+
+
+def test_texts_of_tokens_spell_the_answer() -> None:
+    ids = [*TOKENIZER.encode("ab"), END]
+    assert token_texts(TOKENIZER, ids) == ("a", "b", "<|end|>")
 
 
 def test_a_saved_tokenizer_is_loaded_as_it_was(tmp_path: Path) -> None:

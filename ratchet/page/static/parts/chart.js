@@ -101,9 +101,10 @@ function Figures({ x, lines, xLabel, xFormat, format }) {
         html`<th scope="col" class="n" key=${one.label}>${one.label}</th>`)}</tr></thead>
       <tbody>${shownAt.map(
         (i) => html`<tr key=${i}>
-        <td>${xFormat(x[i])}</td>
+        <td data-label=${xLabel}>${xFormat(x[i])}</td>
         ${lines.map((one) =>
-          html`<td class="n" key=${one.label}>${one.values[i] === null ? "–" : format(one.values[i])}</td>`)}
+          html`<td class="n" key=${one.label}
+            data-label=${one.label}>${one.values[i] === null ? "–" : format(one.values[i])}</td>`)}
       </tr>`,
       )}</tbody>
     </table></div>

@@ -1,17 +1,83 @@
 // The family tree of an agent's adapters: from the base model to the right, each version with its state. A column for
 // each generation; the child that became the primary goes on in its parent's row.
-import { score, words } from "../core/format.js";
-import { html } from "../core/html.js";
-import { link } from "../core/router.js";
-import { tone } from "./pill.js";
+// On a phone it is a list, the newest first. Folded away: what is out of use for good, and all but the newest of many.
+import { count, score, words } from "../core/format.js";
+import { html, useMemo, useState } from "../core/html.js";
+import { go, link } from "../core/router.js";
+import { Pill, tone } from "./pill.js";
 
 const COLUMN = 200;
 const ROW = 82;
 const WIDTH = 160;
 const HEIGHT = 58;
 const TRUNK = new Set(["probation", "stable", "superseded"]);
+/** Versions drawn at once, and those that a click brings of what is folded. */
+const DRAWN = 24;
+const MORE = 50;
 
 export function Lineage({ agent, chosen, means }) {
+  const { shown, folded } = useMemo(() => inSight(agent.versions, chosen), [agent, chosen]);
+  return html`<${Tree} agent=${{ ...agent, versions: shown }} chosen=${chosen} means=${means} />
+    <ol class="kin">${[...shown].reverse().map((one) =>
+      html`<${Kin} key=${one.version} agent=${agent.agent_id} one=${one} chosen=${chosen} means=${means} />`)}</ol>
+    ${folded.length > 0 && html`<${Folded} agent=${agent.agent_id} all=${folded} means=${means} />`}`;
+}
+
+/** Those with an alias, the chosen one, the base, and the newest not archived; each joined to its next of kin. */
+export function inSight(versions, chosen, most = DRAWN) {
+  const known = new Map(versions.map((one) => [one.version, one]));
+  const base = versions.find((one) => !one.parent);
+  const wanted = new Set(versions.filter((one) => one.aliases.length || one.version === chosen || one === base)
+    .map((one) => one.version));
+  for (const one of [...versions].reverse()) {
+    if (wanted.size >= most) break;
+    if (one.state !== "archived") wanted.add(one.version);
+  }
+  const ancestor = (one) => {
+    let parent = known.get(one.parent);
+    while (parent && !wanted.has(parent.version)) parent = known.get(parent.parent);
+    return parent?.version ?? null;
+  };
+  const shown = versions.filter((one) => wanted.has(one.version))
+    .map((one) => ({ ...one, parent: ancestor(one), skips: ancestor(one) !== (one.parent ?? null) }));
+  return { shown, folded: versions.filter((one) => !wanted.has(one.version)).reverse() };
+}
+
+function Kin({ agent, one, chosen, means }) {
+  const mean = means.get(one.version);
+  return html`<li><a href=${link("adapters", [agent, one.version])} class=${one.version === chosen ? "chosen" : ""}
+    aria-current=${one.version === chosen ? "true" : undefined}>
+    <b>${one.version}</b> <${Pill} state=${one.state} title=${one.sentence} />
+    ${one.aliases.length > 0 && html`<small>${one.aliases.join(", ")}</small>`}
+    ${one.parent && html`<small>from ${one.parent}</small>`}
+    ${mean !== undefined && html`<small class="mean">mean score ${score(mean)}</small>`}
+  </a></li>`;
+}
+
+/** Not made before it is opened; the newest first, so many at a time, and any of them by its name. */
+function Folded({ agent, all, means }) {
+  const [open, setOpen] = useState(false);
+  const [most, setMost] = useState(MORE);
+  const [version, setVersion] = useState("");
+  const find = (event) => {
+    event.preventDefault();
+    if (version.trim()) go("adapters", [agent, version.trim()]);
+  };
+  return html`<details class="folded" onToggle=${(event) => setOpen(event.currentTarget.open)}>
+    <summary>${count(all.length)} older or archived</summary>
+    ${open && html`
+      ${all.length > MORE && html`<form onSubmit=${find}><label class="field">Version
+        <input class="mono" placeholder="v1.0.42" value=${version}
+          onInput=${(event) => setVersion(event.target.value)} />
+      </label><button>Show</button></form>`}
+      <ol>${all.slice(0, most).map((one) =>
+        html`<${Kin} key=${one.version} agent=${agent} one=${one} means=${means} />`)}</ol>
+      ${all.length > most && html`<div class="pager"><button onClick=${() => setMost(most + MORE)}>More</button>
+        <span class="where">${count(most)} of ${count(all.length)}</span></div>`}`}
+  </details>`;
+}
+
+function Tree({ agent, chosen, means }) {
   const places = placed(agent.versions);
   const width = COLUMN * Math.max(...[...places.values()].map((at) => at.column)) + WIDTH + 8;
   const height = ROW * Math.max(...[...places.values()].map((at) => at.row)) + HEIGHT + 8;
@@ -19,7 +85,7 @@ export function Lineage({ agent, chosen, means }) {
   return html`<div class="lineage" tabindex="0" role="group" aria-label="Lineage of ${agent.agent_id}">
     <svg viewBox="0 0 ${width} ${height}" width=${width} height=${height}>
       ${edges.map((one) => html`<${Edge} key=${one.version} from=${places.get(one.parent)}
-        to=${places.get(one.version)} taken=${TRUNK.has(one.state)} />`)}
+        to=${places.get(one.version)} taken=${TRUNK.has(one.state)} skips=${one.skips} />`)}
       ${agent.versions.map(
         (one) => html`<${Node} key=${one.version} agent=${agent.agent_id} one=${one} at=${places.get(one.version)}
         chosen=${one.version === chosen} mean=${means.get(one.version)} />`,
@@ -56,11 +122,11 @@ export function placed(versions) {
   return places;
 }
 
-function Edge({ from, to, taken }) {
+function Edge({ from, to, taken, skips }) {
   const [x1, y1] = [4 + from.column * COLUMN + WIDTH, 4 + from.row * ROW + HEIGHT / 2];
   const [x2, y2] = [4 + to.column * COLUMN, 4 + to.row * ROW + HEIGHT / 2];
   const bend = (x2 - x1) / 2;
-  return html`<path class="edge ${taken ? "taken" : ""}"
+  return html`<path class="edge ${taken ? "taken" : ""} ${skips ? "skips" : ""}"
     d="M${x1},${y1}C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2},${y2}" />`;
 }
 

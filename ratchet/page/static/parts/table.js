@@ -14,7 +14,8 @@ export function Table({ label, columns, rows, keyOf, still = false }) {
       <tbody>
         ${rows.map(
           (row) => html`<tr key=${keyOf(row)}>
-          ${columns.map((one) => html`<td class=${one.class} key=${one.title}>${one.cell(row)}</td>`)}
+          ${columns.map((one) =>
+            html`<td class=${one.class} key=${one.title} data-label=${one.title}>${one.cell(row)}</td>`)}
         </tr>`,
         )}
       </tbody>

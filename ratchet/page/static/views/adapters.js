@@ -30,7 +30,7 @@ export function Adapters({ parts, status }) {
     if (asked.version) go("adapters", [asked.agent.agent_id, asked.version]);
   };
   return html`
-    <${Heading} title="Adapters" about="From the base model to the right; each grew from the one it is joined to" />
+    <${Heading} title="Adapters" about="Each grew from the one it is joined to, the first from the base model" />
     <${Loaded} resource=${agents}>${({ items }) => html`<div class="stack">
       ${items.map((agent) => html`<${Agent} key=${agent.agent_id} ...${shown(agent)} ask=${setAsked} />`)}
       <${Verified} found=${verification.data} />

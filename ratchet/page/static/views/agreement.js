@@ -148,9 +148,12 @@ function Labelling({ done }) {
 function Shown({ found: { input, criteria, reference, answers } }) {
   const asked = typeof input === "string" ? input : input.map((one) => `${one.role}: ${one.content}`).join("\n");
   return html`<${Facts} pairs=${[
-    ["question", html`<pre>${asked}</pre>`],
+    ["question", html`<pre class="said">${asked}</pre>`],
     ["criteria", criteria],
     ["reference", reference],
-    ...answers.map((one, at) => [answers.length > 1 ? `answer ${at + 1}` : "answer", html`<pre>${one.text}</pre>`]),
+    ...answers.map((one, at) => [
+      answers.length > 1 ? `answer ${at + 1}` : "answer",
+      html`<pre class="said">${one.text}</pre>`,
+    ]),
   ]} />`;
 }

@@ -38,7 +38,7 @@ export function Task({ parts }) {
 function Prompt({ input }) {
   if (typeof input === "string") return html`<pre class="said">${input}</pre>`;
   return html`${input.map((turn, i) =>
-    html`<div class="turn" key=${i}><b>${turn.role}</b><pre class="said">${turn.content}</pre></div>`)}`;
+    html`<div class="turn" key=${i}><b>${turn.role}</b><pre class="said">${saidBy(turn)}</pre></div>`)}`;
 }
 
 function Asked({ task }) {
@@ -180,7 +180,8 @@ function Conversation({ segments }) {
 }
 
 function saidBy({ content, reasoning, tool_calls: calls }) {
-  const called = calls.map(({ name, arguments: given }) => `${name}(${given})`);
+  const called = (calls || []).map((call) => call.function || call)
+    .map(({ name, arguments: given }) => `${name}(${given})`);
   return [reasoning && `(${reasoning})`, content, ...called].filter(Boolean).join("\n");
 }
 

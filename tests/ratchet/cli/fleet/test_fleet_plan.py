@@ -39,6 +39,21 @@ def test_there_is_a_trainer_unless_it_is_left_out_or_has_nothing_to_train() -> N
     assert names(trainer=False) == names(engine="echo") == ["orchestrator", "agent-small", "scorer"]
 
 
+def test_nothing_is_started_or_made_for_programs_of_somebody_else_s() -> None:
+    external = FleetOptions(agents=(), external_agents=("node",), no_scorer=True)
+    planned = plan_fleet(external, Path("/fleet/rabbitmq"), URL, 30.0)
+
+    assert [program.name for program in planned.services] == ["orchestrator"]
+    assert planned.environment["RATCHET_AGENTS"] == "node"
+    assert planned.environment["RATCHET_EXTERNAL_SCORER"] == "true"
+    assert external.external == ("agent node", "scorer")
+    assert not external.models_to_make
+    beside = plan(external_agents=("node",))
+    assert [program.name for program in beside.services] == ["orchestrator", "agent-small", "scorer", "trainer"]
+    assert beside.environment["RATCHET_AGENTS"] == "small,node"
+    assert beside.environment["RATCHET_EXTERNAL_SCORER"] == "false"
+
+
 def test_an_auditor_is_a_second_scorer_with_a_port_of_its_own() -> None:
     planned = plan(auditor="verifier:exact", port_base=9000)
     (auditor,) = [program for program in planned.services if program.name == "auditor"]

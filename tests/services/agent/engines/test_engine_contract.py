@@ -61,6 +61,17 @@ async def test_chat_messages_are_a_prompt_too(bench: Bench) -> None:
         assert generation.prompt_ids == tuple(prompt_ids(load_tokenizer(bench.model), chat))
 
 
+async def test_the_texts_of_tokens_are_told_where_they_are_asked_for(bench: Bench) -> None:
+    sampling = Sampling(n=4, max_tokens=10)
+    (told,) = await answers(bench, GenerationRequest("hello", sampling, token_texts=True))
+    (silent,) = await answers(bench, GenerationRequest("hello", sampling))
+    assert {sample.token_texts for sample in silent.samples} == {None}
+    for sample in told.samples:
+        assert (sample.token_texts is not None) == bench.tokens
+        assert sample.token_texts is None or len(sample.token_texts) == len(sample.completion_ids or ())
+    assert not bench.tokens or any("".join(sample.token_texts or ()).startswith(sample.text) for sample in told.samples)
+
+
 async def test_ids_and_logprobs_are_aligned_and_spell_the_text(bench: Bench) -> None:
     (generation,) = await answers(bench, GenerationRequest("hello", Sampling(n=4, max_tokens=10)))
     tokenizer = load_tokenizer(bench.model)

@@ -32,6 +32,7 @@ class Chatting:
         self.finish_reason: FinishReason = "stop"
         self.error: str | None = None
         self.is_silent = False
+        self.tells_tokens = False
         self.http = httpx2.AsyncClient(base_url=address, verify=NO_TLS)
         spoken = httpx2.AsyncClient(verify=NO_TLS)
         self.openai = AsyncOpenAI(api_key="none", base_url=f"{address}/v1", max_retries=0, http_client=spoken)
@@ -68,7 +69,13 @@ class Chatting:
 
     def _sample(self, text: str) -> Sample:
         ids = tuple(range(len(text)))
-        return Sample(text=text, completion_ids=ids, logprobs=(-0.1,) * len(ids), finish_reason=self.finish_reason)
+        return Sample(
+            text=text,
+            completion_ids=ids,
+            logprobs=(-0.1,) * len(ids),
+            finish_reason=self.finish_reason,
+            token_texts=tuple(text) if self.tells_tokens else None,
+        )
 
 
 @asynccontextmanager

@@ -145,12 +145,18 @@ async def test_an_unknown_model_is_not_found_and_those_there_are_are_named(tmp_p
 
 
 JSON = {"content-type": "application/json"}
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 REFUSED: list[dict[str, Any]] = [
     {"seed": 7},
     {"stop": ["\n"]},
-    {"tools": [{"type": "function", "function": {"name": "f"}}]},
+    {"tools": [{"type": "function", "function": {"name": ""}}]},
+    {"tool_choice": "required"},
+    {"tool_choice": {"type": "function", "function": {"name": "f"}}},
+    {"functions": [{"name": "f"}]},
     {"response_format": {"type": "json_object"}},
-    {"logprobs": True},
+    {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}},
+    {"logprobs": "yes"},
+    {"top_logprobs": 5},
     {"frequency_penalty": 0.5},
     {"logit_bias": {"5": 10}},
     {"reasoning_effort": "low"},
@@ -168,8 +174,10 @@ async def test_what_is_not_honoured_is_refused_by_name(tmp_path: Path) -> None:
                 await chat.ask("x", **fields)
 
             name = next(iter(fields.get("extra_body", fields)))
-            assert (refused.value.param or "").split(".")[0] == name
-            assert name in refused.value.message
+            param = (refused.value.param or "").split(".")[0].split("[")[0]
+            assert param == name
+            assert f" {param}" in refused.value.message
+            assert f"/{name}" not in refused.value.message
         assert chat.works == []
 
 
@@ -189,6 +197,12 @@ async def test_harmless_parameters_are_taken(tmp_path: Path) -> None:
             stop=[],
             tools=[],
             tool_choice="none",
+            top_logprobs=0,
+            parallel_tool_calls=True,
+            functions=[],
+            function_call="none",
+            verbosity="medium",
+            seed=None,
         )
 
         assert answer.choices[0].message.content == "the best one"
@@ -213,7 +227,10 @@ async def test_a_turn_may_have_a_name_and_an_answer_of_the_assistant_no_content(
         ({"role": "user", "content": 5}, "messages[0].content"),
         ({"role": "user", "content": [{"type": "text", "text": 5}]}, "messages[0].content[0].text"),
         ({"role": "user"}, "messages[0]"),
-        ({"role": "tool", "content": "5"}, "messages[0].role"),
+        ({"role": "tool", "content": "5"}, "messages[0].tool_call_id"),
+        ({"role": "function", "content": "5"}, "messages[0].role"),
+        ({"role": "user", "content": "5", "tool_calls": [CALL]}, "messages[0].tool_calls"),
+        ({"role": "assistant", "tool_calls": [{"id": "c"}]}, "messages[0].tool_calls[0].function"),
         ({"content": "5"}, "messages[0].role"),
         ({"role": "user", "content": "x", "tool/s": 1}, "messages[0].tool/s"),
     ],
@@ -229,7 +246,18 @@ async def test_a_fault_is_named_by_its_place_in_what_the_client_sent(
         assert "TextPart" not in refused.value.message
 
 
-@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/chat/completions/abc", "/v1/models/nobody", "/v1/responses"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1",
+        "/v1/embeddings",
+        "/v1/chat/completions/abc",
+        "/v1/models/nobody",
+        "/v1/responses",
+        "/v1/tasks/nobody",
+        "/v1/adapters/small/versions/v9.9.9",
+    ],
+)
 async def test_what_is_not_there_is_an_error_to_openais_clients(tmp_path: Path, path: str) -> None:
     async with chatting(tmp_path) as chat:
         answer = await chat.http.get(path)

@@ -1,0 +1,90 @@
+"""Tools in OpenAI's form, as clients offer them and as answers call them; what of it is honoured is said once, here.
+
+Calls are made by whoever asked: neither front runs a tool. Names and arguments are as the model wrote them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
+from pydantic_core import PydanticCustomError
+
+NOT_FORCED = "no tool can be forced, for the engines do not constrain their answers: tool_choice is auto or none"
+
+
+class Given(BaseModel):
+    """What a client sends: an unknown field is refused, so that nothing is silently without effect."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def not_supported(why: str, *nothing: Any) -> BeforeValidator:
+    """Takes null and the values of `nothing`, which ask for none of it."""
+
+    def refuse(value: Any) -> None:
+        if value is not None and value not in nothing:
+            raise PydanticCustomError("not_supported", "this fleet does not do that: {why}", {"why": why})
+
+    return BeforeValidator(refuse)
+
+
+class GivenFunction(Given):
+    name: str = Field(min_length=1, max_length=128)
+    description: str | None = None
+    parameters: dict[str, Any] | None = Field(None, description="JSON Schema of the arguments.")
+    strict: StrictBool | None = Field(None, description="No effect: arguments are as the model wrote them.")
+
+
+class GivenTool(Given):
+    type: Literal["function"]
+    function: GivenFunction
+
+
+class GivenCalledFunction(Given):
+    name: str = Field(min_length=1)
+    arguments: str
+
+
+class GivenCall(Given):
+    """A call of an earlier answer, which a client sends back."""
+
+    id: str = Field(min_length=1)
+    type: Literal["function"] = "function"
+    function: GivenCalledFunction
+    index: int | None = None
+
+
+def _unforced(value: Any) -> Any:
+    if value not in (None, "auto", "none"):
+        raise PydanticCustomError("not_supported", "this fleet does not do that: {why}", {"why": NOT_FORCED})
+    return value
+
+
+ToolChoice = Annotated[Literal["auto", "none"] | None, BeforeValidator(_unforced)]
+
+
+class AnsweredFunction(BaseModel):
+    name: str
+    arguments: str = Field(description="JSON, as the model wrote it.")
+
+
+class AnsweredCall(BaseModel):
+    id: str
+    type: Literal["function"] = "function"
+    function: AnsweredFunction
+
+
+class CallDelta(AnsweredCall):
+    """Of a stream: a whole call."""
+
+    index: int
+
+
+def answered_calls(ids: Sequence[str], calls: Sequence[tuple[str, str]]) -> list[AnsweredCall]:
+    """Names and arguments, under these ids."""
+    return [
+        AnsweredCall(id=one, function=AnsweredFunction(name=name, arguments=arguments))
+        for one, (name, arguments) in zip(ids, calls, strict=True)
+    ]

