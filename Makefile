@@ -16,10 +16,10 @@ SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 demo: setup  ## The whole loop on this machine: answer, score, learn, prove it on live traffic, promote, roll back.
 	$(BIN)/ratchet demo
 
-demo-real: setup  ## The same with a real language model, fetched once (93 MB): a quarter of an hour to forty minutes on two cores.
+demo-real: setup  ## The same with a real language model, fetched once (93 MB): some twenty minutes on two cores.
 	$(BIN)/ratchet demo --real --seed $(SEED)
 
-test: setup .venv/browser .venv/compiler .venv/node  ## Everything that is promised, checked.
+test: setup .venv/browser .venv/compiler .venv/toolchains  ## Everything that is promised, checked.
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/test_house.py tests
 
 check: setup  ## The inner loop, under three minutes: format, lint, types, imports, and every test that needs no broker, model, browser or second Python.
@@ -49,7 +49,7 @@ setup: .venv/ready  ## Debian packages and the Python environment, once.
 	sh infra/setup-debian.sh compiler
 	touch $@
 
-.venv/node: .venv/ready infra/setup-toolchains.sh  # for tests of answers in JavaScript; Go and Rust: make toolchains
+.venv/toolchains: .venv/ready infra/setup-toolchains.sh  # for tests of answers in JavaScript; Go and Rust: make toolchains
 	sh infra/setup-toolchains.sh javascript
 	touch $@
 

@@ -94,8 +94,8 @@ def demo(
     bad adapter was not rolled back, or the gain on held-out tasks is not significant.
 
     --real: a language model of 135 million parameters (fetched once, 93 MB) turns mail orders into JSON and dates into
-    ISO; a fleet in .ratchet/demo-real, a quarter of an hour to forty minutes on two cores. Exit code 1 also if less
-    than 0.75 of its answers to held-out tasks are exactly right in the end. Nothing is thrown out in it.
+    ISO; a fleet in .ratchet/demo-real, some twenty minutes on two cores. Exit code 1 also if less than 0.75 of its
+    answers to held-out tasks are exactly right in the end. Nothing is thrown out in it.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # its fleet is stopped then, as with Ctrl-C
     counts = {"tasks": tasks, "samples": samples, "turns": turns, "groups": groups}
