@@ -73,13 +73,16 @@ def test_all_tokens_of_a_models_folder_that_end_an_answer_are_known(tmp_path: Pa
     assert sorted(template.ends.values()) == ["<|end_of_text|>", "<|eom_id|>", "<|eot_id|>"]
 
 
-def documented() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "conversations.md").read_text(), re.DOTALL)
+def documented(heading: str) -> str:
+    """The Python below it."""
+    page = (ROOT / "docs" / "conversations.md").read_text()
+    (code, *_) = re.findall(r"```python\n(.*?)```", page.split(f"\n## {heading}\n")[1], re.DOTALL)
+    return str(code)
 
 
 def test_the_agent_of_the_documents_makes_a_sample_of_one_segment(tmp_path: Path) -> None:
     tokenizer_of("qwen2_5").save_pretrained(tmp_path)
-    code, _ = documented()
+    code = documented("An agent of your own, recorded")
     end = codec().tokenizer.token_to_id("<|im_end|>")
 
     def generate(prompt: tuple[int, ...]) -> tuple[list[int], list[float]]:
@@ -98,7 +101,7 @@ def test_the_agent_of_the_documents_makes_a_sample_of_one_segment(tmp_path: Path
 def test_the_unchanged_agent_of_the_documents_runs(tmp_path: Path) -> None:
     tokenizer_of("qwen2_5").save_pretrained(tmp_path)
     (tmp_path / "my_agent.py").write_text("import os; print(os.environ['OPENAI_BASE_URL'][:17])")
-    _, code = documented()
+    code = documented("An agent that you don't change, recorded")
     command = repr([sys.executable, str(tmp_path / "my_agent.py")])
     done: dict[str, Any] = {}
 

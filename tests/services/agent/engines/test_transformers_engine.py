@@ -22,6 +22,8 @@ from tests.services.agent.engines.child_here import begin_here
 from tests.services.agent.engines.conftest import RED
 
 HUGE = "small-v1.0.9-0000ffff"
+FLOAT32 = 2e-5
+"""In nats: rows computed in other company round otherwise, on one processor more than on another."""
 GREEDY = Sampling(n=1, temperature=0.0, max_tokens=8)
 
 
@@ -182,7 +184,9 @@ async def test_ids_go_in_and_come_out_as_they_are_sampled(tiny_model: Path) -> N
         mine = [piece for piece in pieces if piece.sample == sample]
         assert [len(piece.ids) for piece in mine] == [1] * 8 + [0]
         assert tuple(token for piece in mine for token in piece.ids) == whole.samples[0].completion_ids
-        assert [value for piece in mine for value in piece.logprobs] == pytest.approx(whole.samples[0].logprobs)
+        assert [value for piece in mine for value in piece.logprobs] == pytest.approx(
+            whole.samples[0].logprobs, abs=FLOAT32
+        )
         assert [piece.finish_reason for piece in mine] == [None] * 8 + ["length"]
 
     # one that is given up after its first token

@@ -13,7 +13,7 @@ from ratchet.service.errors import Reject
 from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response, Sample, Segment, Turn, Usage
 from schemas.messages.reward import Reward, SampleScore, ScorerIdentity, ScoringLatencies
-from schemas.messages.task import ChatMessage, Task
+from schemas.messages.task import ChatMessage, Task, Tool, ToolFunction
 from schemas.messages.work import Arm, Sampling, Work
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.index import Entry
@@ -168,13 +168,15 @@ def test_every_field_of_a_task_is_in_its_lines_or_left_out_on_purpose() -> None:
 
 def test_what_a_line_says_of_its_task_is_what_the_task_says() -> None:
     # given a task that says something in every field
-    assert [name for name, field in Task.model_fields.items() if getattr(WORK, name) == field.default] == []
+    looking = Tool(function=ToolFunction(name="look", description="Into a file."))
+    work = WORK.model_copy(update={"tools": (looking,), "needs_token_texts": True})
+    assert [name for name, field in Task.model_fields.items() if getattr(work, name) == field.default] == []
 
     # then its lines say the same, whatever its ending
-    answered, failed = settle(REWARD, RESPONSE, WORK, NOW)[0], ending(WORK, "failed", "no room", NOW)
-    assert differing(answered) == {"sampling"}, "it is as it was sampled in the end"
-    assert differing(failed) == OF_ANSWERS
+    answered, failed = settle(REWARD, RESPONSE, work, NOW)[0], ending(work, "failed", "no room", NOW)
+    assert differing(answered, work) == {"sampling"}, "it is as it was sampled in the end"
+    assert differing(failed, work) == OF_ANSWERS
 
 
-def differing(line: Interaction) -> set[str]:
-    return {name for name in OF_WORK if getattr(line, name) != getattr(WORK, name)}
+def differing(line: Interaction, work: Work) -> set[str]:
+    return {name for name in OF_WORK if getattr(line, name) != getattr(work, name)}
