@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from ratchet.adapters.folder import open_file
 from ratchet.adapters.manifest import read_manifest
 from ratchet.service.errors import AdapterError
 from schemas.records.adapter_card import AdapterCard
@@ -39,7 +40,8 @@ def write_peft_folder(source: Path, target: Path, card: AdapterCard, evaluations
     """`source`: a published version that was checked. `target`: an empty folder. Raises OSError, AdapterError."""
     for name in read_manifest(source).files:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source / name, target / name)
+        with open_file(source, name) as file, (target / name).open("wb") as copy:
+            shutil.copyfileobj(file, copy)
     write_model_card(target, source, card, evaluations, merged=False)
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from schemas.messages.base import AgentId, Identifier, LogEpoch, Record, Sha256, Timestamp
+from schemas.messages.base import AgentId, Identifier, LogEpoch, Record, Sha256, Timestamp, absent
 from schemas.messages.task import Task
 
 BASE_VERSION = "v1.0.0"
@@ -31,7 +31,7 @@ class Sampling(Record):
     lowered_from: int | None = Field(
         None,
         ge=1,
-        exclude_if=lambda group: group is None,
+        exclude_if=absent,
         description="The fleet's group, where fewer samples are proved enough; else absent.",
     )
     temperature: float = Field(1.0, ge=0.0, le=5.0)
