@@ -70,6 +70,8 @@ bench: setup .venv/compiler  ## The benchmarks of docs/benchmarks.md; each print
 	$(BIN)/python -m bench.sandbox
 	$(BIN)/python -m bench.decision
 	$(BIN)/python -m bench.training
+	$(BIN)/python -m bench.training --real
+	$(BIN)/python -m bench.unattended
 	$(BIN)/python -m bench.learning
 	$(BIN)/python -m bench.ratchet
 

@@ -26,6 +26,8 @@ from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
 
 POLL_S = 0.25
+POLL_SHARE, LONGEST_POLL_S = 0.01, 2.0
+"""Of the time it has waited already: what takes minutes is asked for every two seconds, and left the processor."""
 WAITING_FOR_GATE = ("trained", "validated")
 IN_TRAFFIC = ("canary", "probation")
 USUAL_PROOF = 260
@@ -195,11 +197,12 @@ class Loop:
         self, happened: Callable[[AdapterStatus], bool], what: str, patience_s: float | None = None
     ) -> AdapterStatus:
         patience_s = patience_s or self._plan.patience_s
-        deadline = time.monotonic() + patience_s
+        began = time.monotonic()
         while not happened(adapter_status := self._status()):
-            if time.monotonic() > deadline:
+            waited = time.monotonic() - began
+            if waited > patience_s:
                 raise TimedOut(f"{what} did not come within {patience_s:.0f} s: see {self._process_logs()}")
-            time.sleep(POLL_S)
+            time.sleep(min(LONGEST_POLL_S, max(POLL_S, POLL_SHARE * waited)))
         return adapter_status
 
     def _newest_reason(self, version: str) -> str:

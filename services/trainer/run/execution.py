@@ -57,7 +57,7 @@ from services.trainer.run.threads import FreeThreads
 from services.trainer.run.trackers import attach
 from services.trainer.settings import TrainerSettings
 
-MATCH_SAMPLES = 256
+MATCH_SAMPLES = 128
 """So many samples, spread over all, are held against the parent before training."""
 
 

@@ -1,0 +1,220 @@
+"""python -m bench.unattended [--minutes 60] [--rate 0.5]: a real model under steady traffic, and nobody there.
+
+SmolLM2 answers orders and dates of users who come at a steady rate, whatever it does meanwhile. The fleet asks for
+trainings itself, tries what they make on that traffic, promotes or not. Then held-out tasks are asked of the model as
+it was fetched and of what answers by then, marked by a verifier that the fleet never saw. Exits 1 if nothing was
+promoted, a task was lost, held-out tasks did not gain, or a process holds 10 % more or less memory in the end than
+after ten minutes. Everything goes to bench/out/unattended.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+
+import aio_pika
+
+from bench.machine import machine
+from bench.unattended.memory import Flatness, Memory
+from ratchet.adapters.registry import RegistryStore
+from ratchet.cli.demo.held_out import dead_letters, measure
+from ratchet.cli.demo.performance import write_golden_set
+from ratchet.cli.demo.place import DemoPlace, only
+from ratchet.cli.demo.real.plan import MODEL, RealPlan, message, settings
+from ratchet.cli.demo.real.story import ALL, Right, gains_of, right_answers
+from ratchet.cli.demo.real.tasks import real_tasks
+from ratchet.cli.fleet.folder import FleetAccess, FleetFolder
+from ratchet.cli.fleet.options import FleetOptions
+from ratchet.cli.fleet.start import start_fleet, stop_fleet
+from ratchet.experiments.gain import Gain
+from ratchet.models.fetch import fetch
+from ratchet.models.known import KNOWN
+from ratchet.service.settings import FleetSettings
+from schemas.messages.result import Result
+from schemas.messages.task import Task
+from schemas.messages.work import BASE_VERSION
+from schemas.records.decision import Decision
+
+OUT = Path(__file__).parents[1] / "out" / "unattended.json"
+AGENT = "small"
+LOOK_EVERY_S = 15.0
+SETTLED_S = 600.0
+"""From then on memory is to be flat."""
+FLAT = 0.10
+LAST_ANSWERS_S = 300.0
+
+
+def main() -> None:
+    options = _options()
+    model, models = KNOWN[MODEL], FleetSettings.read().models_dir
+    fetch(model, models, print)
+    place = DemoPlace.here("unattended")
+    fleet = settings(options.seed) | {
+        "RATCHET_MODELS_DIR": str(models),
+        "RATCHET_TRAIN_AFTER_GROUPS": str(options.groups),
+    }
+    plan = RealPlan(64, 4, options.samples, options.seed, 600.0)
+    with only(place.settings("") | fleet):
+        stop_fleet()
+        place.make_anew("")
+        write_golden_set(place, AGENT, plan.golden)
+        start_fleet(FleetOptions(agents=(AGENT,), model=MODEL, scorer="verifier:json"), None, 600.0, insist=False)
+        try:
+            told, sound = watch(place, plan, options)
+        finally:
+            stop_fleet()
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(told, indent=1))
+    sys.exit(0 if sound else 1)
+
+
+def watch(place: DemoPlace, plan: RealPlan, options: argparse.Namespace) -> tuple[dict[str, object], bool]:
+    """What is to be written, and whether all of it holds."""
+    access = FleetAccess.here()
+    store = RegistryStore.of(FleetSettings.read(adapters_dir=place.adapters, logs_dir=place.logs))
+    memory = Memory(FleetFolder.here())
+    asked = (
+        message(task, f"hour-{uuid.uuid4().hex[:12]}", options.samples) for task in real_tasks("train", options.seed)
+    )
+    statuses = asyncio.run(_traffic(access, asked, memory, store, options.minutes * 60, options.rate))
+    letters = dead_letters(access)
+    decisions = [decision for decision, _ in store.ledger.read()]
+    primary = store.read().agent(AGENT).primary
+    gains = _gains(access, plan, primary)
+    flat = sorted(memory.flatness(SETTLED_S, options.minutes * 60), key=lambda one: one.name)
+    trained = list(memory.short_lived(options.minutes * 60))
+    faults = list(_faults(statuses, letters, decisions, gains[ALL], flat))
+    _tell(statuses, letters, decisions, gains, flat, faults)
+    report = {
+        "machine": machine(),
+        "minutes": options.minutes,
+        "rate": options.rate,
+        "statuses": statuses,
+        "dead_letters": letters,
+        "primary": primary,
+        "decisions": [decision.model_dump(mode="json") for decision in decisions],
+        "held_out": {name: found.as_dict() for name, found in gains.items()},
+        "memory": [asdict(one) | {"change": one.change} for one in flat],
+        "short_lived": trained,
+        "faults": faults,
+    }
+    return report, not faults
+
+
+async def _traffic(
+    access: FleetAccess, tasks: Iterator[Task], memory: Memory, store: RegistryStore, seconds: float, rate: float
+) -> Counter[str]:
+    """How many Results of each status there were; `open` for tasks that got none."""
+    statuses: Counter[str] = Counter()
+    arrived = asyncio.Event()
+    began = time.monotonic()
+    connection = await aio_pika.connect_robust(access.amqp_url)
+    async with connection:
+        channel = await connection.channel(publisher_confirms=True)
+        replies = await channel.declare_queue(f"reply.unattended.{uuid.uuid4().hex[:8]}", exclusive=True)
+
+        async def take(answer: aio_pika.abc.AbstractIncomingMessage) -> None:
+            statuses[Result.decode(answer.body).status] += 1
+            arrived.set()
+
+        await replies.consume(take, no_ack=True)
+        looking = asyncio.create_task(_look(memory, store, began, statuses))
+        sent = 0
+        while (now := time.monotonic() - began) < seconds:
+            if sent / rate > now:
+                await asyncio.sleep(sent / rate - now)  # the pace of the users
+            task = next(tasks)
+            body = aio_pika.Message(task.encode(), reply_to=replies.name, delivery_mode=2, correlation_id=task.task_id)
+            await channel.default_exchange.publish(body, "tasks")
+            sent += 1
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_ANSWERS_S):
+                while statuses.total() < sent:
+                    arrived.clear()
+                    await arrived.wait()
+        looking.cancel()
+    statuses["open"] = sent - statuses.total()
+    return statuses
+
+
+async def _look(memory: Memory, store: RegistryStore, began: float, statuses: Counter[str]) -> None:
+    told = 0
+    while True:
+        second = time.monotonic() - began
+        await asyncio.to_thread(memory.look, second)
+        decisions = [decision for decision, _ in store.ledger.read()]
+        for decision in decisions[told:]:
+            print(f"{second / 60:5.1f} min  {decision.move.kind}: {decision.reason}", flush=True)
+        if int(second / 300) != int((second - LOOK_EVERY_S) / 300):
+            print(f"{second / 60:5.1f} min  {statuses.total()} tasks answered", flush=True)
+        told = len(decisions)
+        await asyncio.sleep(LOOK_EVERY_S)  # between two looks
+
+
+def _gains(access: FleetAccess, plan: RealPlan, primary: str) -> dict[str, Gain]:
+    """Held-out tasks, of the model as it was fetched and of the primary."""
+
+    def right(version: str) -> Right:
+        run = uuid.uuid4().hex[:8]
+        tasks = {f"hour-{run}-{number:04}": task for number, task in enumerate(plan.held_out)}
+        return right_answers(tasks, measure(access, plan.asked(tasks, version), plan.stall_s, lambda: None).rows)
+
+    return gains_of(plan.held_out, right(BASE_VERSION), right(primary))
+
+
+def _faults(
+    statuses: Counter[str], letters: int, decisions: Sequence[Decision], found: Gain, flat: Sequence[Flatness]
+) -> Iterator[str]:
+    if lost := statuses.total() - statuses["ok"]:
+        yield f"{lost} tasks were not answered: {dict(statuses)}"
+    if letters:
+        yield f"{letters} dead letters"
+    if not any(decision.move.kind == "promote" for decision in decisions):
+        yield "nothing was promoted"
+    if not found.significant:
+        yield "no gain on held-out tasks is proved"
+    for one in flat:
+        if abs(one.change) > FLAT:
+            yield f"{one.name}: {one.first:.0f} MiB became {one.last:.0f}"
+
+
+def _tell(
+    statuses: Counter[str],
+    letters: int,
+    decisions: Sequence[Decision],
+    gains: dict[str, Gain],
+    flat: Sequence[Flatness],
+    faults: Sequence[str],
+) -> None:
+    print(machine())
+    print(f"tasks by status: {dict(statuses)}; dead letters: {letters}")
+    print("decisions:", dict(Counter(decision.move.kind for decision in decisions)))
+    for name, found in gains.items():
+        print(f"held-out {name}: {found.before.mean:.3f} -> {found.after.mean:.3f}")
+    for one in flat:
+        print(f"{one.name:50} {one.first:7.1f} -> {one.last:7.1f} MiB, at most {one.most:7.1f} ({one.change:+.1%})")
+    print("\n".join(faults) if faults else "all of it holds")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--rate", type=float, default=0.5, help="tasks a second")
+    parser.add_argument("--samples", type=int, default=4, help="answers to a task")
+    parser.add_argument("--groups", type=int, default=120, help="new groups after which the fleet asks for a training")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path, default=OUT)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
