@@ -12,17 +12,5 @@ for language in ${*:-javascript go rust}; do
     *) echo "$language: choose among javascript, go, rust" >&2; exit 1 ;;
     esac
 done
-[ -n "$missing" ] || exit 0
-
-if ! command -v apt-get >/dev/null; then
-    echo "This machine has no apt-get. Install yourself, below /usr: $missing" >&2
-    exit 1
-fi
-sudo=
-if [ "$(id -u)" != 0 ]; then
-    command -v sudo >/dev/null || { echo "Type as root: apt-get install -y $missing" >&2; exit 1; }
-    sudo=sudo
-fi
-echo "installing:$missing" >&2
-$sudo apt-get update -qq
-$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+otherwise="They must lie below /usr, which a sandbox sees."
+. "$(dirname "$0")/apt-install.sh"
