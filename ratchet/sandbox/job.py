@@ -47,8 +47,10 @@ class Job:
 
     `files` are put into the workspace, by path in it, and `collect` are the paths that come out afterwards.
     `executable` names those of `files` that may be executed. `mounts` are folders of the host seen read-only, by their
-    path inside. `sockets` are Unix sockets of the host that can be connected to, by their path inside: the only way
-    out there is. `descriptors` are open ones that stay open, under the same numbers.
+    path inside, and `data` files of their own there, by theirs. `sockets` are Unix sockets of the host that can be
+    connected to, by their path inside: the only way out there is. `relays` are such sockets, too, by the port of
+    127.0.0.1 inside at which clients that know no Unix sockets find them. `descriptors` are open ones that stay open,
+    under the same numbers.
     """
 
     command: Sequence[str]
@@ -58,7 +60,9 @@ class Job:
     environment: Mapping[str, str] = field(default_factory=dict)
     collect: Sequence[str] = ()
     mounts: Mapping[str, Path] = field(default_factory=dict)
+    data: Mapping[str, bytes] = field(default_factory=dict)
     sockets: Mapping[str, Path] = field(default_factory=dict)
+    relays: Mapping[int, Path] = field(default_factory=dict)
     descriptors: Sequence[int] = ()
     limits: Limits = DEFAULT_LIMITS
 
@@ -69,6 +73,8 @@ class Job:
             raise SandboxError(f"a job has {len(self.files)} files, more than {MAX_FILES}: mount a folder")
         for path in (*self.files, *self.collect):
             require_inside(path)
+        for path in (*self.mounts, *self.data, *self.sockets):
+            require_mountable(path)
         if size := sum(map(len, self.files.values())) - self.limits.workspace_bytes > 0:
             raise SandboxError(f"the files are {size:,} bytes more than the workspace has room for")
 
@@ -78,6 +84,18 @@ def require_inside(path: str) -> None:
     parts = PurePosixPath(path).parts
     if not parts or "\0" in path or path.startswith("/") or ".." in parts or path.endswith("/"):
         raise SandboxError(f"{path!r} is no path of a file in the workspace")
+
+
+RESERVED = ("/usr", "/proc", "/dev", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/run/ratchet")
+
+
+def require_mountable(path: str) -> None:
+    """Raises SandboxError for a place inside where nothing can be put: what the sandbox itself is made of."""
+    parts = PurePosixPath(path).parts
+    if not path.startswith("/") or len(parts) < 2 or ".." in parts or "\0" in path:
+        raise SandboxError(f"{path!r} is no place in the sandbox: write an absolute path")
+    if any(PurePosixPath(path).is_relative_to(taken) for taken in RESERVED):
+        raise SandboxError(f"{path!r} can't be given to a job: {', '.join(RESERVED)} are the sandbox's own")
 
 
 @dataclass(frozen=True, slots=True)
