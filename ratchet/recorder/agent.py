@@ -16,6 +16,7 @@ import httpx
 from pydantic import ValidationError
 
 from ratchet.bus.retry_policy import pause_s
+from ratchet.conversation.template import ChatTemplate
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
 from ratchet.recorder.engine import Token
 from ratchet.service.errors import EngineError
@@ -53,6 +54,23 @@ async def served_model(http: httpx.AsyncClient, url: str) -> ServedModel:
         return ServedModel.model_validate_json(reply.content)
     except ValidationError:
         raise AgentRefused(f"what answers at {url} is no agent of this version") from None
+
+
+def template_for(served: ServedModel, tokenizer: str | None = None) -> ChatTemplate:
+    """`tokenizer`: in the place of what the agent says it has. Raises EngineError where the model can't be talked with."""
+    from ratchet.models.tokenization import TOKENIZER_FILES, model_folder, template_of
+
+    if served.context is None:
+        raise EngineError(f"{served.engine} takes no token ids, so nothing it says can be recorded")
+    name = tokenizer or served.tokenizer
+    if name is None:
+        raise EngineError(
+            "the agent does not say which tokenizer its model has: name its folder (--tokenizer, RATCHET_RUNNER_TOKENIZER)"
+        )
+    template = template_of(model_folder(name, served.revision, files=TOKENIZER_FILES))
+    if template is None:
+        raise EngineError(f"{name} has no chat template: an agent can't talk with it")
+    return template
 
 
 class AgentTokens:

@@ -141,7 +141,14 @@ def _started(job: Job, filters: Sequence[bytes], group: RunGroup | None) -> Iter
                 data={path: _memory_file(given, content) for path, content in bubblewrap.data_of(job).items()},
             )
             command = bubblewrap.command_line(job, opened, as_root=os.geteuid() == 0, memory_is_held=group is not None)
-            passed = (opened.status, opened.passwd, opened.group, *opened.filters, *opened.job.values(), *opened.data.values())
+            passed = (
+                opened.status,
+                opened.passwd,
+                opened.group,
+                *opened.filters,
+                *opened.job.values(),
+                *opened.data.values(),
+            )
             try:
                 process = subprocess.Popen(
                     command,

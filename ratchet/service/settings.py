@@ -63,6 +63,11 @@ class FleetSettings(BaseSettings):
     agents: Annotated[tuple[AgentId, ...], NoDecode, BeforeValidator(names)] = Field(
         ("small",), min_length=1, description="The fleet's agents, by comma; the first answers tasks that name none."
     )
+    programs: Path | None = Field(
+        None,
+        description="File (TOML) of the programs that answer agents' tasks, run by the runner; agents that it names "
+        "serve their model to these and take no tasks themselves. The same for agents and runners.",
+    )
     external_scorer: bool = Field(
         False, description="A scorer that is not ours answers with draft-shaped Rewards: keep each Response for them."
     )
