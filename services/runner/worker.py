@@ -279,7 +279,7 @@ class RunnerWorker:
         await asyncio.to_thread(self._kept.put, key, dict(samples))
         failpoint.reach("rollout-kept")
         unsaved = self._unsaved.get(key, {})
-        for number in samples:
+        for number in list(samples):
             unsaved.pop(number, None)
 
 
