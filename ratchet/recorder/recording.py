@@ -22,6 +22,7 @@ from ratchet.service.telemetry import Log
 from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response, Sample, SampleStatus
 from schemas.messages.work import Work
+from schemas.messages.workspace import Artifact
 
 log = Log("recorder")
 
@@ -34,6 +35,7 @@ class Ran:
 
     text: str
     status: SampleStatus
+    artifact: Artifact | None = None
 
 
 async def recorded(
@@ -53,7 +55,9 @@ async def recorded(
             await rollout.wait_idle()
     lost = ran.status != "finished" and rollout.engine_trouble is not None
     status = "lost" if lost else ran.status
-    return sample_of(rollout.conversation, ran.text, status=status, program=program, overruled=rollout.overruled)
+    overruled = rollout.overruled
+    sample = sample_of(rollout.conversation, ran.text, status=status, program=program, overruled=overruled)
+    return sample if ran.artifact is None else sample.model_copy(update={"artifact": ran.artifact})
 
 
 def response_of(

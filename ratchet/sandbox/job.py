@@ -42,15 +42,25 @@ class End(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class TreeFile:
+    """A file of a tree; of a link, its target is the content."""
+
+    content: bytes | memoryview
+    executable: bool = False
+    is_link: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A command and all that it sees of the world.
 
     `files` are put into the workspace, by path in it, and `collect` are the paths that come out afterwards.
     `executable` names those of `files` that may be executed. `mounts` are folders of the host seen read-only, by their
-    path inside, and `data` files of their own there, by theirs. `sockets` are Unix sockets of the host that can be
-    connected to, by their path inside: the only way out there is. `relays` are such sockets, too, by the port of
-    127.0.0.1 inside at which clients that know no Unix sockets find them. `descriptors` are open ones that stay open,
-    under the same numbers.
+    path inside, and `data` files of their own there, by theirs. `tree` is put into the workspace beside `files`, which
+    come first where both have a path; links in it are links inside, and `collect_tree` has all of the workspace come
+    out as it was left. `sockets` are Unix sockets of the host that can be connected to, by their path inside: the only
+    way out there is. `relays` are such sockets, too, by the port of 127.0.0.1 inside at which clients that know no Unix
+    sockets find them. `descriptors` are open ones that stay open, under the same numbers.
     """
 
     command: Sequence[str]
@@ -59,6 +69,8 @@ class Job:
     stdin: bytes = b""
     environment: Mapping[str, str] = field(default_factory=dict)
     collect: Sequence[str] = ()
+    tree: Mapping[str, TreeFile] = field(default_factory=dict)
+    collect_tree: bool = False
     mounts: Mapping[str, Path] = field(default_factory=dict)
     data: Mapping[str, bytes] = field(default_factory=dict)
     sockets: Mapping[str, Path] = field(default_factory=dict)
@@ -75,8 +87,18 @@ class Job:
             require_inside(path)
         for path in (*self.mounts, *self.data, *self.sockets):
             require_mountable(path)
-        if size := sum(map(len, self.files.values())) - self.limits.workspace_bytes > 0:
-            raise SandboxError(f"the files are {size:,} bytes more than the workspace has room for")
+        for path in self.tree:
+            if "\0" in path or not _NO_STEPS.isdisjoint(path.split("/")):
+                raise SandboxError(f"{path!r} is no path of a file in the workspace")
+        if len(self.tree) > self.limits.files:
+            raise SandboxError(f"the tree has {len(self.tree):,} files, and there may be {self.limits.files:,}")
+        size = sum(map(len, self.files.values())) + sum(len(file.content) for file in self.tree.values())
+        if (more := size - self.limits.workspace_bytes) > 0:
+            raise SandboxError(f"the files are {more:,} bytes more than the workspace has room for")
+
+
+_NO_STEPS = frozenset(("", ".", ".."))
+"""What no path of a tree has between two slashes."""
 
 
 def require_inside(path: str) -> None:
@@ -100,7 +122,8 @@ def require_mountable(path: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`exit_code` is None unless it exited. `files` holds what was collected; `left_out` says why a file was not."""
+    """`exit_code` is None unless it exited. `files` holds what was collected, `tree` the whole workspace where that was
+    asked for; `left_out` says why a file is in neither."""
 
     end: End
     says: str
@@ -109,6 +132,7 @@ class Result:
     stdout: bytes = b""
     stderr: bytes = b""
     files: Mapping[str, bytes] = field(default_factory=dict)
+    tree: Mapping[str, TreeFile] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     start_s: float = 0.0
     """Until the command could begin."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -19,12 +19,16 @@ from ratchet.recorder.programs import TASK_FILE, TASK_VARIABLE, Program
 from ratchet.recorder.recording import Ran, recorded
 from ratchet.recorder.rollout import Budget, RecordedRollout
 from ratchet.sandbox.job import End, Job, Result, SandboxError
+from ratchet.sandbox.limits import MIB
 from ratchet.sandbox.sandbox import Sandbox
 from ratchet.service.errors import one_line
 from ratchet.service.telemetry import Log
+from ratchet.workspaces.tree import Tree
+from ratchet.workspaces.workspaces import Workspaces
 from schemas.api.generate import ServedModel
 from schemas.messages.response import Sample, SampleStatus
 from schemas.messages.work import Work
+from schemas.messages.workspace import Artifact
 from services.runner.scratch import Scratch
 
 log = Log("runner")
@@ -38,6 +42,8 @@ LEAST_REQUESTS = 256
 BYTES_A_TOKEN, LEAST_BODY = 32, 256 * 1024
 """A request that has more can't fit the context, whatever its tokens."""
 SHOWN_CHARS = 400
+MOST_ADDED = 32 * MIB
+"""Of what a rollout leaves in its workspace, beyond what was there: the rest is left out of the patch, with a reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,8 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class RolloutOrder:
-    """`seconds`: until it has to end, so that what it has can still be scored."""
+    """`seconds`: until it has to end, so that what it has can still be scored. `tree`: what its workspace begins with,
+    None for an empty folder that nobody asks back."""
 
     work: Work
     number: int
@@ -59,13 +66,15 @@ class RolloutOrder:
     program: Program
     model: Model
     seconds: float
+    tree: Tree | None = None
 
 
 class Rollouts:
     """Runs them. A fault of the program ends one of them; a fault of ours makes it `lost`."""
 
-    def __init__(self, sandbox: Sandbox, scratch: Scratch, http: httpx.AsyncClient) -> None:
+    def __init__(self, sandbox: Sandbox, workspaces: Workspaces, scratch: Scratch, http: httpx.AsyncClient) -> None:
         self._sandbox = sandbox
+        self._workspaces = workspaces
         self._scratch = scratch
         self._http = http
 
@@ -100,11 +109,11 @@ class Rollouts:
                 async with serving_at(path, recorder, budget, most_requests):
                     job = job_of(order, key, {PORT: path})
                     result = await self._sandbox.run(job, called_off=budget.spent)
+                ran, says = ended(order.program, result, budget)
+                return replace(ran, artifact=await self._artifact(order, result))
             except (SandboxError, OSError) as error:
                 says = one_line(f"a failure of ours: {error}")
                 return Ran("", "lost")
-            ran, says = ended(order.program, result, budget)
-            return ran
 
         sample = await recorded(recorder, rollout, order.name, in_sandbox)
         if sample.status == "lost" and rollout.engine_trouble:
@@ -123,6 +132,11 @@ class Rollouts:
         )
         return sample
 
+    async def _artifact(self, order: RolloutOrder, result: Result) -> Artifact | None:
+        if order.tree is None or order.work.workspace is None:
+            return None
+        return await self._workspaces.artifact(order.tree, result, order.work.workspace.collect)
+
 
 def job_of(order: RolloutOrder, key: str, relays: Mapping[int, Path]) -> Job:
     """What the program sees: never the reference or the criteria, and of ours no address but the relay's."""
@@ -135,6 +149,9 @@ def job_of(order: RolloutOrder, key: str, relays: Mapping[int, Path]) -> Job:
         "RATCHET_SAMPLE": str(order.number),
         **({TASK_VARIABLE: text} if program.task == "environment" else {}),
     }
+    limits = program.limits.in_sandbox(order.seconds)
+    if order.tree is not None:
+        limits = replace(limits, collected_bytes=min(limits.workspace_bytes, order.tree.size + MOST_ADDED))
     data = {path: content.encode() for path, content in program.data.items()}
     if program.task == "file":
         data[TASK_FILE] = text.encode(errors="replace")
@@ -146,7 +163,9 @@ def job_of(order: RolloutOrder, key: str, relays: Mapping[int, Path]) -> Job:
         data=data,
         relays=relays,
         collect=(program.answer_file,) if program.answer_file else (),
-        limits=program.limits.in_sandbox(order.seconds),
+        tree=order.tree.files if order.tree else {},
+        collect_tree=order.tree is not None,
+        limits=limits,
     )
 
 

@@ -1,4 +1,4 @@
-"""The runner's settings, on top of the fleet's and the sandbox's."""
+"""The runner's settings, on top of the fleet's, the sandbox's and those of workspaces."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pydantic_settings import NoDecode
 from ratchet.sandbox.settings import SandboxSettings
 from ratchet.service.errors import SettingsError
 from ratchet.service.settings import FleetSettings
+from ratchet.workspaces.settings import WorkspaceSettings
 from schemas.messages.base import AgentId
 
 
@@ -28,7 +29,7 @@ def _by_agent(value: Any) -> Any:
     return found
 
 
-class RunnerSettings(SandboxSettings, FleetSettings):
+class RunnerSettings(WorkspaceSettings, SandboxSettings, FleetSettings):
     runner_http_port: int = Field(8770, ge=0, le=65535, description="Port of the runner's HTTP server.")
     runner_agents: Annotated[dict[AgentId, tuple[str, ...]], NoDecode, BeforeValidator(_by_agent)] = Field(
         default_factory=lambda: {"small": ("http://127.0.0.1:8710",)},

@@ -25,11 +25,15 @@ from ratchet.recorder.recording import publish_response, response_of
 from ratchet.recorder.work import time_within
 from ratchet.runtime.runner import Subscription
 from ratchet.sandbox.job import Job, SandboxError
+from ratchet.sandbox.limits import MIB
 from ratchet.sandbox.sandbox import Sandbox
 from ratchet.service import failpoint
 from ratchet.service.deadline_time import DeadlineTime
-from ratchet.service.errors import Reject, SettingsError
+from ratchet.service.errors import RatchetError, Reject, Retry, SettingsError, one_line
 from ratchet.service.telemetry import Log, task_in_hand
+from ratchet.workspaces.errors import WorkspaceError, WorkspaceUnavailable
+from ratchet.workspaces.tree import Tree
+from ratchet.workspaces.workspaces import Workspaces
 from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response, Sample
 from schemas.messages.work import Work
@@ -48,6 +52,10 @@ ENDING_S = 60.0
 """Beyond its time a rollout may take so long to be ended and written down, and is no trouble."""
 ANSWERED_KEPT = 4096
 SOURCE = "runner"
+
+
+class Unanswerable(RatchetError):
+    """A Work that no program can answer, however often it comes."""
 
 
 class RunnerWorker:
@@ -73,6 +81,7 @@ class RunnerWorker:
         self._answered: OrderedDict[str, None] = OrderedDict()
         self._scratch: Scratch | None = None
         self._rollouts: Rollouts | None = None
+        self._workspaces: Workspaces | None = None
         self._trouble: str | None = None
         self._steps_until: dict[object, float] = {}
         self._stepped_at = NEVER
@@ -89,7 +98,8 @@ class RunnerWorker:
         await asyncio.to_thread(self._kept.sweep)
         self._scratch = Scratch()
         sandbox = await asyncio.to_thread(Sandbox.opened, self._settings)
-        self._rollouts = Rollouts(sandbox, self._scratch, self._http)
+        self._workspaces = Workspaces(self._settings, sandbox)
+        self._rollouts = Rollouts(sandbox, self._workspaces, self._scratch, self._http)
         for name in self._programs.names:
             await self._try(sandbox, name, self._programs[name])
         for agent in self._programs.by_agent:
@@ -153,6 +163,8 @@ class RunnerWorker:
     async def stop(self) -> None:
         self._time.stop()
         await self._http.aclose()
+        if self._workspaces is not None:
+            await self._workspaces.close()
         if self._scratch is not None:
             self._scratch.close()
 
@@ -173,9 +185,11 @@ class RunnerWorker:
     async def _answer(self, work: Work, key: str, delivery: Delivery) -> None:
         queue_s = max(0.0, (datetime.now(UTC) - work.admitted_at).total_seconds())
         began = time.perf_counter()
-        refusal = self._refusal(work)
-        if refusal is not None:
-            await publish_response(self._bus, failed(work, refusal), delivery.body)
+        try:
+            self._require_answerable(work)
+            tree = await self._tree(work)
+        except Unanswerable as refusal:
+            await publish_response(self._bus, failed(work, one_line(str(refusal))), delivery.body)
             metrics.failed.inc()
             return
         model = await self._model(work)
@@ -184,7 +198,7 @@ class RunnerWorker:
             log.info("expired", "not answered: the deadline passed while it waited", deadline=work.deadline)
             self._forget(key)
             return
-        samples = await self._group(work, key, model)
+        samples = await self._group(work, key, model, tree)
         latencies = GenerationLatencies(
             queue_s=queue_s, generate_s=time.perf_counter() - began, attempts=delivery.attempts
         )
@@ -203,15 +217,30 @@ class RunnerWorker:
     def _names(self, work: Work) -> tuple[str, ...]:
         return work.programs or self._programs.by_agent[work.agent_id]
 
-    def _refusal(self, work: Work) -> str | None:
-        """Why no program can answer it, ever."""
+    def _require_answerable(self, work: Work) -> None:
+        """Raises Unanswerable."""
         has = self._programs.by_agent[work.agent_id]
         if strange := [name for name in self._names(work) if name not in has]:
-            return f"agent {work.agent_id} has no program {strange[0]!r}: it has {', '.join(has)}"
+            raise Unanswerable(f"agent {work.agent_id} has no program {strange[0]!r}: it has {', '.join(has)}")
         for name in self._names(work):
             if unfit := self._programs[name].unfit(work.input):
-                return f"program {name}: {unfit}"
-        return None
+                raise Unanswerable(f"program {name}: {unfit}")
+
+    async def _tree(self, work: Work) -> Tree | None:
+        """Of its workspace. Raises Unanswerable where that is the task's fault, Retry where it can't be had now."""
+        if work.workspace is None:
+            return None
+        assert self._workspaces is not None
+        try:
+            tree = await self._workspaces.tree(work.workspace)
+        except WorkspaceError as error:
+            raise Unanswerable(f"its workspace can't be used: {error}") from error
+        except (WorkspaceUnavailable, SandboxError) as error:
+            raise Retry(f"its workspace can't be had now: {error}") from error
+        for name in self._names(work):
+            if tree.size > (most := self._programs[name].limits.disk_mb * MIB):
+                raise Unanswerable(f"its workspace has {tree.size:,} bytes, and program {name} room for {most:,}")
+        return tree
 
     async def _model(self, work: Work) -> Model | None:
         """Waits while the agent is away, so that its absence costs no task its attempts. None: too late."""
@@ -226,8 +255,8 @@ class RunnerWorker:
     def _left_s(self, work: Work) -> float:
         return self._time.left_s(work.deadline, work.admitted_at)
 
-    async def _group(self, work: Work, key: str, model: Model) -> list[Sample]:
-        """All samples, of which those that are kept are not run again. Raises what a disk says, after all have ended."""
+    async def _group(self, work: Work, key: str, model: Model, tree: Tree | None) -> list[Sample]:
+        """All samples, of which those that are kept are not run again. Raises what a disk says, once all have ended."""
         done = await asyncio.to_thread(self._kept.of, key) | self._unsaved.get(key, {})
         done = {number: sample for number, sample in done.items() if number < work.sampling.n}
         if done:
@@ -236,22 +265,23 @@ class RunnerWorker:
         if unsaved := self._unsaved.get(key):
             await self._save(key, unsaved)
         missing = [number for number in range(work.sampling.n) if number not in done]
-        ran = await asyncio.gather(*(self._one(work, key, number, model) for number in missing), return_exceptions=True)
+        ran = await asyncio.gather(
+            *(self._one(work, key, number, model, tree) for number in missing), return_exceptions=True
+        )
         for outcome in ran:
             if isinstance(outcome, BaseException):
                 raise outcome
         done |= {number: sample for number, sample in zip(missing, ran, strict=True) if isinstance(sample, Sample)}
         return [done[number] for number in range(work.sampling.n)]
 
-    async def _one(self, work: Work, key: str, number: int, model: Model) -> Sample:
+    async def _one(self, work: Work, key: str, number: int, model: Model, tree: Tree | None) -> Sample:
         names = self._names(work)
         name = names[number % len(names)]
-        program = self._programs[name]
         waited = time.monotonic()
         try:
             async with self._slots.of(work.priority, time_within(self._left_s(work), None)):
                 metrics.wait_seconds.observe(time.monotonic() - waited)
-                sample = await self._run(work, number, name, program, model)
+                sample = await self._run(work, number, name, model, tree)
         except NoTurn:
             log.warning("lost", f"sample {number} had no turn before its deadline", sample=number, program=name)
             return Sample(text="", status="lost", program=name)
@@ -260,14 +290,15 @@ class RunnerWorker:
             await self._save(key, {number: sample})
         return sample
 
-    async def _run(self, work: Work, number: int, name: str, program: Program, model: Model) -> Sample:
+    async def _run(self, work: Work, number: int, name: str, model: Model, tree: Tree | None) -> Sample:
         assert self._rollouts is not None
+        program = self._programs[name]
         seconds = time_within(self._left_s(work), program.limits.seconds)
         began = time.monotonic()
         step = object()
         self._steps_until[step] = began + seconds + ENDING_S
         try:
-            sample = await self._rollouts.run(RolloutOrder(work, number, name, program, model, seconds))
+            sample = await self._rollouts.run(RolloutOrder(work, number, name, program, model, seconds, tree))
         finally:
             del self._steps_until[step]
             self._stepped_at = time.monotonic()

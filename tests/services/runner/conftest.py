@@ -87,23 +87,26 @@ def make_house(tmp_path: Path, tokenizer: Path) -> MakeHouse:
         bus = MemoryBus(fleet_topology(("small",)))
         await bus.start()
         of_agent = AgentSettings(adapters_dir=tmp_path / "adapters")
-        async with agent(of_agent, engine or EchoEngine()) as (serves, _):
-            async with serving(application("agent", serves.routers(), of_agent, serves.trouble)) as url:
-                settings = RunnerSettings.model_validate(
-                    {
-                        "runner_agents": {"small": (url,)},
-                        "runner_tokenizer": str(tokenizer),
-                        "runner_dir": tmp_path / "runner",
-                        "sandbox_runs_at_once": 8,
-                    }
-                    | given
-                )
-                worker = RunnerWorker(settings, bus, Programs({"small": tuple(programs)}, programs))
-                try:
-                    await worker.start()
-                    yield House(worker, bus)
-                finally:
-                    await worker.stop()
+        async with (
+            agent(of_agent, engine or EchoEngine()) as (serves, _),
+            serving(application("agent", serves.routers(), of_agent, serves.trouble)) as url,
+        ):
+            settings = RunnerSettings.model_validate(
+                {
+                    "runner_agents": {"small": (url,)},
+                    "runner_tokenizer": str(tokenizer),
+                    "runner_dir": tmp_path / "runner",
+                    "workspace_cache": tmp_path / "workspaces",
+                    "sandbox_runs_at_once": 8,
+                }
+                | given
+            )
+            worker = RunnerWorker(settings, bus, Programs({"small": tuple(programs)}, programs))
+            try:
+                await worker.start()
+                yield House(worker, bus)
+            finally:
+                await worker.stop()
 
     return house
 

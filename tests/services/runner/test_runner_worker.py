@@ -16,6 +16,7 @@ from ratchet.recorder.programs import Program
 from ratchet.service.errors import DiskFull, EngineError, Reject, SettingsError
 from schemas.messages.response import Response, Sample
 from schemas.messages.work import Sampling, Work
+from schemas.messages.workspace import Workspace
 from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import IdsRequest, TokenPiece
 from services.runner.kept_rollouts import KeptRollouts, key_of
@@ -134,7 +135,8 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "is ended by a signal": ("os.kill(os.getpid(), 9)", {}, "failed"),
     "hangs": ("import time; print('half', flush=True); time.sleep(600)", {"seconds": 0.7}, "limit"),
     "will not die": (
-        "import signal, time\nfor n in range(1, 32):\n  n in (9, 19) or signal.signal(n, signal.SIG_IGN)\ntime.sleep(600)",
+        "import signal, time\nfor n in range(1, 32):\n  n in (9, 19) or signal.signal(n, signal.SIG_IGN)\n"
+        "time.sleep(600)",
         {"seconds": 0.7},
         "limit",
     ),
@@ -314,6 +316,30 @@ async def test_a_work_that_no_program_can_answer_is_answered_with_why(
 
     assert response.error == "agent small has no program 'aider': it has it"
     assert len(house.bus.published(RESPONSES)) == 1
+
+
+async def test_what_a_program_changes_in_its_workspace_is_a_patch_whatever_ended_it(
+    make_house: MakeHouse, make_work: MakeWork
+) -> None:
+    code = """
+text = open("add.py").read()
+open("add.py", "w").write(text.replace("-", "+"))
+os.remove("old.txt")
+open("note.txt", "w").write("done\\n")
+sys.exit(int(os.environ["RATCHET_SAMPLE"]))
+"""
+    files = {"add.py": "def add(a, b):\n    return a - b\n", "old.txt": "old\n"}
+    workspace = Workspace(files=files, collect=("note.txt",))
+    async with make_house({"it": python(code)}) as house:
+        response = await house.answered(make_work(workspace=workspace, sampling=Sampling(n=2)))
+        wrong = await house.answered(make_work("wrong", workspace=Workspace(folder="/etc")))
+
+    assert [sample.status for sample in response.samples] == ["finished", "failed"]
+    for sample in response.samples:
+        assert sample.artifact is not None
+        assert "+    return a + b" in sample.artifact.patch and "deleted file" in sample.artifact.patch
+        assert sample.artifact.files == {"note.txt": "done\n"}
+    assert wrong.error is not None and "its workspace can't be used" in wrong.error
 
 
 async def test_a_program_that_is_not_to_be_found_inside_is_refused_at_the_start(make_house: MakeHouse) -> None:
