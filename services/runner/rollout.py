@@ -43,7 +43,7 @@ BYTES_A_TOKEN, LEAST_BODY = 32, 256 * 1024
 """A request that has more can't fit the context, whatever its tokens."""
 SHOWN_CHARS = 400
 MOST_ADDED = 32 * MIB
-"""Of what a rollout leaves in its workspace, beyond what was there: the rest is left out of the patch, with a reason."""
+"""Of what a rollout leaves in its workspace beyond what was there; the rest is left out, with a reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,13 @@ def _by_agent(value: Any) -> Any:
     return found
 
 
+DEMO_AGENT: dict[AgentId, tuple[str, ...]] = {"small": ("http://127.0.0.1:8710",)}
+
+
 class RunnerSettings(WorkspaceSettings, SandboxSettings, FleetSettings):
     runner_http_port: int = Field(8770, ge=0, le=65535, description="Port of the runner's HTTP server.")
     runner_agents: Annotated[dict[AgentId, tuple[str, ...]], NoDecode, BeforeValidator(_by_agent)] = Field(
-        default_factory=lambda: {"small": ("http://127.0.0.1:8710",)},
+        DEMO_AGENT,
         description="Where the agents are that serve the model to programs: small=http://host:8710, several by comma, "
         "replicas of one by blank.",
     )
