@@ -8,15 +8,18 @@ what a repository keeps about itself, in `.git`.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ratchet.sandbox.job import SandboxError, TreeFile
 from ratchet.sandbox.workspace import open_beneath, read_at_most, why_not
 
 REPOSITORY = ".git"
+_libc = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +35,36 @@ def put(folder: int, tree: Mapping[str, TreeFile], but: Mapping[str, object]) ->
 
     Links come last: until then there is nothing that a path could lead out through.
     """
-    owner = os.fstat(folder)
-    foreign = owner.st_uid != os.geteuid()
     made = {""}
     try:
-        for path, file in sorted(tree.items(), key=lambda item: item[1].is_link):
-            if path in but:
-                continue
-            for parent in _missing(path, made):
-                _make_folder(folder, parent)
-                if foreign:
-                    os.chown(parent, owner.st_uid, owner.st_gid, dir_fd=folder, follow_symlinks=False)
-            if file.is_link:
-                os.symlink(bytes(file.content), os.fsencode(path), dir_fd=folder)
-                if foreign:
-                    os.chown(path, owner.st_uid, owner.st_gid, dir_fd=folder, follow_symlinks=False)
-            else:
-                _write(folder, path, file, owner if foreign else None)
+        with _as_owner(folder):
+            for path, file in sorted(tree.items(), key=lambda item: item[1].is_link):
+                if path in but:
+                    continue
+                for parent in _missing(path, made):
+                    _make_folder(folder, parent)
+                if file.is_link:
+                    os.symlink(bytes(file.content), os.fsencode(path), dir_fd=folder)
+                else:
+                    _write(folder, path, file)
     except OSError as error:
         raise SandboxError(f"the tree does not go into the workspace: {error.filename!r}: {error.strerror}") from error
+
+
+@contextmanager
+def _as_owner(folder: int) -> Iterator[None]:
+    """Of files this thread makes, the owner is who runs in there: the kernel makes none there for root outside."""
+    owner, user, group = os.fstat(folder), os.geteuid(), os.getegid()
+    foreign = owner.st_uid != user
+    try:
+        if foreign:
+            _libc.setfsgid(owner.st_gid)
+            _libc.setfsuid(owner.st_uid)
+        yield
+    finally:
+        if foreign:
+            _libc.setfsuid(user)
+            _libc.setfsgid(group)
 
 
 def _missing(path: str, made: set[str]) -> Iterator[str]:
@@ -70,12 +84,10 @@ def _make_folder(folder: int, path: str) -> None:
             raise
 
 
-def _write(folder: int, path: str, file: TreeFile, owner: os.stat_result | None) -> None:
+def _write(folder: int, path: str, file: TreeFile) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     opened = os.open(path, flags, 0o755 if file.executable else 0o644, dir_fd=folder)
     try:
-        if owner is not None:
-            os.fchown(opened, owner.st_uid, owner.st_gid)
         left = memoryview(file.content)
         while left:
             left = left[os.write(opened, left) :]
