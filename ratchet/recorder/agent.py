@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncGenerator, Collection, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Collection, Generator, Sequence
+from contextlib import aclosing, suppress
+from pathlib import Path
 
 import httpx
 from pydantic import ValidationError
@@ -34,12 +35,27 @@ class AgentRefused(EngineError):
     """The agent will not answer: asking again changes nothing."""
 
 
-def agent_client(token: str | None) -> httpx.AsyncClient:
-    """`token`: an operator's, where the fleet asks for one."""
+class TokenInFile(httpx.Auth):
+    """A token that somebody renews: the file is read for each request. One that can't be read is none."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        with suppress(OSError):
+            request.headers["Authorization"] = (
+                f"Bearer {self._file.read_text(encoding='ascii', errors='replace').strip()}"
+            )
+        yield request
+
+
+def agent_client(token: str | None, token_file: Path | None = None) -> httpx.AsyncClient:
+    """`token`: an operator's, where the fleet asks for one; or the file it is in."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     timeout = httpx.Timeout(CONNECT_S, read=SILENT_S)
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-    return httpx.AsyncClient(headers=headers, timeout=timeout, limits=limits, trust_env=False)
+    auth = TokenInFile(token_file) if token_file else None
+    return httpx.AsyncClient(headers=headers, timeout=timeout, limits=limits, trust_env=False, auth=auth)
 
 
 async def served_model(http: httpx.AsyncClient, url: str) -> ServedModel:
@@ -170,7 +186,9 @@ def _refusal(url: str, status: int, said: str) -> Exception:
     if status >= 500 or status in (408, 429):
         return ServerUnavailable(f"the agent at {url} can't answer now: {detail}")
     if status in (401, 403):
-        return AgentRefused(f"the agent at {url} wants an operator's token ({detail}): set RATCHET_API_TOKEN")
+        return AgentRefused(
+            f"the agent at {url} wants an operator's token ({detail}): set RATCHET_API_TOKEN, of a runner RATCHET_RUNNER_API_TOKEN_FILE"
+        )
     if status == 404:
         return AgentRefused(f"what answers at {url} is no agent of this version ({detail})")
     if kind == "prompt-refused":

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, SecretStr
+from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
 
 from ratchet.sandbox.settings import SandboxSettings
@@ -42,8 +42,10 @@ class RunnerSettings(WorkspaceSettings, SandboxSettings, FleetSettings):
     runner_tokenizer: str | None = Field(
         None, description="Folder or hub name of the model's tokenizer, where it is not what the agent says it is."
     )
-    runner_api_token: SecretStr | None = Field(
-        None, description="An operator's token for the agents, where the fleet asks for tokens."
+    runner_api_token_file: Path | None = Field(
+        None,
+        description="File with an operator's token for the agents, where the fleet asks for tokens; it is read for "
+        "each call, so that a token can be renewed before it expires.",
     )
     runner_dir: Path = Field(
         Path(".ratchet/runner"), description="Folder in which finished rollouts are kept until their task is answered."

@@ -68,8 +68,7 @@ class RunnerWorker:
         self._bus = bus
         self._programs = programs
         self._time = deadline_time or DeadlineTime()
-        token = settings.runner_api_token
-        self._http = agent_client(token.get_secret_value() if token else None)
+        self._http = agent_client(None, settings.runner_api_token_file)
         self._agents = Agents(self._http, settings.runner_agents, settings.runner_tokenizer)
         self._kept = KeptRollouts(settings.runner_dir, int(settings.runner_keep_gb * 1e9))
         self._unsaved: dict[str, dict[int, Sample]] = {}

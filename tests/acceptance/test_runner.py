@@ -166,7 +166,8 @@ def test_the_programs_of_a_group_are_dealt_in_turn_and_one_comes_with_ratchet(as
 
     lines = asking.logged("mixed-1", 3)
     assert [line["program"] for line in lines] == ["client", "counted", "shell"]
-    assert (lines[2]["response"], lines[2]["score"]) == ("hi", 1.0)
+    assert lines[2]["response"].endswith("hi"), "the echo of the whole conversation"
+    assert [line["sample_status"] for line in lines] == ["finished"] * 3
 
 
 def test_the_kill_of_the_runner_in_the_middle_runs_only_what_was_not_finished(asking: Asking) -> None:
@@ -179,7 +180,8 @@ def test_the_kill_of_the_runner_in_the_middle_runs_only_what_was_not_finished(as
     wait_until(lambda: runner.exit_code is not None, "the runner was killed", PATIENCE_S)
     wait_until(lambda: marked() == [], "its programs died with it", 10)
     kept = {
-        int(path.stem): json.loads(path.read_text())["text"] for path in (runner_folder(runner)).rglob("rollouts/*/*.json")
+        int(path.stem): json.loads(path.read_text())["text"]
+        for path in (runner_folder(runner)).rglob("rollouts/*/*.json")
     }
     assert len(kept) == 2
     runner.start()
