@@ -43,9 +43,8 @@ class TokenInFile(httpx.Auth):
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         with suppress(OSError):
-            request.headers["Authorization"] = (
-                f"Bearer {self._file.read_text(encoding='ascii', errors='replace').strip()}"
-            )
+            token = self._file.read_text(encoding="ascii", errors="replace").strip()
+            request.headers["Authorization"] = f"Bearer {token}"
         yield request
 
 
@@ -73,7 +72,10 @@ async def served_model(http: httpx.AsyncClient, url: str) -> ServedModel:
 
 
 def template_for(served: ServedModel, tokenizer: str | None = None) -> ChatTemplate:
-    """`tokenizer`: in the place of what the agent says it has. Raises EngineError where the model can't be talked with."""
+    """`tokenizer`: in the place of what the agent says it has.
+
+    Raises EngineError where programs can't talk with the model.
+    """
     from ratchet.models.tokenization import TOKENIZER_FILES, model_folder, template_of
 
     if served.context is None:
@@ -81,7 +83,8 @@ def template_for(served: ServedModel, tokenizer: str | None = None) -> ChatTempl
     name = tokenizer or served.tokenizer
     if name is None:
         raise EngineError(
-            "the agent does not say which tokenizer its model has: name its folder (--tokenizer, RATCHET_RUNNER_TOKENIZER)"
+            "the agent does not say which tokenizer its model has: name its folder with --tokenizer, of a runner with "
+            "RATCHET_RUNNER_TOKENIZER"
         )
     template = template_of(model_folder(name, served.revision, files=TOKENIZER_FILES))
     if template is None:

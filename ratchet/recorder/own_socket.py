@@ -59,7 +59,7 @@ async def serving_at(path: Path, recorder: Recorder, budget: Budget, most_reques
     loop = asyncio.get_running_loop()
     listening = _bound(path)
     server = await loop.create_unix_server(
-        lambda: _Bounded(config=config, server_state=state, app_state={}, _loop=loop),  # type: ignore[arg-type]
+        lambda: _Bounded(config=config, server_state=state, app_state={}, _loop=loop),
         sock=listening,
         backlog=MOST_CONNECTIONS,
     )

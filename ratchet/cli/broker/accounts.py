@@ -68,10 +68,11 @@ def accounts(
     answers; `operator` is for people: dead letters, the management pages.
     """
     rules = _Rules(topology, namespace)
+    agents = tuple(agents)
     return (
         Account("setup", EVERYTHING, EVERYTHING, EVERYTHING),
         rules.orchestrator(),
-        *(rules.agent(agent_id) for agent_id in (agents := tuple(agents))),
+        *(rules.agent(agent_id) for agent_id in agents),
         *([rules.runner(agents)] if runner else []),
         rules.service("scorer"),
         *([rules.service("auditor")] if AUDITS in topology.names else []),

@@ -22,15 +22,15 @@ COMMAND_S = 60
 SHOWN = 4_000
 
 
-def said(messages):
+def said(messages: list[dict[str, str]]) -> str:
     body = json.dumps({"model": "ratchet", "messages": messages}).encode()
     headers = {"Authorization": f"Bearer {os.environ['OPENAI_API_KEY']}", "Content-Type": "application/json"}
     request = urllib.request.Request(f"{os.environ['OPENAI_BASE_URL']}/chat/completions", body, headers)
     with urllib.request.urlopen(request) as reply:
-        return json.load(reply)["choices"][0]["message"]["content"] or ""
+        return str(json.load(reply)["choices"][0]["message"]["content"] or "")
 
 
-def ran(command):
+def ran(command: str) -> str:
     try:
         run = subprocess.run(
             ["sh", "-c", command],
@@ -47,7 +47,7 @@ def ran(command):
     return f"Exit code {run.returncode}.\n{shown}"
 
 
-def main():
+def main() -> None:
     messages = [{"role": "system", "content": RULES}, {"role": "user", "content": sys.stdin.read()}]
     for _ in range(MOST_TURNS):
         answer = said(messages)
