@@ -6,6 +6,7 @@ It starts the command when it listens, and ends with it, by its exit code. One t
 it counts against the limits of the run, and it is the program's to break.
 """
 
+import contextlib
 import os
 import select
 import socket
@@ -51,10 +52,8 @@ class Stream:
             self.waiting.clear()
         if self.ended and not self.told:
             self.told = True
-            try:
+            with contextlib.suppress(OSError):
                 self.sink.shutdown(socket.SHUT_WR)
-            except OSError:
-                pass
 
 
 def listening(port: int) -> socket.socket:
