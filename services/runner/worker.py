@@ -29,7 +29,7 @@ from ratchet.sandbox.limits import MIB
 from ratchet.sandbox.sandbox import Sandbox
 from ratchet.service import failpoint
 from ratchet.service.deadline_time import DeadlineTime
-from ratchet.service.errors import RatchetError, Reject, Retry, SettingsError, one_line
+from ratchet.service.errors import EngineError, RatchetError, Reject, Retry, SettingsError, one_line
 from ratchet.service.telemetry import Log, task_in_hand
 from ratchet.workspaces.errors import WorkspaceError, WorkspaceUnavailable
 from ratchet.workspaces.tree import Tree
@@ -82,6 +82,8 @@ class RunnerWorker:
         self._rollouts: Rollouts | None = None
         self._workspaces: Workspaces | None = None
         self._trouble: str | None = None
+        self._away: dict[str, str] = {}
+        """Agents that did not serve their model when it was asked for last, and why."""
         self._steps_until: dict[object, float] = {}
         self._stepped_at = NEVER
 
@@ -157,7 +159,7 @@ class RunnerWorker:
         return max(self._stepped_at, max(self._steps_until.values(), default=NEVER))
 
     def trouble(self) -> str | None:
-        return self._trouble
+        return self._trouble or next(iter(self._away.values()), None)
 
     async def stop(self) -> None:
         self._time.stop()
@@ -245,8 +247,11 @@ class RunnerWorker:
         """Waits while the agent is away, so that its absence costs no task its attempts. None: too late."""
         while self._left_s(work) > 0:
             try:
-                return await self._agents.model(work.agent_id)
-            except ServerUnavailable:
+                model = await self._agents.model(work.agent_id)
+                self._away.pop(work.agent_id, None)
+                return model
+            except (ServerUnavailable, EngineError) as error:
+                self._away[work.agent_id] = f"agent {work.agent_id} does not serve its model: {error}"
                 self._stepped_at = time.monotonic()
                 await asyncio.sleep(AGENT_POLL_S)
         return None

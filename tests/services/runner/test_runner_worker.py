@@ -41,6 +41,13 @@ class Counting(EchoEngine):
             yield piece
 
 
+class Leaving(EchoEngine):
+    away: str | None = None
+
+    def trouble(self) -> str | None:
+        return self.away
+
+
 def marked() -> list[str]:
     """Processes of this machine that a program of these tests started."""
     found = []
@@ -292,6 +299,22 @@ async def test_a_rollout_that_the_model_was_away_for_is_lost_and_not_kept(
 
     assert [(sample.text, sample.status) for sample in response.samples] == [("", "lost")]
     assert kept.of(key_of(work)) == {}
+
+
+async def test_an_agent_that_is_away_is_waited_for_and_told_as_a_trouble(
+    make_house: MakeHouse, make_work: MakeWork
+) -> None:
+    engine = Leaving()
+    async with make_house({"it": python(SAY)}, engine) as house:
+        engine.away = "it was killed"
+        running = asyncio.create_task(house.worker.handle(delivery(make_work())))
+        await until(lambda: "it was killed" in (house.worker.trouble() or ""))
+        engine.away = None
+        await running
+        assert house.worker.trouble() is None
+
+    response = Response.decode(house.bus.published(RESPONSES)[0].body)
+    assert [sample.status for sample in response.samples] == ["finished"]
 
 
 async def test_the_end_of_a_handler_ends_what_it_ran(make_house: MakeHouse, make_work: MakeWork) -> None:
