@@ -209,6 +209,7 @@ async def _whole(answers: AsyncGenerator[Answer, None], request: Request) -> Ans
         return work.result()
     finally:
         leaving.cancel()
+        work.cancel()  # where this was cancelled itself: nobody waits for the answer
 
 
 async def _events(

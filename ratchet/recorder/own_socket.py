@@ -95,5 +95,7 @@ async def _closed(state: ServerState) -> None:
         await asyncio.wait(state.tasks, timeout=CLOSE_WITHIN_S)
     for connection in list(state.connections):
         connection.transport.abort()
-    for task in list(state.tasks):
+    for task in (ending := list(state.tasks)):
         task.cancel()
+    if ending:
+        await asyncio.wait(ending, timeout=CLOSE_WITHIN_S)
