@@ -102,9 +102,9 @@ def test_a_command_that_is_not_there_is_told_as_ever(outside: Path, run_here: Di
 
 def test_what_is_left_with_a_connection_open_is_gone_with_the_command(outside: Path, run_here: Direct) -> None:
     code = f"""{TALK}
-import os, time
+import os, signal
 if os.fork() == 0:
-    one = socket.create_connection(("127.0.0.1", {PORT})); time.sleep(60)
+    one = socket.create_connection(("127.0.0.1", {PORT})); signal.pause()
 """
     result = run_here(python(code, relays={PORT: outside}, limits=Limits(wall_s=20)))
 
