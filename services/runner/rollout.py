@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -26,6 +27,7 @@ from ratchet.service.telemetry import Log
 from ratchet.workspaces.tree import Tree
 from ratchet.workspaces.workspaces import Workspaces
 from schemas.api.generate import ServedModel
+from schemas.api.rollouts import RunningRollout
 from schemas.messages.response import Sample, SampleStatus
 from schemas.messages.work import Work
 from schemas.messages.workspace import Artifact
@@ -69,6 +71,29 @@ class RolloutOrder:
     tree: Tree | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Underway:
+    """A rollout that runs."""
+
+    order: RolloutOrder
+    rollout: RecordedRollout
+    began: float = field(default_factory=time.monotonic)
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def shown(self) -> RunningRollout:
+        work, calls = self.order.work, self.rollout.conversation.calls
+        return RunningRollout(
+            task_id=work.task_id,
+            agent_id=work.agent_id,
+            program=self.order.name,
+            sample=self.order.number,
+            started_at=self.started_at,
+            ends_within_s=max(0.0, self.began + self.order.seconds - time.monotonic()),
+            calls=len(calls),
+            sampled_tokens=sum(len(call.ids) for call in calls),
+        )
+
+
 class Rollouts:
     """Runs them. A fault of the program ends one of them; a fault of ours makes it `lost`."""
 
@@ -77,6 +102,8 @@ class Rollouts:
         self._workspaces = workspaces
         self._scratch = scratch
         self._http = http
+        self.underway: dict[Underway, None] = {}
+        """Those that run now, the oldest first."""
 
     async def run(self, order: RolloutOrder) -> Sample:
         work, limits = order.work, order.program.limits
@@ -97,7 +124,16 @@ class Rollouts:
             sampling=work.sampling,
             budget=budget,
         )
-        recorder = Recorder(max(LEAST_BODY, BYTES_A_TOKEN * engine.context))
+        underway = Underway(order, rollout)
+        self.underway[underway] = None
+        try:
+            return await self._recorded(order, rollout, budget, engine.context)
+        finally:
+            del self.underway[underway]
+
+    async def _recorded(self, order: RolloutOrder, rollout: RecordedRollout, budget: Budget, context: int) -> Sample:
+        limits = order.program.limits
+        recorder = Recorder(max(LEAST_BODY, BYTES_A_TOKEN * context))
         began = time.monotonic()
         says = ""
 

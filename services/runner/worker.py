@@ -34,11 +34,13 @@ from ratchet.service.telemetry import Log, task_in_hand
 from ratchet.workspaces.errors import WorkspaceError, WorkspaceUnavailable
 from ratchet.workspaces.tree import Tree
 from ratchet.workspaces.workspaces import Workspaces
+from schemas.api.rollouts import RunningRollouts
 from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response, Sample
 from schemas.messages.work import Work
 from services.runner import metrics
 from services.runner.agents import Agents
+from services.runner.api import runner_router
 from services.runner.kept_rollouts import KeptRollouts, key_of
 from services.runner.rollout import Model, RolloutOrder, Rollouts
 from services.runner.scratch import Scratch, sweep
@@ -88,7 +90,15 @@ class RunnerWorker:
         self._stepped_at = NEVER
 
     def routers(self) -> Sequence[APIRouter]:
-        return []
+        return [runner_router(self)]
+
+    def running(self) -> RunningRollouts:
+        underway = self._rollouts.underway if self._rollouts else ()
+        return RunningRollouts(
+            items=[one.shown() for one in underway],
+            waiting=self._slots.waiting,
+            at_once=self._settings.sandbox_runs_at_once,
+        )
 
     async def start(self) -> None:
         """Raises SandboxRefused where the sandbox does not hold here, SettingsError for a program that is not there."""

@@ -318,6 +318,21 @@ async def test_an_agent_that_is_away_is_waited_for_and_told_as_a_trouble(
     assert [sample.status for sample in response.samples] == ["finished"]
 
 
+async def test_what_runs_is_shown_while_it_runs(make_house: MakeHouse, make_work: MakeWork) -> None:
+    code = "ask('hello'); import signal; signal.pause()"
+    async with make_house({"it": python(code)}, sandbox_runs_at_once=1) as house:
+        running = asyncio.create_task(house.worker.handle(delivery(make_work(sampling=Sampling(n=3)))))
+        await until(lambda: [one.sampled_tokens for one in house.worker.running().items] == [len("hello")])
+        shown = house.worker.running()
+        await cancelled(running)
+        assert house.worker.running().items == []
+
+    (one,) = shown.items
+    assert (one.task_id, one.agent_id, one.program, one.sample, one.calls) == ("t-1", "small", "it", 0, 1)
+    assert (shown.waiting, shown.at_once) == (2, 1)
+    assert 0 < one.ends_within_s <= 300
+
+
 async def test_the_end_of_a_handler_ends_what_it_ran(make_house: MakeHouse, make_work: MakeWork) -> None:
     code = f"os.execvp('python3', ['python3', '-c', 'import signal; signal.pause()', '{MARK}'])"
     async with make_house({"it": python(code)}) as house:
