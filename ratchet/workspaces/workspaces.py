@@ -122,4 +122,3 @@ class Workspaces:
         text = patch if patch.endswith("\n") else f"{patch}\n"
         job = git_jobs.applying(before.files, text.encode("utf-8", "replace"), self._bounds)
         return patching.tree_after(before, await self._sandbox.run(job))
-

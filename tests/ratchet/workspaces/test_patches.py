@@ -130,7 +130,9 @@ def test_odd_names_are_quoted_as_git_does() -> None:
     assert quoted('a\n"\\\udcffé') == b'"a\\012\\"\\\\\\377\\303\\251"'
 
 
-NEW = "diff --git a/{0} b/{0}\nnew file mode {1}\nindex 0000000..257cc56\n--- /dev/null\n+++ b/{0}\n@@ -0,0 +1 @@\n+foo\n"
+NEW = (
+    "diff --git a/{0} b/{0}\nnew file mode {1}\nindex 0000000..257cc56\n--- /dev/null\n+++ b/{0}\n@@ -0,0 +1 @@\n+foo\n"
+)
 
 
 @pytest.mark.parametrize(
