@@ -55,10 +55,11 @@ class Job:
     """A command and all that it sees of the world.
 
     `files` are put into the workspace, by path in it, and `collect` are the paths that come out afterwards.
-    `executable` names those of `files` that may be executed. `mounts` are folders of the host seen read-only, by their
-    path inside. `tree` is put into the workspace beside `files`, which come first where both have a path; links in it
-    are links inside, and `collect_tree` has all of the workspace come out as it was left. `sockets` are Unix sockets of the host that can be connected to, by their path inside: the only way
-    out there is. `descriptors` are open ones that stay open, under the same numbers.
+    `executable` names those of `files` that may be executed. `tree` is put into the workspace beside `files`, which
+    come first where both have a path; links in it are links inside, and `collect_tree` has all of the workspace come
+    out as it was left. `mounts` are folders of the host seen read-only, by their path inside. `sockets` are Unix
+    sockets of the host that can be connected to, by their path inside: the only way out there is. `descriptors` are
+    open ones that stay open, under the same numbers.
     """
 
     command: Sequence[str]

@@ -63,7 +63,7 @@ async def test_a_folder_with_a_hole_of_a_terabyte_or_a_pipe_is_refused_at_once(m
         (tmp_path / name / "file").write_bytes(b"")
         spoil(tmp_path / name / "file")
 
-        with pytest.raises(WorkspaceError, match="file: (with it there would be more|no plain file)"):
+        with pytest.raises(WorkspaceError, match=r"file: (with it there would be more|no plain file)"):
             await make(workspace_folders=str(tmp_path)).tree(Workspace(folder=str(tmp_path / name)))
 
 
