@@ -33,7 +33,7 @@ class Workspaces:
     def __init__(
         self, settings: WorkspaceSettings, sandbox: Sandbox, *, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
-        """Raises WorkspaceUnavailable where nothing can be kept. `transport`: another network than the machine's."""
+        """`transport`: another network than the machine's."""
         self._settings = settings
         self._sandbox = sandbox
         self._bounds = Bounds(settings.workspace_mb * MIB, settings.workspace_files)

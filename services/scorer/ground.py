@@ -62,14 +62,9 @@ class Ground:
             try:
                 self._sandbox = await asyncio.to_thread(Sandbox.opened, self._settings)
                 self._workspaces = Workspaces(self._settings, self._sandbox)
-            except (SandboxError, WorkspaceUnavailable) as error:
+            except SandboxError as error:
                 self._users -= 1
-                self._sandbox = None
-                raise ScorerError(
-                    f"the scorer `{name}` runs code and refuses to without a sandbox: {error}"
-                    if isinstance(error, SandboxError)
-                    else str(error)
-                ) from error
+                raise ScorerError(f"the scorer `{name}` runs code and refuses to without a sandbox: {error}") from error
             log.info("sandbox-holds", self._sandbox.facts.says)
 
     async def close(self) -> None:

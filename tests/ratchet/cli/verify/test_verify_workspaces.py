@@ -8,17 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from ratchet.cli.app import app
 from tests.ratchet.cli.verify.test_verify import verify
 from tests.ratchet.cli.verify.workspace_tasks import PLACES, RIGHT, SUITES, WRONG, patch, suite, task
 
 TOOLS = {"python": "python3", "javascript": "node", "go": "go", "rust": "rustc"}
 LANGUAGES = list(TOOLS)
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def need(language: str) -> None:
@@ -95,10 +92,6 @@ def test_a_case_that_keeps_earns_nothing(tmp_path: Path) -> None:
 
 
 def test_a_reference_that_is_no_patch_is_refused(tmp_path: Path) -> None:
-    from typer.testing import CliRunner
-
-    from ratchet.cli.app import app
-
     file = tmp_path / "task.json"
     file.write_text(json.dumps({**task("python"), "reference": RIGHT["python"][PLACES["python"]]}))
 

@@ -119,7 +119,7 @@ def test_a_patch_in_a_text(text: str, patch: str | None) -> None:
 
 @pytest.mark.parametrize("path", ["../out.py", "/etc/passwd", "a/../../b", "\ud800"])
 def test_files_outside_are_none(path: str) -> None:
-    with pytest.raises(NoFiles, match="no path|surrogates"):
+    with pytest.raises(NoFiles, match=r"no path|surrogates"):
         files_in(json.dumps({"files": {path: ""}}), PLAN.place)
 
 
