@@ -30,15 +30,9 @@ UNFINISHED_S = 3600.0
 
 class TreeCache:
     def __init__(self, folder: Path, most_bytes: int) -> None:
-        """Raises WorkspaceUnavailable where the folder can't be made."""
+        """The folder is made where something is kept."""
         self._folder, self._most = folder, most_bytes
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._remove_unfinished()
-        except OSError as error:
-            raise WorkspaceUnavailable(
-                f"{folder}: {error.strerror}: name another folder in RATCHET_WORKSPACE_CACHE"
-            ) from error
+        self._remove_unfinished()
 
     def get(self, source: str) -> Tree | None:
         """None where it is not there, or not whole."""
@@ -57,9 +51,12 @@ class TreeCache:
         head = json.dumps(index).encode()
         content = b"".join([HEAD.pack(MAGIC, len(head)), head, *(file.content for file in tree.files.values())])
         try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             replace_file(self._path(source), content, mode=0o600)
-        except JournalError as error:
-            raise WorkspaceUnavailable(f"the workspace can't be kept: {error}") from error
+        except (OSError, JournalError) as error:
+            raise WorkspaceUnavailable(
+                f"a workspace can't be kept: {error}: name another folder in RATCHET_WORKSPACE_CACHE"
+            ) from error
         self._make_room()
         return self.get(source) or tree
 

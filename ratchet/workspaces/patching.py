@@ -1,4 +1,4 @@
-"""What was changed in a tree, as a patch; and a tree with a patch. Pure: what git is asked, and what its answers mean."""
+"""What was changed in a tree, as a patch; and a tree with a patch. Pure: what git is asked, and what it means."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class WorkspaceSettings(BaseSettings):
         (), description="Folders of this machine that a workspace may lie below, by comma; none if not set."
     )
     workspace_cache: Path = Field(
-        Path("workspaces"), description="Folder that what was fetched is kept in, for this user alone."
+        Path(".ratchet/workspaces"), description="Folder that what was fetched is kept in, for this user alone."
     )
     workspace_cache_gb: float = Field(5.0, gt=0, description="Room for it, in GB; what was unused longest goes first.")
     workspace_mb: int = Field(64, ge=1, le=2048, description="Largest workspace, unpacked, in MiB.")

@@ -10,7 +10,7 @@ from typing import Self
 import httpx
 
 from ratchet.concurrency.keyed import KeyedLock
-from ratchet.sandbox.job import End, Result, SandboxError, TreeFile
+from ratchet.sandbox.job import End, Job, Result, SandboxError, TreeFile
 from ratchet.sandbox.sandbox import Sandbox
 from ratchet.workspaces import git_jobs, patching
 from ratchet.workspaces.archive import unpacked
@@ -25,6 +25,7 @@ from ratchet.workspaces.urls import check_url
 from schemas.messages.workspace import Artifact, Workspace
 
 MIB, KIB = 1024 * 1024, 1024
+NO_SUCH_PROGRAM = 127
 
 
 class Workspaces:
@@ -33,7 +34,7 @@ class Workspaces:
     def __init__(
         self, settings: WorkspaceSettings, sandbox: Sandbox, *, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
-        """Raises WorkspaceUnavailable where nothing can be kept. `transport`: another network than the machine's."""
+        """`transport`: another network than the machine's."""
         self._settings = settings
         self._sandbox = sandbox
         self._bounds = Bounds(settings.workspace_mb * MIB, settings.workspace_files)
@@ -82,12 +83,18 @@ class Workspaces:
 
     async def _fetched(self, workspace: Workspace) -> Tree:
         if workspace.git is not None:
-            return await tree_of_commit(workspace.git, self._downloads, self._sandbox.run, self._bounds)
+            return await tree_of_commit(workspace.git, self._downloads, self._git, self._bounds)
         assert workspace.archive is not None
         content = await self._downloads.get(workspace.archive.url)
         if (found := hashlib.sha256(content).hexdigest()) != workspace.archive.sha256:
             raise WorkspaceError(f"{workspace.archive.url[:200]} has the sum {found}, not {workspace.archive.sha256}")
         return await asyncio.to_thread(unpacked, content, self._bounds)
+
+    async def _git(self, job: Job) -> Result:
+        result = await self._sandbox.run(job)
+        if result.exit_code == NO_SUCH_PROGRAM:
+            raise SandboxError("this machine has no git below /usr: apt-get install git")
+        return result
 
     async def artifact(self, before: Tree, after: Result, wanted: Sequence[str] = ()) -> Artifact:
         """What the run of a job with `collect_tree` changed, as a patch, with the files that are wanted whole.
@@ -108,7 +115,7 @@ class Workspaces:
         """None where it would be too large."""
         if not changed:
             return ""
-        result = await self._sandbox.run(git_jobs.diffing(changed, self._most_patch))
+        result = await self._git(git_jobs.diffing(changed, self._most_patch))
         if result.succeeded:
             return result.stdout.decode("utf-8", "replace")  # git may cut the context of a hunk within a letter
         if result.end is End.OUTPUT:
@@ -121,4 +128,4 @@ class Workspaces:
             return before
         text = patch if patch.endswith("\n") else f"{patch}\n"
         job = git_jobs.applying(before.files, text.encode("utf-8", "replace"), self._bounds)
-        return patching.tree_after(before, await self._sandbox.run(job))
+        return patching.tree_after(before, await self._git(job))

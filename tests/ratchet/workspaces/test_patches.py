@@ -1,7 +1,8 @@
-"""What was changed comes out as a patch that git applies, and goes in again; what would leave the workspace does not."""
+"""What was changed comes out as a patch that git applies, and goes in again; what would lead out does not."""
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from pathlib import Path
 
@@ -69,7 +70,7 @@ async def test_a_person_can_apply_it(workspaces: Workspaces, tmp_path: Path) -> 
     for name, text in before.items():
         (tmp_path / name).write_text(text)
 
-    subprocess.run(["git", "apply"], input=artifact.patch.encode(), cwd=tmp_path, check=True)
+    await asyncio.to_thread(subprocess.run, ["git", "apply"], input=artifact.patch.encode(), cwd=tmp_path, check=True)
 
     assert (tmp_path / "a.py").read_text() == "1\n"
     assert (tmp_path / "new" / "c.bin").read_bytes() == b"\0\1\2"

@@ -63,7 +63,7 @@ async def test_a_folder_with_a_hole_of_a_terabyte_or_a_pipe_is_refused_at_once(m
         (tmp_path / name / "file").write_bytes(b"")
         spoil(tmp_path / name / "file")
 
-        with pytest.raises(WorkspaceError, match="file: (with it there would be more|no plain file)"):
+        with pytest.raises(WorkspaceError, match=r"file: (with it there would be more|no plain file)"):
             await make(workspace_folders=str(tmp_path)).tree(Workspace(folder=str(tmp_path / name)))
 
 
@@ -129,7 +129,7 @@ async def test_a_commit_is_read_byte_by_byte_and_fetched_once(
 
 
 async def test_submodules_come_where_they_are_asked_for(
-    make: Make, server: Server, repository: tuple[str, str]
+    make: Make, server: Server, repository: tuple[str, str], tmp_path: Path
 ) -> None:
     url, commit = repository
     asked = Workspace(git=GitSource(url=url, commit=commit, submodules=True))
@@ -138,7 +138,7 @@ async def test_submodules_come_where_they_are_asked_for(
 
     assert tree.files["lib/lib.py"] == TreeFile(b"lib\n")
     with pytest.raises(WorkspaceError, match="not among the URLs"):
-        await make(workspace_urls=f"{server.url}/shop", workspace_cache="/tmp/ratchet-none").tree(asked)
+        await make(workspace_urls=f"{server.url}/shop", workspace_cache=tmp_path / "other").tree(asked)
 
 
 async def test_what_is_no_commit_no_repository_or_not_allowed_is_refused(
