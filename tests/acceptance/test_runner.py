@@ -1,4 +1,4 @@
-"""A fleet of processes whose agent's tasks programs answer: unchanged clients, kills in the middle, and what is left."""
+"""A fleet of processes whose agent's tasks programs answer: unchanged clients, kills in the middle, leftovers."""
 
 from __future__ import annotations
 

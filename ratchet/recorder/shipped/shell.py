@@ -13,8 +13,8 @@ import urllib.request
 
 RULES = (
     "You solve a task in a Linux shell. To run a command, answer with one fenced block that begins with ```sh and "
-    "holds nothing but the command; you are then shown what it printed. When you are done, answer with the result and no "
-    "fenced block."
+    "holds nothing but the command; you are then shown what it printed. When you are done, answer with the result "
+    "and no fenced block."
 )
 COMMAND = re.compile(r"```(?:sh|bash)\n(.*?)```", re.DOTALL)
 MOST_TURNS = 12
