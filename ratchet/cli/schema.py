@@ -128,6 +128,7 @@ def _text(document: dict[str, Any]) -> str:
 
 ROUTERS = {
     "agent": ("services.agent.api:agent_router",),
+    "runner": ("services.runner.api:runner_router",),
     "scorer": ("services.scorer.api:scorer_router",),
     "trainer": (
         "services.trainer.api:trainer_router",

@@ -34,7 +34,8 @@ def up(
     port_base: Annotated[
         int,
         typer.Option(
-            help="HTTP: orchestrator here, agents from +10 on, scorer at +50, auditor at +51, trainer at +60."
+            help="HTTP: orchestrator here, agents from +10 on, scorer at +50, auditor at +51, runner at +55, "
+            "trainer at +60."
         ),
     ] = 8700,
     amqp_port: Annotated[int, typer.Option(help="AMQP port of the broker it starts.")] = 5673,
@@ -49,6 +50,13 @@ def up(
         bool,
         typer.Option("--no-scorer", envvar="RATCHET_EXTERNAL_SCORER", help="The scorer is somebody else's program."),
     ] = False,
+    programs: Annotated[
+        str,
+        typer.Option(
+            envvar="RATCHET_PROGRAMS",
+            help="File (TOML) of programs that answer agents' tasks, with a runner for them; none if not given.",
+        ),
+    ] = "",
     timeout: Annotated[float, typer.Option(help="Seconds to wait until all are ready.")] = 180.0,
 ) -> None:
     """Start the fleet on this machine and wait until it works.
@@ -71,6 +79,7 @@ def up(
         auditor=auditor,
         external_agents=external,
         no_scorer=no_scorer,
+        programs=programs,
     )
     if options.known_models and "likelihood" in scorer and not no_scorer and judge_model == JUDGE_MODEL:
         say(f"warning: {JUDGE_MODEL} can judge nothing but the demo's task: name a scorer, such as verifier:json")

@@ -51,6 +51,7 @@ def result_of(lines: Sequence[Interaction]) -> Result:
         status=line.status,
         reason=line.reason,
         sample=line.sample,
+        artifact=line.artifact,
     )
 
 

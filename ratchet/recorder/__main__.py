@@ -22,13 +22,12 @@ from ratchet.bus.amqp.short_connection import BrokerUnreachable, connected, with
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import TASKS, Queue, Topology
 from ratchet.conversation.bridge import limits_of
-from ratchet.conversation.template import ChatTemplate
 from ratchet.openai.errors import ServerUnavailable
-from ratchet.recorder.agent import agent_client, served_model
+from ratchet.recorder.agent import agent_client, served_model, template_for
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.order import RecordOrder, own_queue, queue_name
 from ratchet.recorder.work import RecordedWork
-from ratchet.service.errors import BusError, EngineError, RatchetError
+from ratchet.service.errors import BusError, RatchetError
 from schemas.api.generate import ServedModel
 from schemas.messages.result import Result
 from schemas.messages.task import Task
@@ -47,7 +46,7 @@ async def record(order: RecordOrder) -> Result:
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(agent_client(order.token))
         served = await _served(http, order.agent_urls)
-        template = await asyncio.to_thread(template_for, order, served)
+        template = await asyncio.to_thread(template_for, served, order.tokenizer)
         for limit in limits_of(template):
             say(f"note: {limit}")
         recorder = Recorder()
@@ -97,21 +96,6 @@ async def _served(http: httpx.AsyncClient, urls: Sequence[str]) -> ServedModel:
         with suppress(ServerUnavailable):
             return await served_model(http, url)
     return await served_model(http, urls[-1])
-
-
-def template_for(order: RecordOrder, served: ServedModel) -> ChatTemplate:
-    """Raises EngineError where the model can't be talked with."""
-    from ratchet.models.tokenization import TOKENIZER_FILES, model_folder, template_of
-
-    if served.context is None:
-        raise EngineError(f"{served.engine} takes no token ids, so nothing it says can be recorded")
-    name = order.tokenizer or served.tokenizer
-    if name is None:
-        raise EngineError("the agent does not say which tokenizer its model has: name its folder with --tokenizer")
-    template = template_of(model_folder(name, served.revision, files=TOKENIZER_FILES))
-    if template is None:
-        raise EngineError(f"{name} has no chat template: an agent can't talk with it")
-    return template
 
 
 async def _connected(order: RecordOrder) -> RabbitBus:

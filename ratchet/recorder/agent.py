@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncGenerator, Collection, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Collection, Generator, Sequence
+from contextlib import aclosing, suppress
+from pathlib import Path
 
 import httpx
 from pydantic import ValidationError
 
 from ratchet.bus.retry_policy import pause_s
+from ratchet.conversation.template import ChatTemplate
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
 from ratchet.recorder.engine import Token
 from ratchet.service.errors import EngineError
@@ -33,12 +35,26 @@ class AgentRefused(EngineError):
     """The agent will not answer: asking again changes nothing."""
 
 
-def agent_client(token: str | None) -> httpx.AsyncClient:
-    """`token`: an operator's, where the fleet asks for one."""
+class TokenInFile(httpx.Auth):
+    """A token that somebody renews: the file is read for each request. One that can't be read is none."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        with suppress(OSError):
+            token = self._file.read_text(encoding="ascii", errors="replace").strip()
+            request.headers["Authorization"] = f"Bearer {token}"
+        yield request
+
+
+def agent_client(token: str | None, token_file: Path | None = None) -> httpx.AsyncClient:
+    """`token`: an operator's, where the fleet asks for one; or the file it is in."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     timeout = httpx.Timeout(CONNECT_S, read=SILENT_S)
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-    return httpx.AsyncClient(headers=headers, timeout=timeout, limits=limits, trust_env=False)
+    auth = TokenInFile(token_file) if token_file else None
+    return httpx.AsyncClient(headers=headers, timeout=timeout, limits=limits, trust_env=False, auth=auth)
 
 
 async def served_model(http: httpx.AsyncClient, url: str) -> ServedModel:
@@ -53,6 +69,27 @@ async def served_model(http: httpx.AsyncClient, url: str) -> ServedModel:
         return ServedModel.model_validate_json(reply.content)
     except ValidationError:
         raise AgentRefused(f"what answers at {url} is no agent of this version") from None
+
+
+def template_for(served: ServedModel, tokenizer: str | None = None) -> ChatTemplate:
+    """`tokenizer`: in the place of what the agent says it has.
+
+    Raises EngineError where programs can't talk with the model.
+    """
+    from ratchet.models.tokenization import TOKENIZER_FILES, model_folder, template_of
+
+    if served.context is None:
+        raise EngineError(f"{served.engine} takes no token ids, so nothing it says can be recorded")
+    name = tokenizer or served.tokenizer
+    if name is None:
+        raise EngineError(
+            "the agent does not say which tokenizer its model has: name its folder with --tokenizer, of a runner with "
+            "RATCHET_RUNNER_TOKENIZER"
+        )
+    template = template_of(model_folder(name, served.revision, files=TOKENIZER_FILES))
+    if template is None:
+        raise EngineError(f"{name} has no chat template: an agent can't talk with it")
+    return template
 
 
 class AgentTokens:
@@ -152,7 +189,9 @@ def _refusal(url: str, status: int, said: str) -> Exception:
     if status >= 500 or status in (408, 429):
         return ServerUnavailable(f"the agent at {url} can't answer now: {detail}")
     if status in (401, 403):
-        return AgentRefused(f"the agent at {url} wants an operator's token ({detail}): set RATCHET_API_TOKEN")
+        return AgentRefused(
+            f"the agent at {url} wants an operator's token ({detail}): set RATCHET_API_TOKEN, or a runner's file"
+        )
     if status == 404:
         return AgentRefused(f"what answers at {url} is no agent of this version ({detail})")
     if kind == "prompt-refused":

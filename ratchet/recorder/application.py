@@ -29,14 +29,18 @@ from ratchet.recorder import anthropic, responses
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
 from ratchet.recorder.rollout import Answer, Asked, RecordedRollout, retries, wanted, words
 
+MOST_BODY = 64 * 1024 * 1024
+
 Handler = Callable[[Request, RecordedRollout], Awaitable[Response]]
 
 
 class Recorder:
     """The rollouts that are being recorded, by the sums of their keys: the keys themselves are not kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_body: int = MOST_BODY) -> None:
+        """`most_body`: bytes of a request."""
         self._rollouts: dict[str, RecordedRollout] = {}
+        self._most_body = most_body
 
     def begin(self, rollout: RecordedRollout) -> str:
         """The key that its agent is given."""
@@ -68,7 +72,9 @@ class Recorder:
             Route("/v1/responses", self._authorised(respond), methods=["POST"]),
             Route("/v1/models", self._authorised(models)),
         ]
-        return Starlette(routes=routes, exception_handlers={Refused: _refused, HTTPException: _no_route})
+        app = Starlette(routes=routes, exception_handlers={Refused: _refused, HTTPException: _no_route})
+        app.state.most_body = self._most_body
+        return app
 
     def _authorised(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         async def authorised(request: Request) -> Response:
@@ -133,8 +139,13 @@ async def respond(request: Request, rollout: RecordedRollout) -> Response:
 
 
 async def _body(request: Request) -> dict[str, Any]:
+    read, most = bytearray(), request.app.state.most_body
+    async for part in request.stream():
+        read += part
+        if len(read) > most:
+            raise Refused(400, f"the request has more than {most:,} bytes", code="context_length_exceeded")
     try:
-        body = json.loads(await request.body())
+        body = json.loads(read)
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
@@ -198,6 +209,7 @@ async def _whole(answers: AsyncGenerator[Answer, None], request: Request) -> Ans
         return work.result()
     finally:
         leaving.cancel()
+        work.cancel()  # where this was cancelled itself: nobody waits for the answer
 
 
 async def _events(

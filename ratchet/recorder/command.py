@@ -17,15 +17,14 @@ from pathlib import Path
 from subprocess import PIPE
 from tempfile import TemporaryFile
 
-from ratchet.conversation.segments import sample_of
 from ratchet.recorder import guard
 from ratchet.recorder.application import Recorder
+from ratchet.recorder.recording import Ran, recorded
 from ratchet.recorder.rollout import RecordedRollout
 from schemas.messages.response import Sample, SampleStatus
 
 MOST_BYTES = 1024 * 1024
 """Of what it prints."""
-GIVEN_UP_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +59,25 @@ async def run_with(
     The program finds OPENAI_BASE_URL, ANTHROPIC_BASE_URL and a key for both in its environment, which is worth nothing
     once this returns, or is cancelled.
     """
-    key = recorder.begin(rollout)
-    try:
-        own = dict(os.environ if program.environment is None else program.environment)
-        own |= {"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": key}
-        own |= {"ANTHROPIC_BASE_URL": base_url.removesuffix("/v1"), "ANTHROPIC_API_KEY": key}
-        said, status = await _said(program, own, timeout_s)
-    finally:
-        recorder.end(key)
-    with suppress(TimeoutError):  # what it was asking when it ended is given up as soon as its connection is seen to be
-        async with asyncio.timeout(GIVEN_UP_S):
-            await rollout.wait_idle()
-    if status != "finished" and rollout.engine_trouble is not None:
-        status = "lost"
-    name = Path(program.command[0]).name
-    return sample_of(rollout.conversation, said, status=status, program=name, overruled=rollout.overruled)
+
+    async def run(key: str) -> Ran:
+        own = os.environ if program.environment is None else program.environment
+        return await _said(program, {**own, **model_environment(base_url, key)}, timeout_s)
+
+    return await recorded(recorder, rollout, Path(program.command[0]).name, run)
 
 
-async def _said(program: Program, environment: Mapping[str, str], timeout_s: float) -> tuple[str, SampleStatus]:
+def model_environment(base_url: str, key: str) -> dict[str, str]:
+    """By which clients find the model, in both dialects. `base_url` is OpenAI's, with /v1."""
+    return {
+        "OPENAI_BASE_URL": base_url,
+        "OPENAI_API_KEY": key,
+        "ANTHROPIC_BASE_URL": base_url.removesuffix("/v1"),
+        "ANTHROPIC_API_KEY": key,
+    }
+
+
+async def _said(program: Program, environment: Mapping[str, str], timeout_s: float) -> Ran:
     held, holding = os.pipe()
     try:
         with TemporaryFile() as stdin:
@@ -100,7 +100,7 @@ async def _said(program: Program, environment: Mapping[str, str], timeout_s: flo
             os.close(held)
 
 
-async def _read(process: asyncio.subprocess.Process, timeout_s: float) -> tuple[str, SampleStatus]:
+async def _read(process: asyncio.subprocess.Process, timeout_s: float) -> Ran:
     assert process.stdout is not None
     said = bytearray()
 
@@ -120,4 +120,4 @@ async def _read(process: asyncio.subprocess.Process, timeout_s: float) -> tuple[
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
     status: SampleStatus = "limit" if ended is None else "failed" if ended else "finished"
-    return said[:MOST_BYTES].decode(errors="replace").strip(), status
+    return Ran(said[:MOST_BYTES].decode(errors="replace").strip(), status)

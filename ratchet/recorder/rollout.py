@@ -14,6 +14,7 @@ from ratchet.conversation.template import ChatTemplate, Tools
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
 from ratchet.recorder.engine import Token, TokenEngine
 from ratchet.recorder.parsing import Parsed, Parser, PlainParser, parser_for
+from ratchet.service.errors import EngineError
 from schemas.messages.response import FinishReason
 from schemas.messages.work import Sampling
 
@@ -23,6 +24,48 @@ MOST_OVERRULED = 8
 NO_EFFECT = {"presence_penalty": 0.0, "frequency_penalty": 0.0}
 """What of the parameters that no Work has is asked for in vain, and changes nothing."""
 SAMPLING = ("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty")
+
+
+class Budget:
+    """What a rollout may take: calls of the model, and tokens that are sampled for it. None: any number.
+
+    `spent` is set with the first call that is one too many, or with the last token; `says` which limit it was.
+    """
+
+    def __init__(self, calls: int | None = None, tokens: int | None = None) -> None:
+        self.spent = asyncio.Event()
+        self.says: str | None = None
+        self._calls, self._calls_left = calls, calls
+        self._tokens, self._tokens_left = tokens, tokens
+
+    def take_call(self) -> None:
+        """Raises BudgetSpent."""
+        if self._calls_left == 0:
+            self.end(f"it called the model more than {self._calls:,} times")
+        if self.says is not None:
+            raise BudgetSpent(f"this rollout is over: {self.says}")
+        if self._calls_left is not None:
+            self._calls_left -= 1
+
+    @property
+    def tokens_left(self) -> int | None:
+        return self._tokens_left
+
+    def take_token(self) -> None:
+        """After it was sampled."""
+        if self._tokens_left is not None:
+            self._tokens_left -= 1
+            if self._tokens_left <= 0:
+                self.end(f"the model sampled {self._tokens:,} tokens for it, as many as it may have")
+
+    def end(self, says: str) -> None:
+        """No call is answered any more, for that reason; the first reason stays."""
+        self.says = self.says or says
+        self.spent.set()
+
+
+class BudgetSpent(EngineError):
+    """The rollout may not ask any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +115,7 @@ class RecordedRollout:
         parser: Parser | None = None,
         strict: bool = False,
         sampling: Sampling | None = None,
+        budget: Budget | None = None,
     ) -> None:
         """`parser`: the template's if absent. `model`: what clients are told, whatever they ask for. `sampling`: the
         Work's; what a client asks for besides is kept in `overruled`, the first values of each parameter."""
@@ -82,6 +126,7 @@ class RecordedRollout:
         self._parser = parser or parser_for(template.source)
         self._answers: dict[int, Answer] = {}
         self._sampling = sampling or Sampling()
+        self.budget = budget or Budget()
         self.overruled: dict[str, list[float]] = {}
         self._at_work = 0
         self._idle = asyncio.Event()
@@ -102,8 +147,9 @@ class RecordedRollout:
     async def answer(self, asked: Asked) -> AsyncGenerator[Answer, None]:
         """The answer each time it has grown, until it is whole. Closed before, it is aborted.
 
-        Raises PromptRefused, ContextTooLong, EngineError.
+        Raises PromptRefused, ContextTooLong, EngineError, BudgetSpent.
         """
+        self.budget.take_call()
         self._note_overruled(asked.sampling)
         call = self.conversation.ask(asked.messages, asked.tools, retry=asked.retry)
         known = self._answers.get(call.number)
@@ -138,10 +184,12 @@ class RecordedRollout:
         self._at_work += 1
         self._idle.clear()
         try:
-            async with aclosing(self._engine.sample(prompt, min(room, asked.max_tokens or MOST_TOKENS))) as tokens:
+            most = min(room, asked.max_tokens or MOST_TOKENS, self.budget.tokens_left or room)
+            async with aclosing(self._engine.sample(prompt, most)) as tokens:
                 async for token in tokens:
                     answer.tokens.append(token)
-                    if self._stopped(answer, asked):
+                    self.budget.take_token()
+                    if self._stopped(answer, asked) or self.budget.says is not None:
                         break
                     yield answer
             self._end(answer, asked)

@@ -13,20 +13,17 @@ from datetime import UTC, datetime
 
 import httpx
 
-from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, opened
-from ratchet.bus.topology import RESPONSES
 from ratchet.conversation.template import ChatTemplate
 from ratchet.recorder.agent import AgentTokens
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.command import Program, run_with
 from ratchet.recorder.order import INPUT, RecordOrder, as_text
+from ratchet.recorder.recording import publish_response, response_of
 from ratchet.recorder.rollout import RecordedRollout
-from ratchet.service.errors import Reject
 from ratchet.service.telemetry import Log
 from schemas.api.generate import ServedModel
-from schemas.messages.base import Metadata
-from schemas.messages.response import GenerationLatencies, Response, Sample
+from schemas.messages.response import GenerationLatencies, Sample
 from schemas.messages.work import Work
 
 log = Log("recorder")
@@ -82,30 +79,16 @@ class RecordedWork:
         queue_s = max(0.0, (self._now() - work.admitted_at).total_seconds())
         runs = (self._run(work, number) for number in range(work.sampling.n))
         samples = tuple(await asyncio.gather(*runs))
-        response = Response(
-            task_id=work.task_id,
-            response=samples[0].text,
-            agent_id=work.agent_id,
-            metadata=Metadata(timestamp=self._now(), source="ratchet record"),
-            samples=samples,
-            sampling=work.sampling,
-            adapter_version=work.arm.adapter_version,
-            adapter_sha256=work.arm.adapter_sha256,
+        latencies = GenerationLatencies(queue_s=queue_s, generate_s=time.perf_counter() - began)
+        response = response_of(
+            work,
+            samples,
             engine=self._served.engine,
-            latencies=GenerationLatencies(queue_s=queue_s, generate_s=time.perf_counter() - began),
+            source="ratchet record",
+            now=self._now(),
+            latencies=latencies,
         )
-        try:
-            await self._publish(response, body)
-        except Reject as too_large:
-            log.error("too-large", f"{too_large}: these rollouts are lost")
-            error = f"what was recorded can't be sent: {too_large}"
-            await self._publish(response.model_copy(update={"samples": (), "response": "", "error": error}), body)
-
-    async def _publish(self, response: Response, work: bytes) -> None:
-        message_id = derived_id(response.task_id, "response")
-        await self._bus.publish(
-            RESPONSES, response.encode_around("work", work), type=Response.TYPE, message_id=message_id
-        )
+        await publish_response(self._bus, response, body)
 
     async def _run(self, work: Work, number: int) -> Sample:
         engine = AgentTokens(
@@ -138,6 +121,10 @@ def program_of(command: tuple[str, ...], work: Work, number: int, environment: M
 
 def time_for(work: Work, now: datetime, limit_s: float | None) -> float:
     """Seconds a run may take, so that what it has by then can still be scored before the deadline."""
-    left = (work.deadline - now).total_seconds()
-    within = max(0.0, left - min(LARGEST_MARGIN_S, MARGIN * left))
+    return time_within((work.deadline - now).total_seconds(), limit_s)
+
+
+def time_within(left_s: float, limit_s: float | None) -> float:
+    """The same, by the seconds that are left to the deadline."""
+    within = max(0.0, left_s - min(LARGEST_MARGIN_S, MARGIN * left_s))
     return within if limit_s is None else min(within, limit_s)

@@ -12,7 +12,7 @@ import urllib.request
 from urllib.error import URLError
 
 TIMEOUT_S = 4.0
-PORTS = {"orchestrator": 8700, "agent": 8710, "scorer": 8750, "trainer": 8760}
+PORTS = {"orchestrator": 8700, "agent": 8710, "scorer": 8750, "trainer": 8760, "runner": 8770}
 """Of the services' HTTP servers where no setting names another."""
 
 

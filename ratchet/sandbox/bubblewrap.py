@@ -15,9 +15,11 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from ratchet.sandbox.job import WORKSPACE, Job
+from ratchet.sandbox import relay
+from ratchet.sandbox.job import WORKSPACE, Job, SandboxError
 from ratchet.sandbox.limits import Limits
 
 PROGRAMS = ("bwrap", "setpriv", "choom", "prlimit")
@@ -36,6 +38,8 @@ HOST_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PATH = "/usr/local/bin:/usr/bin:/bin"
 OF_ROOT = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
+RELAY = f"{relay.FOLDER}/relay.py"
+
 HANDSHAKE = (
     'ulimit -p "$1" 2>/dev/null || ulimit -u "$1" || exit 125\n'
     'ulimit -n "$2" || exit 125\n'
@@ -48,13 +52,25 @@ HANDSHAKE = (
 
 @dataclass(frozen=True, slots=True)
 class OpenFiles:
-    """Descriptors that bubblewrap reads or writes. `job` are the job's files, by path in the workspace."""
+    """Descriptors that bubblewrap reads or writes. `job` are the job's files, by path in the workspace; `data` others
+    that it sees, by their path inside."""
 
     status: int
     passwd: int
     group: int
     filters: Sequence[int]
     job: Mapping[str, int]
+    data: Mapping[str, int]
+
+
+def data_of(job: Job) -> dict[str, bytes]:
+    """What it is given as files that are not in its workspace, the relay among them."""
+    return dict(job.data) | ({RELAY: _relay()} if job.relays else {})
+
+
+@cache
+def _relay() -> bytes:
+    return Path(relay.__file__).read_bytes()
 
 
 def command_line(job: Job, opened: OpenFiles, *, as_root: bool, memory_is_held: bool) -> list[str]:
@@ -66,8 +82,18 @@ def command_line(job: Job, opened: OpenFiles, *, as_root: bool, memory_is_held: 
         *("bwrap", *_namespaces(opened), *_root(opened), *_workspace(job, opened), *_environment(job)),
         *("--remount-ro", "/", "--"),
         *("/bin/sh", "-c", HANDSHAKE, "sh", str(job.limits.processes), str(job.limits.open_files)),
+        *_relayed(job),
         *job.command,
     ]
+
+
+def _relayed(job: Job) -> Iterator[str]:
+    """Raises SandboxError where there is no Python below /usr to carry connections with."""
+    if job.relays:
+        python = shutil.which("python3", path=PATH)
+        if python is None:
+            raise SandboxError(f"no python3 in {PATH}: a sandbox with a way out needs one")
+        yield from (python, "-I", "-S", RELAY, *map(str, job.relays), "--")
 
 
 def missing_programs() -> list[str]:
@@ -119,8 +145,11 @@ def _workspace(job: Job, opened: OpenFiles) -> Iterator[str]:
     yield from ("--remount-ro", "/dev")
     for inside, folder in job.mounts.items():
         yield from ("--ro-bind", str(folder), inside)
-    for inside, socket in job.sockets.items():
+    sockets = {**job.sockets, **{f"{relay.FOLDER}/{port}": socket for port, socket in job.relays.items()}}
+    for inside, socket in sockets.items():
         yield from ("--bind", str(socket), inside)
+    for inside, descriptor in opened.data.items():
+        yield from ("--perms", "0444", "--ro-bind-data", str(descriptor), inside)
     for path, descriptor in opened.job.items():
         yield from ("--perms", "0755" if path in job.executable else "0644")
         yield from ("--file", str(descriptor), f"{WORKSPACE}/{path}")

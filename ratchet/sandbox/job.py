@@ -42,13 +42,25 @@ class End(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class TreeFile:
+    """A file of a tree; of a link, its target is the content."""
+
+    content: bytes | memoryview
+    executable: bool = False
+    is_link: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A command and all that it sees of the world.
 
     `files` are put into the workspace, by path in it, and `collect` are the paths that come out afterwards.
     `executable` names those of `files` that may be executed. `mounts` are folders of the host seen read-only, by their
-    path inside. `sockets` are Unix sockets of the host that can be connected to, by their path inside: the only way
-    out there is. `descriptors` are open ones that stay open, under the same numbers.
+    path inside, and `data` files of their own there, by theirs. `tree` is put into the workspace beside `files`, which
+    come first where both have a path; links in it are links inside, and `collect_tree` has all of the workspace come
+    out as it was left. `sockets` are Unix sockets of the host that can be connected to, by their path inside: the only
+    way out there is. `relays` are such sockets, too, by the port of 127.0.0.1 inside at which clients that know no Unix
+    sockets find them. `descriptors` are open ones that stay open, under the same numbers.
     """
 
     command: Sequence[str]
@@ -57,8 +69,12 @@ class Job:
     stdin: bytes = b""
     environment: Mapping[str, str] = field(default_factory=dict)
     collect: Sequence[str] = ()
+    tree: Mapping[str, TreeFile] = field(default_factory=dict)
+    collect_tree: bool = False
     mounts: Mapping[str, Path] = field(default_factory=dict)
+    data: Mapping[str, bytes] = field(default_factory=dict)
     sockets: Mapping[str, Path] = field(default_factory=dict)
+    relays: Mapping[int, Path] = field(default_factory=dict)
     descriptors: Sequence[int] = ()
     limits: Limits = DEFAULT_LIMITS
 
@@ -69,8 +85,20 @@ class Job:
             raise SandboxError(f"a job has {len(self.files)} files, more than {MAX_FILES}: mount a folder")
         for path in (*self.files, *self.collect):
             require_inside(path)
-        if size := sum(map(len, self.files.values())) - self.limits.workspace_bytes > 0:
-            raise SandboxError(f"the files are {size:,} bytes more than the workspace has room for")
+        for path in (*self.mounts, *self.data, *self.sockets):
+            require_mountable(path)
+        for path in self.tree:
+            if "\0" in path or not _NO_STEPS.isdisjoint(path.split("/")):
+                raise SandboxError(f"{path!r} is no path of a file in the workspace")
+        if len(self.tree) > self.limits.files:
+            raise SandboxError(f"the tree has {len(self.tree):,} files, and there may be {self.limits.files:,}")
+        size = sum(map(len, self.files.values())) + sum(len(file.content) for file in self.tree.values())
+        if (more := size - self.limits.workspace_bytes) > 0:
+            raise SandboxError(f"the files are {more:,} bytes more than the workspace has room for")
+
+
+_NO_STEPS = frozenset(("", ".", ".."))
+"""What no path of a tree has between two slashes."""
 
 
 def require_inside(path: str) -> None:
@@ -80,9 +108,22 @@ def require_inside(path: str) -> None:
         raise SandboxError(f"{path!r} is no path of a file in the workspace")
 
 
+RESERVED = ("/usr", "/proc", "/dev", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/run/ratchet")
+
+
+def require_mountable(path: str) -> None:
+    """Raises SandboxError for a place inside where nothing can be put: what the sandbox itself is made of."""
+    parts = PurePosixPath(path).parts
+    if not path.startswith("/") or len(parts) < 2 or ".." in parts or "\0" in path:
+        raise SandboxError(f"{path!r} is no place in the sandbox: write an absolute path")
+    if any(PurePosixPath(path).is_relative_to(taken) for taken in RESERVED):
+        raise SandboxError(f"{path!r} can't be given to a job: {', '.join(RESERVED)} are the sandbox's own")
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`exit_code` is None unless it exited. `files` holds what was collected; `left_out` says why a file was not."""
+    """`exit_code` is None unless it exited. `files` holds what was collected, `tree` the whole workspace where that was
+    asked for; `left_out` says why a file is in neither."""
 
     end: End
     says: str
@@ -91,6 +132,7 @@ class Result:
     stdout: bytes = b""
     stderr: bytes = b""
     files: Mapping[str, bytes] = field(default_factory=dict)
+    tree: Mapping[str, TreeFile] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     start_s: float = 0.0
     """Until the command could begin."""

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
-from ratchet.sandbox import bubblewrap, workspace
+from ratchet.sandbox import bubblewrap, tree, workspace
 from ratchet.sandbox.cgroup import Cgroups, RunGroup
 from ratchet.sandbox.job import End, Job, Result, SandboxError
 from ratchet.sandbox.process_tree import descendants, usage
@@ -79,11 +79,16 @@ def _run(job: Job, filters: Sequence[bytes], cgroups: Cgroups | None, stop: Stop
         if group is not None:
             _join(group, started.first)
         folders = _writable(started.first, stack)
+        if job.tree:
+            tree.put(folders[0], job.tree, job.files)
         started.release()
         ended = started.judged(started.watch(stop, folders))
         if job.collect:
             collected = workspace.collect(folders[0], job.collect, job.limits.collected_bytes)
             ended = replace(ended, files=collected.files, left_out=collected.left_out)
+        if job.collect_tree:
+            left = tree.take(folders[0], job.limits.collected_bytes, job.limits.files)
+            ended = replace(ended, tree=left.files, left_out={**ended.left_out, **left.left_out})
         return ended
 
 
@@ -138,9 +143,17 @@ def _started(job: Job, filters: Sequence[bytes], group: RunGroup | None) -> Iter
                 group=_memory_file(given, bubblewrap.GROUP),
                 filters=[_memory_file(given, program) for program in filters],
                 job={path: _memory_file(given, content) for path, content in job.files.items()},
+                data={path: _memory_file(given, content) for path, content in bubblewrap.data_of(job).items()},
             )
             command = bubblewrap.command_line(job, opened, as_root=os.geteuid() == 0, memory_is_held=group is not None)
-            passed = (opened.status, opened.passwd, opened.group, *opened.filters, *opened.job.values())
+            passed = (
+                opened.status,
+                opened.passwd,
+                opened.group,
+                *opened.filters,
+                *opened.job.values(),
+                *opened.data.values(),
+            )
             try:
                 process = subprocess.Popen(
                     command,

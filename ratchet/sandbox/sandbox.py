@@ -84,11 +84,13 @@ class Sandbox:
         with self._slots:
             return run(job, self._programs, self._cgroups, stop)
 
-    async def run(self, job: Job) -> Result:
-        """As `run_blocking`. Cancelled, it ends the run and returns to its caller only when nothing is left of it."""
+    async def run(self, job: Job, called_off: asyncio.Event | None = None) -> Result:
+        """As `run_blocking`. Cancelled, it ends the run and returns to its caller only when nothing is left of it.
+        `called_off`, once set, ends the run too, and what it left is in the result."""
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Result] = loop.create_future()
         stop = Stop()
+        calling_off = asyncio.create_task(_call_off(called_off, stop)) if called_off else None
         threading.Thread(target=self._in_thread, args=(job, stop, outcome, loop), name="sandbox", daemon=True).start()
         try:
             return await asyncio.shield(outcome)
@@ -98,6 +100,8 @@ class Sandbox:
             outcome.exception()
             raise
         finally:
+            if calling_off is not None:
+                calling_off.cancel()
             if outcome.done():
                 stop.close()
 
@@ -110,6 +114,11 @@ class Sandbox:
             _tell(loop, outcome.set_exception, error)
         else:
             _tell(loop, outcome.set_result, result)
+
+
+async def _call_off(wish: asyncio.Event, stop: Stop) -> None:
+    await wish.wait()
+    stop.set()
 
 
 def _tell(loop: asyncio.AbstractEventLoop, tell: Callable[[Any], None], what: object) -> None:

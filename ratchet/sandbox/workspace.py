@@ -45,31 +45,42 @@ def collect(folder: int, paths: Sequence[str], most: int) -> Collected:
     files, left_out, room = dict[str, bytes](), dict[str, str](), most
     for path in dict.fromkeys(paths):
         try:
-            content = _content(folder, path, room)
+            read = read_at_most(folder, path, room)
         except OSError as error:
-            left_out[path] = _reason(error)
+            left_out[path] = why_not(error)
             continue
-        if content is None:
+        if read is None:
             left_out[path] = f"with it there would be more than {most:,} bytes"
         else:
-            files[path] = content
-            room -= len(content)
+            files[path] = read.content
+            room -= len(read.content)
     return Collected(files, left_out)
 
 
-def _content(folder: int, path: str, room: int) -> bytes | None:
-    """None where it is larger than there is room. Never waits: a FIFO or a device is opened without blocking."""
+class Read(NamedTuple):
+    content: bytes
+    mode: int
+
+
+def read_at_most(folder: int, path: str, room: int) -> Read | None:
+    """None where it is larger than there is room. Never waits: a FIFO or a device is opened without blocking.
+
+    Raises OSError for what is no plain file beneath the folder.
+    """
     opened = open_beneath(folder, path)
     with os.fdopen(opened, "rb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(opened).st_mode):
+        about = os.fstat(opened)
+        if not stat.S_ISREG(about.st_mode):
             raise OSError(errno.EINVAL, "no plain file", path)
+        if about.st_size > room:
+            return None
         content = bytearray()
         while len(content) <= room and (part := file.read(min(1 << 20, room + 1 - len(content)))):
             content += part
-    return bytes(content) if len(content) <= room else None
+    return Read(bytes(content), about.st_mode) if len(content) <= room else None
 
 
-def _reason(error: OSError) -> str:
+def why_not(error: OSError) -> str:
     match error.errno:
         case errno.ENOENT | errno.ENOTDIR:
             return "not there"

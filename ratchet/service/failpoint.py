@@ -40,7 +40,9 @@ outcome-written: on disk, nobody told."""
 RETENTION_STEPS = ("ids-kept", "start-moved", "segment-removed")
 """ids-kept: the ids of a segment's tasks are on disk. start-moved: the log begins behind it, which is on disk.
 segment-removed: its file is gone."""
-ALL_STEPS = (*STEPS, *TASK_STEPS, *REGISTRY_STEPS, *TRAINER_STEPS, *RETENTION_STEPS)
+RUNNER_STEPS = ("rollout-kept",)
+"""rollout-kept: a finished rollout is on disk, its task is not answered."""
+ALL_STEPS = (*STEPS, *TASK_STEPS, *REGISTRY_STEPS, *TRAINER_STEPS, *RETENTION_STEPS, *RUNNER_STEPS)
 STEP_BYTES = 64
 
 

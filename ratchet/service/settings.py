@@ -38,6 +38,11 @@ def names(value: Any) -> Any:
     return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
 
 
+def none_if_empty(value: Any) -> Any:
+    """For settings that a file may leave empty: `.` is no path that anybody meant."""
+    return None if value == "" else value
+
+
 class FleetSettings(BaseSettings):
     """Each field is an environment variable: `RATCHET_` and the field's name in capitals."""
 
@@ -62,6 +67,11 @@ class FleetSettings(BaseSettings):
     )
     agents: Annotated[tuple[AgentId, ...], NoDecode, BeforeValidator(names)] = Field(
         ("small",), min_length=1, description="The fleet's agents, by comma; the first answers tasks that name none."
+    )
+    programs: Annotated[Path | None, BeforeValidator(none_if_empty)] = Field(
+        None,
+        description="File (TOML) of the programs that answer agents' tasks, run by the runner; agents that it names "
+        "serve their model to these and take no tasks themselves. The same for agents and runners.",
     )
     external_scorer: bool = Field(
         False, description="A scorer that is not ours answers with draft-shaped Rewards: keep each Response for them."

@@ -13,6 +13,7 @@ from schemas.messages.result import Result
 from schemas.messages.reward import ScorerIdentity, ScoreStatus
 from schemas.messages.task import Prompt, Task, Tool
 from schemas.messages.work import Arm, Sampling
+from schemas.messages.workspace import Artifact, Workspace
 
 TaskState = Literal["open", "ok", "failed", "expired"]
 HopName = Literal["queued", "generated", "awaiting_score", "scored", "settled"]
@@ -96,6 +97,8 @@ class LoggedSample(Record):
     ended: SampleStatus | None = Field(None, description="How a rollout ended.")
     program: str | None = Field(None, description="What made the rollout.")
     usage: Usage | None = Field(None, description="What the rollout took.")
+    artifact: Artifact | None = Field(None, description="What it left in its workspace.")
+    parts: dict[str, Score] | None = Field(None, description="What each strategy gave, of a score put together.")
 
 
 class TaskHistory(Record):
@@ -107,6 +110,8 @@ class TaskHistory(Record):
     agent_id: str
     input: Prompt
     tools: tuple[Tool, ...] | None = Field(None, description="What the model could ask for.")
+    workspace: Workspace | None = Field(None, description="Files that the answer changes.")
+    programs: tuple[str, ...] | None = Field(None, description="Which of the agent's programs were to answer.")
     metadata: Metadata
     reference: str | None
     criteria: str | None

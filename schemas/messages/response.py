@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from schemas.messages.base import Identifier, Message, Metadata, Record, Seconds, Sha256, absent
 from schemas.messages.work import Sampling, Work
+from schemas.messages.workspace import Artifact
 
 FinishReason = Literal["stop", "length"]
 BreakKind = Literal["rewritten", "tools_changed", "parallel", "aborted", "retokenised"]
@@ -116,6 +117,7 @@ class Sample(Record):
     )
     program: Identifier | None = Field(None, description="What made the rollout.")
     usage: Usage | None = None
+    artifact: Artifact | None = Field(None, exclude_if=absent, description="What it left in its workspace.")
     token_texts: tuple[str, ...] | None = Field(
         None, exclude_if=absent, description="Of each of completion_ids its text, where the Work asks for them."
     )

@@ -6,7 +6,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.messages.base import Identifier, Message, Metadata, Score
+from schemas.messages.base import Identifier, Message, Metadata, Score, absent
+from schemas.messages.workspace import Artifact
 
 ResultStatus = Literal["ok", "failed", "expired"]
 
@@ -25,3 +26,6 @@ class Result(Message):
     status: ResultStatus = "ok"
     reason: str | None = Field(None, description="For failed and expired: what happened and what to do.")
     sample: int | None = Field(None, ge=0, description="Index of the chosen sample in its group.")
+    artifact: Artifact | None = Field(
+        None, exclude_if=absent, description="Of a task with a workspace: what the chosen sample changed in it."
+    )

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.messages.base import Identifier, Message, Metadata, Record, Score, Seconds
+from schemas.messages.base import Identifier, Message, Metadata, Record, Score, Seconds, absent
 from schemas.messages.response import Response
 
 ScoreStatus = Literal["ok", "unscorable", "infra_fail", "timeout"]
@@ -20,6 +20,9 @@ class SampleScore(Record):
     score: Score | None = None
     status: ScoreStatus = "ok"
     reason: str | None = None
+    parts: dict[str, Score] | None = Field(
+        None, exclude_if=absent, description="Of a score that was put together: what each strategy gave."
+    )
 
     @model_validator(mode="after")
     def _null_unless_ok(self) -> Self:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 
 from schemas.messages.base import AdapterVersion, AgentId, Identifier, Message, Metadata, Record, Timestamp, absent
+from schemas.messages.workspace import Workspace
 
 
 class CalledFunction(Record):
@@ -114,6 +115,14 @@ class Task(Message):
     )
     needs_token_texts: bool | None = Field(
         None, exclude_if=absent, description="Have each sample say the text of each of its tokens."
+    )
+    workspace: Workspace | None = Field(
+        None, exclude_if=absent, description="Files that the answer changes; its scorers may judge what it leaves."
+    )
+    programs: Annotated[tuple[Identifier, ...], Field(min_length=1, max_length=64)] | None = Field(
+        None,
+        exclude_if=absent,
+        description="Which of the agent's programs answer, dealt to the samples in turn; all of them if absent.",
     )
     task_type: Identifier | None = Field(None, description="Stratum: tasks of one type are compared with each other.")
     session_id: Identifier | None = Field(None, description="Tasks of one session are all given to the same arm.")

@@ -22,6 +22,7 @@ from schemas.messages.response import FinishReason, SampleStatus, Segment, Usage
 from schemas.messages.reward import ScorerIdentity, ScoreStatus
 from schemas.messages.task import Prompt, Tool
 from schemas.messages.work import Arm, Sampling
+from schemas.messages.workspace import Artifact
 
 
 class Latencies(Record):
@@ -73,6 +74,7 @@ class Interaction(Message):
     sample_status: SampleStatus | None = Field(None, exclude_if=absent, description="How a rollout ended.")
     program: Identifier | None = Field(None, exclude_if=absent, description="What made the rollout.")
     usage: Usage | None = Field(None, exclude_if=absent)
+    artifact: Artifact | None = Field(None, exclude_if=absent, description="What it left in its workspace.")
     tools: tuple[Tool, ...] | None = Field(None, exclude_if=absent, description="What the model could ask for.")
     token_texts: tuple[str, ...] | None = Field(
         None, exclude_if=absent, description="Of each of completion_ids its text, where the task asked for them."
@@ -86,6 +88,9 @@ class Interaction(Message):
     scorer: ScorerIdentity | None = None
     score_status: ScoreStatus | None = None
     score_reason: str | None = None
+    score_parts: dict[str, Score] | None = Field(
+        None, exclude_if=absent, description="Of a score that was put together: what each strategy gave."
+    )
     latencies: Latencies
     attempts: Attempts | None = Field(None, description="Null where the first attempt did both.")
     epoch: LogEpoch = None

@@ -15,6 +15,7 @@ from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.bus.topology import HIGH_PRIORITY, RESPONSES, work_queue
 from ratchet.concurrency.keyed import KeyedLock
+from ratchet.recorder.programs import agents_with_programs
 from ratchet.runtime.runner import Subscription
 from ratchet.service import failpoint
 from ratchet.service.deadline_time import DeadlineTime
@@ -78,6 +79,7 @@ class AgentWorker:
 
     def __init__(self, settings: AgentSettings, bus: Bus, engine: Engine, time: DeadlineTime | None = None) -> None:
         self._agent_id = settings.agent_id
+        self._takes_tasks = settings.agent_id not in agents_with_programs(settings.programs, settings.agents)
         self._prefetch = settings.agent_prefetch
         self._generation_timeout_s = settings.agent_generation_timeout_s
         self._tokenizer = settings.tokenizer_name
@@ -113,12 +115,16 @@ class AgentWorker:
     async def start(self) -> None:
         await self._engine.start()
         self._time.start()
-        log.info("engine-started", f"answering with {self._engine.identity}", agent_id=self._agent_id)
+        whom = "" if self._takes_tasks else "programs, which take its tasks, "
+        log.info("engine-started", f"answering {whom}with {self._engine.identity}", agent_id=self._agent_id)
         self._sync = AdapterSync(self._agent_id, self._bus, self._cache, self._engine.base)
         await self._sync.start()
         await self._rewards.start()
 
     def subscriptions(self) -> Sequence[Subscription]:
+        """None where programs answer in its place: it serves its model to them."""
+        if not self._takes_tasks:
+            return []
         queues = (work_queue(self._agent_id), work_queue(self._agent_id, priority=HIGH_PRIORITY))
         stalled_after_s = STALLED_AFTER_S + self._generation_timeout_s
         return [

@@ -1,8 +1,8 @@
 """`python -m services.scorer.once --scorer SPEC`: score answers from stdin, one task a line, with a scorer of choice.
 
-A line is {"task_id", "prompt", "answers": [{"text", "finish_reason"}], "reference", "criteria", "task_type"}. The first
-line out is the scorer's identity; then, in the order of the input, {"task_id", "scores": [{"score", "status", …}]}. It
-knows no queue: `ratchet eval --scorer` is its user.
+A line is {"task_id", "prompt", "answers": [{"text", "finish_reason", "artifact"}], "reference", "criteria",
+"task_type", "workspace"}. The first line out is the scorer's identity; then, in the order of the input, {"task_id",
+"scores": [{"score", "status", …}]}. It knows no queue: `ratchet eval --scorer` and `ratchet verify` are its users.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ratchet.service.errors import RatchetError
+from schemas.messages.base import Record
 from schemas.messages.task import ChatMessage
+from schemas.messages.workspace import Artifact, Workspace
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.registry import build_strategy
 from services.scorer.strategies.strategy import Answer, ScoringRequest, Strategy
 
 AT_ONCE = 16
+Given = TypeVar("Given", bound=Record)
 
 
 async def score_all(strategy: Strategy, requests: Sequence[ScoringRequest]) -> list[dict[str, Any]]:
@@ -41,7 +44,9 @@ async def score_all(strategy: Strategy, requests: Sequence[ScoringRequest]) -> l
 
 
 def request_from(line: Mapping[str, Any]) -> ScoringRequest:
-    answers = tuple(Answer(one["text"], one.get("finish_reason")) for one in line["answers"])
+    answers = tuple(
+        Answer(one["text"], one.get("finish_reason"), _given(Artifact, one.get("artifact"))) for one in line["answers"]
+    )
     prompt = line["prompt"]
     return ScoringRequest(
         task_id=line["task_id"],
@@ -50,7 +55,12 @@ def request_from(line: Mapping[str, Any]) -> ScoringRequest:
         reference=line.get("reference"),
         criteria=line.get("criteria"),
         task_type=line.get("task_type"),
+        workspace=_given(Workspace, line.get("workspace")),
     )
+
+
+def _given(kind: type[Given], value: Any) -> Given | None:
+    return None if value is None else kind.model_validate(value)
 
 
 def main() -> int:

@@ -10,13 +10,15 @@ from pydantic import Field, SecretStr
 from ratchet.sandbox.settings import SandboxSettings
 from ratchet.service.errors import ScorerError, SettingsError
 from ratchet.service.settings import FleetSettings
+from ratchet.workspaces.settings import WorkspaceSettings
 
 
-class ScorerSettings(SandboxSettings, FleetSettings):
+class ScorerSettings(SandboxSettings, WorkspaceSettings, FleetSettings):
     scorer: str = Field(
         "verifier:normalised",
         description="Who scores: verifier:exact|normalised|numeric|regex|graded|json, judge:absolute|relative, "
-        "likelihood, tests (programs by hidden cases), python:package.module:function, or a weighted sum such as "
+        "likelihood, tests (programs and workspaces by hidden cases), style, security, efficiency, "
+        "python:package.module:function, or a weighted sum such as "
         "0.7*verifier:exact + 0.3*judge:absolute. `verifier:exact and judge` asks the judge only about what the "
         "verifier found right, `verifier:exact else judge` only about what it can't tell.",
     )

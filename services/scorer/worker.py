@@ -220,10 +220,11 @@ def request_of(response: Response, work: Work) -> ScoringRequest:
     return ScoringRequest(
         task_id=response.task_id,
         prompt=work.input,
-        answers=tuple(Answer(sample.text, sample.finish_reason) for sample in response.samples),
+        answers=tuple(Answer(sample.text, sample.finish_reason, sample.artifact) for sample in response.samples),
         reference=work.reference,
         criteria=work.criteria,
         task_type=work.task_type,
+        workspace=work.workspace,
         fresh=is_rescoring(work.arm.experiment_id),
     )
 

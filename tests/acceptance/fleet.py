@@ -23,7 +23,7 @@ from ratchet.cli.fleet.local_broker import free_port
 from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
-ORCHESTRATOR, AGENT, SCORER = "orchestrator", "agent", "scorer"
+ORCHESTRATOR, AGENT, SCORER, RUNNER = "orchestrator", "agent", "scorer", "runner"
 READY_S = 60.0
 STOP_S = 40.0
 
@@ -113,6 +113,8 @@ class Fleet:
     foreign_agents: tuple[str, ...] = ()
     """Those of the fleet's agents that are not ours to start."""
     foreign_scorer: bool = False
+    programs: Path | None = None
+    """The file of the programs that answer tasks, with a runner for them."""
     environment: Mapping[str, str] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
 
@@ -125,6 +127,11 @@ class Fleet:
                 self._enlist(name, "services.agent", "RATCHET_AGENT_HTTP_PORT", {"RATCHET_AGENT_ID": agent})
         if not self.foreign_scorer:
             self._enlist(SCORER, "services.scorer", "RATCHET_SCORER_HTTP_PORT")
+        if self.programs:
+            where = f"{self.agents[0]}=http://127.0.0.1:{self.members[AGENT].port}"
+            folder = str(self.folder / "runner")
+            told = {"RATCHET_RUNNER_AGENTS": where, "RATCHET_RUNNER_DIR": folder}
+            self._enlist(RUNNER, "services.runner", "RATCHET_RUNNER_HTTP_PORT", told)
 
     @property
     def logs(self) -> Path:
@@ -142,6 +149,7 @@ class Fleet:
             "RATCHET_GOLDEN_FROM_TRAFFIC": "false",  # an echo with an adapter's name before it is too long for the gate
             "RATCHET_SCORER": "verifier:exact",
             "RATCHET_EXTERNAL_SCORER": str(self.foreign_scorer).lower(),
+            **({"RATCHET_PROGRAMS": str(self.programs)} if self.programs else {}),
             **self.environment,
             **(extra or {}),
             port_variable: str(port),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
-TOP_FOLDERS = ("bench", "docs", "infra", "ratchet", "schemas", "services", "tests")
+TOP_FOLDERS = ("bench", "docs", "examples", "infra", "ratchet", "schemas", "services", "tests")
 
 _FENCED = re.compile(r"^```.*?^```|(?:^(?: {4}|\t)[^\n]*\n)+", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")

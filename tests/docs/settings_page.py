@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from ratchet.service.settings import FleetSettings
 from services.agent.settings import AgentSettings
 from services.orchestrator.settings import OrchestratorSettings
+from services.runner.settings import RunnerSettings
 from services.scorer.settings import ScorerSettings
 from services.trainer.settings import TrainerSettings
 
@@ -22,6 +23,7 @@ SECTIONS: tuple[tuple[str, type[FleetSettings]], ...] = (
     ("Orchestrator", OrchestratorSettings),
     ("Agent", AgentSettings),
     ("Scorer", ScorerSettings),
+    ("Runner", RunnerSettings),
     ("Trainer", TrainerSettings),
 )
 PREFACE = """\
@@ -59,6 +61,8 @@ def _default(field: FieldInfo) -> str:
         value = value.get_secret_value()
     if isinstance(value, tuple):
         value = ",".join(map(str, value))
+    if isinstance(value, dict):
+        value = ",".join(f"{key}={' '.join(map(str, listed))}" for key, listed in value.items())
     if value is None or value == "":
         return ""
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"

@@ -21,6 +21,7 @@ from ratchet.runtime.container_health import PORTS
 from ratchet.service.settings import FleetSettings
 from services.agent.settings import AgentSettings
 from services.orchestrator.settings import OrchestratorSettings
+from services.runner.settings import RunnerSettings
 from services.scorer.settings import ScorerSettings
 from services.trainer.settings import TrainerSettings
 
@@ -37,9 +38,20 @@ TOOLS = {"ratchet", "operator", "token"}
 STAY = sorted(
     name for name, service in EVERY.items() if name not in ONCE and "tools" not in service.get("profiles", ())
 )
-ON_THE_BUS = ["orchestrator", "orchestrator-standby", "agent", "agent-gpu", "scorer", "trainer", "trainer-gpu"]
+ON_THE_BUS = [
+    "orchestrator",
+    "orchestrator-standby",
+    "agent",
+    "agent-gpu",
+    "runner",
+    "scorer",
+    "trainer",
+    "trainer-gpu",
+]
 NETWORKS: dict[str, dict[str, Any]] = COMPOSE["networks"] | EYES_FILE["networks"]
 ICC, MASQUERADE = "com.docker.network.bridge.enable_icc", "com.docker.network.bridge.enable_ip_masquerade"
+SANDBOXES = ["seccomp=infra/sandbox/docker-seccomp.json", "systempaths=unconfined"]
+"""For bubblewrap, which needs no capability: docs/sandbox.md."""
 CONF = (ROOT / "infra/rabbitmq/ratchet.conf").read_text()
 
 
@@ -67,7 +79,7 @@ def test_a_container_can_do_little(name: str) -> None:
     service = EVERY[name]
 
     assert service["cap_drop"] == ["ALL"]
-    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["security_opt"] == ["no-new-privileges:true", *(SANDBOXES if name == "runner" else ())]
     assert "privileged" not in service
     assert service.get("read_only", False) is (name != "rabbitmq")  # whose start script writes its configuration
     assert service.get("init", False) is (name in OURS or name.startswith("vllm"))
@@ -139,6 +151,7 @@ def test_a_model_server_reaches_none_but_who_asks_it() -> None:
         "vllm-judge",
     }
     assert {name for name in EVERY if "generation" in EVERY[name].get("networks", ())} == {"agent", "agent-gpu", "vllm"}
+    assert {name for name in EVERY if "programs" in EVERY[name].get("networks", ())} == {"agent", "agent-gpu", "runner"}
 
 
 def test_no_release_and_no_setting_of_ours_touches_the_broker() -> None:
@@ -283,7 +296,7 @@ def test_a_service_waits_for_the_queues_and_the_models_and_declares_none(name: s
 
 
 def test_the_job_makes_the_credentials_of_every_user() -> None:
-    users = {account.name for account in accounts(fleet_topology(("small",), auditor=True), ("small",))}
+    users = {account.name for account in accounts(fleet_topology(("small",), auditor=True), ("small",), runner=True)}
 
     assert set(mounts("credentials")) == {
         "/given",
@@ -299,6 +312,7 @@ def test_the_job_makes_the_credentials_of_every_user() -> None:
         ("orchestrator-standby", "orchestrator"),
         ("agent", "agent-small"),
         ("agent-gpu", "agent-small"),
+        ("runner", "runner"),
         ("scorer", "scorer"),
         ("trainer", "trainer"),
         ("trainer-gpu", "trainer"),
@@ -358,7 +372,7 @@ def test_every_variable_is_in_the_example_with_a_sentence() -> None:
     assert explained - used - {"COMPOSE_PROFILES"} <= fields | {"HF_TOKEN"}
 
 
-SETTINGS = (FleetSettings, OrchestratorSettings, AgentSettings, ScorerSettings, TrainerSettings)
+SETTINGS = (FleetSettings, OrchestratorSettings, AgentSettings, RunnerSettings, ScorerSettings, TrainerSettings)
 
 
 def test_the_defaults_in_the_example_are_the_defaults() -> None:
@@ -378,6 +392,7 @@ def test_the_health_check_asks_where_the_services_listen() -> None:
         "agent": AgentSettings.model_fields["agent_http_port"].default,
         "scorer": ScorerSettings.model_fields["scorer_http_port"].default,
         "trainer": TrainerSettings.model_fields["trainer_http_port"].default,
+        "runner": RunnerSettings.model_fields["runner_http_port"].default,
     }
 
     assert ports == PORTS
@@ -416,6 +431,7 @@ def test_downloaded_models_belong_to_the_fleets_user_from_the_start() -> None:
         "models",
         "agent",
         "agent-gpu",
+        "runner",
         "scorer",
         "auditor",
         "trainer",

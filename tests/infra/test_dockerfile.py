@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent.parent
 DOCKERFILE = ROOT / "services/Dockerfile"
 TEXT = DOCKERFILE.read_text()
 PYPROJECT = (ROOT / "pyproject.toml").read_text()
-IMAGES = ("orchestrator", "gateway", "agent", "scorer", "trainer", "cli")
+IMAGES = ("orchestrator", "gateway", "agent", "runner", "scorer", "trainer", "cli")
 HEAVY = ("torch", "transformers", "trl", "peft")
 HADOLINT = Path(sys.executable).parent / "hadolint"
 

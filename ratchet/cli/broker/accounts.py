@@ -59,17 +59,21 @@ class Account:
     tags: tuple[str, ...] = ()
 
 
-def accounts(topology: Topology, agents: Iterable[str], namespace: str = "") -> tuple[Account, ...]:
-    """All users of a fleet.
+def accounts(
+    topology: Topology, agents: Iterable[str], namespace: str = "", *, runner: bool = False
+) -> tuple[Account, ...]:
+    """All users of a fleet; with a `runner`, one for that too.
 
     `setup` declares the queues; each service has a user, each agent one of its own; `client` asks tasks and reads
     answers; `operator` is for people: dead letters, the management pages.
     """
     rules = _Rules(topology, namespace)
+    agents = tuple(agents)
     return (
         Account("setup", EVERYTHING, EVERYTHING, EVERYTHING),
         rules.orchestrator(),
         *(rules.agent(agent_id) for agent_id in agents),
+        *([rules.runner(agents)] if runner else []),
         rules.service("scorer"),
         *([rules.service("auditor")] if AUDITS in topology.names else []),
         rules.service("trainer"),
@@ -107,6 +111,10 @@ class _Rules:
         return Account(
             own.name, listeners, f"{own.write}|{listeners}", f"{own.read}|{listeners}", (*own.topics, broadcast)
         )
+
+    def runner(self, agents: Iterable[str]) -> Account:
+        """Takes the tasks of the agents and answers in their place; hears nothing."""
+        return self._worker("runner", {*(f"agent {agent_id}" for agent_id in agents), "agents", "all services"})
 
     def client(self) -> Account:
         own = f"^{self._prefix}{OWN_QUEUES}"

@@ -27,7 +27,7 @@ def credentials(
 ) -> None:
     """Make the users' passwords, where they are not there yet, and the definitions that the broker loads."""
     settings = FleetSettings.read()
-    fleet = accounts(topology_of(settings), settings.agents, settings.namespace)
+    fleet = accounts(topology_of(settings), settings.agents, settings.namespace, runner=settings.programs is not None)
     write_credentials(out, fleet, host=host, port=port, group=group)
     say(f"{out}: {', '.join(account.name for account in fleet)}")
     if given is not None and (secrets := hand_out(given, out, fleet, group=group)):

@@ -18,6 +18,7 @@ class FleetOptions:
     """`agents` are those started here, `replicas` the processes of each; ports are TCP ports of this machine.
 
     An engine that has nothing to train (echo) goes without a trainer, and so does a fleet with no agent of its own.
+    `programs` is the file of the programs that answer agents' tasks, with a runner for them; nobody's if empty.
     `external_agents` and, with `no_scorer`, the scorer are programs of somebody else's, which connect by themselves.
     """
 
@@ -33,6 +34,7 @@ class FleetOptions:
     auditor: str = ""
     external_agents: tuple[str, ...] = ()
     no_scorer: bool = False
+    programs: str = ""
 
     @property
     def fleet_agents(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,10 +11,12 @@ from ratchet.cli.fleet.local_broker import LocalBroker
 from ratchet.cli.fleet.options import FleetOptions
 from ratchet.cli.fleet.supervisord import Program
 from ratchet.cli.terminal import UsageError
+from ratchet.recorder.programs import read_programs
 
 FIRST_AGENT = 10
 SCORER = 50
 AUDITOR = 51
+RUNNER = 55
 TRAINER = 60
 DISTRIBUTION_OFFSET = 20_000
 MAPPER_OFFSET = 10_000
@@ -71,6 +73,8 @@ def plan_fleet(options: FleetOptions, broker_folder: Path, amqp_url: str | None,
         "RATCHET_AUDITOR": options.auditor,
         "RATCHET_EXTERNAL_SCORER": str(options.no_scorer).lower(),
     }
+    if options.programs:
+        environment["RATCHET_PROGRAMS"] = str(Path(options.programs).absolute())
     stop_wait_s = int(drain_grace_s) + DRAIN_MARGIN_S
     services = tuple(replace(program, stop_wait_s=stop_wait_s) for program in _services(options))
     return FleetPlan(environment, url, broker, services)
@@ -81,6 +85,8 @@ def _check(options: FleetOptions) -> None:
         raise UsageError("--replicas must be 1 or more")
     if not options.fleet_agents:
         raise UsageError("--agents or --external-agents must name at least one agent")
+    if options.programs:
+        _check_programs(options)
     if options.agent_processes > SCORER - FIRST_AGENT:
         raise UsageError(
             f"{options.agent_processes} agent processes are more than the {SCORER - FIRST_AGENT} ports for them"
@@ -89,6 +95,13 @@ def _check(options: FleetOptions) -> None:
         raise UsageError(f"--port-base must be between 1024 and {65_535 - TRAINER}")
     if not 1024 <= options.amqp_port <= 65_535 - DISTRIBUTION_OFFSET:
         raise UsageError(f"--amqp-port must be between 1024 and {65_535 - DISTRIBUTION_OFFSET}")
+
+
+def _check_programs(options: FleetOptions) -> None:
+    """Raises SettingsError for a file that can't be used, UsageError for an agent whose model is somebody else's."""
+    with_programs = read_programs(Path(options.programs), options.fleet_agents).by_agent
+    if foreign := sorted(set(with_programs) - set(options.agents)):
+        raise UsageError(f"agent {foreign[0]} has programs, but no process here would serve it its model")
 
 
 def _private_broker(folder: Path, port: int) -> LocalBroker:
@@ -111,8 +124,18 @@ def _services(options: FleetOptions) -> list[Program]:
         *agents,
         *([] if options.no_scorer else [_service("scorer", "scorer", options.port_base + SCORER, {})]),
         *([_auditor(options)] if options.auditor else []),
+        *([_runner(options, agents)] if options.programs else []),
         *([_trainer(options)] if options.with_trainer else []),
     ]
+
+
+def _runner(options: FleetOptions, agents: Sequence[Program]) -> Program:
+    """It is told where each replica of each agent is."""
+    where: dict[str, list[str]] = {}
+    for program in agents:
+        where.setdefault(program.environment["RATCHET_AGENT_ID"], []).append(f"http://127.0.0.1:{program.http_port}")
+    told = ",".join(f"{agent}={' '.join(urls)}" for agent, urls in where.items())
+    return _service("runner", "runner", options.port_base + RUNNER, {"RATCHET_RUNNER_AGENTS": told})
 
 
 def _auditor(options: FleetOptions) -> Program:

@@ -20,7 +20,8 @@ from schemas.messages.task import Task
 def verify(
     task: Annotated[Path, typer.Argument(metavar="TASK.json", help="A Task, with hidden cases as its criteria.")],
     answer: Annotated[
-        Path | None, typer.Argument(metavar="[ANSWER]", help="A program of your own to be scored, too; - for stdin.")
+        Path | None,
+        typer.Argument(metavar="[ANSWER]", help="A program or a patch of your own to be scored, too; - for stdin."),
     ] = None,
     json: AsJson = False,
 ) -> None:

@@ -1,23 +1,34 @@
-"""A task's own scorer tried on what its author can be sure of: the oracle, nothing, and cheats. Pure, but for `scores`.
+"""A task's own scorer tried on what its author can be sure of: the oracle, nothing, and cheats.
 
-Sound is a verifier that gives the oracle 1 and everything else 0.
+Sound is a verifier that gives the oracle 1 and everything else 0. Of a task with a workspace the oracle is the patch
+that its reference is, and cheats are files in the place of those that it changes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ratchet.cli.terminal import CommandError, UsageError
 from ratchet.cli.verify.cheats import cheats, no_ops
+from ratchet.cli.verify.workspace_cheats import workspace_cheats
+from ratchet.sandbox.sandbox import Sandbox
+from ratchet.sandbox.settings import SandboxSettings
+from ratchet.service.errors import RatchetError
+from ratchet.workspaces.errors import PatchRefused
+from ratchet.workspaces.settings import WorkspaceSettings
+from ratchet.workspaces.tree import Tree
+from ratchet.workspaces.workspaces import Workspaces
 from schemas.messages.task import Task
 
 Kind = Literal["oracle", "answer", "no-op", "cheat"]
 LAST_LINES = 3
+NOTHING_CHANGED = '{"files": {}}'
 LANGUAGES = ("python", "javascript", "go", "rust")
 
 
@@ -49,39 +60,75 @@ class Trial:
     """What was tried, in order."""
 
     tried: Sequence[Tried]
+    known: Sequence[str] = ()
+    """Faults that show without a trial."""
 
     @property
     def faults(self) -> list[str]:
-        found = [one.fault for one in self.tried if one.fault is not None]
+        found = [*self.known, *(one.fault for one in self.tried if one.fault is not None)]
         if not any(one.kind == "oracle" for one in self.tried):
             found.append("the task has no reference: nobody knows whether its cases can be passed at all")
         return found
 
 
-def answers_to(task: Task, answer: str | None) -> list[tuple[Kind, str, str]]:
+@dataclass(frozen=True, slots=True)
+class Around:
+    """A task's workspace, as text: before, and as its reference leaves it."""
+
+    before: Mapping[str, str]
+    solved: Mapping[str, str]
+
+
+def answers_to(task: Task, answer: str | None, around: Around | None = None) -> list[tuple[Kind, str, str]]:
     """Kind, name and text of each answer that is tried. Raises UsageError for a task without hidden cases."""
-    language, functions = _told(task)
+    plan = _plan_of(task)
+    language, functions = _told(plan)
     found: list[tuple[Kind, str, str]] = []
     if task.reference is not None:
         found.append(("oracle", "the reference", task.reference))
     if answer is not None:
         found.append(("answer", "the answer", answer))
-    found += [("no-op", what, text) for what, text in no_ops(language, functions).items()]
-    found += [("cheat", what, text) for what, text in cheats(language, functions).items()]
+    if around is not None:
+        found.append(("no-op", "the workspace as it was", NOTHING_CHANGED))
+        made = workspace_cheats(language, around.before, around.solved)
+        found += [("cheat", what, text) for what, text in made.items()]
+    if around is None or plan.get("file"):
+        found += [("no-op", what, text) for what, text in no_ops(language, functions).items()]
+        found += [("cheat", what, text) for what, text in cheats(language, functions).items()]
     return found
 
 
-def _told(task: Task) -> tuple[str, list[str]]:
-    """Language, and the functions that cases call. What else the criteria hold is the scorer's to judge."""
+def known_faults(task: Task, around: Around) -> list[str]:
+    """Of a suite that earns something: its files must not be those that the answer's writer was shown."""
+    suite = _plan_of(task).get("suite") or {}
+    files = suite.get("files") or {}
+    if suite.get("tests") and files and all(around.before.get(path) == text for path, text in files.items()):
+        return [
+            "the suite's files are those of the workspace: what has seen them can tell them from the control, and pass "
+            "the one and not the other; give it other tests, or let these only `keep`"
+        ]
+    return []
+
+
+def _plan_of(task: Task) -> dict[str, Any]:
     try:
         plan = json.loads(task.criteria or "")["tests"]
-        language, cases = plan.get("language", "python"), plan["cases"]
-        functions = list(dict.fromkeys(case["function"] for case in cases if "function" in case))
-    except (ValueError, TypeError, KeyError, AttributeError):
-        raise UsageError(
-            'the task has no hidden cases to verify: its criteria are to be JSON, {"tests": {"cases": […]}}; see '
-            "docs/models.md#programs-and-hidden-tests"
-        ) from None
+        if isinstance(plan, dict) and all(isinstance(case, dict) for case in plan.get("cases") or ()):
+            return plan
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise UsageError(
+        'the task has no hidden cases to verify: its criteria are to be JSON, {"tests": {"cases": […]}}; see '
+        "docs/models.md#programs-and-hidden-tests"
+    )
+
+
+def _told(plan: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Language, and the functions that cases call. What else the criteria hold is the scorer's to judge."""
+    language, cases = plan.get("language", "python"), plan.get("cases") or ()
+    functions = list(dict.fromkeys(case["function"] for case in cases if "function" in case))
+    if not cases and not plan.get("suite"):
+        raise UsageError("the task has no hidden cases to verify: see docs/models.md#programs-and-hidden-tests")
     if language not in LANGUAGES:
         raise UsageError(f"{language!r} is no language of hidden cases: {', '.join(LANGUAGES)}")
     return language, functions
@@ -89,14 +136,35 @@ def _told(task: Task) -> tuple[str, list[str]]:
 
 def try_out(task: Task, answer: str | None, scorer: str) -> Trial:
     """Raises CommandError where the scorer can't be started, as where its sandbox does not hold."""
-    asked = answers_to(task, answer)
+    around = asyncio.run(_around(task)) if task.workspace is not None else None
+    asked = answers_to(task, answer, around)
     scores = _scores(task, [text for _, _, text in asked], scorer)
     return Trial(
         [
             Tried(kind, what, score["score"], score["reason"])
             for (kind, what, _), score in zip(asked, scores, strict=True)
-        ]
+        ],
+        known_faults(task, around) if around is not None else (),
     )
+
+
+async def _around(task: Task) -> Around:
+    """Raises UsageError for a reference that is no patch of the workspace, CommandError where it can't be read."""
+    assert task.workspace is not None
+    try:
+        sandbox = await asyncio.to_thread(Sandbox.opened, SandboxSettings())
+        async with Workspaces(WorkspaceSettings(), sandbox) as workspaces:
+            before = await workspaces.tree(task.workspace)
+            solved = await workspaces.patched(before, task.reference or "")
+    except PatchRefused as error:
+        raise UsageError(f"the task's reference is to be a patch of its workspace: {error}") from error
+    except RatchetError as error:
+        raise CommandError(f"the task's workspace can't be read: {error}") from error
+    return Around(_texts(before), _texts(solved))
+
+
+def _texts(tree: Tree) -> dict[str, str]:
+    return {path: bytes(file.content).decode(errors="replace") for path, file in tree.files.items() if not file.is_link}
 
 
 def _scores(task: Task, texts: Sequence[str], scorer: str) -> list[dict[str, Any]]:
@@ -107,6 +175,7 @@ def _scores(task: Task, texts: Sequence[str], scorer: str) -> list[dict[str, Any
         "answers": [{"text": text} for text in texts],
         "criteria": task.criteria,
         "reference": task.reference,
+        "workspace": task.workspace.model_dump(mode="json") if task.workspace is not None else None,
     }
     ended = subprocess.run(
         [sys.executable, "-m", "services.scorer.once", "--scorer", scorer],

@@ -195,7 +195,9 @@ def any_scored(line: AuditedTask) -> bool:
 def _response(work: Work, lines: Sequence[Interaction], deadline: datetime) -> Response:
     """What the auditor is sent: the answers, and neither whose they are nor what anybody thought of them."""
     blind = {"deadline": deadline, "reply_to": None, "correlation_id": None, "arm": Arm(sequence=work.arm.sequence)}
-    samples = tuple(Sample(text=line.response or "", finish_reason=line.finish_reason) for line in lines)
+    samples = tuple(
+        Sample(text=line.response or "", finish_reason=line.finish_reason, artifact=line.artifact) for line in lines
+    )
     return Response(
         task_id=work.task_id,
         response=samples[0].text,

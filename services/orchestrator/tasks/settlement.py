@@ -29,10 +29,12 @@ NOT_LOGGED = frozenset(
         "evaluation",
         "work_to",
         "needs_token_texts",
+        "workspace",
+        "programs",
     }
 )
 """Fields of a Task that no line repeats: `sampling` has what came of the first four, the Work's own line the others,
-the arm the evaluation, and each sample the texts."""
+the arm the evaluation, and each sample the texts, its artifact and its program."""
 OF_ANSWERS = frozenset({"reference", "criteria"})
 """What a task without an answer was not judged by."""
 
@@ -69,9 +71,11 @@ def settle(reward: Reward, response: Response, work: Work, now: datetime) -> lis
             sample_status=sample.status,
             program=sample.program,
             usage=sample.usage,
+            artifact=sample.artifact,
             score=score.score,
             score_status=score.status,
             score_reason=score.reason,
+            score_parts=score.parts,
         )
         for index, (sample, score) in enumerate(zip(response.samples, scores, strict=True))
     ]

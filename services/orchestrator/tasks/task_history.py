@@ -48,6 +48,8 @@ def history(known: Entry, work: Work, lines: Sequence[Interaction]) -> TaskHisto
         agent_id=work.agent_id,
         input=work.input,
         tools=work.tools,
+        workspace=work.workspace,
+        programs=work.programs,
         metadata=work.metadata,
         reference=work.reference,
         criteria=work.criteria,
@@ -106,6 +108,8 @@ def _sample(line: Interaction, result: Result | None) -> LoggedSample:
         ended=line.sample_status,
         program=line.program,
         usage=line.usage,
+        artifact=line.artifact,
+        parts=line.score_parts,
     )
 
 

@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ratchet.sandbox.job import Job
-from ratchet.sandbox.limits import MIB
+from ratchet.sandbox.job import Job, TreeFile
+from ratchet.sandbox.limits import MIB, Limits
 from services.scorer.hidden_tests.plan import Case, Language, Plan
 
 PROGRAM = "program"
@@ -112,58 +112,94 @@ GO_ENVIRONMENT = {
 }
 
 
-def build(plan: Plan, files: Mapping[str, bytes], function: str | None) -> Job | None:
+Files = Mapping[str, TreeFile]
+
+
+def build(plan: Plan, files: Files, function: str | None) -> Job | None:
     """What makes `program` for the cases of a function, or of commands (None); None where nothing is built."""
-    limits = plan.limits.as_limits()
-    roomy = replace(
-        limits,
-        wall_s=max(120.0, limits.wall_s),
-        cpu_s=max(60.0, limits.cpu_s),
-        memory_bytes=max(1024 * MIB, limits.memory_bytes),
-        processes=max(256, limits.processes),
-        workspace_bytes=256 * MIB,
-    )
     match plan.language:
         case "go":
             harness = {"ratchet_harness.go": GO.replace("FUNCTION", function).encode()} if function else {}
             sources = [plan.place, *harness]
             return Job(
                 ["go", "build", "-o", PROGRAM, *sources],
-                files=_with_package(files, plan.place) | harness,
+                tree=_with_package(files, plan.place),
+                files=harness,
                 environment=GO_ENVIRONMENT,
                 collect=[PROGRAM],
-                limits=roomy,
+                limits=roomy(plan, files),
             )
         case "rust":
             return Job(
                 ["rustc", "--edition=2021", "-O", "-o", PROGRAM, plan.place],
-                files=files,
+                tree=files,
                 collect=[PROGRAM],
-                limits=roomy,
+                limits=roomy(plan, files),
             )
         case _:
             return None
 
 
-def _with_package(files: Mapping[str, bytes], place: str) -> dict[str, bytes]:
+def own_build(plan: Plan, files: Files) -> Job:
+    """By the task's own command; all that it makes is kept."""
+    return Job(
+        plan.build or [],
+        tree=files,
+        environment=GO_ENVIRONMENT if plan.language == "go" else {},
+        collect_tree=True,
+        limits=roomy(plan, files),
+    )
+
+
+def roomy(plan: Plan, files: Files) -> Limits:
+    limits = limits_of(plan, files)
+    return replace(
+        limits,
+        wall_s=max(120.0, limits.wall_s),
+        cpu_s=max(60.0, limits.cpu_s),
+        memory_bytes=max(1024 * MIB, limits.memory_bytes),
+        processes=max(256, limits.processes),
+        workspace_bytes=192 * MIB + limits.workspace_bytes,
+        collected_bytes=64 * MIB + limits.collected_bytes,
+    )
+
+
+def limits_of(plan: Plan, files: Files) -> Limits:
+    """The plan's, with room for the files beside what a run makes."""
+    limits, size = plan.limits.as_limits(), sum(len(file.content) for file in files.values())
+    return replace(
+        limits,
+        workspace_bytes=limits.workspace_bytes + 2 * size,
+        collected_bytes=limits.collected_bytes + 2 * size,
+        files=limits.files + 2 * len(files),
+    )
+
+
+def _with_package(files: Files, place: str) -> Files:
     """An answer that is only a function gets the line that a program in Go begins with."""
-    content = files.get(place, b"")
+    content = bytes(files[place].content) if place in files else b""
     lines = (line.strip() for line in content.splitlines())
     begins = any(line.startswith(b"package ") for line in lines)
-    return {**files, place: content if begins else b"package main\n" + content}
+    return {**files, place: TreeFile(content if begins else b"package main\n" + content)}
 
 
-def job_of(plan: Plan, case: Case, files: Mapping[str, bytes], program: bytes | None) -> Job:
+def job_of(plan: Plan, case: Case, files: Files, program: bytes | None) -> Job:
     """One case as a process of its own."""
-    present = {**files, PROGRAM: program} if program is not None else dict(files)
-    executable = frozenset({PROGRAM} if program is not None else ())
-    limits = plan.limits.as_limits()
+    present = {**files, PROGRAM: TreeFile(program, executable=True)} if program is not None else files
+    limits = limits_of(plan, present)
     if case.command is not None:
-        return Job(case.command, files=present, executable=executable, stdin=case.stdin.encode(), limits=limits)
+        return Job(case.command, tree=present, stdin=case.stdin.encode(), limits=limits)
     asked = {"file": plan.place, "function": case.function, "arguments": case.arguments}
-    return Job(
-        _harness(plan.language), files=present, executable=executable, stdin=json.dumps(asked).encode(), limits=limits
-    )
+    return Job(_harness(plan.language), tree=present, stdin=json.dumps(asked).encode(), limits=limits)
+
+
+def job_of_test(plan: Plan, test: str, files: Files, program: bytes | None) -> Job:
+    """One test of the suite, as a process of its own."""
+    assert plan.suite is not None
+    present = {**files, PROGRAM: TreeFile(program, executable=True)} if program is not None else files
+    environment = GO_ENVIRONMENT if plan.language == "go" else {"PYTHONDONTWRITEBYTECODE": "1"}
+    limits = roomy(plan, present) if plan.language in ("go", "rust") else limits_of(plan, present)
+    return Job(plan.suite.command_of(test), tree=present, environment=environment, limits=limits)
 
 
 def _harness(language: Language) -> list[str]:

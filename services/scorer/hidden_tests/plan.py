@@ -54,6 +54,8 @@ class Case(_Part):
     """Of a command: its stdout but for white space at the end."""
     tolerance: Annotated[float, Field(ge=0, strict=False)] = 0.0
     """By how much a number may differ where a float is expected."""
+    keeps: bool = False
+    """What worked before has to work still: it earns nothing, and without it nothing is earned."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -70,20 +72,66 @@ class Case(_Part):
         return self
 
 
+TEST = "{test}"
+
+
+class Suite(_Part):
+    """Tests that run with what they test, in the sandbox, each a process of its own that passes if it exits with 0.
+
+    Whatever runs beside a test can make it pass. So the same tests are run with `control` in the place of their files,
+    where every expectation is wrong: what passes those, too, does not go by what is right. Without it a suite can only
+    take away.
+    """
+
+    command: Annotated[list[str], Field(min_length=1)]
+    """Of one test, whose name stands where it says {test}."""
+    tests: Annotated[list[str], Field(max_length=MAX_CASES)] = []
+    """That have to pass, and earn all or nothing."""
+    keeps: Annotated[list[str], Field(max_length=MAX_CASES)] = []
+    """That passed before and have to pass still."""
+    files: dict[str, str] = {}
+    """The suite's own, put over whatever the answer made of them."""
+    control: dict[str, str] = {}
+    """The same, with each expectation of `tests` made wrong."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if not any(TEST in word for word in self.command):
+            raise ValueError(f"no word of the suite's command holds {TEST}")
+        if not self.tests and not self.keeps:
+            raise ValueError("the suite names no tests")
+        if self.tests and not self.control:
+            raise ValueError("tests that earn something need a control: the same files with every expectation wrong")
+        if unknown := self.control.keys() - self.files.keys():
+            raise ValueError(f"{min(unknown)!r} of the control is no file of the suite")
+        return self
+
+    def command_of(self, test: str) -> list[str]:
+        return [word.replace(TEST, test) for word in self.command]
+
+
 class Plan(_Part):
     """All that an answer to this task is judged by."""
 
     language: Language = "python"
     file: str = ""
     """What the answer is, in the workspace; solution.py and its siblings where it is not given."""
-    cases: Annotated[list[Case], Field(min_length=1, max_length=MAX_CASES)]
+    cases: Annotated[list[Case], Field(max_length=MAX_CASES)] = []
+    suite: Suite | None = None
+    build: list[str] | None = None
+    """Run once in the workspace before the rest; what it makes stays for them."""
+    restore: list[str] = []
+    """Files and folders of the workspace that are put back as they were, whatever the answer made of them."""
     files: dict[str, str] = {}
     """Beside the answer, and in the place of files of the same name that the answer brings."""
     limits: RunLimits = RunLimits()
 
     @model_validator(mode="after")
     def _usable(self) -> Self:
-        for path in (*self.files, *([self.file] if self.file else [])):
+        if all(case.keeps for case in self.cases) and not (self.suite and self.suite.tests):
+            raise ValueError("nothing is earned: there are no cases, and no tests of a suite, but those that keep")
+        own = (*self.files, *self.restore, *(self.suite.files if self.suite else ()))
+        for path in (*own, *([self.file] if self.file else [])):
             try:
                 require_inside(path)
             except SandboxError as error:

@@ -110,7 +110,8 @@ class Weighted(Composite):
                 score=None, status=status, reason="; ".join(f"{part}: {score.reason}" for part, score in nulls)
             )
         total = sum(weight * (score.score or 0.0) for weight, score in zip(self._weights, scores, strict=True))
-        return SampleScore(score=min(total, 1.0), reason=_reasons(self._spec, scores))
+        parts = {part.text: score.score or 0.0 for part, score in zip(self._spec.parts, scores, strict=True)}
+        return SampleScore(score=min(total, 1.0), reason=_reasons(self._spec, scores), parts=parts)
 
 
 class DecidedFirst(Composite):
@@ -149,7 +150,15 @@ class DecidedFirst(Composite):
     def _joint(self, first: SampleScore, second: SampleScore) -> SampleScore:
         if self._spec.rule == "else" or first.score is None or second.score is None:
             return second
-        return second.model_copy(update={"score": first.score * second.score})
+        deciding, others = self._spec.named[0].text, second.parts or {self._spec.parts[0].text: second.score}
+        said = second.reason if second.parts else f"{self._spec.parts[0].text} {second.score:.4g}"
+        return second.model_copy(
+            update={
+                "score": first.score * second.score,
+                "reason": f"{deciding} {first.score:.4g}; {said}",
+                "parts": {deciding: first.score, **others},
+            }
+        )
 
 
 def _reasons(spec: Spec, scores: Sequence[SampleScore]) -> str:

@@ -7,21 +7,26 @@ take longer than half a minute for a task is also a `ratchet.bus.in_hand.Stepwis
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from schemas.messages.response import FinishReason
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from schemas.messages.task import Prompt
+from schemas.messages.workspace import Artifact, Workspace
 from services.scorer.settings import ScorerSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One sampled answer; `finish_reason` is `length` where it was cut at the token limit."""
+    """One sampled answer; `finish_reason` is `length` where it was cut at the token limit.
+
+    `artifact` is what it left in the task's workspace.
+    """
 
     text: str
     finish_reason: FinishReason | None = None
+    artifact: Artifact | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,7 @@ class ScoringRequest:
     reference: str | None = None
     criteria: str | None = None
     task_type: str | None = None
+    workspace: Workspace | None = None
     fresh: bool = False
     """Each answer gets a verdict of its own, also where one equals another: of anchors that are scored again."""
 

@@ -1,4 +1,4 @@
-"""The four real services, not started, over one bus: for their applications."""
+"""The five real services, not started, over one bus: for their applications."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import fleet_topology
+from ratchet.recorder.programs import NONE
 from ratchet.runtime.runner import Service
 from ratchet.service.settings import FleetSettings
 from services.agent.engines.echo import EchoEngine
@@ -15,17 +16,24 @@ from services.agent.settings import AgentSettings
 from services.agent.worker import AgentWorker
 from services.orchestrator.orchestrator import Orchestrator
 from services.orchestrator.settings import OrchestratorSettings
+from services.runner.settings import RunnerSettings
+from services.runner.worker import RunnerWorker
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.registry import build_strategy
 from services.scorer.worker import ScorerWorker
 from services.trainer.settings import TrainerSettings
 from services.trainer.worker import TrainerWorker
 
-NAMES = ("agent", "scorer", "trainer", "orchestrator")
+NAMES = ("agent", "runner", "scorer", "trainer", "orchestrator")
 
 
 def settings_of(name: str, folder: Path, **given: Any) -> FleetSettings:
-    kinds = {"agent": AgentSettings, "scorer": ScorerSettings, "trainer": TrainerSettings}
+    kinds = {
+        "agent": AgentSettings,
+        "runner": RunnerSettings,
+        "scorer": ScorerSettings,
+        "trainer": TrainerSettings,
+    }
     kind = kinds.get(name, OrchestratorSettings)
     return kind(logs_dir=folder / "logs", adapters_dir=folder / "adapters", **given)
 
@@ -35,6 +43,8 @@ def service_of(settings: FleetSettings, bus: Bus | None = None) -> Service:
     match settings:
         case AgentSettings():
             return AgentWorker(settings, bus, EchoEngine())
+        case RunnerSettings():
+            return RunnerWorker(settings, bus, NONE)
         case ScorerSettings():
             return ScorerWorker(settings, bus, build_strategy(settings))
         case TrainerSettings():

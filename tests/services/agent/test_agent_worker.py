@@ -274,3 +274,16 @@ async def test_bad_messages_end_in_dead_letters_and_good_ones_go_on(
         await bus.publish("work.small", json.dumps({"task_id": 7}).encode(), type=Work.TYPE, message_id="bad")
         await bus.publish("work.small", make_work().encode(), type=Work.TYPE, message_id="good")
         await until(lambda: len(responses(bus)) == 1 and len(bus.waiting(DEAD_LETTERS)) == 1)
+
+
+async def test_an_agent_that_programs_answer_for_serves_its_model_and_takes_no_tasks(
+    settings: AgentSettings, tmp_path: Path
+) -> None:
+    file = tmp_path / "programs.toml"
+    file.write_text('[agents.small]\nprograms = ["shell"]\n')
+
+    async with agent(settings.model_copy(update={"programs": file}), EchoEngine()) as (worker, _):
+        assert worker.subscriptions() == []
+        assert worker.trouble() is None
+    async with agent(settings, EchoEngine()) as (worker, _):
+        assert len(worker.subscriptions()) == 2

@@ -145,6 +145,7 @@ function Samples({ task }) {
 function Sample({ one }) {
   const why = [
     one.reason,
+    one.parts && Object.entries(one.parts).map(([part, given]) => `${part} ${score(given)}`).join(", "),
     one.tokens !== null && plural(one.tokens, "token"),
     one.finish_reason && `ended by ${words(one.finish_reason)}`,
     one.program && `by ${one.program}`,
@@ -159,9 +160,21 @@ function Sample({ one }) {
     <div>
       <div class="say">${one.text || html`<span class="muted">(empty)</span>`}</div>
       <div class="why">${why.filter(Boolean).join(" · ")}</div>
+      ${one.artifact && html`<${Artifact} artifact=${one.artifact} />`}
       ${one.segments && html`<${Conversation} segments=${one.segments} />`}
     </div>
   </div>`;
+}
+
+/** What it left in its workspace: the patch, the files that were wanted, and what is in neither. */
+function Artifact({ artifact }) {
+  const files = Object.entries(artifact.files ?? {});
+  const leftOut = Object.entries(artifact.left_out ?? {});
+  return html`<details class="conversation"><summary>What it changed</summary>
+    <div class="turn"><pre>${artifact.patch || "(nothing)"}</pre></div>
+    ${files.map(([path, text]) => html`<div class="turn"><b>${path}</b><pre>${text}</pre></div>`)}
+    ${leftOut.map(([path, why]) => html`<div class="why">${path}: ${why}</div>`)}
+  </details>`;
 }
 
 /** Turn by turn; what was sampled, and so is trained on, has its number of tokens. */

@@ -9,6 +9,8 @@ import pytest
 from ratchet.cli.fleet.options import FleetOptions
 from ratchet.cli.fleet.plan import FleetPlan, plan_fleet
 from ratchet.cli.terminal import UsageError
+from ratchet.service.errors import SettingsError
+from tests.programs import REPOSITORY
 
 URL = "amqp://user:secret@broker.example:5672/"
 
@@ -115,3 +117,19 @@ def test_only_the_default_models_are_made_and_only_where_they_are_used(
     assert FleetOptions(engine="echo").models_to_make, "the scorer's is missing"
     assert not FleetOptions(engine="echo", scorer="verifier:exact").models_to_make
     assert not FleetOptions(model="org/model", judge_model="org/bigger").models_to_make
+
+
+def test_programs_have_a_runner_that_is_told_where_each_replica_of_an_agent_is() -> None:
+    file = REPOSITORY / "examples/own-program/programs.toml"
+    planned = plan(agents=("small", "coder"), replicas=2, port_base=9000, programs=str(file))
+    (runner,) = [program for program in planned.services if program.name == "runner"]
+
+    assert (runner.http_port, runner.command[-1]) == (9055, "services.runner")
+    assert runner.environment["RATCHET_RUNNER_AGENTS"] == (
+        "small=http://127.0.0.1:9010 http://127.0.0.1:9011,coder=http://127.0.0.1:9012 http://127.0.0.1:9013"
+    )
+    assert planned.environment["RATCHET_PROGRAMS"] == str(file)
+    with pytest.raises(UsageError, match="agent small has programs, but no process here"):
+        plan(agents=(), external_agents=("small",), programs=str(file))
+    with pytest.raises(SettingsError, match="can't be read"):
+        plan(programs="/no/such.toml")

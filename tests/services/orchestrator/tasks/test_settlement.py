@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from ratchet.logs.best_answer import result_of
 from ratchet.service.errors import Reject
 from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response, Sample, Segment, Turn, Usage
 from schemas.messages.reward import Reward, SampleScore, ScorerIdentity, ScoringLatencies
 from schemas.messages.task import ChatMessage, Task, Tool, ToolFunction
 from schemas.messages.work import Arm, Sampling, Work
+from schemas.messages.workspace import Artifact, Workspace
 from schemas.records.interaction import Interaction
 from services.orchestrator.ledger.index import Entry
 from services.orchestrator.tasks.settlement import (
@@ -139,6 +141,22 @@ def test_a_conversation_is_logged_with_its_segments_and_shown_turn_by_turn() -> 
     assert (shown.tokens, shown.ended, shown.program) == (2, "limit", "looker")
 
 
+def test_an_artifact_and_the_parts_of_a_score_are_logged_and_the_best_ones_artifact_is_the_users() -> None:
+    artifact = Artifact(patch="diff --git a/a b/a\n", left_out={"core": "too large"})
+    left = Sample(text="done", artifact=artifact)
+    response = RESPONSE.model_copy(update={"samples": (Sample(text="dcba"), left)})
+    scores = (SampleScore(score=0.25), SampleScore(score=0.5, parts={"tests": 1.0, "style": 0.5}))
+
+    logged = settle(REWARD.model_copy(update={"scores": scores}), response, WORK, NOW)
+    first, second = (Interaction.decode(line.encode()) for line in logged)
+
+    assert (second.artifact, second.score_parts) == (artifact, {"tests": 1.0, "style": 0.5})
+    assert not {"artifact", "score_parts"} & json.loads(first.encode()).keys()
+    assert result_of([first, second]).artifact == artifact
+    shown = history(Entry(sequence=42, task_id="t-1", logged=2, work=None, result=None), WORK, [first, second])
+    assert (shown.samples[1].artifact, shown.samples[1].parts) == (artifact, second.score_parts)
+
+
 @pytest.mark.parametrize(
     ("claimed", "refused"),
     [
@@ -169,7 +187,8 @@ def test_every_field_of_a_task_is_in_its_lines_or_left_out_on_purpose() -> None:
 def test_what_a_line_says_of_its_task_is_what_the_task_says() -> None:
     # given a task that says something in every field
     looking = Tool(function=ToolFunction(name="look", description="Into a file."))
-    work = WORK.model_copy(update={"tools": (looking,), "needs_token_texts": True})
+    more = {"tools": (looking,), "needs_token_texts": True, "programs": ("aider",), "workspace": Workspace(files={})}
+    work = WORK.model_copy(update=more)
     assert [name for name, field in Task.model_fields.items() if getattr(work, name) == field.default] == []
 
     # then its lines say the same, whatever its ending

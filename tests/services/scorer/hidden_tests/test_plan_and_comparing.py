@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from ratchet.sandbox.job import TreeFile
 from ratchet.service.errors import ScorerError
-from services.scorer.hidden_tests.answer import NoFiles, files_of
+from services.scorer.hidden_tests.answer import NoFiles, files_in, patch_in
 from services.scorer.hidden_tests.comparing import fault, same
 from services.scorer.hidden_tests.plan import Case, Plan, plan_of
+from services.scorer.hidden_tests.running import judged_files
 
 CASE = {"function": "f", "arguments": [1], "expected": 2}
 
@@ -35,7 +37,13 @@ def test_criteria_are_a_plan() -> None:
         ("{", "can't be read"),
         ("{}", "tests: Field required"),
         ('{"type": "object"}', "tests: Field required"),
-        (criteria(cases=[]), "at least 1 item"),
+        (criteria(cases=[]), "nothing is earned"),
+        (criteria({**CASE, "keeps": True}), "nothing is earned"),
+        (criteria(suite={"command": ["t", "{test}"], "tests": ["a"], "files": {"t": ""}}), "need a control"),
+        (criteria(suite={"command": ["t"], "keeps": ["a"]}), "no word of the suite's command"),
+        (criteria(suite={"command": ["{test}"]}), "names no tests"),
+        (criteria(suite={"command": ["{test}"], "tests": ["a"], "control": {"t": ""}}), "no file of the suite"),
+        (criteria(restore=["../x"]), "no path of a file"),
         (criteria({"function": "f"}), "`expected` or `expected_text`"),
         (criteria({"expected": 1}), "a function or a command"),
         (criteria({"function": "f", "command": ["x"], "expected": 1}), "a function or a command"),
@@ -56,7 +64,7 @@ def test_criteria_that_are_none_are_told_why(text: str | None, fault: str) -> No
     assert fault in str(raised.value)
 
 
-PLAN = Plan.model_validate({"cases": [CASE], "files": {"data.txt": "the task's own"}})
+PLAN = Plan.model_validate({"cases": [CASE]})
 
 
 @pytest.mark.parametrize(
@@ -66,22 +74,53 @@ PLAN = Plan.model_validate({"cases": [CASE], "files": {"data.txt": "the task's o
         ("Here:\n```python\ndef f(x): ...\n```\nDone.\n```\nmore\n```", {"solution.py": "def f(x): ...\n"}),
         ("```never closed\nx", {"solution.py": "```never closed\nx"}),
         ('{"files": {"a/b.py": "1", "solution.py": "2"}}', {"a/b.py": "1", "solution.py": "2"}),
-        ('{"files": {"data.txt": "forged"}}', {}),
+        ('{"files": {"./a//b": "1"}}', {"a/b": "1"}),
         ('{"files": 3}', {"solution.py": '{"files": 3}'}),
         ("{broken", {"solution.py": "{broken"}),
         ("", {"solution.py": ""}),
     ],
 )
 def test_the_files_of_an_answer(text: str, files: dict[str, str]) -> None:
-    found = {path: content.decode() for path, content in files_of(text, PLAN).items()}
-
-    assert found == {**files, "data.txt": "the task's own"}
+    assert {path: content.decode() for path, content in files_in(text, PLAN.place).items()} == files
 
 
-@pytest.mark.parametrize("path", ["../out.py", "/etc/passwd", "a/../../b"])
+def test_without_a_place_a_text_is_no_file() -> None:
+    assert files_in("I mended it.", None) == {}
+
+
+def test_what_an_answer_brings_gives_way_to_what_is_restored_and_to_the_tasks_own() -> None:
+    plan = Plan.model_validate({"cases": [CASE], "files": {"data.txt": "the task's own"}, "restore": ["tests/", "cfg"]})
+    before = {"tests/a": TreeFile(b"was"), "cfg": TreeFile(b"was"), "src": TreeFile(b"was")}
+    after = {name: TreeFile(b"forged") for name in ("tests/a", "tests/new", "cfg/x", "src", "data.txt/below")}
+
+    found = judged_files(plan, before, after)
+
+    assert found == {
+        "tests/a": TreeFile(b"was"),
+        "cfg": TreeFile(b"was"),
+        "src": TreeFile(b"forged"),
+        "data.txt": TreeFile(b"the task's own"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "patch"),
+    [
+        ("Here:\n```diff\n--- a/x\n+++ b/x\n```\nDone.", "--- a/x\n+++ b/x\n"),
+        ("diff --git a/x b/x\n", "diff --git a/x b/x\n"),
+        ("\n--- a/x\n", "\n--- a/x\n"),
+        ("```python\n--- a\n```", None),
+        ("I mended it.", None),
+    ],
+)
+def test_a_patch_in_a_text(text: str, patch: str | None) -> None:
+    assert patch_in(text) == patch
+
+
+@pytest.mark.parametrize("path", ["../out.py", "/etc/passwd", "a/../../b", "\ud800"])
 def test_files_outside_are_none(path: str) -> None:
-    with pytest.raises(NoFiles, match="no path"):
-        files_of(json.dumps({"files": {path: ""}}), PLAN)
+    with pytest.raises(NoFiles, match=r"no path|surrogates"):
+        files_in(json.dumps({"files": {path: ""}}), PLAN.place)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from ratchet.cli.verify.cheats import cheats, no_ops
 from ratchet.service.errors import ScorerError
 from schemas.messages.reward import SampleScore
 from services.scorer.hidden_tests.languages import TOOLS
+from services.scorer.hidden_tests.running import WHERE_TOOLS_ARE
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.hidden_tests import WHERE_TOOLS_ARE, HiddenTests
+from services.scorer.strategies.hidden_tests import HiddenTests
 from services.scorer.strategies.registry import build_strategy
 from services.scorer.strategies.strategy import Answer, ScoringRequest
 

@@ -1,0 +1,228 @@
+"""Which programs answer an agent's tasks, as a file declares them (RATCHET_PROGRAMS), and what each is given.
+
+    [agents.small]
+    programs = ["mine", "shell"]
+
+    [programs.mine]
+    command = ["python3", "/agent/agent.py"]
+    binds = { "/agent" = "." }
+
+A program that is not in the file is looked for among the entry points `ratchet.programs`: each is a function without
+arguments that returns the declaration, a `Program` or a mapping of its fields. Nothing is started here.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from ratchet.recorder.order import INPUT, as_text, unfit_argument
+from ratchet.sandbox.job import WORKSPACE, SandboxError, require_inside, require_mountable
+from ratchet.sandbox.limits import MIB, Limits
+from ratchet.service.errors import SettingsError
+from schemas.messages.base import AgentId, Identifier
+from schemas.messages.task import Prompt
+
+GROUP = "ratchet.programs"
+TASK_FILE = "/task/input"
+TASK_VARIABLE = "RATCHET_INPUT"
+WORKSPACE_PLACE = "{workspace}"
+OURS = ("RATCHET_", "OPENAI_", "ANTHROPIC_")
+"""Variables that begin so are the runner's to set."""
+
+
+class _Declared(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ProgramLimits(_Declared):
+    """Of one rollout. The deadline of its task may end it sooner."""
+
+    seconds: float = Field(600.0, gt=0, description="From its start to its end.")
+    cpu_seconds: float | None = Field(None, gt=0, description="Of the processor; as many as `seconds` if absent.")
+    tokens: int = Field(65_536, ge=1, description="That the model samples for it, in all calls.")
+    calls: int = Field(256, ge=1, description="Of the model.")
+    output_kb: int = Field(1024, ge=1, description="That it prints, errors included.")
+    memory_mb: int = Field(1024, ge=16, description="Of all its processes.")
+    processes: int = Field(128, ge=4, description="Threads are counted.")
+    disk_mb: int = Field(256, ge=1, description="Of its workspace; /tmp and shared memory get as much each.")
+
+    def in_sandbox(self, seconds: float) -> Limits:
+        """For a rollout that has so many seconds."""
+        return Limits(
+            wall_s=max(seconds, 0.001),
+            cpu_s=self.cpu_seconds or self.seconds,
+            memory_bytes=self.memory_mb * MIB,
+            processes=self.processes,
+            output_bytes=self.output_kb * 1024,
+            file_bytes=self.disk_mb * MIB,
+            workspace_bytes=self.disk_mb * MIB,
+        )
+
+
+class Program(_Declared):
+    """What is run, once for each sample, in a sandbox with a way to the model and none to anything else."""
+
+    command: tuple[str, ...] = Field(
+        min_length=1, description="The program and its arguments; {workspace} stands for its folder."
+    )
+    task: Literal["stdin", "argument", "file", "environment"] = Field(
+        "stdin",
+        description="How it is given the task's input: on stdin; where {input} stands in the command; in a file whose "
+        "path stands there; in the variable RATCHET_INPUT.",
+    )
+    answer_file: str | None = Field(
+        None, description="The file of its workspace that its answer is in; what it prints, if absent."
+    )
+    environment: dict[str, str] = Field(default_factory=dict, description="Beside PATH, HOME and what finds the model.")
+    binds: dict[str, Path] = Field(
+        default_factory=dict,
+        description="Folders of this machine that it sees, read-only, by the path it sees them at: a virtual "
+        "environment, a folder with the program. Relative ones are relative to the file.",
+    )
+    data: dict[str, str] = Field(default_factory=dict, description="Texts that it sees as files, by their path.")
+    limits: ProgramLimits = ProgramLimits()
+
+    @field_validator("environment")
+    @classmethod
+    def _leaves_ours_alone(cls, environment: dict[str, str]) -> dict[str, str]:
+        if taken := sorted(name for name in environment if name.startswith(OURS) or "=" in name or not name):
+            raise ValueError(f"{', '.join(taken)} can't be set: the runner sets what begins with {', '.join(OURS)}")
+        return environment
+
+    @field_validator("binds", "data")
+    @classmethod
+    def _can_be_put_there(cls, places: dict[str, Any]) -> dict[str, Any]:
+        for path in places:
+            _as_value_error(require_mountable, path)
+        return places
+
+    @field_validator("answer_file")
+    @classmethod
+    def _lies_in_the_workspace(cls, path: str | None) -> str | None:
+        if path is not None:
+            _as_value_error(require_inside, path)
+        return path
+
+    @model_validator(mode="after")
+    def _has_a_place_for_the_input(self) -> Self:
+        placed = any(INPUT in part for part in self.command)
+        if placed != (self.task in ("argument", "file")):
+            raise ValueError(
+                f"task is {self.task!r}, but {INPUT} stands {'there' if placed else 'nowhere'} in the command: it "
+                'stands there for `task = "argument"` and `task = "file"` alone'
+            )
+        return self
+
+    def relative_to(self, folder: Path) -> Self:
+        return self.model_copy(update={"binds": {at: (folder / place).absolute() for at, place in self.binds.items()}})
+
+    def unfit(self, prompt: Prompt) -> str | None:
+        """Why this input can't be given to it; None where it can."""
+        if self.task == "environment":
+            return unfit_argument((INPUT,), prompt)
+        return unfit_argument(self.command, prompt) if self.task == "argument" else None
+
+    def command_for(self, prompt: Prompt) -> tuple[str, ...]:
+        shown = TASK_FILE if self.task == "file" else as_text(prompt)
+        return tuple(part.replace(WORKSPACE_PLACE, WORKSPACE).replace(INPUT, shown) for part in self.command)
+
+
+def _as_value_error(check: Any, path: str) -> None:
+    try:
+        check(path)
+    except SandboxError as error:
+        raise ValueError(str(error)) from None
+
+
+class _Agent(_Declared):
+    programs: tuple[Identifier, ...] = Field(min_length=1)
+
+
+class _File(_Declared):
+    agents: dict[AgentId, _Agent] = Field(min_length=1)
+    programs: dict[Identifier, Program] = Field(default_factory=dict)
+
+
+class Programs:
+    """`by_agent`: the names of its programs, in the order in which the samples of a group are dealt to them."""
+
+    def __init__(self, by_agent: Mapping[str, tuple[str, ...]], programs: Mapping[str, Program]) -> None:
+        self.by_agent = dict(by_agent)
+        self._programs = dict(programs)
+
+    def __getitem__(self, name: str) -> Program:
+        """Raises KeyError for a program of none of the agents."""
+        return self._programs[name]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._programs)
+
+
+NONE = Programs({}, {})
+
+
+def agents_with_programs(file: Path | None, agents: tuple[str, ...]) -> frozenset[str]:
+    """Those of the fleet's agents that a runner answers for. Raises SettingsError. Loads no program."""
+    return frozenset(_read(file, agents).agents) if file else frozenset()
+
+
+def read_programs(file: Path | None, agents: tuple[str, ...]) -> Programs:
+    """Those of the fleet's `agents`; none without a file. Raises SettingsError that names file, program and field."""
+    if file is None:
+        return NONE
+    read = _read(file, agents)
+    by_agent = {agent: declared.programs for agent, declared in read.agents.items()}
+    named = dict.fromkeys(name for names in by_agent.values() for name in names)
+    programs = {name: read.programs.get(name) or _installed(name, file, read) for name in named}
+    found = {name: program.relative_to(file.absolute().parent) for name, program in programs.items()}
+    for name, program in found.items():
+        _require_there(file, name, program)
+    return Programs(by_agent, found)
+
+
+def _read(file: Path, agents: tuple[str, ...]) -> _File:
+    try:
+        read = _File.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"RATCHET_PROGRAMS: {file} can't be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{file} is no TOML: {error}") from None
+    except ValidationError as error:
+        raise SettingsError(f"{file}: {_faults(error)}") from None
+    if strange := sorted(set(read.agents) - set(agents)):
+        raise SettingsError(
+            f"{file}: agents.{strange[0]}: not one of the fleet's agents (RATCHET_AGENTS={','.join(agents)})"
+        )
+    return read
+
+
+def _faults(error: ValidationError) -> str:
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the whole'}: {one['msg']}" for one in faults[:5])
+
+
+def _installed(name: str, file: Path, read: _File) -> Program:
+    entries = entry_points(group=GROUP)
+    if name not in entries.names:
+        known = sorted({*read.programs, *entries.names})
+        raise SettingsError(f"{file}: there is no program {name!r}; there are {', '.join(known) or 'none'}")
+    try:
+        declared = entries[name].load()()
+        return declared if isinstance(declared, Program) else Program.model_validate(declared)
+    except ValidationError as error:
+        raise SettingsError(f"the installed program {name}: {_faults(error)}") from None
+    except (ImportError, AttributeError, TypeError) as error:
+        raise SettingsError(f"the installed program {name} can't be loaded: {error}") from error
+
+
+def _require_there(file: Path, name: str, program: Program) -> None:
+    for inside, place in program.binds.items():
+        if not place.is_dir():
+            raise SettingsError(f"{file}: programs.{name}.binds.{inside}: {place} is no folder here")

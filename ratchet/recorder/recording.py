@@ -1,0 +1,93 @@
+"""A program's run as a Sample, and a group of them as a Response: the one rule, wherever the program runs.
+
+How it is run, in a sandbox or as it is, is the caller's; what it may do to the record is decided here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+from ratchet.bus.message_id import derived_id
+from ratchet.bus.protocol import Bus
+from ratchet.bus.topology import RESPONSES
+from ratchet.conversation.segments import sample_of
+from ratchet.recorder.application import Recorder
+from ratchet.recorder.rollout import RecordedRollout
+from ratchet.service.errors import Reject
+from ratchet.service.telemetry import Log
+from schemas.messages.base import Metadata
+from schemas.messages.response import GenerationLatencies, Response, Sample, SampleStatus
+from schemas.messages.work import Work
+from schemas.messages.workspace import Artifact
+
+log = Log("recorder")
+
+GIVEN_UP_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a program answered, and how it ended as far as whoever ran it can tell."""
+
+    text: str
+    status: SampleStatus
+    artifact: Artifact | None = None
+
+
+async def recorded(
+    recorder: Recorder, rollout: RecordedRollout, program: str, run: Callable[[str], Awaitable[Ran]]
+) -> Sample:
+    """`run` gets the key its program calls the model with, which is worth nothing once this returns, or is cancelled.
+
+    A program that failed or met a limit while the engine was away for it is `lost`.
+    """
+    key = recorder.begin(rollout)
+    try:
+        ran = await run(key)
+    finally:
+        recorder.end(key)
+    with suppress(TimeoutError):  # what it was asking when it ended is given up as soon as its connection is seen to be
+        async with asyncio.timeout(GIVEN_UP_S):
+            await rollout.wait_idle()
+    lost = ran.status != "finished" and rollout.engine_trouble is not None
+    status = "lost" if lost else ran.status
+    overruled = rollout.overruled
+    sample = sample_of(rollout.conversation, ran.text, status=status, program=program, overruled=overruled)
+    return sample if ran.artifact is None else sample.model_copy(update={"artifact": ran.artifact})
+
+
+def response_of(
+    work: Work, samples: Sequence[Sample], *, engine: str, source: str, now: datetime, latencies: GenerationLatencies
+) -> Response:
+    """All of it but the Work."""
+    return Response(
+        task_id=work.task_id,
+        response=samples[0].text,
+        agent_id=work.agent_id,
+        metadata=Metadata(timestamp=now, source=source),
+        samples=tuple(samples),
+        sampling=work.sampling,
+        adapter_version=work.arm.adapter_version,
+        adapter_sha256=work.arm.adapter_sha256,
+        engine=engine,
+        latencies=latencies,
+    )
+
+
+async def publish_response(bus: Bus, response: Response, work: bytes) -> None:
+    """Returns when it is confirmed. What no message can hold is answered with an error that says so."""
+    try:
+        await _publish(bus, response, work)
+    except Reject as too_large:
+        log.error("too-large", f"{too_large}: these rollouts are lost", task_id=response.task_id)
+        error = f"what was recorded can't be sent: {too_large}"
+        await _publish(bus, response.model_copy(update={"samples": (), "response": "", "error": error}), work)
+
+
+async def _publish(bus: Bus, response: Response, work: bytes) -> None:
+    message_id = derived_id(response.task_id, "response")
+    await bus.publish(RESPONSES, response.encode_around("work", work), type=Response.TYPE, message_id=message_id)

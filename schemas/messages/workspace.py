@@ -1,0 +1,81 @@
+"""Workspace: the files that a task is about, by reference. Artifact: what an answer changed in them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
+
+from schemas.messages.base import Record, Sha256, absent
+
+MAX_PATH_CHARS = 1024
+
+
+def _plain(path: str) -> str:
+    parts = path.split("/")
+    if "\0" in path or any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
+        raise ValueError("should be a plain relative path, without `..` and outside of .git")
+    return path
+
+
+FilePath = Annotated[str, StringConstraints(min_length=1, max_length=MAX_PATH_CHARS), AfterValidator(_plain)]
+Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
+Url = Annotated[str, StringConstraints(min_length=1, max_length=2048, pattern=r"^[^\x00-\x20\x7f]+$")]
+
+
+class GitSource(Record):
+    """A commit of a repository that can be read over HTTP."""
+
+    url: Url = Field(description="As `git clone` takes it, without user and password.")
+    commit: Commit
+    submodules: bool = Field(False, description="With the submodules that the commit names.")
+
+
+class ArchiveSource(Record):
+    """A .tar.gz or .zip, as it lies there: a folder that everything in it is in stays."""
+
+    url: Url
+    sha256: Sha256
+
+
+def _nothing(value: object) -> bool:
+    return not value
+
+
+class Workspace(Record):
+    """Exactly one source. Only `files` travel in messages; the others are read by whoever needs them."""
+
+    files: dict[FilePath, str] | None = Field(None, exclude_if=absent, description="Small ones, by their paths.")
+    folder: str | None = Field(
+        None,
+        exclude_if=absent,
+        min_length=1,
+        max_length=4096,
+        description="Of the machine, below one that RATCHET_WORKSPACE_FOLDERS names.",
+    )
+    git: GitSource | None = Field(None, exclude_if=absent)
+    archive: ArchiveSource | None = Field(None, exclude_if=absent)
+    collect: tuple[FilePath, ...] = Field(
+        (), max_length=64, exclude_if=_nothing, description="Files that are wanted whole, beside the patch."
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if sum(source is not None for source in (self.files, self.folder, self.git, self.archive)) != 1:
+            raise ValueError("a workspace has one source: files, folder, git or archive")
+        return self
+
+
+class Artifact(Record):
+    """What an answer left in its workspace."""
+
+    patch: str = Field("", description="A unified diff in git's form against the workspace, for `git apply`.")
+    files: dict[str, str] = Field(
+        default_factory=dict, exclude_if=_nothing, description="Of those that the workspace collects, the text."
+    )
+    left_out: dict[str, str] = Field(
+        default_factory=dict, exclude_if=_nothing, description="What was changed and is in neither, and why."
+    )
+    tree_sha256: Sha256 | None = Field(
+        None, exclude_if=absent, description="Of the workspace as it was before: what the patch is against."
+    )

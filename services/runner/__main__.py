@@ -1,0 +1,24 @@
+"""The runner's front door: read the settings, wire, run until SIGTERM."""
+
+from __future__ import annotations
+
+from ratchet.bus.amqp.rabbit_bus import RabbitBus
+from ratchet.recorder.programs import read_programs
+from ratchet.runtime.runner import Wired, run
+from ratchet.service.errors import SettingsError
+from services.runner.settings import RunnerSettings
+from services.runner.worker import RunnerWorker
+
+
+def wire() -> Wired:
+    settings = RunnerSettings.read()
+    programs = read_programs(settings.programs, settings.agents)
+    if not programs.by_agent:
+        raise SettingsError("RATCHET_PROGRAMS is not set: a runner needs the file of the programs it runs")
+    settings.require_agents(programs.by_agent)
+    bus = RabbitBus.from_settings(settings, name=RunnerWorker.name)
+    return Wired(RunnerWorker(settings, bus, programs), bus, settings, settings.runner_http_port)
+
+
+if __name__ == "__main__":
+    run(RunnerWorker.name, wire)

@@ -1,0 +1,44 @@
+"""The agents whose model programs talk to: what each serves now, and how its conversations are written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+
+import httpx
+
+from ratchet.conversation.template import ChatTemplate
+from ratchet.openai.errors import ServerUnavailable
+from ratchet.recorder.agent import served_model, template_for
+from schemas.api.generate import ServedModel
+from services.runner.rollout import Model
+
+
+class Agents:
+    def __init__(self, http: httpx.AsyncClient, urls: Mapping[str, tuple[str, ...]], tokenizer: str | None) -> None:
+        self._http = http
+        self._urls = urls
+        self._tokenizer = tokenizer
+        self._templates: dict[tuple[str | None, str | None], ChatTemplate] = {}
+        self._loading = asyncio.Lock()
+
+    async def model(self, agent: str) -> Model:
+        """Asked of the first replica that answers. Raises ServerUnavailable where none does, EngineError where programs
+        can't talk with its model."""
+        urls = self._urls[agent]
+        served = await self._served(urls)
+        return Model(served, await self._template(served), urls)
+
+    async def _served(self, urls: tuple[str, ...]) -> ServedModel:
+        for url in urls[:-1]:
+            with suppress(ServerUnavailable):
+                return await served_model(self._http, url)
+        return await served_model(self._http, urls[-1])
+
+    async def _template(self, served: ServedModel) -> ChatTemplate:
+        key = (served.tokenizer, served.revision)
+        async with self._loading:
+            if key not in self._templates:
+                self._templates[key] = await asyncio.to_thread(template_for, served, self._tokenizer)
+            return self._templates[key]

@@ -1,0 +1,99 @@
+"""Finished rollouts on disk, until their task is answered: a Work that comes again runs only what is missing.
+
+A folder for each Work, a file for each of its samples, fsynced before anything else is done. Whoever shares the folder
+shares them. All of it is bounded, and what nobody came back for is removed after days. Blocks; give it a thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from ratchet.files.append_file import explain
+from ratchet.files.atomic_file import replace_file
+from ratchet.service.errors import DiskFull
+from schemas.messages.response import Sample
+from schemas.messages.work import Work
+
+FOLDER = "rollouts"
+KEPT_DAYS = 7.0
+NAMED = 32
+"""Characters of a sum that name a folder."""
+
+
+def key_of(work: Work) -> str:
+    """Of one Work, however often it is delivered, and of no other."""
+    return f"{work.arm.sequence} {work.task_id}"
+
+
+class KeptRollouts:
+    """Raises JournalError, DiskFull and other StorageUnavailable throughout."""
+
+    def __init__(self, folder: Path, most_bytes: int) -> None:
+        self._folder = folder / FOLDER
+        self._most_bytes = most_bytes
+
+    def of(self, key: str) -> dict[int, Sample]:
+        """By their numbers. A file that can't be read is none: that sample is run again."""
+        found = {}
+        try:
+            for path in sorted(self._place(key).glob("*.json")):
+                if path.stem.isdecimal() and (sample := _read(path)) is not None:
+                    found[int(path.stem)] = sample
+        except OSError as error:
+            raise explain(error, self._place(key)) from error
+        return found
+
+    def put(self, key: str, samples: Mapping[int, Sample]) -> None:
+        """Returns when they are on disk. Raises DiskFull also where the folder has reached its bound."""
+        place = self._place(key)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            for number, sample in samples.items():
+                content = sample.model_dump_json(exclude_none=True).encode()
+                if self.bytes + len(content) > self._most_bytes:
+                    raise DiskFull(
+                        f"{self._folder} holds as much as it may: give it more room (RATCHET_RUNNER_KEEP_GB)"
+                    )
+                replace_file(place / f"{number}.json", content, mode=0o600)
+        except OSError as error:
+            raise explain(error, place) from error
+
+    def remove(self, key: str) -> None:
+        """Its task is answered. Raises nothing: what stays is swept later."""
+        shutil.rmtree(self._place(key), ignore_errors=True)
+
+    def sweep(self, now: float | None = None) -> int:
+        """Remove what nobody came back for. Returns how many."""
+        before = (time.time() if now is None else now) - KEPT_DAYS * 86_400
+        removed = 0
+        for place in self._folder.glob("*") if self._folder.is_dir() else ():
+            with suppress(OSError):
+                if place.stat().st_mtime < before:
+                    shutil.rmtree(place)
+                    removed += 1
+        return removed
+
+    @property
+    def bytes(self) -> int:
+        total = 0
+        for path in self._folder.glob("*/*"):
+            with suppress(OSError):
+                total += path.stat().st_size
+        return total
+
+    def _place(self, key: str) -> Path:
+        return self._folder / hashlib.sha256(key.encode()).hexdigest()[:NAMED]
+
+
+def _read(path: Path) -> Sample | None:
+    try:
+        return Sample.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return None

@@ -1,0 +1,227 @@
+"""One rollout: a program in a sandbox of its own, with a recorder of its own for a way out, and what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+
+from ratchet.conversation.template import ChatTemplate
+from ratchet.recorder.agent import AgentTokens
+from ratchet.recorder.application import Recorder
+from ratchet.recorder.command import model_environment
+from ratchet.recorder.order import as_text
+from ratchet.recorder.own_socket import serving_at
+from ratchet.recorder.programs import TASK_FILE, TASK_VARIABLE, Program
+from ratchet.recorder.recording import Ran, recorded
+from ratchet.recorder.rollout import Budget, RecordedRollout
+from ratchet.sandbox.job import End, Job, Result, SandboxError
+from ratchet.sandbox.limits import MIB
+from ratchet.sandbox.sandbox import Sandbox
+from ratchet.service.errors import one_line
+from ratchet.service.telemetry import Log
+from ratchet.workspaces.tree import Tree
+from ratchet.workspaces.workspaces import Workspaces
+from schemas.api.generate import ServedModel
+from schemas.api.rollouts import RunningRollout
+from schemas.messages.response import Sample, SampleStatus
+from schemas.messages.work import Work
+from schemas.messages.workspace import Artifact
+from services.runner.scratch import Scratch
+
+log = Log("runner")
+
+PORT = 47_331
+"""Of the relay inside; each sandbox has a network of its own."""
+BASE_URL = f"http://127.0.0.1:{PORT}/v1"
+REQUESTS_A_CALL = 4
+"""A rollout may send so many requests for each call that it may make: retries, refusals, lists of models."""
+LEAST_REQUESTS = 256
+BYTES_A_TOKEN, LEAST_BODY = 32, 256 * 1024
+"""A request that has more can't fit the context, whatever its tokens."""
+SHOWN_CHARS = 400
+MOST_ADDED = 32 * MIB
+"""Of what a rollout leaves in its workspace beyond what was there; the rest is left out, with a reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The agent's, as programs find it."""
+
+    served: ServedModel
+    template: ChatTemplate
+    urls: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutOrder:
+    """`seconds`: until it has to end, so that what it has can still be scored. `tree`: what its workspace begins with,
+    None for an empty folder that nobody asks back."""
+
+    work: Work
+    number: int
+    name: str
+    program: Program
+    model: Model
+    seconds: float
+    tree: Tree | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Underway:
+    """A rollout that runs."""
+
+    order: RolloutOrder
+    rollout: RecordedRollout
+    began: float = field(default_factory=time.monotonic)
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def shown(self) -> RunningRollout:
+        work, calls = self.order.work, self.rollout.conversation.calls
+        return RunningRollout(
+            task_id=work.task_id,
+            agent_id=work.agent_id,
+            program=self.order.name,
+            sample=self.order.number,
+            started_at=self.started_at,
+            ends_within_s=max(0.0, self.began + self.order.seconds - time.monotonic()),
+            calls=len(calls),
+            sampled_tokens=sum(len(call.ids) for call in calls),
+        )
+
+
+class Rollouts:
+    """Runs them. A fault of the program ends one of them; a fault of ours makes it `lost`."""
+
+    def __init__(self, sandbox: Sandbox, workspaces: Workspaces, scratch: Scratch, http: httpx.AsyncClient) -> None:
+        self._sandbox = sandbox
+        self._workspaces = workspaces
+        self._scratch = scratch
+        self._http = http
+        self.underway: dict[Underway, None] = {}
+        """Those that run now, the oldest first."""
+
+    async def run(self, order: RolloutOrder) -> Sample:
+        work, limits = order.work, order.program.limits
+        engine = AgentTokens(
+            self._http,
+            order.model.urls,
+            arm=work.arm,
+            sampling=work.sampling,
+            context=order.model.served.context or 0,
+            ends=order.model.template.ends,
+            first=order.number,
+        )
+        budget = Budget(limits.calls, limits.tokens)
+        rollout = RecordedRollout(
+            order.model.template,
+            engine,
+            model=f"{work.agent_id}@{work.arm.adapter_version}",
+            sampling=work.sampling,
+            budget=budget,
+        )
+        underway = Underway(order, rollout)
+        self.underway[underway] = None
+        try:
+            return await self._recorded(order, rollout, budget, engine.context)
+        finally:
+            del self.underway[underway]
+
+    async def _recorded(self, order: RolloutOrder, rollout: RecordedRollout, budget: Budget, context: int) -> Sample:
+        limits = order.program.limits
+        recorder = Recorder(max(LEAST_BODY, BYTES_A_TOKEN * context))
+        began = time.monotonic()
+        says = ""
+
+        async def in_sandbox(key: str) -> Ran:
+            nonlocal says
+            path = self._scratch.socket()
+            try:
+                most_requests = max(LEAST_REQUESTS, REQUESTS_A_CALL * limits.calls)
+                async with serving_at(path, recorder, budget, most_requests):
+                    job = job_of(order, key, {PORT: path})
+                    result = await self._sandbox.run(job, called_off=budget.spent)
+                ran, says = ended(order.program, result, budget)
+                return replace(ran, artifact=await self._artifact(order, result))
+            except (SandboxError, OSError) as error:
+                says = one_line(f"a failure of ours: {error}")
+                return Ran("", "lost")
+
+        sample = await recorded(recorder, rollout, order.name, in_sandbox)
+        if sample.status == "lost" and rollout.engine_trouble:
+            says = one_line(f"{says}; the model was away: {rollout.engine_trouble}")
+        tell = log.warning if sample.status == "lost" else log.info
+        usage = sample.usage
+        tell(
+            "rollout-ended",
+            f"sample {order.number} by {order.name}: {sample.status}: {says}",
+            sample=order.number,
+            program=order.name,
+            status=sample.status,
+            seconds=round(time.monotonic() - began, 3),
+            calls=usage.calls if usage else 0,
+            tokens=usage.sampled_tokens if usage else 0,
+        )
+        return sample
+
+    async def _artifact(self, order: RolloutOrder, result: Result) -> Artifact | None:
+        if order.tree is None or order.work.workspace is None:
+            return None
+        return await self._workspaces.artifact(order.tree, result, order.work.workspace.collect)
+
+
+def job_of(order: RolloutOrder, key: str, relays: Mapping[int, Path]) -> Job:
+    """What the program sees: never the reference or the criteria, and of ours no address but the relay's."""
+    work, program = order.work, order.program
+    text = as_text(work.input)
+    environment = {
+        **program.environment,
+        **model_environment(BASE_URL, key),
+        "RATCHET_TASK_ID": work.task_id,
+        "RATCHET_SAMPLE": str(order.number),
+        **({TASK_VARIABLE: text} if program.task == "environment" else {}),
+    }
+    limits = program.limits.in_sandbox(order.seconds)
+    if order.tree is not None:
+        limits = replace(limits, collected_bytes=min(limits.workspace_bytes, order.tree.size + MOST_ADDED))
+    data = {path: content.encode() for path, content in program.data.items()}
+    if program.task == "file":
+        data[TASK_FILE] = text.encode(errors="replace")
+    return Job(
+        program.command_for(work.input),
+        stdin=text.encode(errors="replace") if program.task == "stdin" else b"",
+        environment=environment,
+        mounts=program.binds,
+        data=data,
+        relays=relays,
+        collect=(program.answer_file,) if program.answer_file else (),
+        tree=order.tree.files if order.tree else {},
+        collect_tree=order.tree is not None,
+        limits=limits,
+    )
+
+
+def ended(program: Program, result: Result, budget: Budget) -> tuple[Ran, str]:
+    """How it is told, and a sentence why. It is scored by what it left, whatever ended it."""
+    answer, says = result.stdout, result.says
+    if program.answer_file:
+        answer = result.files.get(program.answer_file, b"")
+        if program.answer_file in result.left_out:
+            says += f"; {program.answer_file}: {result.left_out[program.answer_file]}"
+    status: SampleStatus
+    match result.end:
+        case End.EXITED:
+            status = "failed" if result.exit_code else "finished"
+        case End.SIGNALLED:
+            status = "failed"
+        case End.CANCELLED:
+            status, says = "limit", budget.says or says
+        case _:
+            status = "limit"
+    if status != "finished" and (said := result.stderr[-4 * SHOWN_CHARS :].decode(errors="replace").strip()):
+        says += f"; it said: …{one_line(said[-SHOWN_CHARS:])}"
+    return Ran(answer.decode(errors="replace").strip(), status), says

@@ -1,0 +1,62 @@
+"""The runner's settings, on top of the fleet's, the sandbox's and those of workspaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+from pydantic_settings import NoDecode
+
+from ratchet.sandbox.settings import SandboxSettings
+from ratchet.service.errors import SettingsError
+from ratchet.service.settings import FleetSettings
+from ratchet.workspaces.settings import WorkspaceSettings
+from schemas.messages.base import AgentId
+
+
+def _by_agent(value: Any) -> Any:
+    """`small=http://a:8710 http://b:8710,coder=http://c:8710`"""
+    if not isinstance(value, str):
+        return value
+    found = {}
+    for part in filter(None, (part.strip() for part in value.split(","))):
+        agent, equals, urls = part.partition("=")
+        if not equals or not urls.split():
+            raise ValueError(f"{part!r} is no agent and its addresses: write small=http://127.0.0.1:8710")
+        found[agent.strip()] = tuple(url.rstrip("/") for url in urls.split())
+    return found
+
+
+DEMO_AGENT: dict[AgentId, tuple[str, ...]] = {"small": ("http://127.0.0.1:8710",)}
+
+
+class RunnerSettings(WorkspaceSettings, SandboxSettings, FleetSettings):
+    runner_http_port: int = Field(8770, ge=0, le=65535, description="Port of the runner's HTTP server.")
+    runner_agents: Annotated[dict[AgentId, tuple[str, ...]], NoDecode, BeforeValidator(_by_agent)] = Field(
+        DEMO_AGENT,
+        description="Where the agents are that serve the model to programs: small=http://host:8710, several by comma, "
+        "replicas of one by blank.",
+    )
+    runner_tokenizer: str | None = Field(
+        None, description="Folder or hub name of the model's tokenizer, where it is not what the agent says it is."
+    )
+    runner_api_token_file: Path | None = Field(
+        None,
+        description="File with an operator's token for the agents, where the fleet asks for tokens; it is read for "
+        "each call, so that a token can be renewed before it expires.",
+    )
+    runner_dir: Path = Field(
+        Path(".ratchet/runner"), description="Folder in which finished rollouts are kept until their task is answered."
+    )
+    runner_keep_gb: float = Field(
+        1.0, gt=0, description="Room for them, in GB: beyond it no more are kept, and tasks wait."
+    )
+
+    def require_agents(self, agents: Iterable[str]) -> None:
+        """Raises SettingsError for one whose address is not known."""
+        if missing := sorted(set(agents) - set(self.runner_agents)):
+            raise SettingsError(
+                f"RATCHET_RUNNER_AGENTS does not say where agent {missing[0]} is: {missing[0]}=http://host:8710"
+            )

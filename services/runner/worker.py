@@ -1,0 +1,341 @@
+"""The runner: a Work in, a Response with a rollout for each of its samples out.
+
+A Work ends as a Response, an expired task, or a raised Retry or Reject. What a program does wrong ends its rollout and
+nothing else; a rollout that is finished is on disk before anything else is done with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from fastapi import APIRouter
+
+from ratchet.bus.in_hand import NEVER
+from ratchet.bus.protocol import Bus, Delivery, opened
+from ratchet.bus.topology import HIGH_PRIORITY, work_queue
+from ratchet.concurrency.keyed import KeyedLock
+from ratchet.openai.errors import ServerUnavailable
+from ratchet.recorder.agent import agent_client
+from ratchet.recorder.programs import Program, Programs
+from ratchet.recorder.recording import publish_response, response_of
+from ratchet.recorder.work import time_within
+from ratchet.runtime.runner import Subscription
+from ratchet.sandbox.job import Job, SandboxError
+from ratchet.sandbox.limits import MIB
+from ratchet.sandbox.sandbox import Sandbox
+from ratchet.service import failpoint
+from ratchet.service.deadline_time import DeadlineTime
+from ratchet.service.errors import EngineError, RatchetError, Reject, Retry, SettingsError, one_line
+from ratchet.service.telemetry import Log, task_in_hand
+from ratchet.workspaces.errors import WorkspaceError, WorkspaceUnavailable
+from ratchet.workspaces.tree import Tree
+from ratchet.workspaces.workspaces import Workspaces
+from schemas.api.rollouts import RunningRollouts
+from schemas.messages.base import Metadata
+from schemas.messages.response import GenerationLatencies, Response, Sample
+from schemas.messages.work import Work
+from services.runner import metrics
+from services.runner.agents import Agents
+from services.runner.api import runner_router
+from services.runner.kept_rollouts import KeptRollouts, key_of
+from services.runner.rollout import Model, RolloutOrder, Rollouts
+from services.runner.scratch import Scratch, sweep
+from services.runner.settings import RunnerSettings
+from services.runner.slots import NoTurn, Slots
+
+log = Log("runner")
+
+AGENT_POLL_S = 0.5
+ENDING_S = 60.0
+"""Beyond its time a rollout may take so long to be ended and written down, and is no trouble."""
+ANSWERED_KEPT = 4096
+SOURCE = "runner"
+
+
+class Unanswerable(RatchetError):
+    """A Work that no program can answer, however often it comes."""
+
+
+class RunnerWorker:
+    name = "runner"
+
+    def __init__(
+        self, settings: RunnerSettings, bus: Bus, programs: Programs, deadline_time: DeadlineTime | None = None
+    ) -> None:
+        self._settings = settings
+        self._bus = bus
+        self._programs = programs
+        self._time = deadline_time or DeadlineTime()
+        self._http = agent_client(None, settings.runner_api_token_file)
+        self._agents = Agents(self._http, settings.runner_agents, settings.runner_tokenizer)
+        self._kept = KeptRollouts(settings.runner_dir, int(settings.runner_keep_gb * 1e9))
+        self._unsaved: dict[str, dict[int, Sample]] = {}
+        """Finished, and the disk did not take them yet."""
+        self._slots = Slots(settings.sandbox_runs_at_once)
+        metrics.waiting.set_function(lambda: self._slots.waiting)
+        metrics.at_work.set_function(lambda: len(self._steps_until))
+        self._locks = KeyedLock()
+        self._answered: OrderedDict[str, None] = OrderedDict()
+        self._scratch: Scratch | None = None
+        self._rollouts: Rollouts | None = None
+        self._workspaces: Workspaces | None = None
+        self._trouble: str | None = None
+        self._away: dict[str, str] = {}
+        """Agents that did not serve their model when it was asked for last, and why."""
+        self._steps_until: dict[object, float] = {}
+        self._stepped_at = NEVER
+
+    def routers(self) -> Sequence[APIRouter]:
+        return [runner_router(self)]
+
+    def running(self) -> RunningRollouts:
+        underway = self._rollouts.underway if self._rollouts else ()
+        return RunningRollouts(
+            items=[one.shown() for one in underway],
+            waiting=self._slots.waiting,
+            at_once=self._settings.sandbox_runs_at_once,
+        )
+
+    async def start(self) -> None:
+        """Raises SandboxRefused where the sandbox does not hold here, SettingsError for a program that is not there."""
+        self._time.start()
+        self._trouble = "trying the sandbox"
+        if swept := sweep():
+            log.info("swept", f"removed what {len(swept)} runners had left that are gone")
+        await asyncio.to_thread(self._kept.sweep)
+        self._scratch = Scratch()
+        sandbox = await asyncio.to_thread(Sandbox.opened, self._settings)
+        self._workspaces = Workspaces(self._settings, sandbox)
+        self._rollouts = Rollouts(sandbox, self._workspaces, self._scratch, self._http)
+        for name in self._programs.names:
+            await self._try(sandbox, name, self._programs[name])
+        for agent in self._programs.by_agent:
+            await self._first_seen(agent)
+        self._trouble = None
+        for agent, names in self._programs.by_agent.items():
+            log.info("runner-started", f"tasks of {agent} go to {', '.join(names)}: {sandbox.facts.says}")
+
+    async def _try(self, sandbox: Sandbox, name: str, program: Program) -> None:
+        """Whether what is to be run can be found from inside. Raises SettingsError."""
+        first = program.command[0]
+        looks = () if "{" in first or (("/" in first) and not first.startswith("/")) else (first,)
+        script = 'for one in "$@"; do command -v -- "$one" >/dev/null || exit 1; done'
+        job = Job(
+            ("sh", "-c", script, "sh", *looks),
+            mounts=program.binds,
+            data={path: text.encode() for path, text in program.data.items()},
+            environment=program.environment,
+        )
+        try:
+            result = await sandbox.run(job)
+        except SandboxError as error:
+            raise SettingsError(
+                f"program {name}: its sandbox can't be set up ({error}): what it binds must be there, in folders that "
+                "every user may pass"
+            ) from error
+        if not result.succeeded:
+            raise SettingsError(
+                f"program {name}: {first!r} is not to be found in its sandbox, which has /usr of this machine and what "
+                f"the program binds: bind its folder and name it by its whole path, or set PATH in its environment"
+            )
+
+    async def _first_seen(self, agent: str) -> None:
+        """Waits until it answers. Raises EngineError where programs can't talk with its model."""
+        while True:
+            try:
+                model = await self._agents.model(agent)
+            except ServerUnavailable as error:
+                self._trouble = f"agent {agent} does not answer: {error}"
+                await asyncio.sleep(AGENT_POLL_S)
+            else:
+                log.info("agent-found", f"programs of {agent} talk with {model.served.engine}", agent_id=agent)
+                return
+
+    def subscriptions(self) -> Sequence[Subscription]:
+        queues = [
+            queue
+            for agent in self._programs.by_agent
+            for queue in (work_queue(agent), work_queue(agent, priority=HIGH_PRIORITY))
+        ]
+        prefetch = self._settings.sandbox_runs_at_once
+        return [Subscription(queue, self.handle, prefetch, advanced_at=self.advanced_at) for queue in queues]
+
+    def advanced_at(self) -> float:
+        """A rollout ends by itself, so it gets on until then; and so does the wait for an agent that is away."""
+        return max(self._stepped_at, max(self._steps_until.values(), default=NEVER))
+
+    def trouble(self) -> str | None:
+        return self._trouble or next(iter(self._away.values()), None)
+
+    async def stop(self) -> None:
+        self._time.stop()
+        await self._http.aclose()
+        if self._workspaces is not None:
+            await self._workspaces.close()
+        if self._scratch is not None:
+            self._scratch.close()
+
+    async def handle(self, delivery: Delivery) -> None:
+        """Returns when the Response is confirmed, or the task has expired."""
+        work = opened(Work, delivery)
+        if work.agent_id not in self._programs.by_agent:
+            raise Reject(f"this Work is for agent {work.agent_id!r}, which has no programs here")
+        task_in_hand.set(work.task_id)
+        key = key_of(work)
+        async with self._locks.of(key):
+            if key not in self._answered:
+                await self._answer(work, key, delivery)
+                self._answered[key] = None
+                if len(self._answered) > ANSWERED_KEPT:
+                    self._answered.popitem(last=False)
+
+    async def _answer(self, work: Work, key: str, delivery: Delivery) -> None:
+        queue_s = max(0.0, (datetime.now(UTC) - work.admitted_at).total_seconds())
+        began = time.perf_counter()
+        try:
+            self._require_answerable(work)
+            tree = await self._tree(work)
+        except Unanswerable as refusal:
+            await publish_response(self._bus, failed(work, one_line(str(refusal))), delivery.body)
+            metrics.failed.inc()
+            return
+        model = await self._model(work)
+        if model is None:
+            metrics.expired.inc()
+            log.info("expired", "not answered: the deadline passed while it waited", deadline=work.deadline)
+            self._forget(key)
+            return
+        samples = await self._group(work, key, model, tree)
+        latencies = GenerationLatencies(
+            queue_s=queue_s, generate_s=time.perf_counter() - began, attempts=delivery.attempts
+        )
+        response = response_of(
+            work, samples, engine=model.served.engine, source=SOURCE, now=datetime.now(UTC), latencies=latencies
+        )
+        failpoint.reach("worked")
+        await publish_response(self._bus, response, delivery.body)
+        metrics.answered.inc()
+        self._forget(key)
+        await asyncio.to_thread(self._kept.remove, key)
+
+    def _forget(self, key: str) -> None:
+        self._unsaved.pop(key, None)
+
+    def _names(self, work: Work) -> tuple[str, ...]:
+        return work.programs or self._programs.by_agent[work.agent_id]
+
+    def _require_answerable(self, work: Work) -> None:
+        """Raises Unanswerable."""
+        has = self._programs.by_agent[work.agent_id]
+        if strange := [name for name in self._names(work) if name not in has]:
+            raise Unanswerable(f"agent {work.agent_id} has no program {strange[0]!r}: it has {', '.join(has)}")
+        for name in self._names(work):
+            if unfit := self._programs[name].unfit(work.input):
+                raise Unanswerable(f"program {name}: {unfit}")
+
+    async def _tree(self, work: Work) -> Tree | None:
+        """Of its workspace. Raises Unanswerable where that is the task's fault, Retry where it can't be had now."""
+        if work.workspace is None:
+            return None
+        assert self._workspaces is not None
+        try:
+            tree = await self._workspaces.tree(work.workspace)
+        except WorkspaceError as error:
+            raise Unanswerable(f"its workspace can't be used: {error}") from error
+        except (WorkspaceUnavailable, SandboxError) as error:
+            raise Retry(f"its workspace can't be had now: {error}") from error
+        for name in self._names(work):
+            if tree.size > (most := self._programs[name].limits.disk_mb * MIB):
+                raise Unanswerable(f"its workspace has {tree.size:,} bytes, and program {name} room for {most:,}")
+        return tree
+
+    async def _model(self, work: Work) -> Model | None:
+        """Waits while the agent is away, so that its absence costs no task its attempts. None: too late."""
+        while self._left_s(work) > 0:
+            try:
+                model = await self._agents.model(work.agent_id)
+                self._away.pop(work.agent_id, None)
+                return model
+            except (ServerUnavailable, EngineError) as error:
+                self._away[work.agent_id] = f"agent {work.agent_id} does not serve its model: {error}"
+                self._stepped_at = time.monotonic()
+                await asyncio.sleep(AGENT_POLL_S)
+        return None
+
+    def _left_s(self, work: Work) -> float:
+        return self._time.left_s(work.deadline, work.admitted_at)
+
+    async def _group(self, work: Work, key: str, model: Model, tree: Tree | None) -> list[Sample]:
+        """All samples, of which those that are kept are not run again. Raises what a disk says, once all have ended."""
+        done = await asyncio.to_thread(self._kept.of, key) | self._unsaved.get(key, {})
+        done = {number: sample for number, sample in done.items() if number < work.sampling.n}
+        if done:
+            metrics.resumed.labels().inc(len(done))
+            log.info("resumed", f"{len(done)} of {work.sampling.n} rollouts are there from before")
+        if unsaved := self._unsaved.get(key):
+            await self._save(key, unsaved)
+        missing = [number for number in range(work.sampling.n) if number not in done]
+        ran = await asyncio.gather(
+            *(self._one(work, key, number, model, tree) for number in missing), return_exceptions=True
+        )
+        for outcome in ran:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        done |= {number: sample for number, sample in zip(missing, ran, strict=True) if isinstance(sample, Sample)}
+        return [done[number] for number in range(work.sampling.n)]
+
+    async def _one(self, work: Work, key: str, number: int, model: Model, tree: Tree | None) -> Sample:
+        names = self._names(work)
+        name = names[number % len(names)]
+        waited = time.monotonic()
+        try:
+            async with self._slots.of(work.priority, time_within(self._left_s(work), None)):
+                metrics.wait_seconds.observe(time.monotonic() - waited)
+                sample = await self._run(work, number, name, model, tree)
+        except NoTurn:
+            log.warning("lost", f"sample {number} had no turn before its deadline", sample=number, program=name)
+            return Sample(text="", status="lost", program=name)
+        if sample.status != "lost":
+            self._unsaved.setdefault(key, {})[number] = sample
+            await self._save(key, {number: sample})
+        return sample
+
+    async def _run(self, work: Work, number: int, name: str, model: Model, tree: Tree | None) -> Sample:
+        assert self._rollouts is not None
+        program = self._programs[name]
+        seconds = time_within(self._left_s(work), program.limits.seconds)
+        began = time.monotonic()
+        step = object()
+        self._steps_until[step] = began + seconds + ENDING_S
+        try:
+            sample = await self._rollouts.run(RolloutOrder(work, number, name, program, model, seconds, tree))
+        finally:
+            del self._steps_until[step]
+            self._stepped_at = time.monotonic()
+        metrics.observe(name, sample, time.monotonic() - began)
+        return sample
+
+    async def _save(self, key: str, samples: dict[int, Sample]) -> None:
+        """Raises StorageUnavailable where the disk takes nothing now: they are kept in memory, and saved next time."""
+        await asyncio.to_thread(self._kept.put, key, dict(samples))
+        failpoint.reach("rollout-kept")
+        unsaved = self._unsaved.get(key, {})
+        for number in list(samples):
+            unsaved.pop(number, None)
+
+
+def failed(work: Work, reason: str) -> Response:
+    return Response(
+        task_id=work.task_id,
+        response="",
+        agent_id=work.agent_id,
+        metadata=Metadata(timestamp=datetime.now(UTC), source=SOURCE),
+        error=reason,
+        sampling=work.sampling,
+        adapter_version=work.arm.adapter_version,
+        adapter_sha256=work.arm.adapter_sha256,
+    )

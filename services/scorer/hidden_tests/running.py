@@ -1,0 +1,172 @@
+"""Hidden cases and the tests of a suite, run on what an answer left; and what that is worth."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from ratchet.sandbox.job import Job, Result, TreeFile
+from services.scorer.hidden_tests.comparing import fault
+from services.scorer.hidden_tests.languages import (
+    PROGRAM,
+    TOOLS,
+    Files,
+    build,
+    job_of,
+    job_of_test,
+    own_build,
+)
+from services.scorer.hidden_tests.plan import Case, Plan
+
+Run = Callable[[Job], Awaitable[Result]]
+WHERE_TOOLS_ARE = "/usr/local/bin:/usr/bin:/bin"
+SHOWN_FAULTS = 5
+RUNS_OF_A_SUITE = 10
+"""At least, half of them with the control: what passes by chance passes one in a thousand times."""
+
+
+class DoesNotBuild(Exception):
+    """The answer's own fault, in the compiler's words."""
+
+
+def missing_tool(plan: Plan) -> str | None:
+    """A sentence where this machine can't run the plan's language."""
+    tool = TOOLS[plan.language]
+    if shutil.which(tool, path=WHERE_TOOLS_ARE) is not None:
+        return None
+    return f"this scorer's machine has no {tool} for {plan.language}: sh infra/setup-toolchains.sh"
+
+
+def judged_files(plan: Plan, before: Files, after: Files) -> dict[str, TreeFile]:
+    """What an answer left, with what is to be restored as it was, and the task's own files over all."""
+    kept = {path: file for path, file in after.items() if not _is_restored(plan, path)}
+    was = {path: file for path, file in before.items() if _is_restored(plan, path)}
+    return {**_without(kept, (*was, *plan.files)), **was, **_own(plan.files)}
+
+
+def _is_restored(plan: Plan, path: str) -> bool:
+    return any(path == one or path.startswith(f"{one.rstrip('/')}/") for one in plan.restore)
+
+
+def _without(files: Mapping[str, TreeFile], over: tuple[str, ...]) -> dict[str, TreeFile]:
+    """Without what is a file where `over` has a folder, or the other way round."""
+    folders = {path[:at] for path in over for at, one in enumerate(path) if one == "/"}
+    names = set(over)
+    return {
+        path: file
+        for path, file in files.items()
+        if path not in folders and not any(path[:at] in names for at, one in enumerate(path) if one == "/")
+    }
+
+
+def _own(files: Mapping[str, str]) -> dict[str, TreeFile]:
+    return {path: TreeFile(text.encode("utf-8", "replace")) for path, text in files.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """Ready to be run: the files, and a program for each function, or for commands (None), where one was built."""
+
+    files: Files
+    programs: Mapping[str | None, bytes]
+
+
+async def built(plan: Plan, files: Files, run: Run) -> Built:
+    """Raises DoesNotBuild."""
+    if plan.build is not None:
+        result = await run(own_build(plan, files))
+        if not result.succeeded:
+            raise DoesNotBuild(_why(result))
+        return Built({**_without(result.tree, tuple(plan.files)), **_own(plan.files)}, {})
+    programs = dict[str | None, bytes]()
+    for function in dict.fromkeys(case.function for case in plan.cases):
+        if (job := build(plan, files, function)) is not None:
+            result = await run(job)
+            if not result.succeeded or PROGRAM not in result.files:
+                raise DoesNotBuild(_why(result))
+            programs[function] = result.files[PROGRAM]
+    return Built(files, programs)
+
+
+def _why(result: Result) -> str:
+    said = (result.stderr or result.stdout).decode(errors="replace").strip().splitlines()
+    return f"it does not build: {result.says}; {' '.join(said[:3])}"
+
+
+def job(plan: Plan, case: Case, ready: Built) -> Job:
+    return job_of(plan, case, ready.files, ready.programs.get(case.function))
+
+
+def fault_of(case: Case, result: Result) -> str | None:
+    return fault(case, result.stdout) if result.succeeded else result.says
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """Of an answer: a share in [0, 1], and why, for people; it never says what was expected."""
+
+    score: float
+    reason: str
+
+
+async def worth(plan: Plan, before: Files, after: Files, run: Run) -> Worth:
+    """Raises DoesNotBuild, and what `run` raises."""
+    ready = await built(plan, judged_files(plan, before, after), run)
+    results = await asyncio.gather(*(run(job(plan, case, ready)) for case in plan.cases))
+    faults = [fault_of(case, result) for case, result in zip(plan.cases, results, strict=True)]
+    wrong = {plan.case_name(number): said for number, said in enumerate(faults) if said is not None}
+    earning = [number for number, case in enumerate(plan.cases) if not case.keeps]
+    right = sum(faults[number] is None for number in earning)
+    said = [_told(len(plan.cases), wrong)] if plan.cases else []
+    if any(said is not None and case.keeps for case, said in zip(plan.cases, faults, strict=True)):
+        return Worth(0.0, f"what worked before does not: {said[0]}")
+    if plan.suite is not None:
+        if (spoilt := await _fault_of_suite(plan, ready, run)) is not None:
+            return Worth(0.0, "; ".join([*said, spoilt]))
+        said.append(f"the suite: {len(plan.suite.tests) + len(plan.suite.keeps)} tests")
+    return Worth(right / len(earning) if earning else 1.0, "; ".join(said))
+
+
+async def _fault_of_suite(plan: Plan, ready: Built, run: Run) -> str | None:
+    """None where all of its tests pass, and none does with the control. In an order that nobody can know."""
+    suite = plan.suite
+    assert suite is not None
+    real = {**_without(ready.files, tuple(suite.files)), **_own(suite.files)}
+    control = {**real, **_own(suite.control)}
+    repeats = math.ceil(RUNS_OF_A_SUITE / 2 / len(suite.tests)) if suite.tests else 0
+    asked = [(test, is_control) for test in suite.tests for is_control in (False, True)] * repeats
+    asked += [(test, False) for test in suite.keeps]
+    random.Random(secrets.randbits(64)).shuffle(asked)
+    program = ready.programs.get(None)
+    results = await asyncio.gather(
+        *(run(job_of_test(plan, test, control if is_control else real, program)) for test, is_control in asked)
+    )
+    for (test, is_control), result in zip(asked, results, strict=True):
+        if is_control and result.succeeded:
+            return f"the suite is fooled: {test} also passes where what it expects is wrong"
+    failed = {
+        test: result.says
+        for (test, is_control), result in zip(asked, results, strict=True)
+        if not is_control and not result.succeeded
+    }
+    return f"of the suite's tests fail {_few(failed)}" if failed else None
+
+
+def _told(count: int, wrong: Mapping[str, str]) -> str:
+    """For people and the log: it names cases and what went wrong, never what was expected."""
+    said = f"{count - len(wrong)} of {count} cases"
+    return f"{said}; {_few(wrong)}" if wrong else said
+
+
+def _few(wrong: Mapping[str, str]) -> str:
+    shown = [f"{name}: {why}" for name, why in list(wrong.items())[:SHOWN_FAULTS]]
+    if (more := len(wrong) - SHOWN_FAULTS) > 0:
+        reasons = Counter(list(wrong.values())[SHOWN_FAULTS:]).most_common(1)[0][0]
+        shown.append(f"and {more} more, mostly {reasons}")
+    return "; ".join(shown)

@@ -1,0 +1,129 @@
+"""Scores what an answer takes, against the task's reference: CPU time and memory over the hidden cases.
+
+Both run the same cases in the same sandbox, one after the other in turns, and of each the median of several rounds
+counts, so that what else the machine does falls on both. A case that the answer gets wrong earns it nothing, however
+fast it is. As good as the reference, within a tenth, is 1; twice as much is half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import Self
+
+from ratchet.sandbox.job import SandboxError
+from ratchet.service.errors import ScorerError, one_line
+from ratchet.workspaces.errors import PatchRefused
+from ratchet.workspaces.tree import Tree
+from schemas.messages.reward import SampleScore, ScorerIdentity
+from services.scorer.ground import Ground, OwnFault
+from services.scorer.hidden_tests.answer import NoFiles
+from services.scorer.hidden_tests.plan import Case, Plan, plan_of
+from services.scorer.hidden_tests.running import Built, DoesNotBuild, built, fault_of, job, judged_files, missing_tool
+from services.scorer.settings import ScorerSettings
+from services.scorer.strategies.hidden_tests import place_of
+from services.scorer.strategies.strategy import Answer, ScoringRequest, failure, no_score
+
+REVISION = "1"
+ROUNDS = 5
+MOST_CASES = 10
+"""The first ones of a task are measured."""
+TOLERANCE = 1.1
+MIB = 1024 * 1024
+
+
+@dataclass(slots=True)
+class Taken:
+    """Over the rounds: CPU seconds, and the most memory in bytes where anybody saw it."""
+
+    cpu_s: list[float] = field(default_factory=list)
+    peak_bytes: list[int] = field(default_factory=list)
+
+
+class Efficiency:
+    def __init__(self, settings: ScorerSettings) -> None:
+        self._ground = Ground.of(settings)
+
+    @classmethod
+    def build(cls, argument: str, settings: ScorerSettings) -> Self:
+        if argument:
+            raise ScorerError(f"`efficiency` takes no argument, but was given {argument!r}")
+        return cls(settings)
+
+    @property
+    def identity(self) -> ScorerIdentity:
+        return ScorerIdentity(id="efficiency", revision=REVISION)
+
+    async def start(self) -> None:
+        await self._ground.open("efficiency")
+
+    async def stop(self) -> None:
+        await self._ground.close()
+
+    def trouble(self) -> str | None:
+        return None
+
+    def advanced_at(self) -> float:
+        return self._ground.advanced_at
+
+    async def score(self, request: ScoringRequest) -> list[SampleScore]:
+        count = len(request.answers)
+        try:
+            plan = plan_of(request.criteria)
+        except ScorerError as error:
+            return no_score(count, str(error))
+        if request.reference is None or not plan.cases:
+            return no_score(count, "nothing to measure by: the task has no reference, or no hidden cases")
+        if (missing := missing_tool(plan)) is not None:
+            return failure(count, missing)
+        reference = Answer(request.reference)
+
+        async def judge(before: Tree, after: Tree) -> SampleScore:
+            try:
+                standard = await self._ground.with_answer(before, reference, place_of(plan, request))
+                ready = await built(plan, judged_files(plan, before.files, standard.files), self._ground.run)
+            except (DoesNotBuild, NoFiles, OwnFault, PatchRefused) as error:
+                raise SandboxError(f"the task's reference can't be run: {error}") from error
+            try:
+                own = await built(plan, judged_files(plan, before.files, after.files), self._ground.run)
+            except DoesNotBuild as error:
+                raise OwnFault(str(error)) from error
+            return await self._compared(plan, own, ready)
+
+        return await self._ground.scored(request, place_of(plan, request), judge)
+
+    async def _compared(self, plan: Plan, own: Built, reference: Built) -> SampleScore:
+        cases = plan.cases[:MOST_CASES]
+        taken, standard = [Taken() for _ in cases], [Taken() for _ in cases]
+        for number, case in enumerate(cases):
+            for _ in range(ROUNDS):
+                await self._measure(plan, case, reference, standard[number], "the task's reference")
+                await self._measure(plan, case, own, taken[number], None)
+        return verdict(taken, standard)
+
+    async def _measure(self, plan: Plan, case: Case, ready: Built, taken: Taken, whose: str | None) -> None:
+        result = await self._ground.run(job(plan, case, ready))
+        if (said := fault_of(case, result)) is not None:
+            if whose is not None:
+                raise SandboxError(f"{whose} does not pass a case: {said}")
+            raise OwnFault(f"not measured, for it does not pass a case: {said}")
+        taken.cpu_s.append(result.cpu_s)
+        if result.peak_bytes:
+            taken.peak_bytes.append(result.peak_bytes)
+
+
+def verdict(taken: Sequence[Taken], standard: Sequence[Taken]) -> SampleScore:
+    """Pure. Memory counts where it was seen of both, in the cases where it was."""
+    own, reference = (sum(median(one.cpu_s) for one in side) for side in (taken, standard))
+    parts, said = [_ratio(reference, own)], [f"{own:.3f} s of CPU, the reference {reference:.3f} s"]
+    seen = [(a.peak_bytes, b.peak_bytes) for a, b in zip(taken, standard, strict=True) if a.peak_bytes and b.peak_bytes]
+    if seen:
+        own_bytes, its_bytes = max(median(one) for one, _ in seen), max(median(other) for _, other in seen)
+        parts.append(_ratio(its_bytes, own_bytes))
+        said.append(f"{own_bytes / MIB:.0f} MiB, the reference {its_bytes / MIB:.0f} MiB")
+    return SampleScore(score=fmean(parts), reason=one_line("; ".join(said)))
+
+
+def _ratio(reference: float, own: float) -> float:
+    return min(1.0, TOLERANCE * reference / own) if own > 0 else 1.0

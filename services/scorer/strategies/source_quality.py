@@ -1,0 +1,180 @@
+"""Scores how Python that an answer wrote is written: `style`, and `security` for what invites an attack, both by ruff.
+
+Only what is new counts: findings in the files that the answer changed, less those that were there. Ruff runs in the
+sandbox, for it reads what strangers wrote; it knows no configuration of the workspace's, and no comment that tells it
+to look away. An answer without Python has nothing to be found fault with; so these are for a sum, behind `tests and`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from ratchet.sandbox.job import End, Job, Result, SandboxError, TreeFile
+from ratchet.sandbox.limits import MIB, Limits
+from ratchet.service.errors import ScorerError
+from ratchet.workspaces.tree import Tree
+from schemas.messages.reward import SampleScore, ScorerIdentity
+from services.scorer.ground import Ground, OwnFault
+from services.scorer.hidden_tests.plan import plan_of
+from services.scorer.settings import ScorerSettings
+from services.scorer.strategies.hidden_tests import place_of
+from services.scorer.strategies.strategy import ScoringRequest, failure
+
+REVISION = "1"
+RUFF = "tool/ruff"
+LIMITS = Limits(wall_s=60, cpu_s=30, output_bytes=16 * MIB, workspace_bytes=256 * MIB, memory_bytes=1024 * MIB)
+NOT_EXECUTED = (126, 127)
+SHOWN = 3
+PLACE = re.compile(r"(before|after)/m(\d+)\.pyi?$")
+FEWEST_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is looked for. `by_line`: a finding counts the less, the more was written."""
+
+    name: str
+    rules: str
+    ignored: str
+    by_line: bool
+
+    def score(self, findings: int, lines: int) -> float:
+        """In (0, 1]. Style: half for a finding in twenty lines; security: half for one, a third for two, however long
+        the text is, for one hole is a hole."""
+        return 1 / (1 + (FEWEST_LINES * findings / max(lines, FEWEST_LINES) if self.by_line else findings))
+
+
+STYLE = Kind("style", "E,F,W,N,UP,B,C4,SIM,RET,PIE,PERF", "E501,N999,F401", by_line=True)
+SECURITY = Kind("security", "S", "S101", by_line=False)
+"""Ruff's S are bandit's rules; S101 is `assert`, which tests are made of."""
+
+
+class SourceQuality:
+    """`build` is a class method of the two below."""
+
+    kind: Kind
+
+    def __init__(self, settings: ScorerSettings, ruff: Path) -> None:
+        self._ground = Ground.of(settings)
+        self._ruff = ruff
+        self._program = TreeFile(b"")
+        self._version = ""
+
+    @classmethod
+    def build(cls, argument: str, settings: ScorerSettings) -> Self:
+        if argument:
+            raise ScorerError(f"`{cls.kind.name}` takes no argument, but was given {argument!r}")
+        found = shutil.which("ruff", path=str(Path(sys.executable).parent)) or shutil.which("ruff")
+        if found is None:
+            raise ScorerError(f"scorer {cls.kind.name!r} needs ruff: pip install 'ratchet[scorer]'")
+        return cls(settings, Path(found))
+
+    @property
+    def identity(self) -> ScorerIdentity:
+        return ScorerIdentity(id=self.kind.name, revision=f"{REVISION};{self._version}")
+
+    async def start(self) -> None:
+        await self._ground.open(self.kind.name)
+        try:
+            self._program = TreeFile(self._ruff.read_bytes(), executable=True)
+            result = await self._ground.run(Job([RUFF, "--version"], tree={RUFF: self._program}, limits=LIMITS))
+        except (OSError, SandboxError) as error:
+            raise ScorerError(f"scorer {self.kind.name!r} can't use ruff: {error}") from error
+        if not result.succeeded:
+            raise ScorerError(f"scorer {self.kind.name!r} can't use ruff in the sandbox: {result.says}")
+        self._version = result.stdout.decode().strip()
+
+    async def stop(self) -> None:
+        await self._ground.close()
+
+    def trouble(self) -> str | None:
+        return None
+
+    def advanced_at(self) -> float:
+        return self._ground.advanced_at
+
+    async def score(self, request: ScoringRequest) -> list[SampleScore]:
+        try:
+            place = place_of(plan_of(request.criteria), request)
+        except ScorerError:
+            place = "answer.py" if request.workspace is None else None
+        try:
+            return await self._ground.scored(request, place, self._judged)
+        except SandboxError as error:
+            return failure(len(request.answers), str(error))
+
+    async def _judged(self, before: Tree, after: Tree) -> SampleScore:
+        changed = [
+            path
+            for path, file in after.files.items()
+            if path.endswith((".py", ".pyi")) and not file.is_link and before.files.get(path) != file
+        ]
+        if not changed:
+            return SampleScore(score=1.0, reason="no Python was written")
+        found = findings_in(await self._ground.run(self._job(before, after, changed)))
+        new = {path: found["after", number] - found["before", number] for number, path in enumerate(changed)}
+        count = sum(rules.total() for rules in new.values())
+        lines = sum(_new_lines(before, after, path) for path in changed)
+        said = f"{count} new findings in {lines} new lines"
+        shown = [f"{path}: {', '.join(sorted(rules))}" for path, rules in new.items() if rules][:SHOWN]
+        return SampleScore(score=self.kind.score(count, lines), reason="; ".join([said, *shown]))
+
+    def _job(self, before: Tree, after: Tree, changed: list[str]) -> Job:
+        """Under names of ours: a module's own is none of the answer's doing, and could say where a finding lies."""
+        tree = {RUFF: self._program}
+        for number, path in enumerate(changed):
+            suffix = ".pyi" if path.endswith(".pyi") else ".py"
+            for when, files in (("before", before.files), ("after", after.files)):
+                if (file := files.get(path)) is not None:
+                    tree[f"{when}/m{number}{suffix}"] = file
+        options = ("--isolated", "--no-cache", "--ignore-noqa", "--no-respect-gitignore", "--exit-zero", "--quiet")
+        rules = ("--select", self.kind.rules, "--ignore", self.kind.ignored, "--output-format", "json-lines")
+        folders = sorted({path.partition("/")[0] for path in tree} - {"tool"})
+        environment = {"RAYON_NUM_THREADS": "1"}
+        return Job([RUFF, "check", *options, *rules, *folders], tree=tree, environment=environment, limits=LIMITS)
+
+
+class Style(SourceQuality):
+    kind = STYLE
+
+
+class Security(SourceQuality):
+    kind = SECURITY
+
+
+def findings_in(result: Result) -> Mapping[tuple[str, int], Counter[str]]:
+    """Rules by before or after and the file's number. Raises OwnFault for what ruff can't read to its end."""
+    if result.exit_code in NOT_EXECUTED:
+        raise SandboxError(f"ruff can't be run: {result.says}")
+    if result.end is End.CANCELLED:
+        raise SandboxError(result.says)
+    if not result.succeeded:
+        raise OwnFault(f"ruff does not get to the end of it: {result.says}")
+    found: dict[tuple[str, int], Counter[str]] = {}
+    for line in result.stdout.splitlines():
+        finding = json.loads(line)
+        place = PLACE.search(finding["filename"])
+        if place is not None:
+            rules = found.setdefault((place.group(1), int(place.group(2))), Counter())
+            rules[finding["code"] or "invalid-syntax"] += 1
+    return _Found(found)
+
+
+class _Found(dict[tuple[str, int], Counter[str]]):
+    def __missing__(self, key: tuple[str, int]) -> Counter[str]:
+        return Counter()
+
+
+def _new_lines(before: Tree, after: Tree, path: str) -> int:
+    """Lines that are not among those that were there, moved or not."""
+    was = before.files.get(path)
+    old = Counter(bytes(was.content).splitlines()) if was is not None else Counter[bytes]()
+    return (Counter(bytes(after.files[path].content).splitlines()) - old).total()

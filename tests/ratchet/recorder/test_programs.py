@@ -1,0 +1,108 @@
+"""The file of programs: what it may say, and what is said of what it may not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ratchet.recorder.programs import Program, agents_with_programs, read_programs
+from ratchet.recorder.shipped import shell
+from ratchet.sandbox.limits import MIB
+from ratchet.service.errors import SettingsError
+from tests.programs import REPOSITORY
+
+WHOLE = """
+[agents.small]
+programs = ["mine"]
+
+[programs.mine]
+command = ["python3", "/agent/main.py", "--in={input}", "{workspace}/out"]
+task = "file"
+answer_file = "out/answer.txt"
+environment = { MODE = "fast" }
+binds = { "/agent" = "code" }
+data = { "/etc/agent.toml" = "x = 1" }
+
+[programs.mine.limits]
+seconds = 5
+memory_mb = 64
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "programs.toml").write_text(WHOLE)
+    return tmp_path / "programs.toml"
+
+
+def test_a_program_is_what_its_declaration_says(file: Path) -> None:
+    programs = read_programs(file, ("small", "coder"))
+
+    assert programs.by_agent == {"small": ("mine",)}
+    mine = programs["mine"]
+    assert mine.binds == {"/agent": file.parent / "code"}
+    assert mine.command_for("x") == ("python3", "/agent/main.py", "--in=/task/input", "/workspace/out")
+    limits = mine.limits.in_sandbox(2.5)
+    assert (limits.wall_s, limits.cpu_s, limits.memory_bytes) == (2.5, 5, 64 * MIB)
+
+
+def test_an_agent_knows_whether_programs_answer_for_it_and_loads_none(file: Path) -> None:
+    file.write_text(WHOLE.replace('["mine"]', '["not-there"]'))
+
+    assert agents_with_programs(file, ("small", "coder")) == {"small"}
+    assert agents_with_programs(None, ("small",)) == frozenset()
+    assert read_programs(None, ("small",)).by_agent == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        ("[agents.small]", "[agents.big]", r"agents.big: not one of the fleet's agents \(RATCHET_AGENTS=small\)"),
+        ('["mine"]', "[]", r"agents.small.programs: Tuple should have at least 1 item"),
+        ('["mine"]', '["yours"]', r"there is no program 'yours'; there are mine"),
+        ("seconds = 5", "seconds = 0", r"programs.mine.limits.seconds: Input should be greater than 0"),
+        ("seconds = 5", "secnds = 5", r"programs.mine.limits.secnds: Extra inputs are not permitted"),
+        ('task = "file"', 'task = "post"', r"programs.mine.task: Input should be 'stdin', 'argument'"),
+        ('task = "file"', 'task = "stdin"', r"programs.mine: Value error, task is 'stdin', but \{input\} stands there"),
+        ("--in={input}", "--in", r"task is 'file', but \{input\} stands nowhere"),
+        ('"out/answer.txt"', '"../x"', r"programs.mine.answer_file: Value error, '../x' is no path of a file"),
+        ("MODE =", "OPENAI_API_KEY =", r"programs.mine.environment: Value error, OPENAI_API_KEY can't be set"),
+        ('"/agent" =', '"/usr/x" =', r"programs.mine.binds: Value error, '/usr/x' can't be given to a job"),
+        ('"/etc/agent.toml" =', '"agent.toml" =', r"programs.mine.data: .* write an absolute path"),
+        ('= "code"', '= "nowhere"', r"programs.mine.binds./agent: .*nowhere is no folder here"),
+        ("[agents.small]", "[agents.small", r"programs.toml is no TOML"),
+    ],
+)
+def test_what_can_not_be_used_is_named_with_file_program_and_field(
+    before: str, after: str, sentence: str, file: Path
+) -> None:
+    assert before in WHOLE
+    file.write_text(WHOLE.replace(before, after))
+
+    with pytest.raises(SettingsError, match=sentence) as refused:
+        read_programs(file, ("small",))
+    assert str(file) in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=re.escape(f"RATCHET_PROGRAMS: {tmp_path / 'x'} can't be read")):
+        read_programs(tmp_path / "x", ("small",))
+
+
+def test_an_input_that_can_not_be_given_is_told(file: Path) -> None:
+    long, nul = "x" * 200_000, "a\0b"
+    argument = Program(command=("it", "{input}"), task="argument")
+    variable = Program(command=("it",), task="environment")
+
+    for program in (argument, variable):
+        assert "too long" in (program.unfit(long) or "") and "NUL" in (program.unfit(nul) or "")
+    assert Program(command=("it",)).unfit(long) is None
+    assert read_programs(file, ("small",))["mine"].unfit(long) is None
+
+
+def test_what_comes_with_ratchet_is_declared_as_anybodys(tmp_path: Path) -> None:
+    assert Program.model_validate(shell()).limits.calls == 32
+    assert read_programs(REPOSITORY / "examples/own-program/programs.toml", ("small",)).names == ("checker",)

@@ -1,0 +1,134 @@
+"""A runner with a real sandbox, an agent's HTTP behind it, and programs of a few lines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ratchet.bus.memory import MemoryBus
+from ratchet.bus.protocol import Delivery
+from ratchet.bus.topology import RESPONSES, fleet_topology, work_queue
+from ratchet.http.server.application import application
+from ratchet.models.toy.byte_tokenizer import byte_tokenizer
+from ratchet.recorder.programs import Program, ProgramLimits, Programs
+from ratchet.sandbox import bubblewrap
+from schemas.messages.response import Response
+from schemas.messages.work import Arm, Sampling, Work
+from services.agent.engines.echo import EchoEngine
+from services.agent.settings import AgentSettings
+from services.runner.settings import RunnerSettings
+from services.runner.worker import RunnerWorker
+from tests.services.agent.test_agent_worker import agent
+from tests.serving import serving
+
+ASK = """
+import json, os, sys, urllib.error, urllib.request
+def ask(text, **more):
+    body = json.dumps({"model": "any", "messages": [{"role": "user", "content": text}]} | more).encode()
+    headers = {"Authorization": "Bearer " + more.pop("key", os.environ["OPENAI_API_KEY"])}
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)
+    return json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
+"""
+"""With the echo engine a model says what it is asked."""
+
+
+def python(code: str, **given: Any) -> Program:
+    """Asks by `ask`, where it wants to."""
+    return Program(command=("python3", "-I", "-S", "/program/main.py"), data={"/program/main.py": ASK + code}, **given)
+
+
+def limits(**given: Any) -> ProgramLimits:
+    return ProgramLimits(**{"seconds": 60, "memory_mb": 256, "disk_mb": 8, "processes": 24} | given)
+
+
+@dataclass
+class House:
+    worker: RunnerWorker
+    bus: MemoryBus
+
+    async def answered(self, work: Work) -> Response:
+        """As delivered by the broker."""
+        await self.worker.handle(delivery(work))
+        return Response.decode(self.bus.published(RESPONSES)[-1].body)
+
+
+def delivery(work: Work) -> Delivery:
+    return Delivery(work_queue(work.agent_id), work.encode(), Work.TYPE)
+
+
+MakeHouse = Callable[..., AbstractAsyncContextManager[House]]
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    byte_tokenizer(8192).save_pretrained(folder)
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture
+def make_house(tmp_path: Path, tokenizer: Path) -> MakeHouse:
+    """A runner that has started, for an agent `small` with these programs."""
+    assert bubblewrap.missing_programs() == [], "sh infra/setup-debian.sh installs it"
+
+    @asynccontextmanager
+    async def house(
+        programs: Mapping[str, Program], engine: EchoEngine | None = None, **given: Any
+    ) -> AsyncIterator[House]:
+        bus = MemoryBus(fleet_topology(("small",)))
+        await bus.start()
+        of_agent = AgentSettings(adapters_dir=tmp_path / "adapters")
+        async with (
+            agent(of_agent, engine or EchoEngine()) as (serves, _),
+            serving(application("agent", serves.routers(), of_agent, serves.trouble)) as url,
+        ):
+            settings = RunnerSettings.model_validate(
+                {
+                    "runner_agents": {"small": (url,)},
+                    "runner_tokenizer": str(tokenizer),
+                    "runner_dir": tmp_path / "runner",
+                    "workspace_cache": tmp_path / "workspaces",
+                    "sandbox_runs_at_once": 8,
+                }
+                | given
+            )
+            worker = RunnerWorker(settings, bus, Programs({"small": tuple(programs)}, programs))
+            try:
+                await worker.start()
+                yield House(worker, bus)
+            finally:
+                await worker.stop()
+
+    return house
+
+
+@pytest.fixture
+def make_work() -> Callable[..., Work]:
+    def make(task_id: str = "t-1", **given: Any) -> Work:
+        now = datetime.now(UTC)
+        fields: dict[str, Any] = {
+            "input": "sort: ba",
+            "agent_id": "small",
+            "deadline": now + timedelta(minutes=5),
+            "admitted_at": now,
+            "arm": Arm(sequence=0),
+            "sampling": Sampling(n=1, max_tokens=200),
+        }
+        return Work(task_id=task_id, **(fields | given))
+
+    return make
+
+
+async def cancelled(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
