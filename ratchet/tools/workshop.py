@@ -1,0 +1,62 @@
+"""What the operations work with: the workspace, the policy, a sandbox, and what one call leaves for a later one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from ratchet.sandbox.job import Job, Result, SandboxError
+from ratchet.sandbox.sandbox import Sandbox
+from ratchet.sandbox.settings import SandboxSettings
+from ratchet.tools.operation import ToolError
+from ratchet.tools.policy import Policy
+from ratchet.tools.tree import Tree
+
+T = TypeVar("T")
+
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+"""From a host and a port to addresses, as the machine's resolver has them."""
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=1)
+    return [str(address[0]) for _, _, _, _, address in found]
+
+
+@dataclass(slots=True)
+class Workshop:
+    """`writing` is held by calls that change the workspace, one at a time."""
+
+    tree: Tree
+    policy: Policy
+    settings: SandboxSettings = field(default_factory=SandboxSettings)
+    resolve: Resolve = resolve
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    failed_tests: dict[str, list[str]] = field(default_factory=dict)
+    """By runner: what failed in its last run."""
+    _sandbox: Sandbox | None = None
+    _opening: threading.Lock = field(default_factory=threading.Lock)
+
+    async def change(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """In a thread, as the only one that changes the workspace."""
+        async with self.writing:
+            return await asyncio.to_thread(function, *arguments, **named)
+
+    async def look(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        return await asyncio.to_thread(function, *arguments, **named)
+
+    async def run(self, job: Job) -> Result:
+        """Raises ToolError where this machine has no sandbox that holds."""
+        try:
+            return await (await asyncio.to_thread(self._opened)).run(job)
+        except SandboxError as error:
+            raise ToolError("ours", f"there is no sandbox for this: {error}") from None
+
+    def _opened(self) -> Sandbox:
+        with self._opening:
+            if self._sandbox is None:
+                self._sandbox = Sandbox.opened(self.settings)
+            return self._sandbox
