@@ -22,6 +22,12 @@ SHOWN = 200
 """Characters of a text among the arguments; of a longer one its sum and size are kept."""
 
 
+def audit_folder(root: Path) -> Path:
+    """Where the audit of a workspace lies unless another folder is named: not in the workspace."""
+    name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
+    return Path.home() / ".local" / "state" / "ratchet" / "tools" / name
+
+
 class ToolAudit:
     """Written to `folder`/tools. One process has it at a time; a second one writes a folder beside it."""
 

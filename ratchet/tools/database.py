@@ -58,9 +58,16 @@ WRITES = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE
 TABLES = frozenset({sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_CREATE_INDEX, sqlite3.SQLITE_REINDEX})
 PRAGMAS = frozenset({"table_info", "table_xinfo", "index_list", "index_info", "foreign_key_list", "foreign_keys"})
 """Those that tell of a table; asked by this module alone."""
-FUNCTIONS = frozenset(
-    ["abs", "avg", "ceil", "ceiling", "char", "coalesce", "count", "cume_dist", "date", "datetime", "dense_rank", "exp", "first_value", "floor", "format", "glob", "group_concat", "hex", "ifnull", "iif", "instr", "json", "json_array", "json_array_length", "json_each", "json_extract", "json_group_array", "json_group_object", "json_insert", "json_object", "json_patch", "json_quote", "json_remove", "json_replace", "json_set", "json_tree", "json_type", "json_valid", "julianday", "lag", "last_value", "lead", "length", "like", "likelihood", "likely", "ln", "log", "log10", "log2", "lower", "ltrim", "max", "min", "mod", "nth_value", "ntile", "nullif", "percent_rank", "pi", "pow", "power", "printf", "quote", "radians", "random", "rank", "replace", "round", "row_number", "rtrim", "sign", "sqrt", "strftime", "string_agg", "substr", "substring", "sum", "time", "total", "trim", "trunc", "typeof", "unicode", "unixepoch", "unlikely", "upper", "->", "->>", "last_insert_rowid", "changes", "total_changes"]
-)
+_FUNCTIONS = """
+    abs avg ceil ceiling char coalesce count cume_dist date datetime dense_rank exp first_value floor format glob
+    group_concat hex ifnull iif instr json json_array json_array_length json_each json_extract json_group_array
+    json_group_object json_insert json_object json_patch json_quote json_remove json_replace json_set json_tree
+    json_type json_valid julianday lag last_value lead length like likelihood likely ln log log10 log2 lower ltrim
+    max min mod nth_value ntile nullif percent_rank pi pow power printf quote radians random rank replace round
+    row_number rtrim sign sqrt strftime string_agg substr substring sum time total trim trunc typeof unicode
+    unixepoch unlikely upper -> ->> last_insert_rowid changes total_changes
+"""
+FUNCTIONS = frozenset(_FUNCTIONS.split())
 OWN_TABLES = "sqlite_"
 SCHEMA_TABLES = ("sqlite_master", "sqlite_schema")
 
@@ -328,8 +335,8 @@ def _explained(error: sqlite3.Error, role: Role, policy: Database) -> ToolError:
     if "not authorized" in said or "prohibited" in said or "too many attached" in said:
         return ToolError(
             "policy",
-            f"{said}: this operation may only {role.value}. Reading is SELECT with SQLite's plain functions; db_insert, "
-            "db_update and db_delete change rows, db_create_table makes tables and indexes; nothing else is done",
+            f"{said}: this operation may only {role.value}. db_query takes SELECT with SQLite's plain functions; "
+            "db_insert, db_update and db_delete change rows, db_create_table makes tables; nothing else is done",
         )
     if "one statement" in said:
         return ToolError("arguments", "give one statement only")

@@ -41,6 +41,7 @@ def own_config(tree):
     read = subprocess.run(
         ["git", "config", "--file", place, "--no-includes", "--null", "--list"],
         capture_output=True,
+        check=False,
         env={"PATH": os.environ["PATH"], "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"},
         cwd="/",
     )
@@ -92,7 +93,7 @@ def main():
     before = seen(tree) if order["changes"] else {}
     run = subprocess.run(
         order["command"], cwd=tree, env={**os.environ, **order["environment"]}, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        capture_output=True, check=False,
     )  # fmt: skip
     after = seen(tree) if order["changes"] else {}
     changed = [path for path, what in sorted(after.items()) if before.get(path) != what]

@@ -2,7 +2,7 @@
 
 Git runs in the sandbox on a copy. Of the repository's configuration it finds only what names no program, no file and no
 address (driver.py); hooks, alternates and attributes of `.git/info` are not in the copy, submodules are not entered.
-So what a hostile repository would have run is not there, and what git itself could be made to do has nobody to do it to.
+So what a hostile repository would have run is not there, and git itself finds nothing to do harm to.
 """
 
 from __future__ import annotations
@@ -59,7 +59,6 @@ ENVIRONMENT = {
     "GIT_EDITOR": "false",
     "GIT_PAGER": "cat",
     "GIT_ALLOW_PROTOCOL": "none",
-    "GIT_LITERAL_PATHSPECS": "1",
     "GIT_NO_REPLACE_OBJECTS": "1",
 }
 QUIET_DIFF = ("--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=all")
@@ -218,7 +217,11 @@ async def _git(at: Workshop, *arguments: str, changes: bool = False, may_fail: b
         ["git", "--no-pager", *settings, *arguments],
         limits_for(limits.tree_bytes, SECONDS, MEMORY, 64, limits.entries),
         keep=_is_no_other_repository,
-        environment={**ENVIRONMENT, "GIT_OPTIONAL_LOCKS": "1" if changes else "0"},
+        environment={
+            **ENVIRONMENT,
+            "GIT_OPTIONAL_LOCKS": "1" if changes else "0",
+            "GIT_LITERAL_PATHSPECS": "0" if arguments[0] == "stash" else "1",  # stash names `:/` to itself
+        },
         git=True,
         changes=changes,
     )

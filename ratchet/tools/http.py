@@ -33,9 +33,11 @@ HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,64}$")]
 HeaderValue = Annotated[str, StringConstraints(pattern=r"^[\x20-\x7e]*$", max_length=4096)]
 Headers = Annotated[dict[HeaderName, HeaderValue], Field(max_length=30)]
 
-OURS = frozenset(
-    ["host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "expect", "proxy-authorization", "proxy-connection", "accept-encoding", "keep-alive", "forwarded", "x-forwarded-for", "x-forwarded-host"]
-)
+_OURS = """
+    host connection content-length transfer-encoding te trailer upgrade expect proxy-authorization proxy-connection
+    accept-encoding keep-alive forwarded x-forwarded-for x-forwarded-host
+"""
+OURS = frozenset(_OURS.split())
 """Headers that the request itself decides on."""
 OF_ONE_SERVER = frozenset({"authorization", "cookie", "x-api-key"})
 SHOWN = ("content-type", "content-length", "location", "etag", "last-modified", "retry-after", "date")

@@ -173,7 +173,18 @@ def _escaped(name: str) -> str:
     return "".join(f"\\{one}" if one in r".*+?^${}()|[]\/" else one for one in name)
 
 
-PYTEST = ("python3", "-m", "pytest", "-v", "--tb=short", "--color=no", "-p", "no:cacheprovider", "--durations=0")
+PYTEST = (
+    "python3",
+    "-m",
+    "pytest",
+    "-v",
+    "--tb=short",
+    "--color=no",
+    "-p",
+    "no:cacheprovider",
+    "--durations=0",
+    "--durations-min=0",
+)
 UNITTEST_LIST = """
 import sys, unittest
 waiting = [unittest.defaultTestLoader.discover(".")]
@@ -188,7 +199,7 @@ KINDS: Mapping[Runner, Kind] = {
         lambda names: [*PYTEST, "--", *names],
         ("python3", "-m", "pytest", "--collect-only", "-q", "--color=no", "-p", "no:cacheprovider"),
         read_pytest,
-        {"PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "400"},
+        {"PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "100"},
     ),
     "unittest": Kind(
         "python3",

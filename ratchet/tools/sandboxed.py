@@ -219,7 +219,7 @@ def _may_come_back(path: str) -> bool:
     parts = PurePosixPath(path).parts
     if not parts or parts[0] != ".git":
         return not any(part.casefold() == ".git" for part in parts)
-    return (len(parts) > 1 and parts[1] in FROM_GIT and parts[1:3] != ("objects", "info")) or parts == (".git", "objects")
+    return len(parts) > 1 and parts[1] in FROM_GIT and parts[1:3] != ("objects", "info")
 
 
 def _in_order(path: str) -> bool:

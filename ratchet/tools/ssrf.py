@@ -14,17 +14,16 @@ import httpcore
 from ratchet.tools.operation import ToolError
 from ratchet.tools.workshop import Resolve
 
-NOT_PUBLIC_4 = tuple(
-    map(
-        ipaddress.IPv4Network,
-        ["0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"],
-    )
-)
+_RANGES_4 = """
+    0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24
+    192.31.196.0/24 192.52.193.0/24 192.88.99.0/24 192.168.0.0/16 192.175.48.0/24 198.18.0.0/15 198.51.100.0/24
+    203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
+"""
+NOT_PUBLIC_4 = tuple(map(ipaddress.IPv4Network, _RANGES_4.split()))
 PUBLIC_6 = ipaddress.IPv6Network("2000::/3")
 """All else is mapped, translated (NAT64), local, link-local, multicast or not given to anybody."""
-NOT_PUBLIC_6 = tuple(
-    map(ipaddress.IPv6Network, ["2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20"])
-)
+_RANGES_6 = "2001::/23 2001:db8::/32 2002::/16 2620:4f:8000::/48 3fff::/20"
+NOT_PUBLIC_6 = tuple(map(ipaddress.IPv6Network, _RANGES_6.split()))
 """Teredo and its like, examples, 6to4."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
