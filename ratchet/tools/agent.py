@@ -35,8 +35,8 @@ Message = dict[str, Any]
 TOOLS = "file_list,file_read,file_search,file_write,file_replace,test_run"
 """Unless others are asked for: each tool takes room in a small model's context."""
 SYSTEM = (
-    "You work in a workspace with tools. Look before you change anything, change as little as needed, and check what you "
-    "did. When you are done, say in a sentence what you did, without calling a tool."
+    "You work in a workspace with tools. Look before you change anything, change as little as needed, and check what "
+    "you did. When you are done, say in a sentence what you did, without calling a tool."
 )
 PLAN = "First write a plan: at most six numbered steps, each one thing to find out, to change or to check."
 CARRY_OUT = "Carry the plan out with the tools. Where it turns out to be wrong, do what is right instead."
@@ -98,7 +98,7 @@ class Finished:
 
 
 class ToolAgent:
-    """`tools` are globs of names, by comma; `turns` bounds the calls of the model, `repairs` those after failed tests."""
+    """`tools` are globs of names, by comma. At most `turns` calls of the model, and `repairs` times back to work."""
 
     def __init__(
         self,

@@ -332,7 +332,7 @@ def _explained(error: sqlite3.Error, role: Role, policy: Database) -> ToolError:
     said = str(error)
     if "interrupted" in said:
         return ToolError("limit", f"the statement took more than {policy.seconds:g} s: ask for less, or use an index")
-    if "not authorized" in said or "prohibited" in said or "too many attached" in said:
+    if any(words in said for words in ("not authorized", "authorization denied", "prohibited", "too many attached")):
         return ToolError(
             "policy",
             f"{said}: this operation may only {role.value}. db_query takes SELECT with SQLite's plain functions; "

@@ -225,7 +225,7 @@ def _context(tree: Tree, policy: Policy, folder: str, dockerfile: str) -> bytes:
 
 async def _ours(at: Workshop, container: str) -> dict[str, Any]:
     """What the engine says of a container. Raises ToolError where it does not carry the label."""
-    seen = await _json(at, "GET", f"/containers/{container}/json")
+    seen: dict[str, Any] = await _json(at, "GET", f"/containers/{container}/json")
     _id(seen)
     if at.policy.docker.label not in ((seen.get("Config") or {}).get("Labels") or {}):
         raise ToolError(

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any, BinaryIO
 
 KEPT = {
     "core.filemode", "core.ignorecase", "core.autocrlf", "core.eol", "core.symlinks", "core.precomposeunicode",
@@ -16,7 +17,7 @@ KEPT = {
 """All that is kept of a repository's own configuration: nothing of it names a program, a file or an address."""
 
 
-def unpack(order, stream):
+def unpack(order: dict[str, Any], stream: BinaryIO) -> None:
     for path, kind, mode, what in order["entries"]:
         place = os.path.join(order["tree"], path)
         if kind == "folder":
@@ -35,7 +36,7 @@ def unpack(order, stream):
             os.chmod(place, mode)
 
 
-def own_config(tree):
+def own_config(tree: str) -> None:
     """In place of the repository's configuration what may be kept of it."""
     place = os.path.join(tree, ".git", "config")
     read = subprocess.run(
@@ -63,8 +64,9 @@ def own_config(tree):
                 file.write(b"\t" + key.encode() + b' = "' + quoted + b'"\n')
 
 
-def seen(tree):
-    found = {}
+def seen(tree: str) -> dict[str, tuple[Any, ...]]:
+    """Of each path its kind, and what tells whether it was changed."""
+    found: dict[str, tuple[Any, ...]] = {}
     waiting = [""]
     while waiting:
         folder = waiting.pop()
@@ -82,7 +84,7 @@ def seen(tree):
     return found
 
 
-def main():
+def main() -> None:
     stream, answer = sys.stdin.buffer, sys.stdout.buffer
     order = json.loads(stream.readline())
     tree = order["tree"]

@@ -52,7 +52,7 @@ async def file_read_lines(at: Workshop, path: WorkspacePath, first: Count = 1, l
 @FILES.operation(Effect.READS)
 async def file_list(at: Workshop, path: WorkspacePath = ".") -> Answer:
     """List a folder: names, kinds and sizes (bytes)."""
-    entries = await at.look(at.tree.list, path)
+    entries = await at.look(at.tree.entries, path)
     if len(entries) > at.policy.limits.entries:
         raise ToolError("limit", f"{path} has {len(entries):,} entries: use file_find with a glob")
     return {"path": path, "entries": [_shown(entry) for entry in entries]}

@@ -172,7 +172,7 @@ async def _answer(
             httpcore.URL(
                 scheme=target.raw_scheme, host=target.raw_host, port=target.port, target=target.raw_path or b"/"
             ),
-            headers=sent,
+            headers=list(sent.items()),
             content=body,
             extensions={"timeout": times},
         ) as reply,

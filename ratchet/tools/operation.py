@@ -84,7 +84,8 @@ class Operation:
     @property
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the arguments, without pydantic's titles."""
-        return _untitled(self.arguments.model_json_schema())
+        schema: dict[str, Any] = _untitled(self.arguments.model_json_schema())
+        return schema
 
 
 class Subject:

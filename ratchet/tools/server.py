@@ -21,8 +21,8 @@ from ratchet.tools.operation import Effect, Operation
 from ratchet.tools.toolbox import Toolbox
 
 INSTRUCTIONS = (
-    "Tools for one workspace: files, git, tests, databases; requests and containers where the policy allows them. Paths "
-    "are relative to the workspace. Errors say what was wrong and what to do."
+    "Tools for one workspace: files, git, tests, databases; requests and containers where the policy allows them. "
+    "Paths are relative to the workspace. Errors say what was wrong and what to do."
 )
 PATH = "/mcp"
 

@@ -39,10 +39,12 @@ def is_public(address: Address) -> bool:
 class GuardedNetwork(httpcore.AsyncNetworkBackend):
     """Connects to public addresses, and to those of `networks`. Raises ToolError for any other."""
 
-    def __init__(self, resolve: Resolve, networks: Iterable[str]) -> None:
+    def __init__(
+        self, resolve: Resolve, networks: Iterable[str], inner: httpcore.AsyncNetworkBackend | None = None
+    ) -> None:
         self._resolve = resolve
         self._networks: list[Network] = [ipaddress.ip_network(one) for one in networks]
-        self._inner = httpcore.AnyIOBackend()
+        self._inner = inner or httpcore.AnyIOBackend()
 
     async def connect_tcp(
         self,

@@ -14,7 +14,7 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from ratchet.mcp.bounds import TooBig, bounded
-from ratchet.sandbox.settings import SandboxSettings
+from ratchet.sandbox.sandbox import Sandbox
 from ratchet.service.errors import RatchetError, SettingsError
 from ratchet.service.telemetry import Log
 from ratchet.tools.audit import ToolAudit, fingerprint, shown
@@ -72,11 +72,11 @@ class Toolbox:
         audit: ToolAudit,
         *,
         ask: Ask | None = None,
-        sandbox: SandboxSettings | None = None,
+        sandbox: Sandbox | None = None,
         resolve: Resolve = resolve,
     ) -> None:
         self.policy = policy
-        self.workshop = Workshop(Tree(root), policy, settings=sandbox or SandboxSettings(), resolve=resolve)
+        self.workshop = Workshop(Tree(root), policy, sandbox=sandbox, resolve=resolve)
         self._audit = audit
         self._ask = ask
         for place in audit.places:

@@ -129,7 +129,7 @@ class Tree:
         finally:
             os.close(folder)
 
-    def list(self, path: str) -> list[Entry]:
+    def entries(self, path: str) -> list[Entry]:
         """What lies in a folder, by name; what is gone meanwhile is left out."""
         clean = self.clean(path)
         descriptor = self.open(clean, os.O_RDONLY | os.O_DIRECTORY)
@@ -144,7 +144,7 @@ class Tree:
         while waiting:
             folder = waiting.pop()
             try:
-                entries = self.list(folder)
+                entries = self.entries(folder)
             except ToolError:
                 if seen == 0:
                     raise
@@ -324,7 +324,7 @@ def _explained(error: OSError, path: str) -> ToolError:
         case errno.ELOOP | errno.EXDEV:
             return ToolError("policy", f"{path} is, or lies behind, a link or another file system: name the real path")
         case errno.ENOTDIR:
-            return ToolError("arguments", f"{path}: a part of it is a file, or it is no folder")
+            return ToolError("arguments", f"{path}: a part of it is a file or a link, or it is no folder")
         case errno.EISDIR:
             return ToolError("arguments", f"{path} is a folder")
         case errno.ENOTEMPTY | errno.EEXIST:

@@ -32,12 +32,12 @@ class Workshop:
 
     tree: Tree
     policy: Policy
-    settings: SandboxSettings = field(default_factory=SandboxSettings)
+    sandbox: Sandbox | None = None
+    """Opened, which attacks it first, when it is needed, unless one is given."""
     resolve: Resolve = resolve
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     failed_tests: dict[str, list[str]] = field(default_factory=dict)
     """By runner: what failed in its last run."""
-    _sandbox: Sandbox | None = None
     _opening: threading.Lock = field(default_factory=threading.Lock)
 
     async def change(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
@@ -57,6 +57,6 @@ class Workshop:
 
     def _opened(self) -> Sandbox:
         with self._opening:
-            if self._sandbox is None:
-                self._sandbox = Sandbox.opened(self.settings)
-            return self._sandbox
+            if self.sandbox is None:
+                self.sandbox = Sandbox.opened(SandboxSettings())
+            return self.sandbox
