@@ -171,7 +171,7 @@ def dockerfile_faults(text: str, base_images: tuple[str, ...]) -> list[str]:
             if "syntax=" in line.replace(" ", "").lower():
                 faults.append("`# syntax=` brings a builder of its own")
             continue
-        pending += line.rstrip().removesuffix(escape) + " "
+        pending += line.rstrip().removesuffix(escape)
         if not line.rstrip().endswith(escape):
             lines.append(pending)
             pending = ""
