@@ -48,8 +48,8 @@ SETTINGS = {
     "advice.detachedHead": "false",
 }
 ENVIRONMENT = {
-    "GIT_DIR": "/workspace/tree/.git",
-    "GIT_WORK_TREE": "/workspace/tree",
+    "GIT_DIR": ".git",
+    "GIT_WORK_TREE": ".",
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_CONFIG_SYSTEM": "/dev/null",
@@ -232,7 +232,7 @@ async def _git(at: Workshop, *arguments: str, changes: bool = False, may_fail: b
     if ran.code != 0:
         if may_fail:
             return ""
-        said = (ran.stderr or ran.stdout).replace("/workspace/tree/", "").strip()
+        said = (ran.stderr or ran.stdout).strip()
         raise ToolError("failed", f"git {arguments[0]}: {said[:1500] or f'exit code {ran.code}'}")
     return ran.stdout
 

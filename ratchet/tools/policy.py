@@ -13,7 +13,7 @@ import ipaddress
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -89,6 +89,10 @@ class Docker(_Part):
 
 class Policy(_Part):
     operations: Mapping[str, Decision] = Field({}, description="By the name of an operation.")
+    isolation: Literal["own", "around"] = Field(
+        "own",
+        description="Whose sandbox git and tests run in: one of their own, or the one that is around this process.",
+    )
     limits: Limits = Limits()
     tests: Tests = Tests()
     http: Http = Http()

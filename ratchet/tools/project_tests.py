@@ -33,7 +33,6 @@ Chosen = Annotated[Runner | None, Field(description="If the project has tests of
 
 HEAD, TAIL = 3_000, 9_000
 """Characters of a run's output that a model gets, from its beginning and its end."""
-PYTHON_PACKAGES = "/opt/python"
 SLOWEST = 25
 
 
@@ -381,8 +380,8 @@ async def _run(at: Workshop, runner: Runner, command: list[str]) -> Ran:
     mounts = {str(folder): folder for folder in tests.mounts}
     environment = dict(kind.environment)
     if runner == "pytest" and not mounts and (packages := _pytest_packages()):
-        mounts[PYTHON_PACKAGES] = packages
-        environment["PYTHONPATH"] = f"{PYTHON_PACKAGES}:."
+        mounts[str(packages)] = packages
+        environment["PYTHONPATH"] = f"{packages}:."
     limits = limits_for(
         at.policy.limits.tree_bytes, tests.seconds, tests.memory_bytes, tests.processes, at.policy.limits.entries
     )

@@ -19,7 +19,8 @@ from ratchet.tools.operation import ToolError
 from ratchet.tools.tree import Entry, Tree
 from ratchet.tools.workshop import Workshop
 
-TREE = "/workspace/tree"
+TREE = "tree"
+"""Below the folder that a job begins in."""
 DRIVER = (Path(__file__).parent / "driver.py").read_text(encoding="utf-8")
 MOST_OUTPUT = 4 * MIB
 FROM_GIT = frozenset({"objects", "refs", "logs", "HEAD", "ORIG_HEAD", "index", "packed-refs", "COMMIT_EDITMSG"})
@@ -84,7 +85,7 @@ async def _run(at: Workshop, order: Order) -> tuple[Ran, dict[str, Any], memoryv
         "most": MOST_OUTPUT,
     }
     job = Job(
-        ["/usr/bin/python3", "-I", "-S", "-c", DRIVER],
+        ["python3", "-I", "-S", "-c", DRIVER],
         stdin=json.dumps(head).encode() + b"\n" + contents,
         environment={name: value for name, value in order.environment.items() if name == "PATH"},
         mounts=order.mounts,

@@ -14,7 +14,6 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from ratchet.mcp.bounds import TooBig, bounded
-from ratchet.sandbox.sandbox import Sandbox
 from ratchet.service.errors import RatchetError, SettingsError
 from ratchet.service.telemetry import Log
 from ratchet.tools.audit import ToolAudit, fingerprint, shown
@@ -27,7 +26,7 @@ from ratchet.tools.operation import Answer, Decision, Operation, ToolError
 from ratchet.tools.policy import Policy
 from ratchet.tools.project_tests import TESTS
 from ratchet.tools.tree import Tree
-from ratchet.tools.workshop import Resolve, Workshop, resolve
+from ratchet.tools.workshop import Resolve, Runs, Workshop, resolve
 from schemas.messages.base import explain
 
 SUBJECTS = (FILES, GIT, TESTS, HTTP, DATABASE, DOCKER)
@@ -72,7 +71,7 @@ class Toolbox:
         audit: ToolAudit,
         *,
         ask: Ask | None = None,
-        sandbox: Sandbox | None = None,
+        sandbox: Runs | None = None,
         resolve: Resolve = resolve,
     ) -> None:
         self.policy = policy

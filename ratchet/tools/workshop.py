@@ -6,16 +6,24 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ratchet.sandbox.job import Job, Result, SandboxError
 from ratchet.sandbox.sandbox import Sandbox
 from ratchet.sandbox.settings import SandboxSettings
 from ratchet.tools.operation import ToolError
 from ratchet.tools.policy import Policy
+from ratchet.tools.surrounding import Surrounding
 from ratchet.tools.tree import Tree
 
 T = TypeVar("T")
+
+
+class Runs(Protocol):
+    """A sandbox, opened."""
+
+    async def run(self, job: Job) -> Result: ...
+
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """From a host and a port to addresses, as the machine's resolver has them."""
@@ -32,7 +40,7 @@ class Workshop:
 
     tree: Tree
     policy: Policy
-    sandbox: Sandbox | None = None
+    sandbox: Runs | None = None
     """Opened, which attacks it first, when it is needed, unless one is given."""
     resolve: Resolve = resolve
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -55,8 +63,9 @@ class Workshop:
         except SandboxError as error:
             raise ToolError("ours", f"there is no sandbox for this: {error}") from None
 
-    def _opened(self) -> Sandbox:
+    def _opened(self) -> Runs:
         with self._opening:
             if self.sandbox is None:
-                self.sandbox = Sandbox.opened(SandboxSettings())
+                is_around = self.policy.isolation == "around"
+                self.sandbox = Surrounding() if is_around else Sandbox.opened(SandboxSettings())
             return self.sandbox
