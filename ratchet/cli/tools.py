@@ -11,10 +11,14 @@ from typing import Annotated, Any
 import typer
 
 from ratchet.cli.terminal import AsJson, CommandError, UsageError, out, print_json, say, table
-from ratchet.tools.audit import SERVICE, ToolAudit, audit_folder, verify
-from ratchet.tools.operation import Operation
-from ratchet.tools.policy import Policy
-from ratchet.tools.toolbox import OPERATIONS, Toolbox, ToolResult
+
+try:
+    from ratchet.tools.audit import SERVICE, ToolAudit, audit_folder, verify
+    from ratchet.tools.operation import Operation
+    from ratchet.tools.policy import Policy
+    from ratchet.tools.toolbox import OPERATIONS, Toolbox, ToolResult
+except ModuleNotFoundError as error:
+    raise CommandError(f"{error.name} is not installed: pip install 'ratchet[tools]'") from None
 
 tools = typer.Typer()
 audit = typer.Typer()

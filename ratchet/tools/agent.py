@@ -175,6 +175,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--root", type=Path, default=Path(), help="the workspace; this folder if not given")
     parser.add_argument("--policy", type=Path, help="what is allowed; the safe defaults if not given")
     parser.add_argument("--audit", type=Path, help="folder of the audit, outside of the workspace")
+    parser.add_argument("--isolation", choices=("own", "around"), help="in place of the policy's")
     parser.add_argument("--mode", choices=("act", "plan"), default="act", help="act at once, or write a plan first")
     parser.add_argument("--turns", type=int, default=20, help="calls of the model, at most")
     parser.add_argument("--tools", default=TOOLS, help="names or globs, by comma")
@@ -186,6 +187,8 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 async def run(given: argparse.Namespace, settings: ModelSettings) -> str:
     """The answer. Raises RatchetError."""
     policy = Policy.read(given.policy, frozenset(OPERATIONS))
+    if given.isolation:
+        policy = policy.model_copy(update={"isolation": given.isolation})
     toolbox = Toolbox(given.root, policy, ToolAudit(given.audit or audit_folder(given.root)))
     headers = {"Authorization": f"Bearer {settings.openai_api_key.get_secret_value()}"}
     base_url = settings.openai_base_url.rstrip("/") + "/"

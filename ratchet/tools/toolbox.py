@@ -110,7 +110,7 @@ class Toolbox:
             values = _validated(operation, given)
             await self._decide(operation, values)
         except ToolError as error:
-            about = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
+            about = arguments if isinstance(arguments, str) else repr(arguments)
             await self._audit.record(
                 {
                     "event": "refused",
@@ -175,8 +175,10 @@ class Toolbox:
 
 
 def _object(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-    if not isinstance(arguments, str):
+    if isinstance(arguments, Mapping):
         return dict(arguments)
+    if not isinstance(arguments, str):
+        raise ToolError("arguments", "the arguments must be an object")
     if len(arguments) > MOST_ARGUMENT_CHARACTERS:
         raise ToolError("limit", f"the arguments have more than {MOST_ARGUMENT_CHARACTERS:,} characters")
     try:

@@ -84,6 +84,8 @@ async def test_what_is_denied_is_not_offered(world: World) -> None:
         ("file_read", "[1]", "must be an object"),
         ("file_read", '{"path": 1}', "path: "),
         ("file_read", {}, "path: Field required"),
+        ("file_read", ["path"], "must be an object"),
+        ("file_read", {("a", 1): 2}, "call of file_read"),
         ("file_read", "[" * 100_000, "no JSON"),
         ("file_read\ud800", {"path": "\ud800"}, "there is no tool"),
     ],
