@@ -38,7 +38,10 @@ WAL = 2
 LOCK_BYTES = (0x40000000, 512)
 """Where SQLite locks a file: PENDING, RESERVED and SHARED."""
 STEPS = 2000
-MOST_VALUE = 1_000_000
+MOST_VALUE = 256 * 1024
+"""Bytes of a value, and of a row: what one function can be busy with before the clock is looked at again."""
+MOST_PATTERN = 200
+"""Bytes of a pattern of LIKE or GLOB, which take time by its square."""
 SHOWN = 2000
 """Characters of a value."""
 
@@ -59,15 +62,16 @@ TABLES = frozenset({sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_CREATE_INDEX, sq
 PRAGMAS = frozenset({"table_info", "table_xinfo", "index_list", "index_info", "foreign_key_list", "foreign_keys"})
 """Those that tell of a table; asked by this module alone."""
 _FUNCTIONS = """
-    abs avg ceil ceiling char coalesce count cume_dist date datetime dense_rank exp first_value floor format glob
+    abs avg ceil ceiling char coalesce count cume_dist date datetime dense_rank exp first_value floor glob
     group_concat hex ifnull iif instr json json_array json_array_length json_each json_extract json_group_array
     json_group_object json_insert json_object json_patch json_quote json_remove json_replace json_set json_tree
     json_type json_valid julianday lag last_value lead length like likelihood likely ln log log10 log2 lower ltrim
-    max min mod nth_value ntile nullif percent_rank pi pow power printf quote radians random rank replace round
-    row_number rtrim sign sqrt strftime string_agg substr substring sum time total trim trunc typeof unicode
-    unixepoch unlikely upper -> ->> last_insert_rowid changes total_changes
+    max min mod nth_value ntile nullif percent_rank pi pow power quote radians random rank replace round row_number
+    rtrim sign sqrt strftime string_agg substr substring sum time total trim trunc typeof unicode unixepoch unlikely
+    upper -> ->> last_insert_rowid changes total_changes
 """
 FUNCTIONS = frozenset(_FUNCTIONS.split())
+"""SQLite's own but for those that can be busy for minutes where no clock is looked at, such as printf."""
 OWN_TABLES = "sqlite_"
 SCHEMA_TABLES = ("sqlite_master", "sqlite_schema")
 
@@ -314,6 +318,7 @@ def _opened(at: Workshop, database: str, raw: bytes, role: Role) -> Iterator[sql
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute(f"PRAGMA max_page_count = {max(1, 2 * policy.file_bytes // 4096)}")
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_VALUE)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MOST_PATTERN)
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         connection.setlimit(sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 200)
         connection.setlimit(sqlite3.SQLITE_LIMIT_VDBE_OP, 1_000_000)
