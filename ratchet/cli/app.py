@@ -67,6 +67,7 @@ COMMANDS = {
         "as often as needed: `ratchet token issue --role viewer --name ci --ttl 1h`. A fleet that listens on this "
         "machine only, as `ratchet up` starts it, needs neither."
     ),
+    "tools": "Tools for agents on one workspace: list, call, serve over MCP; verify their audit.",
     "audit": "The audit of the API: a line for every change and every refusal, each chained to the one before.",
 }
 """By name: what it is for. It is the function, or the group of commands, of that name in ratchet/cli/<name>.py,

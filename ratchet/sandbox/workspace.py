@@ -27,10 +27,11 @@ class Collected(NamedTuple):
     left_out: Mapping[str, str]
 
 
-def open_beneath(folder: int, path: str) -> int:
-    """A descriptor for reading, of what lies in the folder and on no other file system. Raises OSError."""
+def open_beneath(folder: int, path: str, flags: int = os.O_RDONLY, mode: int = 0) -> int:
+    """A descriptor of what lies in the folder and on no other file system, behind no link. Raises OSError."""
     how = _How(
-        flags=os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW,
+        flags=flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW,
+        mode=mode,
         resolve=BENEATH | NO_SYMLINKS | NO_MAGICLINKS | NO_XDEV,
     )
     opened = _libc.syscall(OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))

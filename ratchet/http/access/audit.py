@@ -66,6 +66,16 @@ class AuditLog:
         """Why the last entry could not be written; None once one could."""
         return self._trouble
 
+    @property
+    def head(self) -> Link | None:
+        """The newest line that is on disk; None before the first entry."""
+        return self._file.last if self._file is not None else None
+
+    @property
+    def folder(self) -> Path:
+        """Where it writes, which is known with the first entry."""
+        return self._file.journal.folder if self._file is not None else self._folder
+
     async def close(self) -> None:
         """Waits for what is being written."""
         if self._writer is not None:

@@ -1,0 +1,217 @@
+"""tool-agent: an agent that works on a task with the toolbox, over any server of OpenAI's chat completions.
+
+    OPENAI_BASE_URL=… OPENAI_API_KEY=… python -m ratchet.tools.agent --root . "mend the failing test"
+
+It acts in turns, each a call of the model and the tools that it asks for; `--mode plan` has it write a plan first. When
+it says that it is done and has changed something, the project's tests are run, and what fails is told to it. Left out:
+memory beyond the task, streaming, several models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import httpx
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from ratchet.service.errors import RatchetError
+from ratchet.tools.audit import ToolAudit, audit_folder
+from ratchet.tools.globs import matcher
+from ratchet.tools.operation import Effect
+from ratchet.tools.policy import Policy
+from ratchet.tools.toolbox import OPERATIONS, Toolbox
+
+Mode = Literal["act", "plan"]
+Message = dict[str, Any]
+
+TOOLS = "file_list,file_read,file_search,file_write,file_replace,test_run"
+"""Unless others are asked for: each tool takes room in a small model's context."""
+SYSTEM = (
+    "You work in a workspace with tools. Look before you change anything, change as little as needed, and check what "
+    "you did. When you are done, say in a sentence what you did, without calling a tool."
+)
+PLAN = "First write a plan: at most six numbered steps, each one thing to find out, to change or to check."
+CARRY_OUT = "Carry the plan out with the tools. Where it turns out to be wrong, do what is right instead."
+MEND = "The project's tests fail:\n{output}\nMend what is wrong, then say what you did."
+
+
+class AgentFailed(RatchetError):
+    """The model could not be asked, or the turns were used up."""
+
+
+class ModelSettings(BaseSettings):
+    """Whom to ask, as OpenAI's own clients read it."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="ignore")
+
+    openai_base_url: str = Field("https://api.openai.com/v1", description="Of the server's API.")
+    openai_api_key: SecretStr = Field(SecretStr("none"), description="Sent as a bearer token.")
+
+
+class Model(Protocol):
+    async def ask(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Message:
+        """The assistant's turn. Raises AgentFailed."""
+
+
+class ChatModel:
+    """A server of chat completions. `max_tokens` bounds each answer."""
+
+    def __init__(self, client: httpx.AsyncClient, name: str, max_tokens: int) -> None:
+        self._client = client
+        self._name = name
+        self._max_tokens = max_tokens
+
+    async def ask(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Message:
+        body = {"model": self._name, "messages": list(messages), "max_tokens": self._max_tokens}
+        if tools:
+            body["tools"] = list(tools)
+        try:
+            reply = await self._client.post("chat/completions", json=body)
+            reply.raise_for_status()
+            message = reply.json()["choices"][0]["message"]
+        except httpx.HTTPStatusError as error:
+            said = error.response.text[:500]
+            raise AgentFailed(f"the model's server answers {error.response.status_code}: {said}") from None
+        except httpx.HTTPError as error:
+            raise AgentFailed(f"the model's server can't be asked: {type(error).__name__} {error}") from None
+        except (ValueError, KeyError, IndexError, TypeError):
+            raise AgentFailed("the model's server answered with no chat completion") from None
+        kept = {"role": "assistant", "content": message.get("content")}
+        return kept | ({"tool_calls": message["tool_calls"]} if message.get("tool_calls") else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """`tests_pass` is None where nothing was changed, or there are no tests that can be run."""
+
+    answer: str
+    turns: int
+    tests_pass: bool | None
+
+
+class ToolAgent:
+    """`tools` are globs of names, by comma. At most `turns` calls of the model, and `repairs` times back to work."""
+
+    def __init__(
+        self,
+        model: Model,
+        toolbox: Toolbox,
+        *,
+        mode: Mode = "act",
+        turns: int = 20,
+        repairs: int = 2,
+        tools: str = TOOLS,
+    ) -> None:
+        self._model = model
+        self._toolbox = toolbox
+        self._mode = mode
+        self._turns = turns
+        self._repairs = repairs
+        wanted = [matcher(one.strip()) for one in tools.split(",") if one.strip()]
+        self._tools = [
+            tool for tool in toolbox.openai_tools() if any(fits(str(tool["function"]["name"])) for fits in wanted)
+        ]
+        self._names = {str(tool["function"]["name"]) for tool in self._tools}
+
+    async def work(self, task: str) -> Finished:
+        """Raises AgentFailed where the model can't be asked or the turns are used up."""
+        messages: list[Message] = [{"role": "system", "content": SYSTEM}]
+        turns, repairs, changed = 0, 0, False
+        if self._mode == "plan":
+            messages += [{"role": "user", "content": f"{task}\n\n{PLAN}"}]
+            messages += [await self._model.ask(messages, ()), {"role": "user", "content": CARRY_OUT}]
+            turns += 1
+        else:
+            messages += [{"role": "user", "content": task}]
+        while turns < self._turns:
+            turns += 1
+            said = await self._model.ask(messages, self._tools)
+            messages.append(said)
+            if calls := said.get("tool_calls"):
+                for call in calls:
+                    name, content, ok = await self._called(call)
+                    changed = changed or (ok and OPERATIONS[name].effect not in (Effect.READS, Effect.RUNS))
+                    messages.append({"role": "tool", "tool_call_id": str(call.get("id")), "content": content})
+                continue
+            answer = str(said.get("content") or "")
+            output = await self._failing() if changed else ""
+            if not output:
+                return Finished(answer, turns, None if output is None or not changed else True)
+            if repairs == self._repairs:
+                return Finished(answer, turns, False)
+            repairs += 1
+            messages.append({"role": "user", "content": MEND.format(output=output)})
+        raise AgentFailed(f"{self._turns} turns were used up before it was done")
+
+    async def _called(self, call: Message) -> tuple[str, str, bool]:
+        """Name, what the tool says, whether it did what it was asked."""
+        function = call.get("function") or {}
+        name = str(function.get("name"))
+        if name not in self._names:
+            return name, json.dumps({"error": "arguments", "says": f"there is no tool {name[:100]!r} here"}), False
+        arguments = function.get("arguments") or "{}"
+        result = await self._toolbox.call(name, arguments)
+        return name, result.text, result.ok
+
+    async def _failing(self) -> str | None:
+        """What the project's tests say where they fail; empty where they pass, None where there are none to run."""
+        result = await self._toolbox.call("test_run", {})
+        if not result.ok:
+            return None
+        return "" if result.content["ok"] else str(result.content["output"])[-4000:]
+
+
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m ratchet.tools.agent", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("task", nargs="?", help="what is to be done; read from stdin if not given")
+    parser.add_argument("--root", type=Path, default=Path(), help="the workspace; this folder if not given")
+    parser.add_argument("--policy", type=Path, help="what is allowed; the safe defaults if not given")
+    parser.add_argument("--audit", type=Path, help="folder of the audit, outside of the workspace")
+    parser.add_argument("--isolation", choices=("own", "around"), help="in place of the policy's")
+    parser.add_argument("--mode", choices=("act", "plan"), default="act", help="act at once, or write a plan first")
+    parser.add_argument("--turns", type=int, default=20, help="calls of the model, at most")
+    parser.add_argument("--tools", default=TOOLS, help="names or globs, by comma")
+    parser.add_argument("--model", default="any", help="the name that is asked for")
+    parser.add_argument("--max-tokens", type=int, default=1024, help="of each answer")
+    return parser.parse_args(arguments)
+
+
+async def run(given: argparse.Namespace, settings: ModelSettings) -> str:
+    """The answer. Raises RatchetError."""
+    policy = Policy.read(given.policy, frozenset(OPERATIONS))
+    if given.isolation:
+        policy = policy.model_copy(update={"isolation": given.isolation})
+    toolbox = Toolbox(given.root, policy, ToolAudit(given.audit or audit_folder(given.root)))
+    headers = {"Authorization": f"Bearer {settings.openai_api_key.get_secret_value()}"}
+    base_url = settings.openai_base_url.rstrip("/") + "/"
+    try:
+        async with httpx.AsyncClient(base_url=base_url, headers=headers, timeout=600.0) as client:
+            model = ChatModel(client, given.model, given.max_tokens)
+            agent = ToolAgent(model, toolbox, mode=given.mode, turns=given.turns, tools=given.tools)
+            task = given.task if given.task is not None else await asyncio.to_thread(sys.stdin.read)
+            return (await agent.work(task)).answer
+    finally:
+        await toolbox.close()
+
+
+def main() -> int:
+    """Prints the answer; exit code 1, and why on stderr, where there is none."""
+    try:
+        answer = asyncio.run(run(parsed(sys.argv[1:]), ModelSettings()))
+    except RatchetError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(f"{answer}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

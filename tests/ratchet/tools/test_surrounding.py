@@ -1,0 +1,79 @@
+"""Tools where a sandbox is around the process that has them; and not where none is."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from ratchet.sandbox.job import Job, SandboxRefused
+from ratchet.sandbox.limits import MIB, Limits
+from ratchet.sandbox.sandbox import Sandbox
+from ratchet.tools.surrounding import require_sandbox_around
+from tests.ratchet.tools.world import World
+
+ROOT = Path(__file__).parents[3]
+INSIDE = """
+import asyncio, json, pathlib, subprocess, sys
+from ratchet.tools.audit import ToolAudit
+from ratchet.tools.policy import Policy
+from ratchet.tools.toolbox import Toolbox
+
+async def main():
+    root = pathlib.Path("work")
+    root.mkdir()
+    (root / "test_a.py").write_text("def test_a():\\n    assert 1 == 2\\n")
+    subprocess.run(["git", "init", "-q", "-b", "main"], cwd=root, check=True)
+    toolbox = Toolbox(root, Policy(isolation="around"), ToolAudit(pathlib.Path("audit")))
+    answers = []
+    for name, arguments in (
+        ("git_add", {"paths": ["."]}), ("git_commit", {"message": "x"}), ("git_status", {}), ("test_run", {}),
+    ):
+        answers.append((await toolbox.call(name, arguments)).content)
+    await toolbox.close()
+    print(json.dumps(answers))
+
+asyncio.run(main())
+"""
+NOTHING = "Name:\tpython\nNoNewPrivs:\t0\nSeccomp:\t0\n"
+FILTERED = "Name:\tpython\nNoNewPrivs:\t1\nSeccomp:\t2\n"
+LOOPBACK = "Inter-|   Receive\n face |bytes\n    lo: 0 0\n"
+
+
+def test_git_and_tests_run_in_the_sandbox_that_is_around(sandbox: Sandbox) -> None:
+    packages = [Path(one) for one in sys.path if one.endswith("site-packages")]
+    mounts = {str(one): one for one in (*packages, ROOT / "ratchet", ROOT / "schemas")}
+    job = Job(
+        ["python3", "-c", INSIDE],
+        environment={"PYTHONPATH": ":".join((str(ROOT), *map(str, packages)))},
+        mounts=mounts,
+        limits=Limits(wall_s=60, cpu_s=60, memory_bytes=1024 * MIB, processes=128, workspace_bytes=512 * MIB),
+    )
+    result = sandbox.run_blocking(job)
+
+    assert result.succeeded, (result.says, result.stderr)
+    added, committed, status, ran = json.loads(result.stdout)
+    assert added["text"] == "A\ttest_a.py\n" and len(committed["commit"]) == 40
+    assert (status["branch"], status["clean"]) == ("main", True)
+    assert (ran["ok"], ran["failed"]) == (False, ["test_a.py::test_a"])
+
+
+async def test_it_is_refused_where_nothing_is_around(tmp_path: Path) -> None:
+    world = World(tmp_path, isolation="around")
+    (world.root / ".git").mkdir()
+    result = await world.call("git_status")
+
+    assert (result.ok, result.content["error"]) == (False, "ours")
+    assert "no sandbox is around" in result.content["says"]
+    await world.toolbox.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "network"), [(NOTHING, LOOPBACK), (FILTERED, LOOPBACK + "  eth0: 1 1\n"), ("", LOOPBACK)]
+)
+def test_a_filter_and_no_network_are_needed(status: str, network: str) -> None:
+    with pytest.raises(SandboxRefused):
+        require_sandbox_around(status, network)
+    require_sandbox_around(FILTERED, LOOPBACK)
