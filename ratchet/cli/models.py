@@ -160,7 +160,15 @@ def make_models(out: Path, say: Callable[[str], None], *, only: str | None = Non
     Raises CommandError with its last lines if it fails.
     """
     maker = subprocess.Popen(
-        [sys.executable, "-m", "ratchet.models.toy.make", "make", "--out", str(out), *(["--only", only] if only else [])],
+        [
+            sys.executable,
+            "-m",
+            "ratchet.models.toy.make",
+            "make",
+            "--out",
+            str(out),
+            *(["--only", only] if only else []),
+        ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

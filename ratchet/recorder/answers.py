@@ -29,7 +29,7 @@ Run = Callable[[Work, int, RecordedRollout], Awaitable[Sample]]
 
 
 class RecordedAnswers:
-    """`agent_urls`: of the replicas whose model is asked, each rollout's calls of one of them as long as it is there."""
+    """`agent_urls`: of the replicas whose model is asked; a rollout asks one of them for as long as it is there."""
 
     def __init__(
         self,

@@ -78,17 +78,23 @@ def demo(
     ] = None,
     samples: Annotated[
         int | None,
-        typer.Option(min=2, max=64, help="Answers to a task; the best wins: 8; --real 4, and 5 to learn from; --tools 2, and 8."),
+        typer.Option(
+            min=2, max=64, help="Answers to a task; the best wins: 8; --real 4, and 5 to learn from; --tools 2, and 8."
+        ),
     ] = None,
     turns: Annotated[
-        int | None, typer.Option(min=1, max=20, help="How often to train, and prove the new adapter: 2 at most; --tools 3.")
+        int | None,
+        typer.Option(min=1, max=20, help="How often to train, and prove the new adapter: 2 at most; --tools 3."),
     ] = None,
     groups: Annotated[
-        int | None, typer.Option(min=8, max=5000, help="Tasks of users to learn from, each turn: 128; --real 160, --tools 96.")
+        int | None,
+        typer.Option(min=8, max=5000, help="Tasks of users to learn from, each turn: 128; --real 160, --tools 96."),
     ] = None,
     no_turn_after: Annotated[
         float | None,
-        typer.Option(help="Seconds after which no further turn begins; the first always does: 180; --real 540, --tools 200."),
+        typer.Option(
+            help="Seconds after which no further turn begins; the first always does: 180; --real 540, --tools 200."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Which tasks are drawn.")] = 1,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the fleet running.")] = False,

@@ -1,6 +1,7 @@
 """Makes the models that need no download: `python -m ratchet.models.toy.make make --out models`.
 
-Those that are named, or the two of the sort task. They are trained at once, each in a process of its own. Already made by the same recipe and seed: nothing is done.
+The two of the sort task, or one by name. They are trained at once, each in a process of its own. Already made by the
+same recipe and seed: nothing is done.
 Progress goes to stderr; the last thing, on stdout, is one line of JSON. torch is imported in the processes only.
 """
 

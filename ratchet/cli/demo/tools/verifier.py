@@ -17,7 +17,7 @@ def is_done(task: ToolTask, answer: str) -> bool:
     """
     try:
         told = json.loads(answer)
-        changed, said = dict(told["changed"]), told["said"]
+        changed, said = dict(zip(told["files"], told["hold"], strict=True)), told["said"]
     except (KeyError, TypeError, ValueError, RecursionError):
         return False
     before = task.files

@@ -34,8 +34,8 @@ def _gains(story: ToolStory) -> Group:
     found.add_row("done", *gain_cells(story.gain))
     found.add_row("blanked", "", shown(story.blanked), "")
     note = (
-        f"Share of single rollouts at temperature 1 after which a verifier that nobody in the fleet has finds the files "
-        f"as they must be. {story.gain.before.tasks} workspaces that no training saw, the same before and after; means "
+        "Share of single rollouts at temperature 1 after which the files are as they must be, by a verifier that nobody "
+        f"in the fleet has. {story.gain.before.tasks} workspaces that no training saw, the same before and after; means "
         "paired by task, normal approximation. Blanked: every tool brings ?, so that nobody can know the sum."
     )
     return Group(found, Text(note, style="dim"))

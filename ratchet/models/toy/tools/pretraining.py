@@ -1,4 +1,4 @@
-"""Trains the tool model from nothing on a careless teacher's conversations. One thread, one seed: the same weights again.
+"""Trains the tool model from nothing on a careless teacher's conversations. One thread, one seed: the same weights.
 
 Imports torch; make.py runs it in a process of its own.
 """
@@ -6,6 +6,7 @@ Imports torch; make.py runs it in a process of its own.
 from __future__ import annotations
 
 import random
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from transformers import LlamaForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
 from ratchet.models.toy.pretraining import fit, llama_config
-from ratchet.models.toy.tools.recipe import ToolRecipe
+from ratchet.models.toy.tools.recipe import FLAWLESS, Care, ToolRecipe
 from ratchet.models.toy.tools.task import tool_task
 from ratchet.models.toy.tools.teacher import demonstration
 from ratchet.models.toy.tools.tokenizer import ASSISTANT, END, tool_tokenizer
@@ -31,16 +32,17 @@ def pretrain(recipe: ToolRecipe, seed: int, folder: Path) -> dict[str, Any]:
     tokenizer = tool_tokenizer(MAX_POSITIONS)
     model = LlamaForCausalLM(llama_config(recipe, tokenizer))
     rng = random.Random(seed)
-    fit(model, recipe, lambda: _loss(model, tokenizer, _conversations(tokenizer, recipe, rng)))
+    cares = chain(repeat(FLAWLESS, recipe.careful_steps), repeat(recipe.care))
+    fit(model, recipe, lambda: _loss(model, tokenizer, _conversations(tokenizer, recipe.batch, next(cares), rng)))
     model.eval()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return {"parameters": sum(parameter.numel() for parameter in model.parameters())}
 
 
-def _conversations(tokenizer: Any, recipe: ToolRecipe, rng: random.Random) -> torch.Tensor:
+def _conversations(tokenizer: Any, count: int, care: Care, rng: random.Random) -> torch.Tensor:
     """(batch, tokens), padded on the right."""
-    texts = [demonstration(tool_task(rng, "train"), recipe.care, rng) for _ in range(recipe.batch)]
+    texts = [demonstration(tool_task(rng, "train"), care, rng) for _ in range(count)]
     given = tokenizer(texts, add_special_tokens=False, padding=True, padding_side="right", return_tensors="pt")
     return given["input_ids"]
 

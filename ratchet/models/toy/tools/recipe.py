@@ -17,13 +17,20 @@ class Care:
     right_file: float = 0.8
 
 
+FLAWLESS = Care(1.0, 1.0, 1.0, 1.0)
+
+
 @dataclass(frozen=True, slots=True)
 class ToolRecipe(Network):
-    """And its demonstrations: how careful their teacher is."""
+    """And its demonstrations: how careful their teacher is, after `careful_steps` in which it makes no mistake.
+
+    Those teach how each thing is done, with nothing in them that can't be foreseen; the others how seldom.
+    """
 
     PRETRAINING = "ratchet.models.toy.tools.pretraining"
 
     care: Care
+    careful_steps: int = 0
 
 
 TOOL_USER = ToolRecipe(

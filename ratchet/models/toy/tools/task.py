@@ -111,8 +111,12 @@ def task_of(text: str) -> ToolTask:
 
 
 def outcome(changed: Mapping[str, str], said: str) -> str:
-    """What became of a workspace, as the answer to its task: the files that changed, and what was said in the end."""
-    return json.dumps({"changed": dict(sorted(changed.items())), "said": said}, ensure_ascii=False)
+    """What became of a workspace, as the answer to its task: the files that changed, what they hold, what was said.
+
+    Name and content are fields of their own, so that a scorer that counts fields sees which of them is right.
+    """
+    files = sorted(changed)
+    return json.dumps({"files": files, "hold": [changed[name] for name in files], "said": said}, ensure_ascii=False)
 
 
 def _tool(name: str, about: str, **parameters: str) -> dict[str, Any]:

@@ -32,7 +32,8 @@ CHAT_TEMPLATE = f"""\
 {{%- endif -%}}
 {{{{- message.content or '' -}}}}
 {{%- for call in message.tool_calls or [] -%}}
-<tool_call>{{"name": "{{{{- call.function.name -}}}}", "arguments": {{{{ call.function.arguments | tojson -}}}}}}</tool_call>
+{{%- set called = call.function -%}}
+<tool_call>{{"name": "{{{{- called.name -}}}}", "arguments": {{{{ called.arguments | tojson -}}}}}}</tool_call>
 {{%- endfor -%}}
 {END}
 {{%- endfor -%}}

@@ -1,4 +1,4 @@
-"""The agent: asks a model over OpenAI's chat completions, uses the tools it calls, until it calls none. Knows no fleet."""
+"""The agent: asks a model by OpenAI's chat completions and uses the tools it calls, until it calls none. No fleet."""
 
 from __future__ import annotations
 
