@@ -15,7 +15,7 @@ from ratchet.cli.demo.narrator import Narrator
 from ratchet.cli.demo.place import DemoPlace
 from ratchet.cli.demo.real.time_left import TimeLeft
 from ratchet.cli.demo.story import DemoTurn
-from ratchet.cli.demo.tools.plan import GOOD_ENOUGH, ToolPlan
+from ratchet.cli.demo.tools.plan import GOOD_ENOUGH, MOST_OPEN, ToolPlan
 from ratchet.cli.demo.tools.story import Conversations, ToolStory, done_by_task, examples_of, first_outcomes
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.experiments.gain import estimate, gain
@@ -39,7 +39,11 @@ class ToolPerformance:
 
     def __post_init__(self) -> None:
         users = Users(
-            self.access, self.plan.users(self.run), judging=self.plan.judging(self.run), stall_s=self.plan.stall_s
+            self.access,
+            self.plan.users(self.run),
+            judging=self.plan.judging(self.run),
+            stall_s=self.plan.stall_s,
+            most_open=MOST_OPEN,
         )
         self.fleet = DemoFleet(
             self.access, self.place, self.agent_id, users, self.loop_plan, self.narrator, self.run, self.left.at

@@ -18,9 +18,10 @@ from schemas.messages.task import Task
 MODEL = "tool-user"
 MAX_TOKENS = 12
 """Of one answer of the model: twice what a call of a tool has."""
-GOLDEN_TASKS, GOLDEN_SAMPLES = 16, 2
-PROOF_SAMPLES = 2
+GOLDEN_TASKS, GOLDEN_SAMPLES = 24, 2
+PROOF_SAMPLES = 1
 """Rollouts of a task while a candidate is tried: a task is one observation, however many it has."""
+MOST_OPEN = 16
 GOOD_ENOUGH = 0.9
 """Share of full marks of the primary's rollouts on live traffic at which no further turn begins."""
 TRAINING: Mapping[str, float | int] = {"learning_rate": 2e-3, "epochs": 6}

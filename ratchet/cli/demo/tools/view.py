@@ -34,9 +34,10 @@ def _gains(story: ToolStory) -> Group:
     found.add_row("done", *gain_cells(story.gain))
     found.add_row("blanked", "", shown(story.blanked), "")
     note = (
-        "Share of single rollouts at temperature 1 after which the files are as they must be, by a verifier that nobody "
-        f"in the fleet has. {story.gain.before.tasks} workspaces that no training saw, the same before and after; means "
-        "paired by task, normal approximation. Blanked: every tool brings ?, so that nobody can know the sum."
+        "Share of single rollouts at temperature 1 after which the files are as they must be, by a verifier that "
+        f"nobody in the fleet has. {story.gain.before.tasks} workspaces that no training saw, the same before and "
+        "after; means paired by task, normal approximation. "
+        "Blanked: every tool brings ?, so that nobody can know the sum."
     )
     return Group(found, Text(note, style="dim"))
 

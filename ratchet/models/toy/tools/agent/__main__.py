@@ -10,6 +10,7 @@ import asyncio
 import logging
 import sys
 from contextlib import AsyncExitStack
+from typing import cast
 
 import httpx
 import uvloop
@@ -30,20 +31,19 @@ from ratchet.service.errors import Reject
 from schemas.messages.response import Sample, SampleStatus
 from schemas.messages.work import Work
 
-AT_ONCE = 16
-"""Tasks."""
+TASKS, ROLLOUTS = 32, 48
+"""At once."""
 SILENT_S = 120.0
-LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=256)
 PROGRAM = "tool-agent"
 
 
 class RecordedAgent:
-    """The agent's rollouts, with the recorder between it and the model. `http` is the agent's own client."""
+    """The agent's rollouts, with the recorder between it and the model."""
 
-    def __init__(self, recorder: Recorder, base_url: str, http: httpx.AsyncClient) -> None:
+    def __init__(self, recorder: Recorder, base_url: str) -> None:
         self._recorder = recorder
         self._base_url = base_url
-        self._http = http
+        self._room = asyncio.Semaphore(ROLLOUTS)
 
     async def run(self, work: Work, number: int, rollout: RecordedRollout) -> Sample:
         """Scored by what became of the workspace. Raises Reject for a task that is not of the tools."""
@@ -51,14 +51,15 @@ class RecordedAgent:
             workspace = Workspace(task_of(as_text(work.input)))
         except ValueError as error:
             raise Reject(str(error)) from None
-        key, said = self._recorder.begin(rollout), ""
-        status: SampleStatus = "finished"
-        try:
-            said = await converse(self._http, self._base_url, key, workspace)
-        except httpx.HTTPError:
-            status = "lost" if rollout.engine_trouble else "failed"
-        finally:
-            self._recorder.end(key)
+        said, status = "", cast(SampleStatus, "finished")
+        async with self._room, httpx.AsyncClient(timeout=SILENT_S, trust_env=False, verify=False) as http:
+            key = self._recorder.begin(rollout)
+            try:
+                said = await converse(http, self._base_url, key, workspace)
+            except httpx.HTTPError:
+                status = "lost" if rollout.engine_trouble else "failed"
+            finally:
+                self._recorder.end(key)
         await rollout.wait_idle()
         return sample_of(rollout.conversation, outcome(workspace.changed, said), status=status, program=PROGRAM)
 
@@ -67,7 +68,6 @@ async def serve(order: AgentOrder, stopped: asyncio.Event) -> None:
     """Until it is stopped; then its queue is gone. Raises BusError, EngineError, ServerUnavailable."""
     async with AsyncExitStack() as stack:
         fleet = await stack.enter_async_context(agent_client(None))
-        own = await stack.enter_async_context(httpx.AsyncClient(timeout=SILENT_S, trust_env=False, limits=LIMITS))
         served = await served_by(fleet, order.agent_urls)
         template = await asyncio.to_thread(template_for, served)
         if limits := limits_of(template):
@@ -76,13 +76,13 @@ async def serve(order: AgentOrder, stopped: asyncio.Event) -> None:
         base_url = await stack.enter_async_context(recorder.serving())
         bus = await own_bus(order.amqp_url, order.namespace, order.queue, name=PROGRAM)
         stack.push_async_callback(bus.stop, 0.0)
-        agent = RecordedAgent(recorder, base_url, own)
+        agent = RecordedAgent(recorder, base_url)
         answers = RecordedAnswers(bus, fleet, order.agent_urls, served, template, agent.run)
 
         async def handle(delivery: Delivery) -> None:
             await answers.answer(opened(Work, delivery), delivery.body)
 
-        await bus.consume(order.queue, handle, prefetch=AT_ONCE, stalled_after_s=None)
+        await bus.consume(order.queue, handle, prefetch=TASKS, stalled_after_s=None)
         say("ready")
         await stopped.wait()
     await asyncio.to_thread(delete_queue, order.amqp_url, order.namespace + order.queue)
