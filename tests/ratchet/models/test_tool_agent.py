@@ -1,7 +1,8 @@
-"""The tool agent, recorded over HTTP: what it does to a workspace is its answer, and all that was said is one segment."""
+"""The tool agent, recorded over HTTP: what became of its workspace is its answer, all that was said one segment."""
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -121,8 +122,6 @@ def serve() -> Callable[..., httpx.AsyncClient]:
 
     def client(asked: list[dict[str, object]]) -> httpx.AsyncClient:
         def answer(request: httpx.Request) -> httpx.Response:
-            import json
-
             asked.append(json.loads(request.content))
             return httpx.Response(200, json={"choices": [{"message": answers[len(asked) - 1]}]})
 
