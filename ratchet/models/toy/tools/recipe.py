@@ -12,9 +12,9 @@ class Care:
     """How often it reads a file it needs, follows a pointer, adds with the tool, and writes to the file asked for."""
 
     reads: float = 0.95
-    follows: float = 0.6
-    adds: float = 0.72
-    right_file: float = 0.84
+    follows: float = 0.45
+    adds: float = 0.65
+    right_file: float = 0.8
 
 
 FLAWLESS = Care(1.0, 1.0, 1.0, 1.0)
@@ -39,7 +39,7 @@ TOOL_USER = ToolRecipe(
     intermediate=192,
     layers=2,
     heads=3,
-    steps=540,
+    steps=600,
     batch=32,
     learning_rate=4e-3,
     care=Care(),
