@@ -43,8 +43,8 @@ def pretrain(recipe: ToolRecipe, seed: int, folder: Path) -> dict[str, Any]:
 def _conversations(tokenizer: Any, count: int, care: Care, rng: random.Random) -> torch.Tensor:
     """(batch, tokens), padded on the right."""
     texts = [demonstration(tool_task(rng, "train"), care, rng) for _ in range(count)]
-    given = tokenizer(texts, add_special_tokens=False, padding=True, padding_side="right", return_tensors="pt")
-    return given["input_ids"]
+    given = tokenizer(texts, add_special_tokens=False, padding=True, padding_side="right")
+    return torch.tensor(given["input_ids"])
 
 
 def _loss(model: Any, tokenizer: Any, ids: torch.Tensor) -> torch.Tensor:

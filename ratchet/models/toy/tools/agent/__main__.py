@@ -10,7 +10,6 @@ import asyncio
 import logging
 import sys
 from contextlib import AsyncExitStack
-from typing import cast
 
 import httpx
 import uvloop
@@ -51,7 +50,8 @@ class RecordedAgent:
             workspace = Workspace(task_of(as_text(work.input)))
         except ValueError as error:
             raise Reject(str(error)) from None
-        said, status = "", cast(SampleStatus, "finished")
+        said = ""
+        status: SampleStatus = "finished"
         async with self._room, httpx.AsyncClient(timeout=SILENT_S, trust_env=False, verify=False) as http:
             key = self._recorder.begin(rollout)
             try:
@@ -101,7 +101,7 @@ async def _until_stdin_ends(order: AgentOrder) -> None:
 
 def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    uvloop.run(_until_stdin_ends(AgentOrder.model_validate_json(sys.stdin.buffer.raw.readline())))
+    uvloop.run(_until_stdin_ends(AgentOrder.model_validate_json(sys.stdin.buffer.readline())))
 
 
 if __name__ == "__main__":
