@@ -28,13 +28,14 @@ TRAINING: Mapping[str, float | int] = {"learning_rate": 2e-3, "epochs": 6}
 
 
 def settings(seed: int) -> dict[str, str]:
-    """Of the demo's fleet."""
+    """Of the demo's fleet. Who reads what it needs takes more calls than who makes it up: longer is what is wanted."""
     return {
         "RATCHET_MAX_TOKENS": str(MAX_TOKENS),
         "RATCHET_AGENT_SEED": str(seed),
         "RATCHET_TRAINER_HYPERPARAMETERS": json.dumps(dict(TRAINING)),
         "RATCHET_TRAIN_AFTER_GROUPS": "0",
-        "RATCHET_EXPERIMENT_MAX_UNITS": "500",
+        "RATCHET_EXPERIMENT_MAX_UNITS": "1000",
+        "RATCHET_LENGTH_LIMIT": "1.5",
         "RATCHET_PROBATION_UNITS": "20",
         "RATCHET_HOLDBACK": "0.2",
         "RATCHET_WATCH_SHARE": "0",
