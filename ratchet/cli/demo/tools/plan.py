@@ -22,7 +22,7 @@ GOLDEN_TASKS, GOLDEN_SAMPLES = 24, 2
 PROOF_SAMPLES = 1
 """Rollouts of a task while a candidate is tried: a task is one observation, however many it has."""
 MOST_OPEN = 16
-GOOD_ENOUGH = 0.9
+GOOD_ENOUGH = 0.85
 """Share of full marks of the primary's rollouts on live traffic at which no further turn begins."""
 TRAINING: Mapping[str, float | int] = {"learning_rate": 2e-3, "epochs": 6}
 
