@@ -1,6 +1,6 @@
 # Two commands do everything: `make demo` and `make test`. Both install what they need first. `make demo-real` is the demo with a real model,
 # `make check` is for whoever changes the code.
-# PYTHON: which Python (3.11 or newer) makes the environment. SEED: which tasks `make demo-real` draws. TORCH_INDEX: a package index with CPU builds of torch, which
+# PYTHON: which Python (3.11 or newer) makes the environment. SEED: which tasks `make demo-real` and `make demo-tools` draw. TORCH_INDEX: a package index with CPU builds of torch, which
 # saves gigabytes where there is no GPU. WORKERS: how many processes run the tests, each with a broker and fleets of its own.
 PYTHON ?= python3
 TORCH_INDEX ?=
@@ -11,13 +11,16 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # A file's tests stay together, for they share a fleet; what takes long begins, so that no worker is left with it at the end.
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo demo-real test check setup toolchains bench long-test vllm-test models-test dashboard-images clean
+.PHONY: demo demo-real demo-tools test check setup toolchains bench long-test vllm-test models-test dashboard-images clean
 
 demo: setup  ## The whole loop on this machine: answer, score, learn, prove it on live traffic, promote, roll back.
 	$(BIN)/ratchet demo
 
 demo-real: setup  ## The same with a real language model, fetched once (93 MB): some twenty minutes on two cores.
 	$(BIN)/ratchet demo --real --seed $(SEED)
+
+demo-tools: setup  ## A tiny model learns to use tools over several turns, recorded token for token: under five minutes on two cores.
+	$(BIN)/ratchet demo --tools --seed $(SEED)
 
 test: setup .venv/browser .venv/compiler .venv/toolchains  ## Everything that is promised, checked.
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/test_house.py tests
@@ -91,6 +94,7 @@ clean:  ## Stop the fleet and remove what set-up and runs left, except logs and 
 	-test -x $(BIN)/ratchet && $(BIN)/ratchet down
 	-test -x $(BIN)/ratchet && RATCHET_STATE_DIR=.ratchet/demo $(BIN)/ratchet down
 	-test -x $(BIN)/ratchet && RATCHET_STATE_DIR=.ratchet/demo-real $(BIN)/ratchet down
+	-test -x $(BIN)/ratchet && RATCHET_STATE_DIR=.ratchet/demo-tools $(BIN)/ratchet down
 	-test -d .ratchet && chmod -R u+w .ratchet
 	rm -rf infra/grafana/drawing/node_modules infra/grafana/drawing/built
 	rm -rf .venv .ratchet .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -152,13 +152,23 @@ def _read(folder: Path) -> ModelFolder:
 LAST_LINES = 5
 
 
-def make_models(out: Path, say: Callable[[str], None]) -> str:
+def make_models(out: Path, say: Callable[[str], None], *, only: str | None = None) -> str:
     """Run the model maker; each line of its progress goes to `say`. Returns what it printed: one JSON line.
+
+    `only`: one model in place of the small one and the judge.
 
     Raises CommandError with its last lines if it fails.
     """
     maker = subprocess.Popen(
-        [sys.executable, "-m", "ratchet.models.toy.make", "make", "--out", str(out)],
+        [
+            sys.executable,
+            "-m",
+            "ratchet.models.toy.make",
+            "make",
+            "--out",
+            str(out),
+            *(["--only", only] if only else []),
+        ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

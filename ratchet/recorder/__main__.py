@@ -12,32 +12,22 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 
-import httpx
-
-from ratchet.bus.amqp.rabbit_bus import RabbitBus
-from ratchet.bus.amqp.short_connection import BrokerUnreachable, connected, without_password
 from ratchet.bus.protocol import Delivery
-from ratchet.bus.topology import TASKS, Queue, Topology
+from ratchet.bus.topology import TASKS
 from ratchet.conversation.bridge import limits_of
-from ratchet.openai.errors import ServerUnavailable
-from ratchet.recorder.agent import agent_client, served_model, template_for
+from ratchet.recorder.agent import agent_client, served_by, template_for
 from ratchet.recorder.application import Recorder
+from ratchet.recorder.connecting import delete_queue, own_bus
 from ratchet.recorder.order import RecordOrder, own_queue, queue_name
 from ratchet.recorder.work import RecordedWork
 from ratchet.service.errors import BusError, RatchetError
-from schemas.api.generate import ServedModel
 from schemas.messages.result import Result
 from schemas.messages.task import Task
 from schemas.messages.work import Work
 
 FAILED, NO_BROKER, TIMED_OUT, INTERRUPTED = 1, 3, 4, 130
-CONNECT_S = 30.0
-EXPIRES_MS = 3_600_000
-"""Its queue is kept so long for one who comes back."""
-MOST_BYTES = 64 * 1024 * 1024
 
 
 async def record(order: RecordOrder) -> Result:
@@ -45,13 +35,13 @@ async def record(order: RecordOrder) -> Result:
     task = order.task
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(agent_client(order.token))
-        served = await _served(http, order.agent_urls)
+        served = await served_by(http, order.agent_urls)
         template = await asyncio.to_thread(template_for, served, order.tokenizer)
         for limit in limits_of(template):
             say(f"note: {limit}")
         recorder = Recorder()
         base_url = await stack.enter_async_context(recorder.serving())
-        bus = await _connected(order)
+        bus = await own_bus(order.amqp_url, order.namespace, queue_name(task.task_id), name="ratchet record")
         recorded = RecordedWork(order, bus, http, served, template, recorder, base_url)
         stack.push_async_callback(recorded.stop)
         stack.push_async_callback(bus.stop, 0.0)  # first: what was delivered and not answered goes back
@@ -75,52 +65,8 @@ async def record(order: RecordOrder) -> Result:
             correlation_id=task.task_id,
         )
         await result
-    await asyncio.to_thread(_delete, order.amqp_url, queue)
+    await asyncio.to_thread(delete_queue, order.amqp_url, queue)
     return result.result()
-
-
-def _require_broker(amqp_url: str) -> None:
-    with connected(amqp_url):
-        pass
-
-
-def _delete(amqp_url: str, queue: str) -> None:
-    """The task is closed, so nothing comes any more. If it can't be, it expires."""
-    with suppress(BusError), connected(amqp_url) as connection:
-        connection.channel().queue_delete(queue)
-
-
-async def _served(http: httpx.AsyncClient, urls: Sequence[str]) -> ServedModel:
-    """By the first replica that answers. Raises AgentRefused, ServerUnavailable."""
-    for url in urls[:-1]:
-        with suppress(ServerUnavailable):
-            return await served_model(http, url)
-    return await served_model(http, urls[-1])
-
-
-async def _connected(order: RecordOrder) -> RabbitBus:
-    """Raises BrokerUnreachable, at once where nobody answers at first."""
-    await asyncio.to_thread(_require_broker, order.amqp_url)
-    own = Queue(
-        queue_name(order.task.task_id),
-        "any",
-        ("orchestrator",),
-        ("whoever records",),
-        "The Work and the Result of one task.",
-        1.0,
-        MOST_BYTES,
-        dead_letters=False,
-        expires_ms=EXPIRES_MS,
-    )
-    topology = Topology((own,), ())
-    bus = RabbitBus(order.amqp_url, topology, name="ratchet record", namespace=order.namespace, declare=False)
-    try:
-        async with asyncio.timeout(CONNECT_S):
-            await bus.start()
-    except TimeoutError:
-        where = without_password(order.amqp_url)
-        raise BrokerUnreachable(f"no fleet at {where} within {CONNECT_S:g} s ({bus.trouble()})") from None
-    return bus
 
 
 def show(result: Result, as_json: bool) -> int:

@@ -71,6 +71,14 @@ async def served_model(http: httpx.AsyncClient, url: str) -> ServedModel:
         raise AgentRefused(f"what answers at {url} is no agent of this version") from None
 
 
+async def served_by(http: httpx.AsyncClient, urls: Sequence[str]) -> ServedModel:
+    """By the first replica that answers. Raises AgentRefused, ServerUnavailable."""
+    for url in urls[:-1]:
+        with suppress(ServerUnavailable):
+            return await served_model(http, url)
+    return await served_model(http, urls[-1])
+
+
 def template_for(served: ServedModel, tokenizer: str | None = None) -> ChatTemplate:
     """`tokenizer`: in the place of what the agent says it has.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
@@ -15,15 +14,14 @@ import httpx
 
 from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.conversation.template import ChatTemplate
-from ratchet.recorder.agent import AgentTokens
+from ratchet.recorder.answers import RecordedAnswers
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.command import Program, run_with
 from ratchet.recorder.order import INPUT, RecordOrder, as_text
-from ratchet.recorder.recording import publish_response, response_of
 from ratchet.recorder.rollout import RecordedRollout
 from ratchet.service.telemetry import Log
 from schemas.api.generate import ServedModel
-from schemas.messages.response import GenerationLatencies, Sample
+from schemas.messages.response import Sample
 from schemas.messages.work import Work
 
 log = Log("recorder")
@@ -34,7 +32,7 @@ LARGEST_MARGIN_S = 60.0
 
 
 class RecordedWork:
-    """`base_url` is the recorder's, as clients need it."""
+    """One task's. `base_url` is the recorder's, as clients need it."""
 
     def __init__(
         self,
@@ -48,20 +46,17 @@ class RecordedWork:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._order = order
-        self._bus = bus
-        self._http = http
-        self._served = served
-        self._template = template
         self._recorder = recorder
         self._base_url = base_url
         self._now = now
+        self._answers = RecordedAnswers(bus, http, order.agent_urls, served, template, self._run, now)
         self._answered: asyncio.Task[None] | None = None
 
     async def handle(self, delivery: Delivery) -> None:
         """Returns when the Response is confirmed, which is the ack."""
         work = opened(Work, delivery)
         if self._answered is None or (self._answered.done() and self._failed(self._answered)):
-            self._answered = asyncio.create_task(self._answer(work, delivery.body))
+            self._answered = asyncio.create_task(self._answers.answer(work, delivery.body))
         await asyncio.shield(self._answered)
 
     async def stop(self) -> None:
@@ -74,34 +69,7 @@ class RecordedWork:
     def _failed(done: asyncio.Task[None]) -> bool:
         return done.cancelled() or done.exception() is not None
 
-    async def _answer(self, work: Work, body: bytes) -> None:
-        began = time.perf_counter()
-        queue_s = max(0.0, (self._now() - work.admitted_at).total_seconds())
-        runs = (self._run(work, number) for number in range(work.sampling.n))
-        samples = tuple(await asyncio.gather(*runs))
-        latencies = GenerationLatencies(queue_s=queue_s, generate_s=time.perf_counter() - began)
-        response = response_of(
-            work,
-            samples,
-            engine=self._served.engine,
-            source="ratchet record",
-            now=self._now(),
-            latencies=latencies,
-        )
-        await publish_response(self._bus, response, body)
-
-    async def _run(self, work: Work, number: int) -> Sample:
-        engine = AgentTokens(
-            self._http,
-            self._order.agent_urls,
-            arm=work.arm,
-            sampling=work.sampling,
-            context=self._served.context or 0,
-            ends=self._template.ends,
-            first=number,
-        )
-        model = f"{work.agent_id}@{work.arm.adapter_version}"
-        rollout = RecordedRollout(self._template, engine, model=model, sampling=work.sampling)
+    async def _run(self, work: Work, number: int, rollout: RecordedRollout) -> Sample:
         program = program_of(self._order.command, work, number, os.environ)
         timeout_s = time_for(work, self._now(), self._order.time_limit_s)
         sample = await run_with(self._recorder, self._base_url, rollout, program, timeout_s=timeout_s)

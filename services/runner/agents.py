@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
 
 import httpx
 
 from ratchet.conversation.template import ChatTemplate
-from ratchet.openai.errors import ServerUnavailable
-from ratchet.recorder.agent import served_model, template_for
+from ratchet.recorder.agent import served_by, template_for
 from schemas.api.generate import ServedModel
 from services.runner.rollout import Model
 
@@ -27,14 +25,8 @@ class Agents:
         """Asked of the first replica that answers. Raises ServerUnavailable where none does, EngineError where programs
         can't talk with its model."""
         urls = self._urls[agent]
-        served = await self._served(urls)
+        served = await served_by(self._http, urls)
         return Model(served, await self._template(served), urls)
-
-    async def _served(self, urls: tuple[str, ...]) -> ServedModel:
-        for url in urls[:-1]:
-            with suppress(ServerUnavailable):
-                return await served_model(self._http, url)
-        return await served_model(self._http, urls[-1])
 
     async def _template(self, served: ServedModel) -> ChatTemplate:
         key = (served.tokenizer, served.revision)

@@ -89,6 +89,16 @@ class Account:
     failed: int
     logged_twice: int
 
+    def faults(self, dead_letters: int) -> Iterator[str]:
+        """Sentences; none where nothing was lost, and no message became a dead letter."""
+        if self.lost or self.failed or self.logged_twice:
+            yield (
+                f"of {self.asked} tasks {self.lost} were lost, {self.failed} failed, and {self.logged_twice} samples "
+                "were logged twice"
+            )
+        if dead_letters:
+            yield f"{dead_letters} dead letters: ratchet dead-letters list"
+
     def __add__(self, other: Account) -> Account:
         return Account(
             self.asked + other.asked,

@@ -98,8 +98,9 @@ def ask_held_out(access: FleetAccess, plan: HeldOutPlan, advance: Callable[[], N
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """By task id the Result's status; the log's lines of these tasks; what became dead letters meanwhile."""
+    """How many tasks; by task id the Result's status; the log's lines of them; what became dead letters meanwhile."""
 
+    asked: int
     answered: dict[str, str]
     rows: list[AnswerRow]
     dead_letters: int
@@ -118,7 +119,7 @@ def measure(access: FleetAccess, tasks: Sequence[Task], stall_s: float, advance:
             advance()
     seconds = time.monotonic() - began
     rows = list(_rows(access.logs_dir, start, {task.task_id for task in tasks}))
-    return Measured(answered, rows, dead_letters(access) - letters, seconds)
+    return Measured(len(tasks), answered, rows, dead_letters(access) - letters, seconds)
 
 
 def _sample(row: AnswerRow, asked: Mapping[str, SortTask]) -> HeldOutSample:

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rich.console import RenderableType
 
-from ratchet.adapters.registry import RegistryStore
-from ratchet.cli.demo.adapter_status import AdapterStatusReader
-from ratchet.cli.demo.books import Account, Users, account
+from ratchet.cli.demo.books import Account, Users
+from ratchet.cli.demo.demo_fleet import DemoFleet, run_name
 from ratchet.cli.demo.held_out import HeldOutPlan, HeldOutRun, ask_held_out, dead_letters, held_out_tasks
 from ratchet.cli.demo.held_out_report import HeldOutReport
 from ratchet.cli.demo.held_out_view import render_held_out
-from ratchet.cli.demo.loop import Loop, LoopPlan
+from ratchet.cli.demo.loop import LoopPlan
 from ratchet.cli.demo.narrator import Narrator
 from ratchet.cli.demo.place import DemoPlace
 from ratchet.cli.demo.story import DemoTurn, Sabotage, Story
 from ratchet.cli.demo.tasks import golden_tasks, users_tasks
 from ratchet.cli.fleet.folder import FleetAccess
-from ratchet.cli.report.command import page
-from ratchet.cli.report.gathered import gather
 from ratchet.experiments.gain import gain, samples_needed, served_gain
-from ratchet.files.atomic_file import replace_file
 from ratchet.logs.names import INTERACTIONS, active_path
-from ratchet.service.settings import FleetSettings
 from schemas.messages.task import Task
 from schemas.messages.work import BASE_VERSION
 
@@ -56,60 +50,38 @@ class Performance:
     plan: LoopPlan
     narrator: Narrator
     show: Show
-    run: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+    run: str = field(default_factory=run_name)
 
     def __post_init__(self) -> None:
         fresh = users_tasks(self.held_out.seed, self.run, samples=self.held_out.samples)
-        self.users = Users(self.access, fresh, stall_s=self.held_out.stall_s)
-        self.store = RegistryStore.of(FleetSettings.read(adapters_dir=self.place.adapters, logs_dir=self.place.logs))
-        status = AdapterStatusReader(self.access, self.store, self.agent_id)
-        self.loop = Loop(status, self.users, self.narrator, self.plan, self.run)
+        users = Users(self.access, fresh, stall_s=self.held_out.stall_s)
+        self.fleet = DemoFleet(self.access, self.place, self.agent_id, users, self.plan, self.narrator, self.run)
 
     def perform(self) -> Story:
         """Raises CommandError, TimedOut, BusError, RegistryError, AdapterError, JournalError."""
         before = self._measure("the base model")
         self.show(render_held_out(before.report, active_path(self.place.logs, INTERACTIONS)))
-        turns = tuple(self._turns())
+        turns = tuple(self.fleet.turns())
         sabotage = self._sabotage(turns)
-        after = self._measure(f"the primary, {self._primary}")
+        after = self._measure(f"the primary, {self.fleet.primary}")
         return self._story(before, after, turns, sabotage)
 
-    @property
-    def _primary(self) -> str:
-        return self.store.read().agent(self.agent_id).primary
-
     def _measure(self, who: str) -> HeldOutRun:
-        self.narrator.heading(f"{self.held_out.tasks} held-out tasks, answered by {who}")
-        answered = 0
-
-        def advance() -> None:
-            nonlocal answered
-            answered += 1
-            self.narrator.show(f"{answered} of {self.held_out.tasks} answered", answered * 4 // self.held_out.tasks)
-
-        with self.narrator.waiting("asking", key=0):
-            return ask_held_out(self.access, self.held_out, advance)
-
-    def _turns(self) -> Iterator[DemoTurn]:
-        for number in range(1, self.plan.turns + 1):
-            if number > 1 and self.narrator.seconds > self.plan.no_turn_after_s:
-                self.narrator.say(f"no further turn: {self.plan.no_turn_after_s:.0f} s are over (--no-turn-after)")
-                return
-            self.narrator.heading(f"Turn {number} of the ratchet: learn from the log, prove it on live traffic")
-            yield self.loop.turn(number)
+        count = self.held_out.tasks
+        what = f"{count} held-out tasks, answered by {who}"
+        return self.fleet.asking(what, count, lambda advance: ask_held_out(self.access, self.held_out, advance))
 
     def _sabotage(self, turns: tuple[DemoTurn, ...]) -> Sabotage | None:
         if not any(turn.promoted for turn in turns):
             return None
         self.narrator.heading("A bad adapter is put past the gate")
-        return self.loop.sabotage(self.held_out.samples)
+        return self.fleet.loop.sabotage(self.held_out.samples)
 
     def _story(
         self, before: HeldOutRun, after: HeldOutRun, turns: tuple[DemoTurn, ...], sabotage: Sabotage | None
     ) -> Story:
-        self._write_page()
-        books = account(self.users.books, self.place.logs)
-        primary = self._primary
+        self.fleet.write_report()
+        primary = self.fleet.primary
         return Story(
             first=before.report,
             turns=turns,
@@ -119,16 +91,12 @@ class Performance:
             judge=gain(before.scores(BASE_VERSION), after.scores(primary)),
             served=served_gain(before.answered(BASE_VERSION), after.answered(primary)),
             saved=samples_needed(before.answered(BASE_VERSION), after.answered(primary)),
-            decisions=tuple(decision for decision, _ in self.store.ledger.read()),
-            books=books + _counted(before.report) + _counted(after.report),
+            decisions=self.fleet.decisions,
+            books=self.fleet.books() + _counted(before.report) + _counted(after.report),
             dead_letters=dead_letters(self.access),
             seconds=self.narrator.seconds,
             page=str(self.place.report),
         )
-
-    def _write_page(self) -> None:
-        found = gather(self.place.logs, self.place.adapters, (self.agent_id,))
-        replace_file(self.place.report, page(found).encode())
 
 
 def _counted(report: HeldOutReport) -> Account:

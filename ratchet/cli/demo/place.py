@@ -1,4 +1,4 @@
-"""The demo's own place: all it writes lies in `.ratchet/demo` (or `.ratchet/demo-real`), which each demo makes anew.
+"""The demo's own place: all it writes lies in `.ratchet/demo` (or `demo-real`, `demo-tools`), which each makes anew.
 
 So a demo tells the same story each time, and the logs and adapters of a real fleet never meet those of a demo. Of the
 environment only the broker and the log level reach the demo's fleet; a broker that others use too gets its queues off.

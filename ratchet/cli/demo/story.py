@@ -100,13 +100,7 @@ class Story:
         return tuple(self._faults())
 
     def _faults(self) -> Iterator[str]:
-        if self.books.lost or self.books.failed or self.books.logged_twice:
-            yield (
-                f"of {self.books.asked} tasks {self.books.lost} were lost, {self.books.failed} failed, and "
-                f"{self.books.logged_twice} samples were logged twice"
-            )
-        if self.dead_letters:
-            yield f"{self.dead_letters} dead letters: ratchet dead-letters list"
+        yield from self.books.faults(self.dead_letters)
         if not any(turn.promoted for turn in self.turns):
             yield "no trained version was promoted"
         if self.sabotage is None or not self.sabotage.stopped:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from ratchet.cli.demo.books import Account
 from ratchet.cli.demo.held_out_view import counts_table
 from ratchet.cli.demo.story import DemoTurn, Story
 from ratchet.cli.terminal import table
 from ratchet.cli.watch.view import seconds
 from ratchet.experiments.gain import MARGIN, Estimate, Gain
 from schemas.records.decision import Decision
+
+LONG_S = 600.0
+"""From here on minutes are told."""
 
 
 def render_story(story: Story) -> Group:
@@ -27,8 +31,8 @@ def render_story(story: Story) -> Group:
         heading("The bad adapter"),
         _sabotage(story),
         heading("The ledger of the whole demo"),
-        _books(story),
-        _verdict(story),
+        books_table(story.books, story.dead_letters),
+        verdict(story.faults, story.seconds),
     )
 
 
@@ -119,17 +123,18 @@ def _sabotage(story: Story) -> Text:
     )
 
 
-def _books(story: Story) -> Table:
+def books_table(books: Account, dead_letters: int) -> Table:
     return counts_table(
-        ("tasks asked", story.books.asked, None),
-        ("tasks lost", story.books.lost, 0),
-        ("tasks failed", story.books.failed, 0),
-        ("samples logged twice", story.books.logged_twice, 0),
-        ("dead letters", story.dead_letters, 0),
+        ("tasks asked", books.asked, None),
+        ("tasks lost", books.lost, 0),
+        ("tasks failed", books.failed, 0),
+        ("samples logged twice", books.logged_twice, 0),
+        ("dead letters", dead_letters, 0),
     )
 
 
-def _verdict(story: Story) -> Text:
-    if story.faults:
-        return Text("\nNot as promised: " + "; ".join(story.faults), style="bold red")
-    return Text(f"\nAll as promised, in {story.seconds:.0f} s.", style="bold green")
+def verdict(faults: Sequence[str], seconds: float) -> Text:
+    if faults:
+        return Text("\nNot as promised: " + "; ".join(faults), style="bold red")
+    took = f"{seconds:.0f} s" if seconds < LONG_S else f"{seconds / 60:.0f} min"
+    return Text(f"\nAll as promised, in {took}.", style="bold green")

@@ -1,12 +1,14 @@
 """Makes the models that need no download: `python -m ratchet.models.toy.make make --out models`.
 
-Both are trained at once, each in a process of its own. Already made by the same recipe and seed: nothing is done.
+The two of the sort task, or one by name. They are trained at once, each in a process of its own. Already made by the
+same recipe and seed: nothing is done.
 Progress goes to stderr; the last thing, on stdout, is one line of JSON. torch is imported in the processes only.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import multiprocessing
 import shutil
@@ -19,13 +21,16 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from ratchet.models.toy.recipe import JUDGE, SMALL, Recipe
+from ratchet.models.toy.recipe import JUDGE, SMALL, Network
+from ratchet.models.toy.tools.recipe import TOOL_USER
 
 RECIPE_FILE = "ratchet_recipe.json"
 SEED = 0
+RECIPES = {recipe.name: recipe for recipe in (SMALL, JUDGE, TOOL_USER)}
+USUAL = (SMALL, JUDGE)
 
 
-def make_models(out: Path, seed: int, recipes: Sequence[Recipe] = (SMALL, JUDGE)) -> list[dict[str, Any]]:
+def make_models(out: Path, seed: int, recipes: Sequence[Network] = USUAL) -> list[dict[str, Any]]:
     """What each model's recipe file says, and whether it was there already."""
     out.mkdir(parents=True, exist_ok=True)
     missing = [recipe for recipe in recipes if made(out / recipe.name, recipe, seed) is None]
@@ -38,7 +43,7 @@ def make_models(out: Path, seed: int, recipes: Sequence[Recipe] = (SMALL, JUDGE)
     return [_report(out, recipe, seed, cached=recipe not in missing) for recipe in recipes]
 
 
-def made(folder: Path, recipe: Recipe, seed: int) -> dict[str, Any] | None:
+def made(folder: Path, recipe: Network, seed: int) -> dict[str, Any] | None:
     """The recipe file of a model that is there, whole, and made by this recipe; else None."""
     try:
         report: dict[str, Any] = json.loads((folder / RECIPE_FILE).read_text())
@@ -48,15 +53,14 @@ def made(folder: Path, recipe: Recipe, seed: int) -> dict[str, Any] | None:
     return report if whole and report.get("recipe_sha256") == recipe.sha256(seed) else None
 
 
-def make_model(recipe: Recipe, seed: int, folder: Path) -> None:
+def make_model(recipe: Network, seed: int, folder: Path) -> None:
     """Train into a temporary folder beside it, the recipe file last, then take the folder's place."""
     from ratchet.models.loading import content_sha256
-    from ratchet.models.toy.pretraining import pretrain
 
     started = time.monotonic()
     temporary = Path(mkdtemp(prefix=f".{recipe.name}-", dir=folder.parent))
     try:
-        measured = pretrain(recipe, seed, temporary)
+        measured = importlib.import_module(recipe.PRETRAINING).pretrain(recipe, seed, temporary)
         report = {
             "recipe_sha256": recipe.sha256(seed),
             "sha256": content_sha256(temporary),
@@ -80,7 +84,7 @@ def _replace(folder: Path, new: Path) -> None:
     new.rename(folder)
 
 
-def _report(out: Path, recipe: Recipe, seed: int, *, cached: bool) -> dict[str, Any]:
+def _report(out: Path, recipe: Network, seed: int, *, cached: bool) -> dict[str, Any]:
     report = made(out / recipe.name, recipe, seed)
     if report is None:
         raise RuntimeError(f"{out / recipe.name} was taken away or remade while it was made: run the command again")
@@ -91,10 +95,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m ratchet.models.toy.make", description=__doc__)
     make = parser.add_subparsers(required=True).add_parser("make", help="make the models that are missing")
     make.add_argument("--out", type=Path, default=Path("models"), help="folder of the models (default: models)")
+    make.add_argument("--only", choices=sorted(RECIPES), help="this one alone (default: small and judge)")
     make.add_argument("--seed", type=int, default=SEED, help=f"seed of weights and demonstrations (default: {SEED})")
     given = parser.parse_args(arguments)
     try:
-        models = make_models(given.out, given.seed)
+        models = make_models(given.out, given.seed, (RECIPES[given.only],) if given.only else USUAL)
     except OSError as error:
         sys.exit(f"{given.out} can't be written: {error}")
     sys.stdout.write(json.dumps({"models": models}) + "\n")

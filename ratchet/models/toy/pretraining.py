@@ -18,8 +18,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
 from ratchet.models.tokenization import completion_text, prompt_ids
-from ratchet.models.toy.byte_tokenizer import VOCABULARY, byte_tokenizer
-from ratchet.models.toy.recipe import Recipe
+from ratchet.models.toy.byte_tokenizer import byte_tokenizer
+from ratchet.models.toy.recipe import Network, Recipe
 from ratchet.models.toy.sort_task import LENGTH, SortTask, sort_task
 
 MAX_POSITIONS = 1024
@@ -43,7 +43,8 @@ def pretrain(recipe: Recipe, seed: int, folder: Path, draw: Draw = training_task
     disable_progress_bar()
     tokenizer = byte_tokenizer(MAX_POSITIONS)
     model = LlamaForCausalLM(llama_config(recipe, tokenizer))
-    _fit(model, tokenizer, recipe, random.Random(seed), draw)
+    rng = random.Random(seed)
+    fit(model, recipe, lambda: _answer_loss(model, _demonstrations(tokenizer, recipe, rng, draw)))
     model.eval()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -54,9 +55,9 @@ def pretrain(recipe: Recipe, seed: int, folder: Path, draw: Draw = training_task
     }
 
 
-def llama_config(recipe: Recipe, tokenizer: Any) -> LlamaConfig:
+def llama_config(recipe: Network, tokenizer: Any) -> LlamaConfig:
     return LlamaConfig(
-        vocab_size=VOCABULARY,
+        vocab_size=len(tokenizer),
         hidden_size=recipe.hidden,
         intermediate_size=recipe.intermediate,
         num_hidden_layers=recipe.layers,
@@ -69,13 +70,13 @@ def llama_config(recipe: Recipe, tokenizer: Any) -> LlamaConfig:
     )
 
 
-def _fit(model: Any, tokenizer: Any, recipe: Recipe, rng: random.Random, draw: Draw) -> None:
-    """Cross-entropy of the answers alone; AdamW under a cosine."""
+def fit(model: Any, recipe: Network, next_loss: Callable[[], torch.Tensor]) -> None:
+    """AdamW under a cosine; `next_loss` is that of a batch of demonstrations."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.99), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_share(step, recipe.steps))
     model.train()
     for step in range(1, recipe.steps + 1):
-        loss = _answer_loss(model, _demonstrations(tokenizer, recipe, rng, draw))
+        loss = next_loss()
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -9,14 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from typing import ClassVar
 
 FORMAT = 1
 """Raise it when pretraining or the tokenizer change what a recipe gives."""
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
-    """A Llama and its demonstrations: the share that is right, that has the last two letters swapped, else any two."""
+class Network:
+    """A Llama by its sizes, and how long it is trained on demonstrations, by the module PRETRAINING names."""
+
+    PRETRAINING: ClassVar[str]
 
     name: str
     hidden: int
@@ -26,13 +29,21 @@ class Recipe:
     steps: int
     batch: int
     learning_rate: float
-    right_share: float
-    last_two_swapped_share: float = 0.0
 
     def sha256(self, seed: int) -> str:
         """Two recipes with the same sum give the same model."""
         content = {"format": FORMAT, "seed": seed} | asdict(self)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe(Network):
+    """And its demonstrations: the share that is right, that has the last two letters swapped, else any two."""
+
+    PRETRAINING = "ratchet.models.toy.pretraining"
+
+    right_share: float
+    last_two_swapped_share: float = 0.0
 
 
 SMALL = Recipe(

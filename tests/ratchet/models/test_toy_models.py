@@ -15,10 +15,11 @@ import pytest
 
 from ratchet.models.loading import load_language_model
 from ratchet.models.tokenization import prompt_ids
-from ratchet.models.toy.make import RECIPE_FILE, made, make_model, make_models
+from ratchet.models.toy.make import RECIPE_FILE, made, main, make_model, make_models
 from ratchet.models.toy.pretraining import demonstrate
 from ratchet.models.toy.recipe import JUDGE, SMALL, Recipe
 from ratchet.models.toy.sort_task import sort_task
+from ratchet.models.toy.tools.recipe import TOOL_USER
 
 QUICK = replace(SMALL, name="quick", hidden=32, intermediate=32, layers=1, heads=1, steps=3, batch=4)
 
@@ -81,3 +82,14 @@ def test_the_command_says_what_it_made_in_one_line_of_json(tmp_path: Path) -> No
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     models = json.loads(run.stdout)["models"]
     assert [(model["name"], model["cached"]) for model in models] == [("small", True), ("judge", True)]
+
+
+def test_one_model_can_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / TOOL_USER.name
+    folder.mkdir()
+    (folder / "model.safetensors").touch()
+    (folder / RECIPE_FILE).write_text(json.dumps({"recipe_sha256": TOOL_USER.sha256(0), "sha256": "0" * 64}))
+
+    main(["make", "--out", str(tmp_path), "--only", "tool-user"])
+
+    assert [model["name"] for model in json.loads(capsys.readouterr().out)["models"]] == ["tool-user"]

@@ -66,14 +66,8 @@ class RealStory:
         return tuple(self._faults())
 
     def _faults(self) -> Iterator[str]:
-        books, after = self.books, self.gains[ALL].after
-        if books.lost or books.failed or books.logged_twice:
-            yield (
-                f"of {books.asked} tasks {books.lost} were lost, {books.failed} failed, and {books.logged_twice} "
-                "samples were logged twice"
-            )
-        if self.dead_letters:
-            yield f"{self.dead_letters} dead letters: ratchet dead-letters list"
+        after = self.gains[ALL].after
+        yield from self.books.faults(self.dead_letters)
         if not any(turn.promoted for turn in self.turns):
             yield "no trained version was promoted"
         if not self.gains[ALL].significant:

@@ -6,9 +6,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ratchet.cli.demo.held_out_view import counts_table
 from ratchet.cli.demo.real.story import Example, RealStory
-from ratchet.cli.demo.story_view import decisions_table, gain_cells, heading, turns_table
+from ratchet.cli.demo.story_view import books_table, decisions_table, gain_cells, heading, turns_table, verdict
 from ratchet.cli.terminal import table
 
 NAMES = {"order": "orders", "date": "dates", "all": "all"}
@@ -25,14 +24,8 @@ def render_real_story(story: RealStory) -> Group:
         heading("Decisions, each with its evidence (UTC)"),
         decisions_table(story.decisions),
         heading("The ledger of the whole demo"),
-        counts_table(
-            ("tasks asked", story.books.asked, None),
-            ("tasks lost", story.books.lost, 0),
-            ("tasks failed", story.books.failed, 0),
-            ("samples logged twice", story.books.logged_twice, 0),
-            ("dead letters", story.dead_letters, 0),
-        ),
-        _verdict(story),
+        books_table(story.books, story.dead_letters),
+        verdict(story.faults, story.seconds),
     )
 
 
@@ -64,9 +57,3 @@ def _examples(story: RealStory) -> Table:
 def _answers(example: Example) -> tuple[tuple[str, bool], tuple[str, bool]]:
     right = example.right
     return (example.before, right[0]), (example.after, right[1])
-
-
-def _verdict(story: RealStory) -> Text:
-    if story.faults:
-        return Text("\nNot as promised: " + "; ".join(story.faults), style="bold red")
-    return Text(f"\nAll as promised, in {story.seconds / 60:.0f} min.", style="bold green")
