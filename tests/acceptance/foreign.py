@@ -84,6 +84,15 @@ class Peer:
 
         await self._consume("responses", reward)
 
+    async def score_whole(self, score: Callable[[Fields], float]) -> None:
+        """Be the scorer: a Reward that carries what it scored."""
+
+        async def reward(response: Fields) -> None:
+            fields = {"task_id": response["task_id"], "score": score(response), "scoring_agent_id": "foreign-scorer"}
+            await self.publish("rewards", fields | {"scored": response})
+
+        await self._consume("responses", reward)
+
     async def score_groups(self, score: Callable[[str], float | None]) -> None:
         """Be the scorer: a score for each sample, by its text; of the Response nothing."""
 
@@ -130,6 +139,14 @@ class Peer:
     async def depth(self, queue: str) -> int:
         declared = await self._channel.declare_queue(self._namespace + queue, passive=True)
         return declared.declaration_result.message_count or 0
+
+    async def bind_default_exchange(self, queue: str) -> None:
+        """Ask for a copy of what is published straight to `responses`."""
+        copies = await self._channel.get_queue(self._namespace + queue, ensure=False)
+        await copies.bind("", self._namespace + "responses")
+
+    async def purge(self, queue: str) -> None:
+        await (await self._channel.get_queue(self._namespace + queue, ensure=False)).purge()
 
     async def at_rest(self, *queues: str) -> None:
         """Returns when these queues are empty. Raises AssertionError."""

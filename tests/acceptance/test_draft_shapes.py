@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import aiormq
 import pytest
 
+from ratchet.bus.retry_policy import RETRY_LADDER
 from ratchet.logs.reader import read_json
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.foreign import peer
-from tests.waiting import settled
+from tests.waiting import settled, until
 
 pytestmark = pytest.mark.broker
 
@@ -41,6 +44,10 @@ def fresh(name: str) -> str:
 def lines_of(fleet: Fleet, log: str, task_id: str) -> list[dict[str, Any]]:
     lines = (record.value for record in read_json(fleet.logs, log, dict))
     return [line for line in lines if line["task_id"] == task_id]
+
+
+def admitted(fleet: Fleet) -> set[str]:
+    return {record.value["task_id"] for record in read_json(fleet.logs, "assignments", dict)}
 
 
 def logged(fleet: Fleet, task_id: str) -> list[dict[str, Any]]:
@@ -130,6 +137,41 @@ async def test_an_agent_that_publishes_drafts_loses_no_copy(foreign_scorer_fleet
         await foreign.at_rest("responses.draft", "responses.kept", "rewards")
         assert await foreign.depth("dead-letters") == 0
     assert {(result["status"], result["response"], result["score"]) for result in results} == {("ok", "keep me", 0.5)}
+
+
+async def test_rewards_that_come_before_their_responses_cost_no_step_of_the_ladder(foreign_scorer_fleet: Fleet) -> None:
+    ids = [fresh("early") for _ in range(100)]
+    async with peer(foreign_scorer_fleet.amqp_url, foreign_scorer_fleet.namespace) as foreign:
+        await foreign.read_results()
+        await asyncio.gather(*(foreign.submit(task_id, "early", agent_id="foreign") for task_id in ids))
+        await until(lambda: set(ids) <= admitted(foreign_scorer_fleet))
+        began = time.monotonic()
+        for task_id in ids:
+            await foreign.publish("rewards", {"task_id": task_id, "score": 0.5, "scoring_agent_id": "hasty"})
+        await foreign.at_rest("rewards")
+        await foreign.answer_work("foreign", lambda work: "at last", to="responses.draft")
+        results = [await foreign.result(task_id) for task_id in ids]
+        took_s = time.monotonic() - began
+        await foreign.purge("responses")
+    assert {(result["response"], result["score"]) for result in results} == {("at last", 0.5)}
+    assert took_s < RETRY_LADDER[0].delay_ms / 1000
+
+
+async def test_what_goes_straight_to_the_scorers_queue_has_no_copy_and_needs_a_reward_that_carries_it(
+    foreign_scorer_fleet: Fleet,
+) -> None:
+    ids = [fresh("straight") for _ in range(20)]
+    async with peer(foreign_scorer_fleet.amqp_url, foreign_scorer_fleet.namespace) as foreign:
+        await foreign.answer_work("foreign", lambda work: work["input"], to="responses", straight=True)
+        await foreign.score_whole(lambda response: 0.5)
+        await foreign.read_results()
+        await asyncio.gather(*(foreign.submit(task_id, "carried", agent_id="foreign") for task_id in ids))
+        results = [await foreign.result(task_id) for task_id in ids]
+        assert await foreign.depth("dead-letters") == 0
+    assert {(result["response"], result["score"]) for result in results} == {("carried", 0.5)}
+    async with peer(foreign_scorer_fleet.amqp_url, foreign_scorer_fleet.namespace) as foreign:
+        with pytest.raises(aiormq.exceptions.ChannelAccessRefused):
+            await foreign.bind_default_exchange("responses.kept")
 
 
 async def test_a_draft_shaped_reward_may_score_the_whole_group(foreign_scorer_fleet: Fleet) -> None:
