@@ -160,6 +160,7 @@ function Sample({ one }) {
       <div class="say">${one.text || html`<span class="muted">(empty)</span>`}</div>
       <div class="why">${why.filter(Boolean).join(" · ")}</div>
       ${one.segments && html`<${Conversation} segments=${one.segments} />`}
+      ${one.unreadable && html`<div class="why">${one.unreadable}</div>`}
     </div>
   </div>`;
 }
