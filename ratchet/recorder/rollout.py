@@ -12,6 +12,7 @@ from typing import Any
 from ratchet.conversation.conversation import Call, Conversation
 from ratchet.conversation.template import ChatTemplate, Tools
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
+from ratchet.recorder.decoding import Decoding
 from ratchet.recorder.engine import Token, TokenEngine
 from ratchet.recorder.parsing import Parsed, Parser, PlainParser, parser_for
 from schemas.messages.response import FinishReason
@@ -134,14 +135,15 @@ class RecordedRollout:
                 f"This model's maximum context length is {self._engine.context} tokens. However, your messages "
                 f"resulted in {len(prompt)} tokens. Please reduce the length of the messages."
             )
-        answer = self._answers[call.number] = Answer(call)
+        answer, decoding = Answer(call), Decoding(self._template.text)
+        self._answers[call.number] = answer
         self._at_work += 1
         self._idle.clear()
         try:
             async with aclosing(self._engine.sample(prompt, min(room, asked.max_tokens or MOST_TOKENS))) as tokens:
                 async for token in tokens:
                     answer.tokens.append(token)
-                    if self._stopped(answer, asked):
+                    if self._stopped(answer, decoding.add(token.id), asked):
                         break
                     yield answer
             self._end(answer, asked)
@@ -152,9 +154,8 @@ class RecordedRollout:
             await self._settle(answer)
         yield answer
 
-    def _stopped(self, answer: Answer, asked: Asked) -> bool:
+    def _stopped(self, answer: Answer, text: str, asked: Asked) -> bool:
         stop = asked.stop
-        text = self._template.text([token.id for token in answer.tokens])
         found = [at for word in stop if (at := text.find(word)) >= 0]
         if not found:
             answer.parsed = self._parser_for(asked).parse(text[: len(text) - held_back(text, stop)], whole=False)
