@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import psutil
 
@@ -130,15 +131,23 @@ def _count_taught(logs: Path, groups: dict[str, list[Interaction]], books: Books
 
 
 def _count_keys(begun: Path, books: Books) -> None:
-    """Each is worth nothing: nobody listens where it was good for. And its program is gone."""
+    """Each is worth nothing by now, and its program is gone."""
     runs = [line.split() for line in begun.read_text().splitlines()] if begun.exists() else []
-    listening = {one.laddr.port for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN}
     for pid, url, key in runs:
         books.keys += 1
-        if int(url.split(":")[2].partition("/")[0]) in listening:
-            books.complaints.append(f"somebody listens where the key {key[:6]}… was good for")
-        if psutil.pid_exists(int(pid)) and psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE:
+        if _opens(url, key):
+            books.complaints.append(f"the key {key[:12]}… outlived its rollout")
+        if psutil.pid_exists(int(pid)) and str(begun) in psutil.Process(int(pid)).cmdline():
             books.complaints.append(f"the program {pid} outlived its rollout")
+
+
+def _opens(url: str, key: str) -> bool:
+    request = Request(f"{url}/models", headers={"Authorization": f"Bearer {key}"})
+    try:
+        with urlopen(request, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 def _letters(amqp_url: str, namespace: str) -> list[str]:
