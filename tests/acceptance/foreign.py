@@ -52,10 +52,12 @@ class Peer:
         times: int = 1,
         to: str = "responses",
         straight: bool = False,
+        reward_first: float | None = None,
     ) -> None:
         """Be the agent: answer each Work with the draft's four fields, `times` times; never, where the answer is None.
 
-        Published to the exchange `ratchet`, or `straight` to the queue.
+        Published to the exchange `ratchet`, or `straight` to the queue. With `reward_first`, be a hasty scorer too,
+        that gives this score before there is an answer.
         """
 
         through = await self._channel.get_exchange(self._namespace + "ratchet", ensure=False)
@@ -69,6 +71,9 @@ class Peer:
                 "agent_id": agent,
                 "metadata": {"timestamp": stamp()},
             }
+            if reward_first is not None:
+                early = {"task_id": work["task_id"], "score": reward_first, "scoring_agent_id": "hasty"}
+                await self.publish("rewards", early)
             for _ in range(times if text is not None else 0):
                 await exchange.publish(aio_pika.Message(json.dumps(response).encode()), self._namespace + to)
 
