@@ -158,6 +158,14 @@ def _letters(amqp_url: str, namespace: str) -> list[str]:
 
 def _as_json(books: Books, recordings: Recordings) -> dict[str, Any]:
     account = recordings.account
-    found = {name: getattr(books, name) for name in ("conversations", "answered", "taught", "keys", "complaints")}
-    counts = {"rollouts": dict(books.rollouts), "ended": dict(books.ended), "kills": account.kills}
-    return json.loads(json.dumps(found | counts | {"seconds": round(account.seconds, 1)}))  # type: ignore[no-any-return]
+    return {
+        "conversations": books.conversations,
+        "answered": books.answered,
+        "rollouts": dict(books.rollouts),
+        "ended": dict(books.ended),
+        "taught": books.taught,
+        "keys": books.keys,
+        "kills": account.kills,
+        "seconds": round(account.seconds, 1),
+        "complaints": books.complaints,
+    }
