@@ -11,6 +11,7 @@ from rich.text import Text
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read
 from ratchet.logs.rows import SampleRow
+from ratchet.logs.trajectories import TrajectoryUnreadable, filled
 from schemas.messages.base import DecodeError
 from schemas.messages.response import Segment, Turn
 from schemas.records.interaction import Interaction
@@ -31,9 +32,15 @@ def logged_lines(folder: Path, task_id: str) -> list[tuple[str, Interaction]]:
     return found
 
 
-def render_task(lines: Sequence[Interaction]) -> Iterator[Text]:
-    for line in lines:
-        yield _head(line)
+def render_task(lines: Sequence[Interaction], folder: Path) -> Iterator[Text]:
+    """`folder`: of the logs, with the trajectories of long conversations."""
+    for logged in lines:
+        yield _head(logged)
+        try:
+            line = filled(folder, logged)
+        except TrajectoryUnreadable as error:
+            yield Text(f"{INDENT}{error}", style="yellow")
+            line = logged
         if line.sample is None:
             yield Text(f"{INDENT}{line.status}: {line.reason}")
         elif line.segments is None:

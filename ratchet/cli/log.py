@@ -24,6 +24,7 @@ from ratchet.logs.retention.needs import needs
 from ratchet.logs.retention.plan import Bound
 from ratchet.logs.retention.pruner import Pruned, Pruner
 from ratchet.logs.rows import AnswerRow, question
+from ratchet.logs.trajectories import TrajectoryFolder
 from ratchet.service.errors import NotFound
 from ratchet.service.settings import FleetSettings
 
@@ -67,7 +68,7 @@ def show(
         for line, _ in found:
             print_raw(line)
         return
-    for text in render_task([row for _, row in found]):
+    for text in render_task([row for _, row in found], folder):
         out.print(text)
 
 
@@ -170,6 +171,8 @@ def pruned_now(logs_dir: Path, index_dir: Path, adapters_dir: Path, bound: Bound
     with _leading(logs_dir, dry=dry) as fence:
         now = datetime.now(UTC)
         present = min(now, newest_time(logs_dir) or now)
+        if not dry:
+            TrajectoryFolder(logs_dir, fence).sweep()
         return Pruner(logs_dir, bound, fence).prune(needs(index_dir, adapters_dir), present, dry=dry)
 
 

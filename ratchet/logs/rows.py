@@ -128,6 +128,13 @@ class SamplingRow(msgspec.Struct):
         return self.temperature == 0.0 or self.top_p != 1.0 or self.top_k != 0
 
 
+class ReferenceRow(msgspec.Struct, frozen=True):
+    """To the segments of a conversation that lie in a file of their own (trajectories.py)."""
+
+    sha256: str
+    size: int
+
+
 class SelectionRow(msgspec.Struct):
     """Of an interaction: what decides whether it may teach. Raw fields are not decoded, only known to be there."""
 
@@ -152,6 +159,7 @@ class SelectionRow(msgspec.Struct):
     completion_ids: msgspec.Raw = msgspec.Raw()
     logprobs: msgspec.Raw = msgspec.Raw()
     segments: msgspec.Raw = msgspec.Raw()
+    trajectory: ReferenceRow | None = None
     sample_status: str | None = None
 
 
@@ -166,12 +174,13 @@ class SegmentRow(msgspec.Struct):
 
 
 class TokensRow(msgspec.Struct):
-    """Of an interaction: what is learned from, in one of two forms."""
+    """Of an interaction: what is learned from, in one of three forms."""
 
     prompt_ids: list[int] | None = None
     completion_ids: list[int] | None = None
     logprobs: list[float] | None = None
     segments: list[SegmentRow] | None = None
+    trajectory: ReferenceRow | None = None
 
 
 class FeedbackRow(msgspec.Struct):

@@ -12,6 +12,7 @@ from typing import Any
 from ratchet.conversation.conversation import Call, Conversation
 from ratchet.conversation.template import ChatTemplate, Tools
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
+from ratchet.recorder.decoding import Decoding
 from ratchet.recorder.engine import Token, TokenEngine
 from ratchet.recorder.parsing import Parsed, Parser, PlainParser, parser_for
 from ratchet.service.errors import EngineError
@@ -180,7 +181,8 @@ class RecordedRollout:
                 f"This model's maximum context length is {self._engine.context} tokens. However, your messages "
                 f"resulted in {len(prompt)} tokens. Please reduce the length of the messages."
             )
-        answer = self._answers[call.number] = Answer(call)
+        answer, decoding = Answer(call), Decoding(self._template.text)
+        self._answers[call.number] = answer
         self._at_work += 1
         self._idle.clear()
         try:
@@ -189,7 +191,7 @@ class RecordedRollout:
                 async for token in tokens:
                     answer.tokens.append(token)
                     self.budget.take_token()
-                    if self._stopped(answer, asked) or self.budget.says is not None:
+                    if self._stopped(answer, decoding.add(token.id), asked) or self.budget.says is not None:
                         break
                     yield answer
             self._end(answer, asked)
@@ -200,9 +202,8 @@ class RecordedRollout:
             await self._settle(answer)
         yield answer
 
-    def _stopped(self, answer: Answer, asked: Asked) -> bool:
+    def _stopped(self, answer: Answer, text: str, asked: Asked) -> bool:
         stop = asked.stop
-        text = self._template.text([token.id for token in answer.tokens])
         found = [at for word in stop if (at := text.find(word)) >= 0]
         if not found:
             answer.parsed = self._parser_for(asked).parse(text[: len(text) - held_back(text, stop)], whole=False)

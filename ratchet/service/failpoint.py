@@ -17,9 +17,10 @@ STEPS = ("received", "worked", "published", "confirmed", "written", "fsynced", "
 """received: off the queue · worked: result computed · published: sent, no confirm yet · confirmed: broker has it ·
 written: log line written, not synced · fsynced: log line on disk · before-ack: all done, upstream not yet acked."""
 
-TASK_STEPS = ("admitted", "settled", "telling")
-"""admitted: its assignment is on disk, its Work not sent · settled: its interactions are on disk, it is still counted
-as open · telling: it is closed, its user not told."""
+TASK_STEPS = ("admitted", "trajectory-written", "trajectory-logged", "settled", "telling")
+"""admitted: its assignment is on disk, its Work not sent · trajectory-written: on disk, its line is not · -logged: its
+line is, and it still counts as one without · settled: its interactions are on disk, it is still counted as open ·
+telling: it is closed, its user not told."""
 
 REGISTRY_STEPS = (
     "decision-written",

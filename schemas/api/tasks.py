@@ -94,6 +94,7 @@ class LoggedSample(Record):
     tokens: int | None = Field(description="Null where the agent gave no token ids.")
     chosen: bool = Field(description="The one the user got.")
     segments: list[LoggedSegment] | None = Field(None, description="Of a conversation of several calls.")
+    unreadable: str | None = Field(None, description="Why its conversation, which is logged apart, can't be shown.")
     ended: SampleStatus | None = Field(None, description="How a rollout ended.")
     program: str | None = Field(None, description="What made the rollout.")
     usage: Usage | None = Field(None, description="What the rollout took.")

@@ -42,6 +42,15 @@ class Attempts(Record):
     score: int = Field(ge=1)
 
 
+class Trajectory(Record):
+    """Where segments lie that are too long for a line: `trajectories/<sha256>.zst` beside the log."""
+
+    sha256: Sha256 = Field(description="Of what the file expands to.")
+    size: int = Field(ge=0, description="Bytes that it expands to.")
+    segments: int = Field(ge=1)
+    sampled_tokens: int = Field(ge=0)
+
+
 class Interaction(Message):
     """A task that ended without an answer has one line, with `sample`, `response` and `score` null and a reason."""
 
@@ -71,6 +80,9 @@ class Interaction(Message):
     segments: tuple[Segment, ...] | None = Field(
         None, exclude_if=absent, description="Of a conversation, in place of the ids and log-probabilities above."
     )
+    trajectory: Trajectory | None = Field(
+        None, exclude_if=absent, description="In place of segments that are more than 64 KB."
+    )
     sample_status: SampleStatus | None = Field(None, exclude_if=absent, description="How a rollout ended.")
     program: Identifier | None = Field(None, exclude_if=absent, description="What made the rollout.")
     usage: Usage | None = Field(None, exclude_if=absent)
@@ -98,6 +110,8 @@ class Interaction(Message):
     @property
     def sampled_tokens(self) -> int | None:
         """None where they were not logged."""
+        if self.trajectory is not None and self.segments is None:
+            return self.trajectory.sampled_tokens
         return sampled_tokens(self.completion_ids, self.segments)
 
     def encode(self) -> bytes:

@@ -72,6 +72,7 @@ from services.orchestrator.tasks.admission import AdmissionPolicy
 from services.orchestrator.tasks.completion import Completion
 from services.orchestrator.tasks.deadline_clock import DeadlineClock
 from services.orchestrator.tasks.intake import Intake
+from services.orchestrator.tasks.kept_responses import KeptResponses
 from services.orchestrator.tasks.result_sender import ResultSender
 from services.orchestrator.tasks.reward_backlog import RewardBacklog
 from services.orchestrator.tasks.reward_broadcaster import RewardBroadcaster
@@ -161,6 +162,7 @@ class Orchestrator:
             samples=lambda agent_id: self._samples[agent_id].count(),
         )
         self._news = RewardBroadcaster(bus, now)
+        kept = KeptResponses(self.ledger, external_scorer=settings.external_scorer, pace=pace)
         self._settler = Settler(
             self.ledger,
             results,
@@ -168,10 +170,11 @@ class Orchestrator:
             clock=clock,
             max_logged_bytes=settings.max_logged_bytes,
             agents=settings.agents,
+            kept=kept,
         )
         self._waits = ResultWaiters()
         self._task_desk = TaskService(self._intake, self.ledger, self._waits)
-        self._completion = Completion(bus, self.ledger)
+        self._completion = Completion(bus, self.ledger, kept)
         keyed: KeyedLogSettings = {
             "segment_bytes": settings.segment_bytes,
             "index_dir": settings.index_folder,

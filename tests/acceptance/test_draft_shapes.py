@@ -10,10 +10,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import aiormq
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from ratchet.logs.reader import read_json
-from tests.acceptance.fleet import Fleet
+from tests.acceptance.fleet import ORCHESTRATOR, Fleet
 from tests.acceptance.foreign import peer
 from tests.waiting import settled
 
@@ -41,6 +43,15 @@ def fresh(name: str) -> str:
 def lines_of(fleet: Fleet, log: str, task_id: str) -> list[dict[str, Any]]:
     lines = (record.value for record in read_json(fleet.logs, log, dict))
     return [line for line in lines if line["task_id"] == task_id]
+
+
+def retried_rewards(fleet: Fleet) -> float:
+    """How often one went up the ladder."""
+    _, told = fleet[ORCHESTRATOR].get("/metrics")
+    samples = (sample for family in text_string_to_metric_families(told) for sample in family.samples)
+    wanted = {"queue": "rewards", "outcome": "retried"}
+    (count,) = (one.value for one in samples if one.name == "ratchet_messages_total" and one.labels == wanted)
+    return count
 
 
 def logged(fleet: Fleet, task_id: str) -> list[dict[str, Any]]:
@@ -130,6 +141,36 @@ async def test_an_agent_that_publishes_drafts_loses_no_copy(foreign_scorer_fleet
         await foreign.at_rest("responses.draft", "responses.kept", "rewards")
         assert await foreign.depth("dead-letters") == 0
     assert {(result["status"], result["response"], result["score"]) for result in results} == {("ok", "keep me", 0.5)}
+
+
+async def test_rewards_that_come_before_their_responses_cost_no_step_of_the_ladder(foreign_scorer_fleet: Fleet) -> None:
+    ids = [fresh("early") for _ in range(100)]
+    before = retried_rewards(foreign_scorer_fleet)
+    async with peer(foreign_scorer_fleet.amqp_url, foreign_scorer_fleet.namespace) as foreign:
+        await foreign.answer_work("foreign", lambda work: "at last", to="responses.draft", reward_first=0.5)
+        await foreign.read_results()
+        await asyncio.gather(*(foreign.submit(task_id, "early", agent_id="foreign") for task_id in ids))
+        results = [await foreign.result(task_id) for task_id in ids]
+        await foreign.purge("responses")
+    assert {(result["response"], result["score"]) for result in results} == {("at last", 0.5)}
+    assert retried_rewards(foreign_scorer_fleet) == before
+
+
+async def test_what_goes_straight_to_the_scorers_queue_has_no_copy_and_needs_a_reward_that_carries_it(
+    foreign_scorer_fleet: Fleet,
+) -> None:
+    ids = [fresh("straight") for _ in range(20)]
+    async with peer(foreign_scorer_fleet.amqp_url, foreign_scorer_fleet.namespace) as foreign:
+        await foreign.answer_work("foreign", lambda work: work["input"], to="responses", straight=True)
+        await foreign.score_whole(lambda response: 0.5)
+        await foreign.read_results()
+        await asyncio.gather(*(foreign.submit(task_id, "carried", agent_id="foreign") for task_id in ids))
+        results = [await foreign.result(task_id) for task_id in ids]
+        assert await foreign.depth("dead-letters") == 0
+    assert {(result["response"], result["score"]) for result in results} == {("carried", 0.5)}
+    async with peer(foreign_scorer_fleet.amqp_url, foreign_scorer_fleet.namespace) as foreign:
+        with pytest.raises(aiormq.exceptions.ChannelAccessRefused):
+            await foreign.bind_default_exchange("responses.kept")
 
 
 async def test_a_draft_shaped_reward_may_score_the_whole_group(foreign_scorer_fleet: Fleet) -> None:

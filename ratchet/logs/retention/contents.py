@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+import zstandard
 
 from ratchet.logs.names import TASK_LOGS
 from ratchet.logs.reader import active_tail, read_json
 from ratchet.logs.retention.removed_ids import sum_of
 from ratchet.logs.rows import ArmedRow, DatedRow, SampleRow
 from ratchet.logs.segments import Position, Segment, sealed_segments
+from ratchet.logs.trajectories import sum_in
 
 T = TypeVar("T")
 
@@ -22,6 +24,17 @@ T = TypeVar("T")
 def tasks_in(segment: Segment) -> list[int]:
     """The sums of the ids of the tasks with lines in it."""
     return [sum_of(row.task_id) for row in _values(segment, SampleRow)]
+
+
+def trajectories_in(segment: Segment) -> list[str]:
+    """The sums of the trajectories that lines in it refer to, also where the log begins behind it by now.
+
+    As far as it can be read: what is damaged must not stay for ever. Raises OSError.
+    """
+    found: list[str] = []
+    with segment.open() as lines, suppress(zstandard.ZstdError):
+        found.extend(sha256 for line in lines if (sha256 := sum_in(line)) is not None)
+    return found
 
 
 def last_sequence(segment: Segment) -> int:

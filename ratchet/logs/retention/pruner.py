@@ -1,4 +1,5 @@
-"""Removes from the logs what is over their bound: the ids kept first, then where the log begins, then the file itself.
+"""Removes from the logs what is over their bound: the ids kept first, then where the log begins, then the trajectories
+that its lines refer to, then the file itself.
 
 A crash between two steps leaves sums that are cut off, or files that nobody reads: the next turn finishes. Who calls it
 leads the folder, or only looks (`dry`). Blocks on the disk.
@@ -9,28 +10,32 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 
 from ratchet.files.append_file import explain
 from ratchet.logs.leadership import UNFENCED, Fence
-from ratchet.logs.names import ASSIGNMENTS, TASK_LOGS, active_path
-from ratchet.logs.retention.contents import last_sequence, tasks_in, time_at
+from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS, TASK_LOGS, active_path
+from ratchet.logs.retention.contents import last_sequence, tasks_in, time_at, trajectories_in
 from ratchet.logs.retention.needs import Needs
 from ratchet.logs.retention.plan import Bound, Held, Part, Planner, Removal
 from ratchet.logs.retention.removed_ids import append, drop_old
 from ratchet.logs.retention.trim import unlink_before
 from ratchet.logs.segments import Position, Segment, sealed_segments
 from ratchet.logs.start_offset import LogStartOffsets, read_start_offsets, write_start_offsets
+from ratchet.logs.trajectories import disk_bytes, path_of, remove
 from ratchet.service import failpoint
 from ratchet.service.telemetry import Log
 
 log = Log("retention")
 
 EPOCH = datetime.fromtimestamp(0, UTC)
+LOOK_EVERY_S = 300.0
+"""Between two counts of the trajectories' bytes: there may be very many of them."""
 
 
 @dataclass(slots=True)
 class Pruned:
-    """What went (or would go), what could not, and how much of both logs is left on disk."""
+    """What went (or would go), what could not, and how much of both logs is left on disk, trajectories included."""
 
     removed: list[Part] = field(default_factory=list)
     held: Held | None = None
@@ -46,6 +51,8 @@ class Pruner:
         """Highest task number by segment, of those that were held before: they are not read twice."""
         self._first_at: dict[tuple[str, Position], datetime] = {}
         """When the first line was written by log and position: a sealed segment is opened once, not at every turn."""
+        self._trajectories = 0
+        self._looked_at = float("-inf")
 
     def prune(self, needs: Needs, present: datetime | None, *, dry: bool = False) -> Pruned:
         """`present`: as `Planner.next`. Raises DiskFull, JournalError; what went until then is gone."""
@@ -57,16 +64,23 @@ class Pruner:
         planner = Planner(self._bound, needs, self._last_sequence)
         pruned = Pruned(disk_bytes=self.disk_bytes())
         while isinstance(step := planner.next(parts, pruned.disk_bytes, starts.sequence, present), Removal):
+            of_lines = self._trajectory_bytes(step.part.segment)
             starts = moved_behind(starts, step, starts.ids) if dry else self._remove(starts, step)
             parts[step.part.segment.name].pop(0)
             pruned.removed.append(step.part)
-            pruned.disk_bytes -= step.part.disk_bytes
+            pruned.disk_bytes -= step.part.disk_bytes + of_lines
+            self._trajectories -= 0 if dry else of_lines
         pruned.held = step
         return pruned
 
     def disk_bytes(self) -> int:
-        """Of both logs."""
-        return sum(sizes(self._folder).values())
+        """Of both logs, and of their trajectories as they were counted last."""
+        return sum(sizes(self._folder).values()) + self.trajectory_bytes()
+
+    def trajectory_bytes(self) -> int:
+        if monotonic() - self._looked_at > LOOK_EVERY_S:
+            self._trajectories, self._looked_at = disk_bytes(self._folder), monotonic()
+        return self._trajectories
 
     def _removable(self, name: str, starts: LogStartOffsets) -> list[Part]:
         """All sealed segments but the newest and those that are gone already."""
@@ -109,10 +123,23 @@ class Pruner:
         )
         return moved
 
+    def _trajectory_bytes(self, segment: Segment) -> int:
+        """Of those that its lines refer to."""
+        try:
+            return sum(size_of(path_of(self._folder, sha256)) for sha256 in self._sums_in(segment))
+        except OSError as error:
+            raise explain(error, self._folder) from error
+
+    def _sums_in(self, segment: Segment) -> list[str]:
+        return trajectories_in(segment) if segment.name == INTERACTIONS else []
+
     def _finish(self, starts: LogStartOffsets) -> None:
         """Whatever lies before the beginning of its log goes: of this removal, or of one that a crash cut short."""
         try:
             drop_old(self._folder, starts.ids)
+            for segment in sealed_segments(self._folder, INTERACTIONS):
+                if segment.end <= starts.begin(INTERACTIONS):
+                    remove(self._folder, self._sums_in(segment))
         except OSError as error:
             raise explain(error, self._folder) from error
         unlink_before(self._folder, {name: starts.begin(name) for name in TASK_LOGS})

@@ -26,6 +26,7 @@ from ratchet.logs.reader import active_tail, read, tail_position
 from ratchet.logs.segments import oldest_position
 from ratchet.logs.source import has_place
 from ratchet.logs.start_offset import read_start_offsets
+from ratchet.logs.trajectories import TrajectoryFolder, taken_out
 from ratchet.service.errors import JournalError, StorageUnavailable
 from ratchet.service.telemetry import Log
 from schemas.messages.base import DecodeError
@@ -106,6 +107,7 @@ class Ledger:
         """What a broken index had not committed of that which no log has."""
         self._mend_after = 0.0
         self._promises: PromiseLog | None = None
+        self._trajectories = TrajectoryFolder(folder, fence)
         self._sequence = 0
         self._began = 0
         self._sealed_up_to = 0
@@ -198,16 +200,22 @@ class Ledger:
         return body
 
     async def settle(self, lines: Sequence[Interaction], *, logged: int = 0) -> tuple[Result, bytes]:
-        """Log a task's lines from the `logged`-th on and close it.
+        """Log a task's lines from the `logged`-th on and close it; what is too long for a line goes before it.
 
         Returns its Result, and that as JSON, once all are on disk, whatever becomes of the index. Raises JournalError:
         then nothing is. Where no Reward comes again to have a lost Result repeated (the task ended
         without an answer), call `told` once the user has it.
         """
-        encoded = [self._interactions.stamped(line.encode()) for line in lines[logged:]]
+        rows, long = _taken_out(lines[logged:])
+        encoded = [self._interactions.stamped(row.encode()) for row in rows]
         result = result_of(lines)
         body = result.encode()
+        if long:
+            before = self._interactions.end
+            await asyncio.to_thread(self._trajectories.write, long, before)
         position = await self._interactions.append(encoded)
+        if long:
+            await asyncio.to_thread(self._trajectories.logged, long.keys(), before)
         samples = 0 if lines[0].sample is None else len(lines)
         begin = self._held.pop(result.task_id, position) if logged else position
         self._held.pop(result.task_id, None)
@@ -327,6 +335,7 @@ class Ledger:
         self._assignments = self._journal(ASSIGNMENTS)
         self._interactions = self._journal(INTERACTIONS)
         self._sealed_up_to = self._interactions.begin
+        self._trajectories.sweep()
         if self._index_dir.resolve() != self._folder.resolve():
             self._promises = PromiseLog(self._folder, self._segment_bytes, self._fence)
         if self._fence.took_from_living and self._index_path.exists() and is_in_use(self._index_path):
@@ -500,3 +509,14 @@ class Ledger:
             begin = tail_position(self._folder, journal.name, 1)
             newest = [line.data for line in read(self._folder, journal.name, begin)]
         return newest[-1] if newest else None
+
+
+def _taken_out(lines: Sequence[Interaction]) -> tuple[list[Interaction], dict[str, bytes]]:
+    """The lines as they are logged, and by their sums the trajectories that they refer to."""
+    rows, contents = [], {}
+    for line in lines:
+        row, content = taken_out(line)
+        rows.append(row)
+        if content is not None and row.trajectory is not None:
+            contents[row.trajectory.sha256] = content
+    return rows, contents

@@ -19,6 +19,7 @@ from ratchet.logs.retention.needs import needs
 from ratchet.logs.retention.plan import AgeClock, Bound, Held, Instant
 from ratchet.logs.retention.pruner import Pruned, Pruner, sizes
 from ratchet.logs.retention.trim import trim_to_tasks
+from ratchet.logs.trajectories import FOLDER as TRAJECTORIES
 from ratchet.service.telemetry import Log
 from services.orchestrator.ledger.ledger import Ledger
 
@@ -71,6 +72,7 @@ class LogRetention:
         for name, size in (await asyncio.to_thread(sizes, self._logs_dir)).items():
             log_bytes.labels(name).set(size)
             segments_removed.labels(name)
+        log_bytes.labels(TRAJECTORIES).set(await asyncio.to_thread(self._pruner.trajectory_bytes))
 
     def _prune(self) -> Pruned:
         now = Instant(self._clock(), self._seconds())

@@ -10,6 +10,7 @@ from ratchet.service.telemetry import Log, task_in_hand
 from schemas.messages.response import Response
 from schemas.messages.work import Work
 from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.tasks.kept_responses import KeptResponses
 from services.orchestrator.tasks.settlement import check_adapter, completed_response
 
 log = Log("completion")
@@ -18,9 +19,10 @@ log = Log("completion")
 class Completion:
     """Handles `responses.draft` and, in a fleet with an external scorer, `responses.kept`."""
 
-    def __init__(self, bus: Bus, ledger: Ledger) -> None:
+    def __init__(self, bus: Bus, ledger: Ledger, kept: KeptResponses) -> None:
         self._bus = bus
         self._ledger = ledger
+        self._kept = kept
 
     async def complete(self, delivery: Delivery) -> None:
         """Send a draft-shaped Response on as a whole one."""
@@ -43,7 +45,4 @@ class Completion:
 
     async def keep(self, delivery: Delivery) -> None:
         """Remember a Response until its Reward comes."""
-        response = opened(Response, delivery)
-        known = self._ledger.find(response.task_id)
-        if known is not None and known.result is None:
-            await self._ledger.keep_response(response.task_id, delivery.body)
+        await self._kept.keep(opened(Response, delivery).task_id, delivery.body)

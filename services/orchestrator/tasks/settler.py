@@ -30,6 +30,7 @@ from services.orchestrator import metrics
 from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.tasks.admission import Origin
+from services.orchestrator.tasks.kept_responses import KeptResponses
 from services.orchestrator.tasks.result_sender import ResultSender
 from services.orchestrator.tasks.settlement import (
     check_adapter,
@@ -74,6 +75,7 @@ class Settler:
         clock: Callable[[], datetime],
         max_logged_bytes: int,
         agents: Collection[str],
+        kept: KeptResponses,
     ) -> None:
         """`closed` hears of every task's lines once they are in the log. `agents`: all of the fleet."""
         self._ledger = ledger
@@ -82,6 +84,7 @@ class Settler:
         self._clock = clock
         self._max_logged_bytes = max_logged_bytes
         self._agents = agents
+        self._kept = kept
         self._locks = KeyedLock()
         self._untold: dict[str, Untold] = {}
         self._not_closed: Counter[str] = Counter()
@@ -89,6 +92,8 @@ class Settler:
     async def handle(self, delivery: Delivery) -> None:
         reward = opened(Reward, delivery)
         task_in_hand.set(reward.task_id)
+        if reward.scored is None and self._known(reward.task_id).result is None:
+            await self._kept.wait(reward.task_id)
         async with self._locks.of(reward.task_id):
             known = self._known(reward.task_id)
             if known.result is None or self._lacks_samples(reward, known):
@@ -242,9 +247,8 @@ class Settler:
         return response if response.work is not None else completed_response(response, work)
 
     def _kept_response(self, task_id: str, attempt: int) -> Response:
-        body = self._ledger.index.kept_response(task_id)
-        if body is not None:
-            return Response.decode(body)
+        if (found := self._kept.find(task_id)) is not None:
+            return found
         if attempt < WAITS_FOR_RESPONSE:
             raise Retry(f"the Response to task {task_id!r}, which this Reward does not carry, has not come yet")
         raise Reject(

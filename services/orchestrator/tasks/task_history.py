@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 
 from ratchet.bus.topology import RESPONSES, work_queue
 from ratchet.logs.groups import grouped
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read
+from ratchet.logs.trajectories import TrajectoryUnreadable, filled
 from schemas.api.tasks import Hop, HopName, LoggedSample, LoggedSegment, LoggedTurn, TaskHistory
 from schemas.messages.base import DecodeError
 from schemas.messages.response import Segment
@@ -20,6 +22,10 @@ from services.orchestrator.ledger.index import Entry
 from services.orchestrator.ledger.logged_work import logged_work
 
 SERVICE = "orchestrator"
+MOST_SHOWN_BYTES = 64 * 1024 * 1024
+"""Of trajectories in one answer."""
+TOO_LONG = "with the samples before it this would be too much for one answer: ratchet log show has it"
+NOTHING_UNREADABLE: Mapping[int, str] = MappingProxyType({})
 
 
 def read_history(logs_dir: Path, known: Entry) -> TaskHistory:
@@ -29,7 +35,7 @@ def read_history(logs_dir: Path, known: Entry) -> TaskHistory:
     """
     work = Work.decode(known.work) if known.work else logged_work(logs_dir, known)
     lines = logged_lines(logs_dir, known) if known.lines is not None else []
-    return history(known, work, lines)
+    return history(known, work, *_with_trajectories(logs_dir, lines))
 
 
 def logged_lines(logs_dir: Path, known: Entry) -> list[Interaction]:
@@ -38,7 +44,26 @@ def logged_lines(logs_dir: Path, known: Entry) -> list[Interaction]:
     return next((group for group in groups if known.logged == 0 or group[0].sample is not None), [])
 
 
-def history(known: Entry, work: Work, lines: Sequence[Interaction]) -> TaskHistory:
+def _with_trajectories(logs_dir: Path, lines: Sequence[Interaction]) -> tuple[list[Interaction], dict[int, str]]:
+    """The lines with their segments, wherever they lie, and by sample why they can't be had."""
+    found, unreadable, room = list[Interaction](), dict[int, str](), MOST_SHOWN_BYTES
+    for line in lines:
+        size = line.trajectory.size if line.trajectory else 0
+        try:
+            if size > room:
+                raise TrajectoryUnreadable(line.trajectory.sha256 if line.trajectory else "", TOO_LONG)
+            found.append(filled(logs_dir, line))
+            room -= size
+        except TrajectoryUnreadable as error:
+            found.append(line)
+            unreadable[line.sample or 0] = str(error)
+    return found, unreadable
+
+
+def history(
+    known: Entry, work: Work, lines: Sequence[Interaction], unreadable: Mapping[int, str] = NOTHING_UNREADABLE
+) -> TaskHistory:
+    """`unreadable`: by sample why its segments are not there."""
     result = Result.decode(known.result) if known.result else None
     last = lines[-1] if lines else None
     return TaskHistory(
@@ -62,7 +87,7 @@ def history(known: Entry, work: Work, lines: Sequence[Interaction]) -> TaskHisto
         arm=work.arm,
         sampling=work.sampling,
         hops=hops(work, last),
-        samples=[_sample(line, result) for line in lines if line.sample is not None],
+        samples=[_sample(line, result, unreadable.get(line.sample)) for line in lines if line.sample is not None],
         engine=last.engine if last else None,
         adapter_sha256=last.adapter_sha256 if last else None,
         scoring_agent_id=last.scoring_agent_id if last else None,
@@ -93,7 +118,7 @@ def hops(work: Work, last: Interaction | None) -> list[Hop]:
     return found
 
 
-def _sample(line: Interaction, result: Result | None) -> LoggedSample:
+def _sample(line: Interaction, result: Result | None, unreadable: str | None) -> LoggedSample:
     assert line.sample is not None
     return LoggedSample(
         index=line.sample,
@@ -105,6 +130,7 @@ def _sample(line: Interaction, result: Result | None) -> LoggedSample:
         tokens=line.sampled_tokens,
         chosen=result is not None and result.sample == line.sample,
         segments=None if line.segments is None else [_segment(segment) for segment in line.segments],
+        unreadable=unreadable,
         ended=line.sample_status,
         program=line.program,
         usage=line.usage,

@@ -11,6 +11,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal, Self
 
+from ratchet.logs.rows import ReferenceRow
+
 ZERO_SPREAD = 1e-9
 WORST_SCORE = 0.0
 
@@ -35,6 +37,8 @@ class Reason(StrEnum):
     NULL_SCORE = "null_score", "The scorer gave no score, by a failure of ours or for all answers to the task."
     TRUNCATED = "truncated", "The answer was cut at its length limit."
     NO_TOKENS = "no_tokens", "Token ids or log-probabilities were not logged, or do not align."
+    NO_TRAJECTORY = "no_trajectory", "Its conversation lies in a file of its own, which is missing."
+    BAD_TRAJECTORY = "bad_trajectory", "Its conversation lies in a file of its own, which is damaged."
     LOST = "lost", "The rollout was lost by a failure of ours."
     OTHER_VERSION = (
         "other_version",
@@ -90,6 +94,8 @@ class LoggedSampleFacts:
     """The application's score."""
     lost: bool = False
     """The agent says that a failure of ours ended it."""
+    trajectory: ReferenceRow | None = None
+    """Where its tokens are, if not in the line."""
     unscorable: bool = False
     """The scorer says that this answer can't be scored; neither a failure of ours nor an answer it says nothing of."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +23,7 @@ from ratchet.logs.names import INTERACTIONS, is_own
 from ratchet.logs.reader import BadLine, Line, LogReader, decode, end_of_log
 from ratchet.logs.rows import ScorerRow, SelectionRow
 from ratchet.logs.start_offset import read_start_offsets
+from ratchet.logs.trajectories import TrajectoryUnreadable, segments_at
 from schemas.messages.response import SampleStatus
 from schemas.messages.reward import NOT_MENTIONED, ScoreStatus
 from schemas.records.adapter_card import DataRange
@@ -192,8 +193,10 @@ class JournalScan:
         self._note_scorer(group, samples)
         taught = taught_scores(samples, policy)
         reasons = [sample_reason(sample, score, policy) for sample, score in zip(samples, taught, strict=True)]
+        if group_reason(group, _scores(taught, reasons), policy) is None:
+            reasons = [reason or self._unreadable(one) for one, reason in zip(samples, reasons, strict=True)]
         usable = [sample for sample, reason in zip(samples, reasons, strict=True) if reason is None]
-        scores = [score for score, reason in zip(taught, reasons, strict=True) if score is not None and reason is None]
+        scores = _scores(taught, reasons)
         if (why := group_reason(group, scores, policy)) is not None:
             found.drop("groups", why)
             found.drop("samples", why, len(samples))
@@ -214,6 +217,16 @@ class JournalScan:
             )
         )
 
+    def _unreadable(self, sample: LoggedSampleFacts) -> Reason | None:
+        """Of a sample whose tokens lie in a file: it is read whole here, so that loading it later will not fail."""
+        if sample.trajectory is None:
+            return None
+        try:
+            segments_at(self._logs_dir, sample.trajectory)
+        except TrajectoryUnreadable as error:
+            return Reason.NO_TRAJECTORY if error.missing else Reason.BAD_TRAJECTORY
+        return None
+
     def _note_scorer(self, group: LoggedGroup, samples: list[LoggedSampleFacts]) -> None:
         """By what the scorer said itself: that an application disagrees is no noise of the scorer's."""
         scored = [(sample.text, sample.score) for sample in samples if sample.score is not None]
@@ -222,16 +235,23 @@ class JournalScan:
             self._found.noise.add(group.scorer, scored)
 
 
+def _scores(taught: Sequence[float | None], reasons: Sequence[Reason | None]) -> list[float]:
+    """Of the samples that nothing speaks against."""
+    return [score for score, reason in zip(taught, reasons, strict=True) if score is not None and reason is None]
+
+
 def _facts(position: int, logged: SelectionRow, feedback: float | None) -> LoggedSampleFacts:
     tokens = (logged.prompt_ids, logged.completion_ids, logged.logprobs)
     has_segments = bytes(logged.segments) not in NOTHING
+    apart = None if has_segments else logged.trajectory
     return LoggedSampleFacts(
         position=position,
         score=logged.score,
         feedback=feedback,
         unscorable=logged.score_status == UNSCORABLE and logged.score_reason != NOT_MENTIONED,
         truncated=logged.finish_reason == "length",
-        has_tokens=has_segments or not any(bytes(raw) in NOTHING for raw in tokens),
+        has_tokens=has_segments or apart is not None or not any(bytes(raw) in NOTHING for raw in tokens),
+        trajectory=apart,
         lost=logged.sample_status == LOST,
         text=hash(bytes(logged.response)),
     )

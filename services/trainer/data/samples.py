@@ -16,6 +16,7 @@ import msgspec
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import LogReader
 from ratchet.logs.rows import SegmentRow, TokensRow
+from ratchet.logs.trajectories import segments_at
 from ratchet.service.errors import JournalError
 from services.trainer.data.journal_scan import KeptGroup
 
@@ -81,7 +82,10 @@ def _tokens_at(logs_dir: Path, wanted: dict[int, int]) -> Iterator[tuple[int, To
     decoder, last = msgspec.json.Decoder(TokensRow), max(wanted)
     for line in LogReader(logs_dir, INTERACTIONS, min(wanted), on_bad=lambda bad: None).whole_lines():
         if line.position in wanted:
-            yield line.position, decoder.decode(line.data)
+            row = decoder.decode(line.data)
+            if row.segments is None and row.trajectory is not None:
+                row.segments = segments_at(logs_dir, row.trajectory)
+            yield line.position, row
         if line.position >= last:
             return
 

@@ -162,6 +162,7 @@ function Sample({ one }) {
       <div class="why">${why.filter(Boolean).join(" · ")}</div>
       ${one.artifact && html`<${Artifact} artifact=${one.artifact} />`}
       ${one.segments && html`<${Conversation} segments=${one.segments} />`}
+      ${one.unreadable && html`<div class="why">${one.unreadable}</div>`}
     </div>
   </div>`;
 }

@@ -13,10 +13,13 @@ from ratchet.cli.app import app
 from ratchet.conversation.bridge import TOOL
 from ratchet.conversation.conversation import Conversation
 from ratchet.conversation.segments import sample_of
+from ratchet.logs.trajectories import LONGEST_IN_LINE, TrajectoryFolder, path_of, taken_out
 from schemas.messages.response import Sample
+from schemas.records.interaction import Interaction
 from tests.ratchet.conversation.speakers import codec, template
 from tests.services.trainer.making_logs import line, write_log
 
+UNSET = dict.fromkeys(("prompt_ids", "completion_ids", "logprobs", "finish_reason"))
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"box": "red"}'}}
 
 
@@ -42,9 +45,8 @@ def rollout() -> Sample:
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RATCHET_LOGS_DIR", str(tmp_path))
     sample = rollout()
-    unset = dict.fromkeys(("prompt_ids", "completion_ids", "logprobs", "finish_reason"))
     told = {"segments": sample.segments, "program": "looker", "sample_status": "finished", "usage": sample.usage}
-    talk = line("talk", 0, response="Gold.", score=0.5, **told, **unset)
+    talk = line("talk", 0, response="Gold.", score=0.5, **told, **UNSET)
     ended = line("late", None, response=None, score=None, group_size=0, status="expired", reason="too late")
     return write_log(tmp_path, [line("plain", 0), talk, line("talk", 1, score=None), ended])
 
@@ -71,6 +73,25 @@ def test_a_conversation_is_shown_turn_by_turn_with_its_tokens_and_breaks(logs: P
     ]
     assert lines[9].startswith("  segment 2 of 2 · rewritten · ") and "1 sampled and trained on, 0 given" in lines[9]
     assert lines[-2:] == ["  assistant Gold.  [1 token]", "  answer    Gold."]
+
+
+def test_a_conversation_that_is_logged_apart_is_shown_the_same_and_one_that_is_gone_is_said(logs: Path) -> None:
+    before = shown("talk", "--sample", "1")
+    segments = rollout().segments
+    assert segments is not None
+    long = segments[0].model_copy(update={"prompt_ids": (7,) * LONGEST_IN_LINE})
+    whole = Interaction.decode(line("long", 0, segments=(long, segments[1]), response="Gold.", **UNSET))
+    row, content = taken_out(whole)
+    assert row.trajectory is not None and content is not None
+    TrajectoryFolder(logs).write({row.trajectory.sha256: content}, 0)
+    write_log(logs, [row.encode() + b"\n"])
+
+    assert shown("long").splitlines()[2:] == before.splitlines()[3:]
+    assert json.loads(shown("long", "--json"))["trajectory"]["sampled_tokens"] == 10
+
+    path_of(logs, row.trajectory.sha256).unlink()
+    told = shown("long")
+    assert "can't be read: it is not there" in told and told.splitlines()[-1].endswith("Gold.  [10 tokens]")
 
 
 def test_an_answer_of_one_call_and_a_task_without_one(logs: Path) -> None:

@@ -13,9 +13,10 @@ import httpx
 import pytest
 
 from ratchet.logs.names import ASSIGNMENTS, active_path
+from ratchet.logs.trajectories import path_of
 from schemas import Task
 from schemas.api.tasks import TaskHistory
-from schemas.messages.response import GenerationLatencies
+from schemas.messages.response import GenerationLatencies, Sample, Segment, Turn
 from schemas.messages.result import Result
 from tests.services.orchestrator.api.calling import SCORES, TEXTS, answering, api_of
 from tests.services.orchestrator.house import answered, house, scored
@@ -179,6 +180,32 @@ async def test_the_history_tells_hops_samples_scores_and_the_result(tmp_path: Pa
         assert told.scorer is not None
         assert told.result is not None
         assert told.result.sample == 1
+
+
+async def test_long_conversations_are_logged_apart_and_shown_turn_by_turn_or_why_not(tmp_path: Path) -> None:
+    turn = Turn(role="assistant", content="what a walk", span=0)
+    segment = Segment(
+        prompt_ids=(1,), completion_ids=tuple(range(12_000)), spans=((0, 12_000),), logprobs=(-0.5,) * 12_000
+    ).model_copy(update={"turns": (turn,)})
+    async with house(tmp_path) as fleet, api_of(fleet) as api:
+        await fleet.submit(Task(task_id="t1", input="x"))
+        (work,) = await fleet.work()
+        short, long = Sample(text="a"), Sample(text="b", segments=(segment,), program="looker")
+        await fleet.reward(scored(answered(work).model_copy(update={"samples": (short, long, long)}), 0.1, 0.9, 0.2))
+        await fleet.results()
+
+        lines = fleet.logged()
+        assert [line.segments for line in lines] == [None] * 3
+        assert [line.sampled_tokens for line in lines] == [None, 12_000, 12_000]
+        told = (await history(api, "t1")).samples
+        assert [sample.tokens for sample in told] == [None, 12_000, 12_000]
+        assert told[1].segments is not None and told[1].segments[0].turns[0].content == "what a walk"
+
+        assert lines[2].trajectory is not None
+        path_of(tmp_path, lines[2].trajectory.sha256).unlink()
+        told = (await history(api, "t1")).samples
+        assert told[1].segments is not None and told[1].unreadable is None
+        assert told[2].segments is None and "it is not there" in (told[2].unreadable or "")
 
 
 async def test_late_samples_of_an_expired_task_are_in_its_history_and_its_result_stays(tmp_path: Path) -> None:

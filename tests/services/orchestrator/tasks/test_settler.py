@@ -158,6 +158,41 @@ async def test_a_draft_shaped_reward_is_completed_from_the_kept_response(tmp_pat
         assert [(line.score, line.score_status) for line in fleet.logged()] == [(0.75, "ok"), (None, "unscorable")]
 
 
+async def test_rewards_that_come_before_their_responses_wait_for_them_and_not_on_the_ladder(tmp_path: Path) -> None:
+    """More of them than are handled at once, in the other order, and copies that nobody waits for in between."""
+    tasks = [f"t{number}" for number in range(12)]
+    async with house(tmp_path, external_scorer=True, orchestrator_prefetch=8) as fleet:
+        for task_id in tasks:
+            await fleet.submit(Task(task_id=task_id, input="x"))
+        works = {work.task_id: work for work in await fleet.work(len(tasks))}
+        for task_id in tasks:
+            await fleet.reward(Reward(task_id=task_id, score=0.75, scoring_agent_id="theirs"))
+
+        for task_id in reversed(tasks):
+            await fleet.send("responses.kept", answered(works[task_id], "a").encode(), reply_to=None)
+            await fleet.send("responses.kept", answered(works["t11"], "a").encode(), reply_to=None)
+
+        results = await fleet.results(len(tasks))
+        assert {(result.response, result.score) for result in results} == {("a", 0.75)}
+        assert fleet.bus.outcomes["rewards", "retried"] == 0
+
+
+async def test_a_reward_whose_response_does_not_come_makes_way_for_others(tmp_path: Path) -> None:
+    async with house(tmp_path, external_scorer=True, orchestrator_prefetch=1) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x"))
+        await fleet.submit(Task(task_id="t2", input="x"))
+        works = {work.task_id: work for work in await fleet.work(2)}
+        await fleet.reward(Reward(task_id="t1", score=0.75, scoring_agent_id="theirs"))
+        await fleet.reward(Reward(task_id="t2", score=0.5, scoring_agent_id="theirs"))
+        await fleet.send("responses", answered(works["t2"], "b").encode(), reply_to=None)
+
+        (result,) = await fleet.results()
+        (why,) = await fleet.dead_letters()
+
+        assert (result.task_id, result.score) == ("t2", 0.5)
+        assert "none was kept for task 't1'" in why
+
+
 async def test_a_draft_shaped_reward_in_a_fleet_that_keeps_no_responses_says_what_to_set(tmp_path: Path) -> None:
     async with house(tmp_path) as fleet:
         await fleet.submit(Task(task_id="t1", input="x"))

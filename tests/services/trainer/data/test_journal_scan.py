@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,10 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ratchet.adapters.evaluations import input_sha256
+from ratchet.logs.trajectories import TrajectoryFolder, path_of, sum_in, taken_out
 from ratchet.service.errors import JournalError
 from schemas.messages.response import Segment
 from schemas.messages.reward import NOT_MENTIONED, ScorerIdentity
 from schemas.messages.work import Arm, Sampling
+from schemas.records.interaction import Interaction
 from services.trainer.data.filters import DataPolicy
 from services.trainer.data.journal_scan import JournalScan
 from services.trainer.data.samples import load_samples, rollouts_of
@@ -239,6 +242,66 @@ def test_whoever_does_not_know_segments_leaves_conversations_out_with_a_reason(t
     found = selected(write_log(tmp_path, [*answer, talk]))
 
     assert (found.samples, found.counts["samples.no_tokens"]) == (2, 1)
+
+
+def long_talks(logs: Path, samples: int = 3) -> list[bytes]:
+    """A group whose conversations lie in files of their own, which are there."""
+    count = 12_000
+    segment = Segment(
+        prompt_ids=(1,), completion_ids=(7,) * count, spans=((0, count),), logprobs=(-0.5,) * count, broke=None
+    )
+    found = []
+    for number in range(samples):
+        whole = line("long", number, group_size=samples, score=number / 2, response=str(number), segments=(segment,))
+        row, content = taken_out(Interaction.decode(whole).model_copy(update=NO_TOKENS))
+        assert content is not None and row.trajectory is not None
+        TrajectoryFolder(logs).write({row.trajectory.sha256: content}, 0)
+        found.append(row.encode() + b"\n")
+    return found
+
+
+def test_conversations_that_are_logged_apart_are_read_through_their_lines(tmp_path: Path) -> None:
+    logs = write_log(tmp_path, [*talks(), *long_talks(tmp_path)])
+
+    samples = load_samples(logs, selected(logs).groups)
+
+    assert [(sample.score, sample.tokens) for sample in samples[-3:]] == [(0.0, 12_000), (0.5, 12_000), (1.0, 12_000)]
+    assert rollouts_of(samples)[-3:] == [(4,), (5,), (6,)]
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [(Path.unlink, "no_trajectory"), (lambda path: path.write_bytes(b"not zstd"), "bad_trajectory")],
+    ids=["missing", "damaged"],
+)
+def test_a_conversation_whose_file_is_gone_is_dropped_with_a_reason_and_its_group_goes_on(
+    tmp_path: Path, harm: Callable[[Path], object], reason: str
+) -> None:
+    lines = long_talks(tmp_path)
+    logs = write_log(tmp_path, lines)
+    harm(path_of(tmp_path, str(sum_in(lines[2]))))
+
+    found = selected(logs)
+
+    assert (found.samples, found.counts[f"samples.{reason}"]) == (2, 1)
+    assert [sample.score for sample in load_samples(logs, found.groups)] == [0.0, 0.5]
+
+
+def test_a_group_left_with_too_few_conversations_is_left_out(tmp_path: Path) -> None:
+    lines = long_talks(tmp_path, samples=2)
+    path_of(tmp_path, str(sum_in(lines[0]))).unlink()
+
+    found = selected(write_log(tmp_path, lines))
+
+    assert (found.samples, found.counts["groups.too_few_samples"]) == (0, 1)
+
+
+def test_an_older_trainer_drops_a_conversation_that_is_logged_apart_with_a_reason(tmp_path: Path) -> None:
+    """It knows neither `segments` nor `trajectory`: to it the line is this."""
+    known = [{**json.loads(one), "trajectory": None} for one in long_talks(tmp_path)]
+    logs = write_log(tmp_path, [json.dumps(one).encode() + b"\n" for one in known])
+
+    assert selected(logs).counts["groups.too_few_samples"] == 1
 
 
 def test_a_rollout_that_we_lost_is_left_out_of_its_group_and_of_its_mean(tmp_path: Path) -> None:

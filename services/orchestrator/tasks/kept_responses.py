@@ -1,0 +1,73 @@
+"""The copies of Responses that an external scorer's draft-shaped Rewards are completed with, whichever comes first.
+
+The broker puts a Response into the scorer's queue and the copy into ours at once, but ours may have more before it. So
+a Reward whose copy is not here waits for it, unacknowledged, as long as copies come. Only where none comes any more is
+it sent up the retry ladder, whose steps are long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+
+from schemas.messages.response import Response
+from services.orchestrator.ledger.ledger import Ledger
+
+QUIET_S = 3.0
+"""Seconds without any copy, after which a Reward waits no longer: those that were on their way have come."""
+LONGEST_S = 20.0
+"""Seconds for which a Reward waits at most: less than after which a consumer that settles nothing is in trouble."""
+
+
+class KeptResponses:
+    def __init__(
+        self, ledger: Ledger, *, external_scorer: bool, pace: float = 1.0, seconds: Callable[[], float] = monotonic
+    ) -> None:
+        """`external_scorer`: of a fleet without one, no copies come. `pace`: as of Clocks."""
+        self._ledger = ledger
+        self._copies_come = external_scorer
+        self._quiet_s = QUIET_S * pace
+        self._longest_s = LONGEST_S * pace
+        self._seconds = seconds
+        self._newest = float("-inf")
+        """When the last copy came."""
+        self._awaited: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+
+    async def keep(self, task_id: str, response: bytes) -> None:
+        """Until the Reward of this task comes, if it is open; on disk when this returns. Raises StorageUnavailable."""
+        self._newest = self._seconds()
+        known = self._ledger.find(task_id)
+        if known is None or known.result is not None:
+            return
+        await self._ledger.keep_response(task_id, response)
+        for arrived in self._awaited.get(task_id, ()):
+            arrived.set()
+
+    def find(self, task_id: str) -> Response | None:
+        """Raises StorageUnavailable."""
+        body = self._ledger.index.kept_response(task_id)
+        return None if body is None else Response.decode(body)
+
+    async def wait(self, task_id: str) -> None:
+        """Until its copy is here, or no copy came for a while. Raises StorageUnavailable."""
+        if not self._copies_come or self._ledger.index.kept_response(task_id) is not None:
+            return
+        began, arrived = self._seconds(), asyncio.Event()
+        self._awaited[task_id].add(arrived)
+        try:
+            while not arrived.is_set() and (left := self._left(began)) > 0:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left):
+                        await arrived.wait()
+        finally:
+            self._awaited[task_id].discard(arrived)
+            if not self._awaited[task_id]:
+                del self._awaited[task_id]
+
+    def _left(self, began: float) -> float:
+        """Seconds for which one that began to wait then goes on, should nothing come."""
+        until = min(max(began, self._newest) + self._quiet_s, began + self._longest_s)
+        return until - self._seconds()
