@@ -193,24 +193,31 @@ class Consumer:
             elif self._delivered_bytes > DELIVERED_BYTES and not self._held_back:
                 self._held_back = True
                 subscription.pause()
-            self._backlog.append((subscription, tag, delivery, properties))
-            self._begin_waiting()
+            arrival = (subscription, tag, delivery, properties)
+            if self._backlog or not self._begin(arrival):
+                self._backlog.append(arrival)
+                self._begin_waiting()
 
         return receive
+
+    def _begin(self, arrival: Arrival) -> bool:
+        """False where the prefetch or the budget does not allow it."""
+        size = len(arrival[2].body)
+        if len(self._running) >= self._prefetch or not self._budget.take(size, alone=not self._running):
+            return False
+        task = asyncio.create_task(self._handle(*arrival))
+        self._running[task] = size
+        self._progress.begin(time.monotonic())
+        task.add_done_callback(self._finished)
+        return True
 
     def _begin_waiting(self) -> None:
         """As many as the prefetch and the budget allow."""
         while self._backlog and len(self._running) < self._prefetch and not self._draining.is_set():
             arrival = self._backlog[0]
-            size = len(arrival[2].body)
             if not arrival[0].alive:
-                self._delivered_bytes -= size
-            elif self._budget.take(size, alone=not self._running):
-                task = asyncio.create_task(self._handle(*arrival))
-                self._running[task] = size
-                self._progress.begin(time.monotonic())
-                task.add_done_callback(self._finished)
-            else:
+                self._delivered_bytes -= len(arrival[2].body)
+            elif not self._begin(arrival):
                 self._budget.wait(self, self._begin_waiting)
                 return
             self._backlog.popleft()
@@ -225,7 +232,8 @@ class Consumer:
             _log.error("handler-lost", f"{self.queue}: {error!r}; its channel is closed", exc_info=error)
             self.close()
         self._budget.give_back(size)
-        self._begin_waiting()
+        if self._backlog:
+            self._begin_waiting()
         if self._held_back and self._delivered_bytes < DELIVERED_BYTES / 2:
             self._take_more(size)
 
@@ -258,33 +266,38 @@ class Consumer:
         failures = 0
         while True:
             try:
-                await self._handle_or_pass_on(delivery, properties)
-            except (BusError, StorageUnavailable) as error:
-                failures += 1
-                if not await self._pause_in_place(subscription, error, failures):
-                    return False
+                await self._handler(delivery)
+            except asyncio.CancelledError:
+                if cancelled_by_us():
+                    raise
+                cancelled = Retry("what the handler waited for was cancelled")
+                trouble = await self._pass_on(delivery, properties, cancelled)
+            except Exception as error:
+                trouble = await self._pass_on(delivery, properties, error)
             else:
+                self._metrics.acked.inc()
                 return True
+            if trouble is None:
+                return True
+            failures += 1
+            if not await self._pause_in_place(subscription, trouble, failures):
+                return False
 
-    async def _handle_or_pass_on(self, delivery: Delivery, properties: Properties) -> None:
+    async def _pass_on(self, delivery: Delivery, properties: Properties, error: Exception) -> str | None:
+        """A message whose handler failed, to its next place; or what trouble of the broker or a disk it waits for."""
+        if (trouble := passing(error)) is not None:
+            return explain(trouble)
         try:
-            await self._handler(delivery)
-        except asyncio.CancelledError:
-            if cancelled_by_us():
-                raise
-            await self._failures.settle(delivery, properties, Retry("what the handler waited for was cancelled"))
-        except Exception as error:
-            if (trouble := passing(error)) is not None:
-                raise trouble from error
             await self._failures.settle(delivery, properties, error)
-        else:
-            self._metrics.acked.inc()
+        except (BusError, StorageUnavailable) as further:
+            return explain(further)
+        return None
 
-    async def _pause_in_place(self, subscription: ChannelConsumer, error: Exception, failures: int) -> bool:
+    async def _pause_in_place(self, subscription: ChannelConsumer, trouble: str, failures: int) -> bool:
         """False if the handler must not run again: the bus drains, or the message is no longer ours."""
         pause = pause_s(failures, first_s=FIRST_PAUSE_S, cap_s=LONGEST_PAUSE_S, random=random.random())
-        _log.info("paused", f"{self.queue}: {explain(error)}; again in {pause:.1f} s", queue=self.queue)
-        self._progress.pause(asyncio.current_task(), time.monotonic(), explain(error))
+        _log.info("paused", f"{self.queue}: {trouble}; again in {pause:.1f} s", queue=self.queue)
+        self._progress.pause(asyncio.current_task(), time.monotonic(), trouble)
         try:
             async with asyncio.timeout(pause):
                 await self._draining.wait()

@@ -28,6 +28,8 @@ METHOD_ID = struct.Struct(">I")
 TAG = struct.Struct(">Q")
 _ACK_FRAME = struct.Struct(">BHIIQBB")
 _HEADER_START = struct.Struct(">HHQ")
+CONTENT_START = struct.Struct(">BHIHHQ")
+"""A header frame up to its properties: type, channel, size, class, weight, size of the body."""
 _U16 = struct.Struct(">H")
 _PUBLISH = b"\x00\x3c\x00\x28\x00\x00"
 
@@ -57,8 +59,9 @@ _TEXTS = frozenset(field.name for field in fields(Properties)) - {"headers", "de
 
 
 @lru_cache(maxsize=256)
-def _announced(flags: int) -> tuple[str, ...]:
-    return tuple(name for flag, name in _BY_FLAG if flags & flag)
+def _announced(flags: int) -> tuple[tuple[str, bool], ...]:
+    """The names, and whether each is a text."""
+    return tuple((name, name in _TEXTS) for flag, name in _BY_FLAG if flags & flag)
 
 
 def read_properties(raw: bytes, offset: int) -> Properties:
@@ -69,10 +72,11 @@ def read_properties(raw: bytes, offset: int) -> Properties:
     flags: int = _U16.unpack_from(raw, offset)[0]
     offset += 2
     properties = Properties()
-    for name in _announced(flags):
-        if name in _TEXTS:
+    for name, is_text in _announced(flags):
+        if is_text:
             stop = offset + 1 + raw[offset]
-            setattr(properties, name, text_of(raw[offset + 1 : stop]))
+            text = raw[offset + 1 : stop]
+            setattr(properties, name, text.decode("ascii") if text.isascii() else text_of(text))
             offset = stop
         elif name == "headers":
             properties.headers = read_headers(raw, offset)
@@ -90,11 +94,17 @@ def _octet(value: int) -> bytes:
     return bytes((value,))
 
 
+_constant = lru_cache(maxsize=64)(short_string)
+"""For texts of which there are few."""
+
+
 _WRITERS: dict[str, Callable[[Any], bytes]] = dict.fromkeys(_TEXTS, short_string) | {
     "headers": write_table,
     "timestamp": TAG.pack,
-    "delivery_mode": _octet,
+    "delivery_mode": lru_cache(maxsize=256)(_octet),
     "priority": _octet,
+    "content_type": _constant,
+    "type": _constant,
 }
 _FLAG_AND_WRITER = [(flag, _WRITERS[name]) for flag, name in _BY_FLAG]
 _values = attrgetter(*(name for _, name in _BY_FLAG))

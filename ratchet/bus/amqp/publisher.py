@@ -73,7 +73,7 @@ class Publisher:
         self._last_confirm = 0.0
         self._sweeper: asyncio.TimerHandle | None = None
 
-    async def send(
+    def send(
         self,
         exchange: str,
         routing_key: str,
@@ -82,8 +82,8 @@ class Publisher:
         *,
         mandatory: bool = False,
         most_nacks: int | None = None,
-    ) -> None:
-        """Returns when the broker has the message. Raises Reject for what AMQP can't carry, PublishTimeout.
+    ) -> asyncio.Future[None]:
+        """To be awaited: done when the broker has the message. Raises Reject for what AMQP can't carry, PublishTimeout.
 
         Raises Unreachable only where `mandatory`, Refused only after `most_nacks`.
         """
@@ -97,7 +97,7 @@ class Publisher:
             self._write(outgoing)
         else:
             self._waiting.append(outgoing)
-        await confirmed
+        return confirmed
 
     async def attach(self, connection: AmqpConnection) -> None:
         """Publish on this connection from now on, first of all what the last one left unconfirmed."""

@@ -75,7 +75,7 @@ def admit(
         "reply_to": origin.reply_to,
         "correlation_id": origin.correlation_id,
     }
-    return Work(**fields)
+    return Work.assembled(fields)
 
 
 def _sampling(task: Task, usual: Sampling, samples: int | None) -> Sampling:
