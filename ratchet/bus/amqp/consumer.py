@@ -10,6 +10,7 @@ import asyncio
 import random
 import time
 from collections import deque
+from contextvars import copy_context
 
 from pika.exceptions import AMQPError
 
@@ -67,8 +68,12 @@ class Consumer:
         self._metrics.in_flight.set_function(lambda: len(self._running))
         self._wide = prefetch <= 1
         self._draining = asyncio.Event()
-        self._running: dict[asyncio.Task[None], int] = {}
-        """With the size of the body, in bytes."""
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
+        """What a handler begins with, whoever made room for it."""
+        self._begun = 0
+        self._running: dict[int, asyncio.Task[None]] = {}
+        """By the number of the handling."""
         self._backlog: deque[Arrival] = deque()
         """Deliveries beyond the prefetch or the budget: more while handlers of a lost channel still run."""
         self._budget = budget
@@ -117,7 +122,7 @@ class Consumer:
 
     @property
     def running(self) -> frozenset[asyncio.Task[None]]:
-        return frozenset(self._running)
+        return frozenset(self._running.values())
 
     def close(self) -> None:
         """What is not acknowledged by now goes back to the queue."""
@@ -205,10 +210,10 @@ class Consumer:
         size = len(arrival[2].body)
         if len(self._running) >= self._prefetch or not self._budget.take(size, alone=not self._running):
             return False
-        task = asyncio.create_task(self._handle(*arrival))
-        self._running[task] = size
+        self._begun += 1
+        handling = self._handle(self._begun, *arrival)
+        self._running[self._begun] = self._loop.create_task(handling, context=self._context.copy())
         self._progress.begin(time.monotonic())
-        task.add_done_callback(self._finished)
         return True
 
     def _begin_waiting(self) -> None:
@@ -223,14 +228,12 @@ class Consumer:
             self._backlog.popleft()
         self._budget.leave(self)
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        size = self._running.pop(task)
+    def _finished(self, number: int, size: int, *, cancelled: bool) -> None:
+        """`size`: of the body, in bytes."""
+        del self._running[number]
         self._delivered_bytes -= size
-        self._progress.resume(task)
-        self._progress.end(time.monotonic(), settled=not task.cancelled())
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("handler-lost", f"{self.queue}: {error!r}; its channel is closed", exc_info=error)
-            self.close()
+        self._progress.resume(number)
+        self._progress.end(time.monotonic(), settled=not cancelled)
         self._budget.give_back(size)
         if self._backlog:
             self._begin_waiting()
@@ -245,23 +248,32 @@ class Consumer:
             self._subscription.resume(fitting_prefetch(self._prefetch, size))
 
     async def _handle(
-        self, subscription: ChannelConsumer, tag: int, delivery: Delivery, properties: Properties
+        self, number: int, subscription: ChannelConsumer, tag: int, delivery: Delivery, properties: Properties
     ) -> None:
         trace_parent.set(trace_parent_of(delivery.headers))
         began = time.perf_counter()
-        settled = False
+        settled = cancelled = False
         try:
-            settled = await self._settled(subscription, delivery, properties)
+            settled = await self._settled(number, subscription, delivery, properties)
+            if settled:
+                failpoint.reach("before-ack")
+                subscription.settle(tag)
+        except asyncio.CancelledError:
+            cancelled = True
+            raise
+        except Exception as error:
+            _log.error("handler-lost", f"{self.queue}: {error!r}; its channel is closed", exc_info=error)
+            self.close()
         finally:
             self._metrics.handle_seconds.observe(time.perf_counter() - began)
             if not settled:
                 self.unfinished += 1
                 self._metrics.requeued.inc()
-        if settled:
-            failpoint.reach("before-ack")
-            subscription.settle(tag)
+            self._finished(number, len(delivery.body), cancelled=cancelled)
 
-    async def _settled(self, subscription: ChannelConsumer, delivery: Delivery, properties: Properties) -> bool:
+    async def _settled(
+        self, number: int, subscription: ChannelConsumer, delivery: Delivery, properties: Properties
+    ) -> bool:
         """True when the message may be acknowledged: handled, or confirmed at its next place."""
         failures = 0
         while True:
@@ -280,7 +292,7 @@ class Consumer:
             if trouble is None:
                 return True
             failures += 1
-            if not await self._pause_in_place(subscription, trouble, failures):
+            if not await self._pause_in_place(number, subscription, trouble, failures):
                 return False
 
     async def _pass_on(self, delivery: Delivery, properties: Properties, error: Exception) -> str | None:
@@ -293,11 +305,11 @@ class Consumer:
             return explain(further)
         return None
 
-    async def _pause_in_place(self, subscription: ChannelConsumer, trouble: str, failures: int) -> bool:
+    async def _pause_in_place(self, number: int, subscription: ChannelConsumer, trouble: str, failures: int) -> bool:
         """False if the handler must not run again: the bus drains, or the message is no longer ours."""
         pause = pause_s(failures, first_s=FIRST_PAUSE_S, cap_s=LONGEST_PAUSE_S, random=random.random())
         _log.info("paused", f"{self.queue}: {trouble}; again in {pause:.1f} s", queue=self.queue)
-        self._progress.pause(asyncio.current_task(), time.monotonic(), trouble)
+        self._progress.pause(number, time.monotonic(), trouble)
         try:
             async with asyncio.timeout(pause):
                 await self._draining.wait()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 _U32 = struct.Struct(">I")
@@ -248,6 +249,10 @@ def short_string(text: str) -> bytes:
     return _OCTETS[len(encoded)] + encoded
 
 
+constant_string = lru_cache(maxsize=64)(short_string)
+"""For texts of which there are few."""
+
+
 def write_table(table: Mapping[str, Any]) -> bytes:
     """With its length in front. Raises ValueError for a value AMQP has no type for."""
     pairs = table.raw if isinstance(table, WireTable) else _pairs(table)
@@ -255,7 +260,7 @@ def write_table(table: Mapping[str, Any]) -> bytes:
 
 
 def _pairs(table: Mapping[str, Any]) -> bytes:
-    return b"".join([short_string(name) + _write_value(value) for name, value in table.items()])
+    return b"".join([constant_string(name) + _write_value(value) for name, value in table.items()])
 
 
 def _write_value(value: Any) -> bytes:
