@@ -228,10 +228,8 @@ def request_of(response: Response, work: Work) -> ScoringRequest:
     )
 
 
-def not_of_lost(response: Response, scores: Sequence[SampleScore]) -> Sequence[SampleScore]:
+def not_of_lost(response: Response, scores: Sequence[SampleScore]) -> list[SampleScore]:
     """What a failure of ours ended is no work of the model: it has no score."""
-    if not any([sample.status == "lost" for sample in response.samples]):
-        return scores
     return [
         LOST_ROLLOUT if sample.status == "lost" else score
         for sample, score in zip(response.samples, scores, strict=True)
