@@ -36,8 +36,9 @@ class ByteBudget:
 
     def give_back(self, size: int) -> None:
         self._taken -= size * EXPANSION
-        for begin in list(self._waiting.values()):
-            begin()
+        if self._waiting:
+            for begin in list(self._waiting.values()):
+                begin()
 
     def wait(self, consumer: object, begin: Callable[[], None]) -> None:
         """Call `begin` whenever bytes are given back, until `leave`."""

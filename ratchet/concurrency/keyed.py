@@ -16,6 +16,10 @@ class KeyedLock:
         self._taken: dict[str, asyncio.Event | None] = {}
         """Keys whose turn somebody has; with an event, made by the first who waits, for its end."""
 
+    def __contains__(self, key: object) -> bool:
+        """Whether it is somebody's turn."""
+        return key in self._taken
+
     def of(self, key: str) -> Turn:
         return Turn(self._taken, key)
 

@@ -41,17 +41,19 @@ def best_index(scores: Sequence[float | None]) -> int:
 def result_of(lines: Sequence[Interaction]) -> Result:
     """Of all the lines of one task, in the order of its samples."""
     line = best(lines)
-    return Result(
-        task_id=line.task_id,
-        response=line.response,
-        score=line.score,
-        agent_id=line.agent_id,
-        adapter_version=line.adapter_version,
-        metadata=Metadata(timestamp=line.timestamp, source="ratchet"),
-        status=line.status,
-        reason=line.reason,
-        sample=line.sample,
-        artifact=line.artifact,
+    return Result.assembled(
+        {
+            "task_id": line.task_id,
+            "response": line.response,
+            "score": line.score,
+            "agent_id": line.agent_id,
+            "adapter_version": line.adapter_version,
+            "metadata": Metadata(timestamp=line.timestamp, source="ratchet"),
+            "status": line.status,
+            "reason": line.reason,
+            "sample": line.sample,
+            "artifact": line.artifact,
+        }
     )
 
 

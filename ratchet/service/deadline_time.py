@@ -27,7 +27,7 @@ class DeadlineTime:
     ) -> None:
         self._wall = wall
         self._seconds = seconds
-        self._ahead = deque([self._ahead_now()], MOST_STEPS)
+        self._ahead = deque([wall().timestamp() - seconds()], MOST_STEPS)
         self._watching: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -41,19 +41,19 @@ class DeadlineTime:
 
     def left_s(self, deadline: datetime, admitted_at: datetime) -> float:
         """Seconds to the deadline, negative behind it: of the ages that the task may have the smallest counts."""
-        self._observe()
-        steady, admitted = self._seconds(), admitted_at.timestamp()
+        steady, admitted = self._observe(), admitted_at.timestamp()
         ages = [age for ahead in self._ahead if (age := steady + ahead - admitted) > -STEP_S]
-        return (deadline - admitted_at).total_seconds() - min(ages, default=0.0)
+        return (deadline - admitted_at).total_seconds() - (min(ages) if ages else 0.0)
 
     async def _watch(self) -> None:
         while True:
             self._observe()
             await asyncio.sleep(WATCH_EVERY_S)
 
-    def _observe(self) -> None:
-        if abs((ahead := self._ahead_now()) - self._ahead[-1]) > STEP_S:
+    def _observe(self) -> float:
+        """Returns steady time."""
+        steady = self._seconds()
+        ahead = self._wall().timestamp() - steady
+        if abs(ahead - self._ahead[-1]) > STEP_S:
             self._ahead.append(ahead)
-
-    def _ahead_now(self) -> float:
-        return self._wall().timestamp() - self._seconds()
+        return steady

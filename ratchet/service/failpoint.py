@@ -72,7 +72,7 @@ def armed(step: str) -> bool:
 def reach(step: str) -> None:
     """Passes, unless this is the passage that was named: then the process is gone, or halted."""
     global _left
-    if not armed(step):
+    if not _given or not armed(step):
         return
     if _halt is not None:
         _halt[:] = bytes(STEP_BYTES)

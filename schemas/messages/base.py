@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, ClassVar, Self
+from functools import cache
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, WithJsonSchema
 
@@ -23,6 +25,31 @@ class Record(BaseModel):
     """A frozen value. Unknown fields are ignored, so that an older reader survives a newer writer."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    @classmethod
+    def assembled(cls, values: Mapping[str, Any]) -> Self:
+        """From values by field that are known to be valid, as those of other records are: nothing is checked or copied.
+
+        Fields that are not named have their defaults; every field without one must be.
+        """
+        record = cls.__new__(cls)
+        _set(record, "__dict__", {**_defaults(cls), **values})
+        _set(record, "__pydantic_fields_set__", set(values))
+        _set(record, "__pydantic_extra__", None)
+        _set(record, "__pydantic_private__", None)
+        return record
+
+
+_set = object.__setattr__
+
+
+@cache
+def _defaults(model: type[BaseModel]) -> dict[str, Any]:
+    """Of every field, in the order in which they are written."""
+    return {
+        name: field.get_default(call_default_factory=True, validated_data={})
+        for name, field in model.model_fields.items()
+    }
 
 
 class Message(Record):

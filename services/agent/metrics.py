@@ -6,7 +6,7 @@ from functools import cache
 
 from prometheus_client import Gauge, ProcessCollector
 
-from ratchet.service.loop_metrics import Count, LoopCounter, LoopHistogram
+from ratchet.service.loop_metrics import Count, LoopCounter, LoopHistogram, Series
 from schemas.messages.response import GenerationLatencies
 from services.agent.engines.engine import Generation
 
@@ -57,18 +57,24 @@ def _samples(version: str, finish_reason: str) -> Count:
 
 
 @cache
-def _tokens(version: str) -> Count:
-    return tokens_generated.labels(version)
+def _waited(version: str) -> Series:
+    return queue_seconds.labels(version)
+
+
+@cache
+def _answered(version: str) -> tuple[Series, Count]:
+    return generate_seconds.labels(version), tokens_generated.labels(version)
 
 
 def observe(version: str, answer: Generation | Exception, latencies: GenerationLatencies) -> None:
     """Count one finished Work."""
-    queue_seconds.labels(version).observe(latencies.queue_s)
+    _waited(version).observe(latencies.queue_s)
     if isinstance(answer, Exception):
         failed.inc()
         return
     answered.inc()
-    generate_seconds.labels(version).observe(latencies.generate_s)
+    generate, tokens = _answered(version)
+    generate.observe(latencies.generate_s)
     for sample in answer.samples:
         _samples(version, str(sample.finish_reason)).inc()
-    _tokens(version).inc(sum(len(sample.completion_ids or ()) for sample in answer.samples))
+    tokens.inc(sum([len(sample.completion_ids or ()) for sample in answer.samples]))

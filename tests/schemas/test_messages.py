@@ -63,6 +63,17 @@ def test_a_numeric_reference_is_text() -> None:
     assert Task.decode(b'{"task_id": "1", "input": "x", "reference": 42}').reference == "42"
 
 
+def test_a_record_put_together_from_valid_values_is_the_one_that_was_checked() -> None:
+    checked = Task(task_id="1", input="x", samples=3, metadata={"source": "web"})
+
+    put_together = Task.assembled({"metadata": checked.metadata, "samples": 3, "input": "x", "task_id": "1"})
+
+    assert put_together == checked
+    assert put_together.encode() == checked.encode()
+    assert put_together.model_copy(update={"samples": 4}) == checked.model_copy(update={"samples": 4})
+    assert put_together.model_fields_set == checked.model_fields_set
+
+
 def test_a_message_can_not_be_changed() -> None:
     task = Task(task_id="1", input="x")
 

@@ -19,6 +19,8 @@ from pika.frame import decode_frame
 
 from ratchet.bus.amqp.frames import (
     ACK,
+    BODY,
+    CONTENT_START,
     DELIVER,
     FRAME_END,
     FRAME_OVERHEAD,
@@ -116,10 +118,34 @@ class AmqpConnection(Connection, asyncio.Protocol):  # type: ignore[misc]
                 break
             if raw[end - 1] != FRAME_END:
                 raise InvalidFrameError(f"a frame of {size} bytes has no end")
+            if kind == METHOD and number in self.receivers and (behind := self._take_whole(number, raw, offset, end)):
+                offset = behind
+                continue
             if not self._take_short_path(kind, number, raw, offset + 7, size):
                 self._process_frame(decode_frame(raw[offset:end])[1])
             offset = end
         self._rest = raw[offset:]
+
+    def _take_whole(self, number: int, raw: bytes, offset: int, end: int) -> int:
+        """Takes a delivery whose three frames are all here, as nearly all of them are, and returns where they end.
+
+        0 for any other frame, and for a delivery that is not so: then nothing was taken.
+        """
+        if METHOD_ID.unpack_from(raw, offset + 7)[0] != DELIVER or len(raw) < end + CONTENT_START.size:
+            return 0
+        kind, same, size, _, _, body_size = CONTENT_START.unpack_from(raw, end)
+        body = end + size + FRAME_OVERHEAD
+        behind = body + body_size + FRAME_OVERHEAD
+        if kind != HEADER or same != number or len(raw) < behind:
+            return 0
+        if FRAME_START.unpack_from(raw, body) != (BODY, number, body_size):
+            return 0
+        if raw[body - 1] != FRAME_END or raw[behind - 1] != FRAME_END:
+            return 0
+        tag, redelivered = read_deliver(raw, offset + 11)
+        properties = read_properties(raw, end + CONTENT_START.size)
+        self.receivers[number](tag, redelivered, properties, raw[body + 7 : behind - 1])
+        return behind
 
     def _take_short_path(self, kind: int, number: int, raw: bytes, offset: int, size: int) -> bool:
         """True for a frame of a delivery or a confirm on a channel that awaits such; the rest is pika's."""

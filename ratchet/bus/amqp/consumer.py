@@ -10,6 +10,7 @@ import asyncio
 import random
 import time
 from collections import deque
+from contextvars import copy_context
 
 from pika.exceptions import AMQPError
 
@@ -67,8 +68,12 @@ class Consumer:
         self._metrics.in_flight.set_function(lambda: len(self._running))
         self._wide = prefetch <= 1
         self._draining = asyncio.Event()
-        self._running: dict[asyncio.Task[None], int] = {}
-        """With the size of the body, in bytes."""
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
+        """What a handler begins with, whoever made room for it."""
+        self._begun = 0
+        self._running: dict[int, asyncio.Task[None]] = {}
+        """By the number of the handling."""
         self._backlog: deque[Arrival] = deque()
         """Deliveries beyond the prefetch or the budget: more while handlers of a lost channel still run."""
         self._budget = budget
@@ -117,7 +122,7 @@ class Consumer:
 
     @property
     def running(self) -> frozenset[asyncio.Task[None]]:
-        return frozenset(self._running)
+        return frozenset(self._running.values())
 
     def close(self) -> None:
         """What is not acknowledged by now goes back to the queue."""
@@ -193,39 +198,45 @@ class Consumer:
             elif self._delivered_bytes > DELIVERED_BYTES and not self._held_back:
                 self._held_back = True
                 subscription.pause()
-            self._backlog.append((subscription, tag, delivery, properties))
-            self._begin_waiting()
+            arrival = (subscription, tag, delivery, properties)
+            if self._backlog or not self._begin(arrival):
+                self._backlog.append(arrival)
+                self._begin_waiting()
 
         return receive
+
+    def _begin(self, arrival: Arrival) -> bool:
+        """False where the prefetch or the budget does not allow it."""
+        size = len(arrival[2].body)
+        if len(self._running) >= self._prefetch or not self._budget.take(size, alone=not self._running):
+            return False
+        self._begun += 1
+        handling = self._handle(self._begun, *arrival)
+        self._running[self._begun] = self._loop.create_task(handling, context=self._context.copy())
+        self._progress.begin(time.monotonic())
+        return True
 
     def _begin_waiting(self) -> None:
         """As many as the prefetch and the budget allow."""
         while self._backlog and len(self._running) < self._prefetch and not self._draining.is_set():
             arrival = self._backlog[0]
-            size = len(arrival[2].body)
             if not arrival[0].alive:
-                self._delivered_bytes -= size
-            elif self._budget.take(size, alone=not self._running):
-                task = asyncio.create_task(self._handle(*arrival))
-                self._running[task] = size
-                self._progress.begin(time.monotonic())
-                task.add_done_callback(self._finished)
-            else:
+                self._delivered_bytes -= len(arrival[2].body)
+            elif not self._begin(arrival):
                 self._budget.wait(self, self._begin_waiting)
                 return
             self._backlog.popleft()
         self._budget.leave(self)
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        size = self._running.pop(task)
+    def _finished(self, number: int, size: int, *, cancelled: bool) -> None:
+        """`size`: of the body, in bytes."""
+        del self._running[number]
         self._delivered_bytes -= size
-        self._progress.resume(task)
-        self._progress.end(time.monotonic(), settled=not task.cancelled())
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("handler-lost", f"{self.queue}: {error!r}; its channel is closed", exc_info=error)
-            self.close()
+        self._progress.resume(number)
+        self._progress.end(time.monotonic(), settled=not cancelled)
         self._budget.give_back(size)
-        self._begin_waiting()
+        if self._backlog:
+            self._begin_waiting()
         if self._held_back and self._delivered_bytes < DELIVERED_BYTES / 2:
             self._take_more(size)
 
@@ -237,54 +248,68 @@ class Consumer:
             self._subscription.resume(fitting_prefetch(self._prefetch, size))
 
     async def _handle(
-        self, subscription: ChannelConsumer, tag: int, delivery: Delivery, properties: Properties
+        self, number: int, subscription: ChannelConsumer, tag: int, delivery: Delivery, properties: Properties
     ) -> None:
         trace_parent.set(trace_parent_of(delivery.headers))
         began = time.perf_counter()
-        settled = False
+        settled = cancelled = False
         try:
-            settled = await self._settled(subscription, delivery, properties)
+            settled = await self._settled(number, subscription, delivery, properties)
+            if settled:
+                failpoint.reach("before-ack")
+                subscription.settle(tag)
+        except asyncio.CancelledError:
+            cancelled = True
+            raise
+        except Exception as error:
+            _log.error("handler-lost", f"{self.queue}: {error!r}; its channel is closed", exc_info=error)
+            self.close()
         finally:
             self._metrics.handle_seconds.observe(time.perf_counter() - began)
             if not settled:
                 self.unfinished += 1
                 self._metrics.requeued.inc()
-        if settled:
-            failpoint.reach("before-ack")
-            subscription.settle(tag)
+            self._finished(number, len(delivery.body), cancelled=cancelled)
 
-    async def _settled(self, subscription: ChannelConsumer, delivery: Delivery, properties: Properties) -> bool:
+    async def _settled(
+        self, number: int, subscription: ChannelConsumer, delivery: Delivery, properties: Properties
+    ) -> bool:
         """True when the message may be acknowledged: handled, or confirmed at its next place."""
         failures = 0
         while True:
             try:
-                await self._handle_or_pass_on(delivery, properties)
-            except (BusError, StorageUnavailable) as error:
-                failures += 1
-                if not await self._pause_in_place(subscription, error, failures):
-                    return False
+                await self._handler(delivery)
+            except asyncio.CancelledError:
+                if cancelled_by_us():
+                    raise
+                cancelled = Retry("what the handler waited for was cancelled")
+                trouble = await self._pass_on(delivery, properties, cancelled)
+            except Exception as error:
+                trouble = await self._pass_on(delivery, properties, error)
             else:
+                self._metrics.acked.inc()
                 return True
+            if trouble is None:
+                return True
+            failures += 1
+            if not await self._pause_in_place(number, subscription, trouble, failures):
+                return False
 
-    async def _handle_or_pass_on(self, delivery: Delivery, properties: Properties) -> None:
+    async def _pass_on(self, delivery: Delivery, properties: Properties, error: Exception) -> str | None:
+        """A message whose handler failed, to its next place; or what trouble of the broker or a disk it waits for."""
+        if (trouble := passing(error)) is not None:
+            return explain(trouble)
         try:
-            await self._handler(delivery)
-        except asyncio.CancelledError:
-            if cancelled_by_us():
-                raise
-            await self._failures.settle(delivery, properties, Retry("what the handler waited for was cancelled"))
-        except Exception as error:
-            if (trouble := passing(error)) is not None:
-                raise trouble from error
             await self._failures.settle(delivery, properties, error)
-        else:
-            self._metrics.acked.inc()
+        except (BusError, StorageUnavailable) as further:
+            return explain(further)
+        return None
 
-    async def _pause_in_place(self, subscription: ChannelConsumer, error: Exception, failures: int) -> bool:
+    async def _pause_in_place(self, number: int, subscription: ChannelConsumer, trouble: str, failures: int) -> bool:
         """False if the handler must not run again: the bus drains, or the message is no longer ours."""
         pause = pause_s(failures, first_s=FIRST_PAUSE_S, cap_s=LONGEST_PAUSE_S, random=random.random())
-        _log.info("paused", f"{self.queue}: {explain(error)}; again in {pause:.1f} s", queue=self.queue)
-        self._progress.pause(asyncio.current_task(), time.monotonic(), explain(error))
+        _log.info("paused", f"{self.queue}: {trouble}; again in {pause:.1f} s", queue=self.queue)
+        self._progress.pause(number, time.monotonic(), trouble)
         try:
             async with asyncio.timeout(pause):
                 await self._draining.wait()

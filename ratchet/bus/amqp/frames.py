@@ -12,7 +12,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-from ratchet.bus.amqp.table import read_headers, short_string, text_of, write_table
+from ratchet.bus.amqp.table import constant_string, read_headers, short_string, text_of, write_table
 
 METHOD, HEADER, BODY = 1, 2, 3
 FRAME_END = 0xCE
@@ -27,7 +27,10 @@ FRAME_START = struct.Struct(">BHI")
 METHOD_ID = struct.Struct(">I")
 TAG = struct.Struct(">Q")
 _ACK_FRAME = struct.Struct(">BHIIQBB")
-_HEADER_START = struct.Struct(">HHQ")
+CONTENT_START = struct.Struct(">BHIHHQ")
+"""A header frame up to its properties: type, channel, size, class, weight, size of the body."""
+_BODY_START = struct.Struct(">BBHI")
+"""The end of the frame before, and a body frame up to its content."""
 _U16 = struct.Struct(">H")
 _PUBLISH = b"\x00\x3c\x00\x28\x00\x00"
 
@@ -57,8 +60,9 @@ _TEXTS = frozenset(field.name for field in fields(Properties)) - {"headers", "de
 
 
 @lru_cache(maxsize=256)
-def _announced(flags: int) -> tuple[str, ...]:
-    return tuple(name for flag, name in _BY_FLAG if flags & flag)
+def _announced(flags: int) -> tuple[tuple[str, bool], ...]:
+    """The names, and whether each is a text."""
+    return tuple((name, name in _TEXTS) for flag, name in _BY_FLAG if flags & flag)
 
 
 def read_properties(raw: bytes, offset: int) -> Properties:
@@ -69,10 +73,11 @@ def read_properties(raw: bytes, offset: int) -> Properties:
     flags: int = _U16.unpack_from(raw, offset)[0]
     offset += 2
     properties = Properties()
-    for name in _announced(flags):
-        if name in _TEXTS:
+    for name, is_text in _announced(flags):
+        if is_text:
             stop = offset + 1 + raw[offset]
-            setattr(properties, name, text_of(raw[offset + 1 : stop]))
+            text = raw[offset + 1 : stop]
+            setattr(properties, name, text.decode("ascii") if text.isascii() else text_of(text))
             offset = stop
         elif name == "headers":
             properties.headers = read_headers(raw, offset)
@@ -93,8 +98,10 @@ def _octet(value: int) -> bytes:
 _WRITERS: dict[str, Callable[[Any], bytes]] = dict.fromkeys(_TEXTS, short_string) | {
     "headers": write_table,
     "timestamp": TAG.pack,
-    "delivery_mode": _octet,
+    "delivery_mode": lru_cache(maxsize=256)(_octet),
     "priority": _octet,
+    "content_type": constant_string,
+    "type": constant_string,
 }
 _FLAG_AND_WRITER = [(flag, _WRITERS[name]) for flag, name in _BY_FLAG]
 _values = attrgetter(*(name for _, name in _BY_FLAG))
@@ -132,19 +139,19 @@ def publish_frames(
 
     Raises ValueError for what AMQP can't carry: all properties together must fit one frame.
     """
-    header = _HEADER_START.pack(60, 0, len(body)) + write_properties(properties)
-    if len(header) > frame_max - FRAME_OVERHEAD:
-        raise ValueError(f"its properties take {len(header):,} bytes, and a frame holds {frame_max - FRAME_OVERHEAD:,}")
+    written = write_properties(properties)
+    header, largest = 12 + len(written), frame_max - FRAME_OVERHEAD
+    if header > largest:
+        raise ValueError(f"its properties take {header:,} bytes, and a frame holds {largest:,}")
     pieces = [
         _publish_method(channel, exchange, routing_key, mandatory),
-        FRAME_START.pack(HEADER, channel, len(header)),
-        header,
-        b"\xce",
+        CONTENT_START.pack(HEADER, channel, header, 60, 0, len(body)),
+        written,
     ]
-    largest = frame_max - FRAME_OVERHEAD
     for start in range(0, len(body), largest):
         part = body[start : start + largest]
-        pieces += (FRAME_START.pack(BODY, channel, len(part)), part, b"\xce")
+        pieces += (_BODY_START.pack(FRAME_END, BODY, channel, len(part)), part)
+    pieces.append(b"\xce")
     return b"".join(pieces)
 
 

@@ -64,6 +64,7 @@ class Publisher:
         self._loop = asyncio.get_running_loop()
         self._channel: AmqpChannel | None = None
         self._connection: AmqpConnection | None = None
+        self._frame_max = 0
         self._blocked = False
         self._next_tag = 1
         self._unconfirmed: dict[int, Outgoing] = {}
@@ -73,7 +74,7 @@ class Publisher:
         self._last_confirm = 0.0
         self._sweeper: asyncio.TimerHandle | None = None
 
-    async def send(
+    def send(
         self,
         exchange: str,
         routing_key: str,
@@ -82,8 +83,8 @@ class Publisher:
         *,
         mandatory: bool = False,
         most_nacks: int | None = None,
-    ) -> None:
-        """Returns when the broker has the message. Raises Reject for what AMQP can't carry, PublishTimeout.
+    ) -> asyncio.Future[None]:
+        """To be awaited: done when the broker has the message. Raises Reject for what AMQP can't carry, PublishTimeout.
 
         Raises Unreachable only where `mandatory`, Refused only after `most_nacks`.
         """
@@ -97,7 +98,7 @@ class Publisher:
             self._write(outgoing)
         else:
             self._waiting.append(outgoing)
-        await confirmed
+        return confirmed
 
     async def attach(self, connection: AmqpConnection) -> None:
         """Publish on this connection from now on, first of all what the last one left unconfirmed."""
@@ -109,6 +110,7 @@ class Publisher:
         await channel.answered(answered)
         connection.confirms[channel.number] = self._on_confirm
         self._channel, self._connection, self._blocked = channel, connection, False
+        self._frame_max = connection.frame_max
         self._next_tag = 1
         channel.lost.add_done_callback(lambda _lost: self._detach(channel))
         self._write_waiting()
@@ -151,7 +153,7 @@ class Publisher:
                 outgoing.properties,
                 outgoing.body,
                 mandatory=outgoing.mandatory,
-                frame_max=self._connection.frame_max,
+                frame_max=self._frame_max,
             )
         except ValueError as error:
             outgoing.confirmed.set_exception(Reject(f"a message to {outgoing.routing_key!r} can't be sent: {error}"))

@@ -25,11 +25,8 @@ class AckWindow:
     def __init__(self) -> None:
         self._settled: dict[int, bool] = {}
         """Delivered and not acknowledged, oldest first: is it settled?"""
-        self._owed = 0
-
-    def __len__(self) -> int:
-        """Settled deliveries whose ack is still owed."""
-        return self._owed
+        self.owed = 0
+        """Settled deliveries whose ack is not sent."""
 
     def deliver(self, tag: int) -> None:
         """In the order of the tags."""
@@ -38,7 +35,7 @@ class AckWindow:
     def settle(self, tag: int) -> None:
         """The delivery is done with. Each tag once."""
         self._settled[tag] = True
-        self._owed += 1
+        self.owed += 1
 
     def take(self) -> list[tuple[int, bool]]:
         """The acks owed, as (tag, multiple) in the order to send them. They count as sent."""
@@ -50,7 +47,7 @@ class AckWindow:
             run += 1
         for tag in owed:
             del self._settled[tag]
-        self._owed = 0
+        self.owed = 0
         return [(tag, True) for tag in owed[:run][-1:]] + [(tag, False) for tag in owed[run:]]
 
 
@@ -118,7 +115,7 @@ class ChannelConsumer:
 
     def settle(self, tag: int) -> None:
         """Acknowledge, together with whatever else is settled in this turn of the loop."""
-        if not len(self._window):
+        if not self._window.owed:
             self._loop.call_soon(self._flush)
         self._window.settle(tag)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 _U32 = struct.Struct(">I")
@@ -26,6 +27,7 @@ _FIXED = {
     kind: struct.Struct(f">{code}")
     for kind, code in zip(b"bBsuIiLlfd", ("b", "B", "h", "H", "i", "I", "q", "q", "f", "d"), strict=True)
 }
+_STRING = ord("S")
 _OTHER_SIZES = {ord("t"): 1, ord("T"): 8, ord("D"): 5, ord("V"): 0}
 UNREADABLE = (struct.error, IndexError, ValueError, OverflowError, RecursionError)
 MAX_DEPTH = 32
@@ -180,9 +182,11 @@ def _read_value(raw: bytes, offset: int, depth: int) -> tuple[Any, int]:
     offset += 1
     if kind in b"SxAF":
         start = offset + 4
-        end = start + _U32.unpack_from(raw, offset)[0]
+        end = start + int(_U32.unpack_from(raw, offset)[0])
         if end > len(raw):
             raise ValueError("a value longer than its message")
+        if kind == _STRING:
+            return raw[start:end].decode("utf-8", "replace"), end
         return _LONG_READERS[kind](raw, start, end, depth), end
     if fixed := _FIXED.get(kind):
         return _finite(fixed.unpack_from(raw, offset)[0]), offset + fixed.size
@@ -213,10 +217,6 @@ def _read_time(seconds: int) -> datetime | int:
         return seconds
 
 
-def _read_string(raw: bytes, start: int, end: int, _depth: int) -> str:
-    return raw[start:end].decode("utf-8", "replace")
-
-
 def _read_bytes(raw: bytes, start: int, end: int, _depth: int) -> bytes:
     return raw[start:end]
 
@@ -237,16 +237,20 @@ def _read_nested(raw: bytes, start: int, end: int, depth: int) -> dict[str, Any]
 
 
 _LONG_READERS: dict[int, Callable[[bytes, int, int, int], Any]] = {
-    ord("S"): _read_string, ord("x"): _read_bytes, ord("A"): _read_array, ord("F"): _read_nested,
+    ord("x"): _read_bytes, ord("A"): _read_array, ord("F"): _read_nested,
 }  # fmt: skip
 
 
 def short_string(text: str) -> bytes:
     """Raises ValueError beyond 255 bytes."""
-    encoded = bytes_of(text)
+    encoded = text.encode("ascii") if text.isascii() else bytes_of(text)
     if len(encoded) > 255:
         raise ValueError(f"{text[:40]!r}… is longer than the 255 bytes AMQP allows here")
     return _OCTETS[len(encoded)] + encoded
+
+
+constant_string = lru_cache(maxsize=64)(short_string)
+"""For texts of which there are few."""
 
 
 def write_table(table: Mapping[str, Any]) -> bytes:
@@ -256,7 +260,7 @@ def write_table(table: Mapping[str, Any]) -> bytes:
 
 
 def _pairs(table: Mapping[str, Any]) -> bytes:
-    return b"".join([short_string(name) + _write_value(value) for name, value in table.items()])
+    return b"".join([constant_string(name) + _write_value(value) for name, value in table.items()])
 
 
 def _write_value(value: Any) -> bytes:

@@ -195,8 +195,10 @@ class Ledger:
             if len(self._works) > KEPT_WORKS:
                 del self._works[next(iter(self._works))]
         if not self._is_known(ASSIGNMENTS, position, len(body) + 1):
-            with suppress(IndexUnusable):
+            try:
                 self._index.admit(work.arm.sequence, work.task_id, work.deadline.timestamp(), body, position)
+            except IndexUnusable:
+                return body  # the next one reads it from the log
         return body
 
     async def settle(self, lines: Sequence[Interaction], *, logged: int = 0) -> tuple[Result, bytes]:
@@ -223,8 +225,10 @@ class Ledger:
         if not samples:
             self._held[result.task_id] = position
         if not self._is_known(INTERACTIONS, position, sum(map(len, encoded)) + len(encoded)):
-            with suppress(IndexUnusable):
+            try:
                 self._index.settle(result.task_id, logged=samples, result=body, lines=begin, status=result.status)
+            except IndexUnusable:
+                return result, body  # the next one reads it from the log
         return result, body
 
     async def add_waiter(self, task_id: str, reply_to: str, correlation_id: str | None) -> None:

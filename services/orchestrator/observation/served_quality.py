@@ -20,7 +20,10 @@ class ServedQuality:
         first = lines[0]
         if is_own(first.arm.experiment_id):
             return
-        quality = self._of.setdefault((first.agent_id, first.adapter_version), Quality())
+        of = first.agent_id, first.adapter_version
+        quality = self._of.get(of)
+        if quality is None:
+            quality = self._of[of] = Quality()
         quality.observe([line.score for line in lines], [line.response for line in lines])
 
     def figures(self) -> list[QualityFigure]:

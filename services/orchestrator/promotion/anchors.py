@@ -129,13 +129,13 @@ class Anchors:
             self._save()
 
     def _collect(self, line: Interaction, task: Task) -> None:
+        if self._has_anchors_of(line.adapter_version):
+            return
         scorer = scorer_of(line)
         if is_own(line.arm.experiment_id) or line.response is None or scorer is None or self._trust.adapters.distrusted:
             return
         if task.workspace is not None:
             return  # an answer that is a patch is no text to be scored again
-        if self._has_anchors_of(line.adapter_version):
-            return
         assert line.score is not None
         plain = Task(
             task_id=task.task_id,

@@ -83,11 +83,13 @@ class AdaptiveSamples:
     def count(self) -> int:
         """Samples of the next task that does not say. The whole group while an experiment runs that needs it."""
         adapters, proved = self._arms.adapters, self._state.samples
+        if not proved:
+            return self._policy.usual
         needs_all = adapters.experiment is not None or any(
             experiment.plan.metric == "served" for _, experiment in self._arms.trials
         )
         is_of_now = self._state.version == adapters.primary and self._state.anchored == adapters.anchored
-        if needs_all or not proved or not is_of_now or adapters.distrusted is not None:
+        if needs_all or not is_of_now or adapters.distrusted is not None:
             return self._policy.usual
         return min(self._policy.usual, max(proved, self._policy.floor))
 

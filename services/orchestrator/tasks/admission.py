@@ -75,13 +75,15 @@ def admit(
         "reply_to": origin.reply_to,
         "correlation_id": origin.correlation_id,
     }
-    return Work(**fields)
+    return Work.assembled(fields)
 
 
 def _sampling(task: Task, usual: Sampling, samples: int | None) -> Sampling:
     """The fleet's, but for what the task asks; of tokens it gets no more than the fleet allows."""
     tokens = task.max_tokens and min(task.max_tokens, usual.max_tokens)
     lowered = samples if task.samples is None and samples is not None and samples < usual.n else None
+    if not (task.samples or lowered or tokens) and task.temperature is None and task.top_p is None:
+        return usual
     asked = {
         "n": task.samples or lowered,
         "lowered_from": usual.n if lowered else None,
@@ -89,5 +91,4 @@ def _sampling(task: Task, usual: Sampling, samples: int | None) -> Sampling:
         "top_p": task.top_p,
         "max_tokens": tokens,
     }
-    changed = {name: value for name, value in asked.items() if value is not None}
-    return usual.model_copy(update=changed) if changed else usual
+    return usual.model_copy(update={name: value for name, value in asked.items() if value is not None})

@@ -90,7 +90,8 @@ class Intake:
     def _check(self, task: Task, size: int) -> None:
         self._arms[self._policy.agent_for(task)].check(task)
         self._policy.check_size(task, size)
-        self._policy.check_deadline(task, self._clock())
+        if task.deadline is not None:
+            self._policy.check_deadline(task, self._clock())
 
     async def submit(self, task: Task) -> bool:
         """For a caller that looks for the answer itself: as `handle`, but nothing is sent back. True if it is new.
@@ -130,41 +131,44 @@ class Intake:
                 return known
             if self._ledger.has_forgotten(task.task_id):
                 raise ExpiredResult(FORGOTTEN)
-            body, work = await self._admit(task, origin)
+            work = self._work_of(task, origin)
+            body = await self._log(work)
         await self._send(work, body)
         return None
 
     async def ask(self, task: Task, arm: Callable[[int], Arm]) -> None:
         """Admit a task of our own with the arm made for its sequence number. Raises BusError, JournalError."""
-        body, work = await self._ask(task, arm)
+        work = self._own_work_of(task, arm)
+        body = await self._log(work)
         await self._send(work, body)
 
     async def rescore(self, task: Task, answer: str, arm: Callable[[int], Arm]) -> None:
         """As `ask`, but no agent answers: the scorer gets this answer."""
-        _, work = await self._ask(task, arm)
+        work = self._own_work_of(task, arm)
+        await self._log(work)
         given = Response(task_id=task.task_id, response=answer, agent_id=work.agent_id)
         response = completed_response(given, work)
         message_id = derived_id(task.task_id, "response")
         await self._bus.publish(RESPONSES, response.encode(), type=Response.TYPE, message_id=message_id)
 
-    async def _ask(self, task: Task, arm: Callable[[int], Arm]) -> tuple[bytes, Work]:
+    def _own_work_of(self, task: Task, arm: Callable[[int], Arm]) -> Work:
         now = self._clock()
         arm_of_it = arm(self._ledger.next_sequence())
-        return await self._log(admit(task, self._policy, arm=arm_of_it, now=now, origin=Origin()))
+        return admit(task, self._policy, arm=arm_of_it, now=now, origin=Origin())
 
-    async def _admit(self, task: Task, origin: Origin) -> tuple[bytes, Work]:
+    def _work_of(self, task: Task, origin: Origin) -> Work:
         now = self._clock()
         sequence = self._ledger.next_sequence()
         agent_id = self._policy.agent_for(task)
         arm, samples = self._arms[agent_id].arm_for(task, sequence), self._samples(agent_id)
-        return await self._log(admit(task, self._policy, arm=arm, now=now, origin=origin, samples=samples))
+        return admit(task, self._policy, arm=arm, now=now, origin=origin, samples=samples)
 
-    async def _log(self, work: Work) -> tuple[bytes, Work]:
+    async def _log(self, work: Work) -> bytes:
         body = await self._ledger.admit(work)
         self._arms[work.agent_id].admitted(work)
         metrics.admitted(work.agent_id).inc()
         failpoint.reach("admitted")
-        return body, work
+        return body
 
     async def _repeat(self, known: Entry, origin: Origin, *, seen_before: bool) -> None:
         """The same task again: its stored Result; or, while it is open, a place among those who wait for it.
@@ -181,8 +185,17 @@ class Intake:
                 await self._send(work, known.work)
 
     async def _send(self, work: Work, body: bytes) -> None:
+        """To the agent's queue, or to one of the asker's own. Raises BusError."""
+        message_id = derived_id(work.task_id, "work")
+        sent = True
         try:
-            sent = await self._delivered(work, body)
+            if work.work_to is None:
+                queue = work_queue(work.agent_id, priority=work.priority)
+                await self._bus.publish(queue, body, type=Work.TYPE, message_id=message_id)
+            else:
+                sent = await self._bus.reply(
+                    work.work_to, body, type=Work.TYPE, message_id=message_id, correlation_id=work.correlation_id
+                )
         except BusError:
             self._unsent.add(work.task_id)
             raise
@@ -191,17 +204,6 @@ class Intake:
         else:  # who asks again gets it; else its deadline ends it
             log.info("no-asker", f"nobody gets its Work: there is no queue {work.work_to!r} (work_to)")
             self._unsent.add(work.task_id)
-
-    async def _delivered(self, work: Work, body: bytes) -> bool:
-        """False where the asker wanted it on a queue of its own that is gone. Raises BusError."""
-        message_id = derived_id(work.task_id, "work")
-        if work.work_to is not None:
-            return await self._bus.reply(
-                work.work_to, body, type=Work.TYPE, message_id=message_id, correlation_id=work.correlation_id
-            )
-        queue = work_queue(work.agent_id, priority=work.priority)
-        await self._bus.publish(queue, body, type=Work.TYPE, message_id=message_id)
-        return True
 
 
 def _task_id_of(body: bytes) -> str:

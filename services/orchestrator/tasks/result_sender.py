@@ -34,14 +34,15 @@ class ResultSender:
         who waited, and whatever an origin makes the bus raise.
         """
         message_id = derived_id(task_id, "result")
-        origins = {origin, *(Origin(*waiter) for waiter in self._ledger.index.waiters(task_id))}
-        replies = [self._reply(result, message_id, other) for other in origins if other.reply_to is not None]
+        waiters = self._ledger.index.waiters(task_id)
         publish = self._bus.publish(
             RESULTS, result, type=Result.TYPE, message_id=message_id, correlation_id=origin.correlation_id
         )
-        if not replies:
+        if origin.reply_to is None and not waiters:
             await publish
             return
+        origins = {origin, *(Origin(*waiter) for waiter in waiters)}
+        replies = [self._reply(result, message_id, other) for other in origins if other.reply_to is not None]
         published, *replied = await asyncio.gather(publish, *replies, return_exceptions=True)
         if isinstance(published, BaseException):
             raise published

@@ -29,9 +29,12 @@ class RewardBroadcaster:
         """The lines of one task; `agent_id` is the one whose Work it was."""
         first = lines[0]
         if first.sample is not None:
-            scores = tuple(line.score for line in lines)
-            scored = TaskScores(task_id=first.task_id, adapter_version=first.adapter_version, scores=scores)
-            self._unsent.setdefault(agent_id, []).append(scored)
+            of_task = {
+                "task_id": first.task_id,
+                "adapter_version": first.adapter_version,
+                "scores": tuple([line.score for line in lines]),
+            }
+            self._unsent.setdefault(agent_id, []).append(TaskScores.assembled(of_task))
 
     async def flush(self) -> None:
         """Raises BusError: what could not be sent then is not sent again."""

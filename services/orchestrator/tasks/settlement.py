@@ -59,23 +59,25 @@ def settle(reward: Reward, response: Response, work: Work, now: datetime) -> lis
         "attempts": _attempts(response, reward),
     }
     return [
-        Interaction(
-            **of_group,
-            sample=index,
-            response=sample.text,
-            completion_ids=sample.completion_ids,
-            logprobs=sample.logprobs,
-            token_texts=sample.token_texts,
-            finish_reason=sample.finish_reason,
-            segments=sample.segments,
-            sample_status=sample.status,
-            program=sample.program,
-            usage=sample.usage,
-            artifact=sample.artifact,
-            score=score.score,
-            score_status=score.status,
-            score_reason=score.reason,
-            score_parts=score.parts,
+        Interaction.assembled(
+            of_group
+            | {
+                "sample": index,
+                "response": sample.text,
+                "completion_ids": sample.completion_ids,
+                "logprobs": sample.logprobs,
+                "token_texts": sample.token_texts,
+                "finish_reason": sample.finish_reason,
+                "segments": sample.segments,
+                "sample_status": sample.status,
+                "program": sample.program,
+                "usage": sample.usage,
+                "artifact": sample.artifact,
+                "score": score.score,
+                "score_status": score.status,
+                "score_reason": score.reason,
+                "score_parts": score.parts,
+            }
         )
         for index, (sample, score) in enumerate(zip(response.samples, scores, strict=True))
     ]
@@ -150,7 +152,8 @@ def completed_response(draft: Response, work: Work) -> Response:
 
 
 def _of(work: Work) -> dict[str, Any]:
-    return {name: getattr(work, name) for name in OF_WORK}
+    fields = work.__dict__
+    return {name: fields[name] for name in OF_WORK}
 
 
 def _age(work: Work, now: datetime) -> float:
@@ -167,12 +170,14 @@ def _aligned(reward: Reward, samples: int) -> list[SampleScore]:
 
 
 def _latencies(reward: Reward, response: Response, work: Work, now: datetime) -> Latencies:
-    return Latencies(
-        queue_s=response.latencies.queue_s,
-        generate_s=response.latencies.generate_s,
-        score_queue_s=reward.latencies.queue_s,
-        score_s=reward.latencies.score_s,
-        total_s=_age(work, now),
+    return Latencies.assembled(
+        {
+            "queue_s": response.latencies.queue_s,
+            "generate_s": response.latencies.generate_s,
+            "score_queue_s": reward.latencies.queue_s,
+            "score_s": reward.latencies.score_s,
+            "total_s": _age(work, now),
+        }
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 
 from ratchet.bus.protocol import Delivery, opened
 from ratchet.bus.topology import DRAFT_RESPONSES, EXCHANGE, RESPONSES
@@ -140,11 +141,11 @@ class Settler:
             log.error("untold", f"it is not known whom to tell of this task: {error!r}", task_id=task_id)
 
     async def tell_the_untold(self) -> None:
-        """Send the Results that did not get through when their tasks were closed.
+        """Send the Results that did not get through when their tasks were closed; not those that are on their way now.
 
         Raises BusError or StorageUnavailable once some were tried.
         """
-        some = list(self._untold)[:TOLD_AT_ONCE]
+        some = list(islice((task_id for task_id in self._untold if task_id not in self._locks), TOLD_AT_ONCE))
         outcomes = await asyncio.gather(*(self._tell_later(task_id) for task_id in some), return_exceptions=True)
         _raise_first(outcomes, (BusError, StorageUnavailable))
 
@@ -237,14 +238,15 @@ class Settler:
         response = reward.scored or self._kept_response(reward.task_id, attempt)
         check_adapter(response, work)
         check_size(response, self._max_logged_bytes)
-        for name in MUST_AGREE if response.work is not None else ():
-            if getattr(response.work, name) != getattr(work, name):
+        carried = response.work
+        for name in MUST_AGREE if carried is not None else ():
+            if carried.__dict__[name] != work.__dict__[name]:
                 raise Reject(
                     f"the Work in this Reward is not the one that was admitted as task {work.task_id!r}: its {name} is "
                     f"another. A Reward carries the Response, and that the Work, as they came"
                 )
         check_agent(response, work, self._agents)
-        return response if response.work is not None else completed_response(response, work)
+        return response if carried is not None else completed_response(response, work)
 
     def _kept_response(self, task_id: str, attempt: int) -> Response:
         if (found := self._kept.find(task_id)) is not None:

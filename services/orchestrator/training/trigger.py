@@ -40,8 +40,7 @@ class TrainingState:
 
 def teaches(lines: Sequence[Interaction]) -> bool:
     """A group with at least two scores that are not all the same."""
-    scores = {line.score for line in lines if line.score is not None}
-    return len(scores) > 1
+    return len(lines) > 1 and len({line.score for line in lines if line.score is not None}) > 1
 
 
 def uses_up(outcome: AdapterTrained) -> bool:

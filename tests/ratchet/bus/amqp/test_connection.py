@@ -1,13 +1,17 @@
-"""When frames leave: at once after a silence, together on a busy connection, and in their order."""
+"""When frames leave: at once after a silence, together on a busy connection, and in their order. And what comes in."""
 
 from __future__ import annotations
 
 import asyncio
+import struct
 from itertools import pairwise
 
+import pytest
 from pika import URLParameters
+from pika.exceptions import InvalidFrameError
 
 from ratchet.bus.amqp.connection import GATHER_S, AmqpConnection
+from ratchet.bus.amqp.frames import BODY, HEADER, METHOD, Properties, write_properties
 from tests.waiting import settled
 
 
@@ -74,3 +78,51 @@ async def test_frames_of_pika_do_not_wait_and_take_along_what_does() -> None:
     await asyncio.sleep(0)
 
     assert b"".join(wire.chunks) == b"firstsecondthirdpika"
+
+
+CHANNEL = 3
+SENT = Properties(content_type="application/json", headers={"a": "b"}, message_id="m-1", type="task.v1")
+
+
+def frame(kind: int, payload: bytes) -> bytes:
+    return struct.pack(">BHI", kind, CHANNEL, len(payload)) + payload + b"\xce"
+
+
+def delivery(tag: int, *parts: bytes) -> bytes:
+    """As the broker sends it, the body in so many frames."""
+    method = b"\x00\x3c\x00\x3c\x011" + struct.pack(">Q", tag) + b"\x01\x00\x05tasks"
+    header = struct.pack(">HHQ", 60, 0, sum(map(len, parts))) + write_properties(SENT)
+    return frame(METHOD, method) + frame(HEADER, header) + b"".join(frame(BODY, part) for part in parts)
+
+
+@pytest.mark.parametrize("size", [1, 7, 40, 10_000])
+async def test_deliveries_are_the_same_however_they_are_cut_up_on_their_way(size: int) -> None:
+    connection, _ = connected()
+    taken: list[tuple[int, bool, Properties, bytes]] = []
+    connection.receivers[CHANNEL] = lambda *arrived: taken.append(arrived)
+    raw = (
+        delivery(1, b"one") + delivery(2) + delivery(3, b"th", b"ree") + delivery(4, b"x" * 500) + delivery(5, b"five")
+    )
+
+    for start in range(0, len(raw), size):
+        connection.data_received(raw[start : start + size])
+
+    assert [(tag, body) for tag, _, _, body in taken] == [
+        (1, b"one"), (2, b""), (3, b"three"), (4, b"x" * 500), (5, b"five"),
+    ]  # fmt: skip
+    assert all(redelivered and properties == SENT for _, redelivered, properties, _ in taken)
+
+
+@pytest.mark.parametrize("frame_without_end", [0, 1, 2])
+async def test_a_delivery_whose_frame_has_no_end_is_refused(frame_without_end: int) -> None:
+    connection, _ = connected()
+    connection.receivers[CHANNEL] = lambda *_: pytest.fail("it was taken")
+    raw = bytearray(delivery(1, b"one"))
+    ends, offset = [], 0
+    while offset < len(raw):
+        offset += struct.unpack_from(">BHI", raw, offset)[2] + 8
+        ends.append(offset - 1)
+    raw[ends[frame_without_end]] = 0
+
+    with pytest.raises(InvalidFrameError):
+        connection.data_received(bytes(raw))

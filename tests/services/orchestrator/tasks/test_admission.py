@@ -10,7 +10,7 @@ import pytest
 
 from ratchet.service.errors import Reject
 from schemas.messages.task import Task
-from schemas.messages.work import Arm, Sampling
+from schemas.messages.work import Arm, Sampling, Work
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
 
 NOW = datetime(2031, 5, 1, 12, 0, tzinfo=UTC)
@@ -45,3 +45,13 @@ def test_a_task_is_sampled_as_it_asks_within_the_fleets_limit(asked: dict[str, A
     work = admit(task, POLICY, arm=Arm(sequence=0), now=NOW, origin=Origin())
 
     assert work.sampling == FLEETS.model_copy(update=changed)
+
+
+def test_a_work_says_nothing_that_the_schema_would_not_let_in() -> None:
+    task = Task(task_id="t1", input="x", samples=2, deadline=NOW + timedelta(seconds=1), task_type="sort")
+
+    for asked in (task, Task(task_id="t2", input="x")):
+        work = admit(asked, POLICY, arm=Arm(sequence=0), now=NOW, origin=Origin("reply.mine", "c"))
+
+        assert Work.model_validate(dict(work)) == work == Work.decode(work.encode())
+        assert list(work.__dict__) == list(Work.model_fields)

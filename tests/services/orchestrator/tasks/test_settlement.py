@@ -111,6 +111,12 @@ def test_the_lines_are_the_bytes_that_they_always_were() -> None:
     assert [line.encode() for line in lines()] == LINES.read_bytes().splitlines()
 
 
+def test_the_lines_say_nothing_that_the_schema_would_not_let_in() -> None:
+    for line in lines():
+        assert Interaction.model_validate(dict(line)) == line
+        assert list(line.__dict__) == list(Interaction.model_fields)
+
+
 def test_a_conversation_is_logged_with_its_segments_and_shown_turn_by_turn() -> None:
     asked, said = Turn(role="user", content="what?"), Turn(role="assistant", content="that", span=0)
     segment = Segment(

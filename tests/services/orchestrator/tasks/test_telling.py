@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +93,34 @@ async def test_a_reply_queue_that_takes_nothing_is_given_up_though_the_broker_is
 
         await until(lambda: untold() == before + 1)
         assert fleet.bus.published("results")
+
+
+class SlowBus(MemoryBus):
+    """Confirms no Result before it may."""
+
+    async def publish(self, queue: str, body: bytes, **properties: Any) -> None:
+        if queue == "results":
+            self.asked = getattr(self, "asked", 0) + 1
+            await self.may_confirm.wait()
+        await super().publish(queue, body, **properties)
+
+    @cached_property
+    def may_confirm(self) -> asyncio.Event:
+        return asyncio.Event()
+
+
+async def test_a_result_on_its_way_is_not_waited_for_by_whoever_looks_for_the_untold(tmp_path: Path) -> None:
+    async with house(tmp_path, bus=SlowBus) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x"), reply_to=None)
+        (work,) = await fleet.work()
+        await fleet.reward(scored(answered(work, "a"), 1.0))
+        bus: Any = fleet.bus
+        await until(lambda: getattr(bus, "asked", 0) == 1)
+
+        async with asyncio.timeout(5):
+            await fleet.orchestrator._settler.tell_the_untold()
+
+        bus.may_confirm.set()
+        await until(lambda: len(bus.published("results")) == 1)
+        await fleet.orchestrator._settler.tell_the_untold()
+        assert bus.asked == 1
