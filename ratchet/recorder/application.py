@@ -26,6 +26,7 @@ from starlette.routing import Route
 
 from ratchet.openai.errors import error_object
 from ratchet.recorder import anthropic, responses
+from ratchet.recorder.body import read
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
 from ratchet.recorder.rollout import (
     CHOICES,
@@ -105,7 +106,7 @@ async def models(request: Request, rollout: RecordedRollout) -> Response:
 
 
 async def chat(request: Request, rollout: RecordedRollout) -> Response:
-    body = await _body(request)
+    body = read(await request.body())
     asked = _asked(body, request)
     head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": rollout.model}
     answers = rollout.answer(asked)
@@ -124,7 +125,7 @@ async def chat(request: Request, rollout: RecordedRollout) -> Response:
 
 
 async def messages(request: Request, rollout: RecordedRollout) -> Response:
-    body = await _body(request)
+    body = read(await request.body())
     answers = rollout.answer(anthropic.asked(body, request.headers))
     if body.get("stream"):
         first = await _told(anext(answers))
@@ -133,23 +134,13 @@ async def messages(request: Request, rollout: RecordedRollout) -> Response:
 
 
 async def respond(request: Request, rollout: RecordedRollout) -> Response:
-    body = await _body(request)
+    body = read(await request.body())
     answers = rollout.answer(responses.asked(body, request.headers))
     head = responses.begun(rollout.model, body)
     if body.get("stream"):
         first = await _told(anext(answers))
         return StreamingResponse(responses.events(head, first, answers), media_type="text/event-stream")
     return JSONResponse(responses.response(head, await _whole(answers, request)))
-
-
-async def _body(request: Request) -> dict[str, Any]:
-    try:
-        body = json.loads(await request.body())
-    except (ValueError, RecursionError):
-        body = None
-    if not isinstance(body, dict):
-        raise Refused(400, "the body is not a JSON object")
-    return body
 
 
 def _asked(body: dict[str, Any], request: Request) -> Asked:

@@ -129,9 +129,11 @@ class Driven:
         return len(self.sample.segments or ())
 
     def assert_exact(self) -> None:
-        """Also that all of the script was said, and nothing else was asked for."""
+        """Also that all of the script was said, nothing else was asked for, and each further segment has a reason."""
         assert self.script.left == []
         assert self.exact == self.calls == len(self.engine.seen)
+        assert all(segment.broke for segment in (self.sample.segments or ())[1:])
+        assert self.segments <= 1 + sum(self.breaks.values())
 
 
 async def drive(

@@ -17,7 +17,7 @@ PYTHON = {
     "anthropic": ("anthropic==2.12.0",),
     "openai-agents": ("openai-agents==0.24.0",),
     "langgraph": ("langgraph==1.2.22", "langchain-openai==1.7.3"),
-    "mini-swe-agent": ("mini-swe-agent==2.4.6",),
+    "mini-swe-agent": ("mini-swe-agent==2.4.6", "litellm[mcp]==1.106.2"),
     "smolagents": ("smolagents[openai]==1.26.0",),
     "aider": ("aider-chat==0.86.2",),
 }
