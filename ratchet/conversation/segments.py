@@ -16,7 +16,7 @@ def sample_of(
     *,
     status: SampleStatus | None = None,
     program: str | None = None,
-    overruled: Mapping[str, Collection[float]] | None = None,
+    overruled: Mapping[str, Collection[float | str]] | None = None,
 ) -> Sample:
     """The rollout as a sample of a Response; `text` is its answer to the task, which is what is scored. `overruled`:
     what its calls asked of the sampling and did not get."""
@@ -29,7 +29,9 @@ def sample_of(
     )
 
 
-def usage_of(conversation: Conversation, overruled: Mapping[str, Collection[float]] = MappingProxyType({})) -> Usage:
+def usage_of(
+    conversation: Conversation, overruled: Mapping[str, Collection[float | str]] = MappingProxyType({})
+) -> Usage:
     return Usage(
         calls=len(conversation.calls),
         prompt_tokens=sum(len(call.prompt_ids) for call in conversation.calls),

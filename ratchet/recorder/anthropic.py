@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import Any
 
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
-from ratchet.recorder.rollout import Answer, Asked, retries, wanted, words
+from ratchet.recorder.rollout import CHOICES, NOT_FORCED, Answer, Asked, choice_of, retries, wanted, words
 
 
 def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
@@ -22,25 +22,25 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
         raise Refused(400, "messages: a list of messages is needed, one at least")
     if not isinstance(limit, int) or limit < 1:
         raise Refused(400, "max_tokens: a positive number is needed")
-    choice = (body.get("tool_choice") or {}).get("type", "auto")
-    if choice not in ("auto", "none"):
-        raise Refused(400, "tool_choice: no tool can be forced, it must be auto or none")
+    choice = choice_of(body)
+    if choice not in CHOICES:
+        raise Refused(400, f"tool_choice: {NOT_FORCED}")
     if body.get("output_format") or (body.get("output_config") or {}).get("format"):
         raise Refused(400, "output_config.format: the engine does not constrain its answers, ask for text")
     system = [{"role": "system", "content": _text(body["system"])}] if body.get("system") else []
     return Asked(
         messages=[*system, *(one for message in messages for one in _messages(message))],
-        tools=[_tool(tool) for tool in body.get("tools") or ()] if choice == "auto" else [],
+        tools=[_tool(tool) for tool in body.get("tools") or ()] if choice != "none" else [],
         max_tokens=limit,
         stop=words(body.get("stop_sequences")),
         retry=retries(headers),
-        sampling=wanted(body),
+        wants=wanted(body),
     )
 
 
 def message(model: str, answer: Answer) -> dict[str, Any]:
     blocks = [_begun(kind) | whole for kind, whole in _blocks(answer)]
-    return _head(model, answer) | {"content": blocks, "stop_reason": _reason(answer), "usage": _usage(answer)}
+    return _head(model) | {"content": blocks, "usage": _usage(answer)} | _ended(answer)
 
 
 async def events(model: str, first: Answer, answers: AsyncGenerator[Answer, None]) -> AsyncIterator[str]:
@@ -68,7 +68,7 @@ async def events(model: str, first: Answer, answers: AsyncGenerator[Answer, None
     async with aclosing(answers):
         usage = {"input_tokens": len(first.call.prompt_ids), "output_tokens": 0}
         empty: dict[str, Any] = {"content": [], "stop_reason": None, "usage": usage}
-        yield _event("message_start", message=_head(model, first) | empty)
+        yield _event("message_start", message=_head(model) | empty)
         answer = first
         try:
             for event in grown(first):
@@ -88,8 +88,7 @@ async def events(model: str, first: Answer, answers: AsyncGenerator[Answer, None
                 given = {"type": "input_json_delta", "partial_json": json.dumps(whole["input"], ensure_ascii=False)}
                 yield _event("content_block_delta", index=index, delta=given)
                 yield _event("content_block_stop", index=index)
-        ended = {"stop_reason": _reason(answer), "stop_sequence": None}
-        yield _event("message_delta", delta=ended, usage={"output_tokens": len(answer.tokens)})
+        yield _event("message_delta", delta=_ended(answer), usage={"output_tokens": len(answer.tokens)})
         yield _event("message_stop")
 
 
@@ -103,7 +102,7 @@ def _messages(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant"):
         raise Refused(400, f"messages: a role is user or assistant, not {role!r}")
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else _listed(content)
     for block in blocks:
         if block.get("type") == "tool_result":
             yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": _text(block.get("content"))}
@@ -118,9 +117,16 @@ def _messages(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _text(content: Any) -> str:
     if isinstance(content, str) or content is None:
         return content or ""
-    if other := next((part.get("type") for part in content if part.get("type") != "text"), None):
+    if other := next((part.get("type") for part in _listed(content) if part.get("type") != "text"), None):
         raise Refused(400, f"messages: a block is {other!r}; this model reads text only")
     return "\n".join(str(part.get("text", "")) for part in content)
+
+
+def _listed(content: Any) -> list[Mapping[str, Any]]:
+    """Raises Refused for what is no list of blocks."""
+    if not isinstance(content or [], list) or not all(isinstance(block, Mapping) for block in content or ()):
+        raise Refused(400, "messages: a content is a text or a list of blocks")
+    return list(content or ())
 
 
 def _call(block: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,7 +170,7 @@ def _object(arguments: str) -> Any:
     return found if isinstance(found, dict) else {}
 
 
-def _head(model: str, answer: Answer) -> dict[str, Any]:
+def _head(model: str) -> dict[str, Any]:
     return {
         "id": f"msg_{secrets.token_hex(12)}",
         "type": "message",
@@ -174,8 +180,12 @@ def _head(model: str, answer: Answer) -> dict[str, Any]:
     }
 
 
-def _reason(answer: Answer) -> str:
-    return "tool_use" if answer.parsed.calls else "max_tokens" if answer.finish == "length" else "end_turn"
+def _ended(answer: Answer) -> dict[str, Any]:
+    if answer.parsed.calls:
+        return {"stop_reason": "tool_use", "stop_sequence": None}
+    if answer.stopped_at is not None:
+        return {"stop_reason": "stop_sequence", "stop_sequence": answer.stopped_at}
+    return {"stop_reason": "max_tokens" if answer.finish == "length" else "end_turn", "stop_sequence": None}
 
 
 def _usage(answer: Answer) -> dict[str, int]:

@@ -26,8 +26,19 @@ from starlette.routing import Route
 
 from ratchet.openai.errors import error_object
 from ratchet.recorder import anthropic, responses
+from ratchet.recorder.body import read
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
-from ratchet.recorder.rollout import Answer, Asked, RecordedRollout, retries, wanted, words
+from ratchet.recorder.rollout import (
+    CHOICES,
+    NOT_FORCED,
+    Answer,
+    Asked,
+    RecordedRollout,
+    choice_of,
+    retries,
+    wanted,
+    words,
+)
 
 MOST_BODY = 64 * 1024 * 1024
 
@@ -101,7 +112,7 @@ async def models(request: Request, rollout: RecordedRollout) -> Response:
 
 
 async def chat(request: Request, rollout: RecordedRollout) -> Response:
-    body = await _body(request)
+    body = read(await _bytes(request))
     asked = _asked(body, request)
     head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": rollout.model}
     answers = rollout.answer(asked)
@@ -120,7 +131,7 @@ async def chat(request: Request, rollout: RecordedRollout) -> Response:
 
 
 async def messages(request: Request, rollout: RecordedRollout) -> Response:
-    body = await _body(request)
+    body = read(await _bytes(request))
     answers = rollout.answer(anthropic.asked(body, request.headers))
     if body.get("stream"):
         first = await _told(anext(answers))
@@ -129,7 +140,7 @@ async def messages(request: Request, rollout: RecordedRollout) -> Response:
 
 
 async def respond(request: Request, rollout: RecordedRollout) -> Response:
-    body = await _body(request)
+    body = read(await _bytes(request))
     answers = rollout.answer(responses.asked(body, request.headers))
     head = responses.begun(rollout.model, body)
     if body.get("stream"):
@@ -138,19 +149,14 @@ async def respond(request: Request, rollout: RecordedRollout) -> Response:
     return JSONResponse(responses.response(head, await _whole(answers, request)))
 
 
-async def _body(request: Request) -> dict[str, Any]:
-    read, most = bytearray(), request.app.state.most_body
+async def _bytes(request: Request) -> bytes:
+    """Of its body. Raises Refused."""
+    had, most = bytearray(), request.app.state.most_body
     async for part in request.stream():
-        read += part
-        if len(read) > most:
+        had += part
+        if len(had) > most:
             raise Refused(400, f"the request has more than {most:,} bytes", code="context_length_exceeded")
-    try:
-        body = json.loads(read)
-    except (ValueError, RecursionError):
-        body = None
-    if not isinstance(body, dict):
-        raise Refused(400, "the body is not a JSON object")
-    return body
+    return bytes(had)
 
 
 def _asked(body: dict[str, Any], request: Request) -> Asked:
@@ -163,19 +169,19 @@ def _asked(body: dict[str, Any], request: Request) -> Asked:
         raise Refused(400, "only the log-probability of the sampled token is known", param="top_logprobs")
     if (body.get("response_format") or {}).get("type", "text") != "text":
         raise Refused(400, "the engine does not constrain its answers: ask for text", param="response_format")
-    choice = body.get("tool_choice") or "auto"
-    if choice not in ("auto", "none"):
-        raise Refused(400, "no tool can be forced: tool_choice must be auto or none", param="tool_choice")
+    choice = choice_of(body)
+    if choice not in CHOICES:
+        raise Refused(400, NOT_FORCED, param="tool_choice")
     limit = body.get("max_completion_tokens") or body.get("max_tokens")
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise Refused(400, "max_tokens must be a positive number", param="max_tokens")
     return Asked(
         messages=messages,
-        tools=tools if choice == "auto" else [],
+        tools=tools if choice != "none" else [],
         max_tokens=limit,
         stop=words(body.get("stop")),
         retry=retries(request.headers),
-        sampling=wanted(body),
+        wants=wanted(body),
     )
 
 

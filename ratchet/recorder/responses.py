@@ -15,7 +15,7 @@ from contextlib import aclosing
 from typing import Any
 
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
-from ratchet.recorder.rollout import Answer, Asked, retries, wanted
+from ratchet.recorder.rollout import CHOICES, NOT_FORCED, Answer, Asked, choice_of, retries, wanted
 
 STATELESS = (
     ("previous_response_id", "no response is kept: send the whole history as `input`"),
@@ -42,9 +42,9 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
         raise Refused(400, f"include: {other[0]!r} is not known here", param="include")
     if ((body.get("text") or {}).get("format") or {}).get("type", "text") != "text":
         raise Refused(400, "the engine does not constrain its answers: ask for text", param="text.format")
-    choice = body.get("tool_choice") or "auto"
-    if choice not in ("auto", "none"):
-        raise Refused(400, "no tool can be forced: tool_choice must be auto or none", param="tool_choice")
+    choice = choice_of(body)
+    if choice not in CHOICES:
+        raise Refused(400, NOT_FORCED, param="tool_choice")
     limit = body.get("max_output_tokens")
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise Refused(400, "max_output_tokens must be a positive number", param="max_output_tokens")
@@ -53,10 +53,10 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
     system = [{"role": "system", "content": instructions}] if instructions else []
     return Asked(
         messages=[*system, *_messages(body.get("input"))],
-        tools=tools if choice == "auto" else [],
+        tools=tools if choice != "none" else [],
         max_tokens=limit,
         retry=retries(headers),
-        sampling=wanted(body),
+        wants=wanted(body),
     )
 
 

@@ -24,6 +24,10 @@ MOST_TOKENS = 4096
 MOST_OVERRULED = 8
 NO_EFFECT = {"presence_penalty": 0.0, "frequency_penalty": 0.0}
 """What of the parameters that no Work has is asked for in vain, and changes nothing."""
+REQUIRED = "required"
+CHOICES = ("auto", "none", REQUIRED)
+"""Of tools; the last is a wish."""
+NOT_FORCED = "no certain tool can be forced, for answers are not constrained: tool_choice is auto, none or required"
 SAMPLING = ("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty")
 
 
@@ -76,19 +80,21 @@ class Asked:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     retry: bool = False
-    sampling: Mapping[str, float] = field(default_factory=dict)
-    """What the client wants of the sampling, which is the Work's all the same."""
+    wants: Mapping[str, float | str] = field(default_factory=dict)
+    """What it would have of the sampling, which is the Work's all the same: numbers, and a call of a tool."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """As far as it is known; `parsed` grows and never takes back. `finish` is there once it is whole."""
+    """As far as it is known; `parsed` grows and never takes back. `finish` is there once it is whole, `stopped_at` is
+    the stop string that ended it."""
 
     call: Call
     parsed: Parsed = field(default_factory=Parsed)
     tokens: list[Token] = field(default_factory=list)
     call_ids: list[str] = field(default_factory=list)
     finish: FinishReason | None = None
+    stopped_at: str | None = None
     failed: bool = False
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
@@ -128,7 +134,7 @@ class RecordedRollout:
         self._answers: dict[int, Answer] = {}
         self._sampling = sampling or Sampling()
         self.budget = budget or Budget()
-        self.overruled: dict[str, list[float]] = {}
+        self.overruled: dict[str, list[float | str]] = {}
         self._at_work = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -151,14 +157,14 @@ class RecordedRollout:
         Raises PromptRefused, ContextTooLong, EngineError, BudgetSpent.
         """
         self.budget.take_call()
-        self._note_overruled(asked.sampling)
+        self._note_overruled(asked.wants)
         call = self.conversation.ask(asked.messages, asked.tools, retry=asked.retry)
         known = self._answers.get(call.number)
         async with aclosing(self._replayed(known) if known else self._sampled(call, asked)) as growing:
             async for answer in growing:
                 yield answer
 
-    def _note_overruled(self, asked: Mapping[str, float]) -> None:
+    def _note_overruled(self, asked: Mapping[str, float | str]) -> None:
         for name, value in asked.items():
             if value != getattr(self._sampling, name, NO_EFFECT.get(name)):
                 kept = self.overruled.setdefault(name, [])
@@ -204,19 +210,18 @@ class RecordedRollout:
 
     def _stopped(self, answer: Answer, text: str, asked: Asked) -> bool:
         stop = asked.stop
-        found = [at for word in stop if (at := text.find(word)) >= 0]
+        found = bool(_places(text, stop))
         if not found:
             answer.parsed = self._parser_for(asked).parse(text[: len(text) - held_back(text, stop)], whole=False)
-        return bool(found)
+        return found
 
     def _end(self, answer: Answer, asked: Asked) -> None:
         ids = [token.id for token in answer.tokens]
         text = self._template.text(ids)
-        ends = [at for word in asked.stop if (at := text.find(word)) >= 0]
-        parsed = self._parser_for(asked).parse(text[: min(ends)] if ends else text, whole=True)
-        answer.parsed = parsed
+        end, answer.stopped_at = min(_places(text, asked.stop), default=(len(text), None))
+        answer.parsed = self._parser_for(asked).parse(text[:end], whole=True)
         answer.call_ids = [f"call_{secrets.token_hex(12)}" for _ in answer.parsed.calls]
-        answer.finish = "stop" if ends or self._template.ended(ids) else "length"
+        answer.finish = "stop" if answer.stopped_at is not None or self._template.ended(ids) else "length"
 
     def _parser_for(self, asked: Asked) -> Parser:
         """Who offered no tools gets no calls: what looks like one is text."""
@@ -234,6 +239,11 @@ class RecordedRollout:
             answer.changed.notify_all()
 
 
+def _places(text: str, stop: Sequence[str]) -> list[tuple[int, str]]:
+    """Where each of the stop strings that are in it first is."""
+    return [(at, word) for word in stop if (at := text.find(word)) >= 0]
+
+
 def held_back(text: str, stop: Sequence[str]) -> int:
     """Characters at its end that may be the beginning of a stop string, and so are not told yet."""
     longest = max((len(word) for word in stop), default=1) - 1
@@ -247,10 +257,20 @@ def retries(headers: Mapping[str, str]) -> bool:
     return count.isdecimal() and int(count) > 0
 
 
-def wanted(body: Mapping[str, Any]) -> dict[str, float]:
-    """Of the sampling, in the body of a request."""
+def wanted(body: Mapping[str, Any]) -> dict[str, float | str]:
+    """Of the sampling, in the body of a request. That a tool must be called is a wish, too: none can be forced."""
     given = {name: body.get(name) for name in SAMPLING}
-    return {name: float(value) for name, value in given.items() if isinstance(value, int | float)}
+    wants: dict[str, float | str] = {
+        name: float(value) for name, value in given.items() if isinstance(value, int | float)
+    }
+    return wants | ({"tool_choice": choice} if (choice := choice_of(body)) == REQUIRED else {})
+
+
+def choice_of(body: Mapping[str, Any]) -> Any:
+    """Of the tools, by OpenAI's names in either dialect; that of a certain tool as it was given."""
+    given = body.get("tool_choice") or "auto"
+    kind = given.get("type") if isinstance(given, Mapping) else None
+    return {"auto": "auto", "none": "none", "any": REQUIRED}.get(str(kind), given)
 
 
 def words(stop: str | Iterable[str] | None) -> tuple[str, ...]:

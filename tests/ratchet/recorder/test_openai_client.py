@@ -14,11 +14,12 @@ import openai
 import pytest
 
 from ratchet.conversation.bridge import TOOL
-from ratchet.conversation.segments import segments_of
+from ratchet.conversation.segments import segments_of, usage_of
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.engine import ScriptedEngine
 from ratchet.recorder.rollout import RecordedRollout
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
+from tests.ratchet.recorder.exactness import exact_calls
 
 END = SPECIAL.index("<|im_end|>")
 CALL = '<tool_call>\n{"name": "look", "arguments": {"box": "red"}}\n</tool_call>'
@@ -37,19 +38,7 @@ class House:
 
     def assert_recorded(self) -> None:
         """Every id that the engine sampled, with its log-probability, behind all that it saw then."""
-        seen = {
-            token.logprob: ((*prompt, *(token.id for token in sampled[:index])), token.id)
-            for prompt, sampled in zip(self.engine.seen, self.engine.sampled, strict=True)
-            for index, token in enumerate(sampled)
-        }
-        found = []
-        for segment in segments_of(self.rollout.conversation):
-            whole, logprobs = (*segment.prompt_ids, *segment.completion_ids), iter(segment.logprobs)
-            for start, end in segment.spans:
-                for place in range(len(segment.prompt_ids) + start, len(segment.prompt_ids) + end):
-                    found.append(next(logprobs))
-                    assert seen[found[-1]] == (whole[:place], whole[place])
-        assert sorted(found) == sorted(seen)
+        assert exact_calls(self.engine, segments_of(self.rollout.conversation)) == len(self.engine.seen)
 
 
 @asynccontextmanager
@@ -179,7 +168,10 @@ def of_client(kind: type[openai.APIStatusError], **given: Any) -> Callable[..., 
     ("kind", "given"),
     [
         of_client(openai.BadRequestError, n=2),
-        of_client(openai.BadRequestError, tool_choice="required"),
+        of_client(openai.BadRequestError, tool_choice={"type": "function", "function": {"name": "look"}}),
+        of_client(openai.BadRequestError, tools=["look"]),
+        of_client(openai.BadRequestError, stop=[7]),
+        of_client(openai.BadRequestError, response_format="json"),
         of_client(openai.BadRequestError, response_format={"type": "json_object"}),
         of_client(openai.BadRequestError, logprobs=True, top_logprobs=3),
         of_client(openai.BadRequestError, max_tokens=0.5),
@@ -191,6 +183,39 @@ async def test_what_is_not_honoured_is_refused_by_name(kind: type[openai.APIStat
             await at.ask(**given)
         assert refused.value.param in given  # type: ignore[operator]
         assert at.engine.seen == []
+
+
+async def test_a_call_that_is_required_is_a_wish_that_is_noted() -> None:
+    """As smolagents asks; what is sampled is the policy's, so an answer without a call may come."""
+    async with house("A coin.") as at:
+        told = await at.ask(tools=[TOOL], tool_choice="required", temperature=1.0)
+
+        assert (told.choices[0].message.content, told.choices[0].finish_reason) == ("A coin.", "stop")
+        assert at.rollout.overruled == {"tool_choice": ["required"]}
+        assert usage_of(at.rollout.conversation, at.rollout.overruled).model_dump()["overruled"] == {
+            "tool_choice": ("required",)
+        }
+        at.assert_recorded()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"messages": [{"role": "user", "content": "\\udc80"}]}', "surrogate"),
+        (b'{"messages": [{"role": "user", "content": "\xff"}]}', "UTF-8"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "top_p": Infinity}', "not a JSON object"),
+        (b"[]", "not a JSON object"),
+    ],
+)
+async def test_a_body_that_is_no_text_is_refused_before_anything_is_sampled(body: bytes, said: str) -> None:
+    async with house() as at:
+        reply = await at.client._client.post(
+            "http://recorder/v1/chat/completions",
+            content=body,
+            headers={"authorization": f"Bearer {at.client.api_key}"},
+        )
+        assert (reply.status_code, at.engine.seen) == (400, [])
+        assert said in reply.json()["error"]["message"]
 
 
 async def test_a_context_that_is_too_long_and_a_route_that_is_not_there() -> None:

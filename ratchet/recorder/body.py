@@ -1,0 +1,71 @@
+"""The body of a request, before its dialect reads it: JSON whose fields have the shapes that all of them rely on.
+
+What is in a message is looked at by those who read it. Fields that nobody reads may be anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ratchet.recorder.refused import Refused
+
+Shape = tuple[str, Callable[[Any], bool]]
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_list_of(value: Any, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(item, kind) for item in value)
+
+
+OBJECT: Shape = ("an object", _is_object)
+OBJECTS: Shape = ("a list of objects", lambda value: _is_list_of(value, dict))
+TEXTS: Shape = ("a list of texts", lambda value: _is_list_of(value, str))
+SHAPES: Mapping[str, Shape] = {
+    "tools": OBJECTS,
+    "stop": ("a text or a list of texts", lambda value: isinstance(value, str) or _is_list_of(value, str)),
+    "stop_sequences": TEXTS,
+    "include": TEXTS,
+    "stream_options": OBJECT,
+    "response_format": OBJECT,
+    "text": OBJECT,
+    "text.format": OBJECT,
+    "output_config": OBJECT,
+    "system": ("a text or a list of blocks", lambda value: isinstance(value, str) or _is_list_of(value, dict)),
+    "instructions": ("a text", lambda value: isinstance(value, str)),
+}
+"""By the names of fields; those that are null or absent have any."""
+
+
+def read(raw: bytes) -> dict[str, Any]:
+    """Raises Refused."""
+    try:
+        body = json.loads(raw, parse_constant=_no_number)
+        if b"\\ud" in raw.lower():  # half of a pair is no character: no tokenizer takes it, and no answer can quote it
+            json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeError:
+        raise Refused(400, "the body has half of a surrogate pair in it, or is not UTF-8: send text") from None
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        raise Refused(400, "the body is not a JSON object")
+    for name, (shape, fits) in SHAPES.items():
+        value = _at(body, name)
+        if value is not None and not fits(value):
+            raise Refused(400, f"{name} must be {shape}", param=name)
+    return body
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _at(body: Mapping[str, Any], name: str) -> Any:
+    value: Any = body
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value

@@ -1,0 +1,164 @@
+"""A third-party program in a process of its own, against the recorder, in front of an engine that knows what to say.
+
+The tokenizer is a real byte-level BPE, the template Qwen 2.5's, which is ChatML with tools. What the recorder keeps is
+held against what the engine was given and sampled, token for token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ratchet.recorder.application import Recorder
+from ratchet.recorder.command import Program, run_with
+from ratchet.recorder.engine import ScriptedEngine
+from ratchet.recorder.rollout import RecordedRollout
+from ratchet.service.errors import EngineError
+from schemas.messages.response import Sample
+from tests.ratchet.conversation.speakers import SPECIAL, codec, template
+from tests.ratchet.recorder.exactness import exact_calls
+from tests.waiting import until
+
+PROGRAMS = Path(__file__).parent / "programs"
+TEMPLATE = "qwen2_5"
+TIMEOUT_S = 300
+SHOWN = 2000
+"""Characters of a prompt that nothing is known to say to."""
+IN_FOLDER = ("sh", "-c", 'cd "$1" && shift && exec "$@" 2> "$HOME/stderr"', "sh")
+
+ASGI = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+class Turn(NamedTuple):
+    """What the model says to the first prompt that has `heard` in it."""
+
+    heard: str
+    says: str
+
+
+def call(name: str, **arguments: Any) -> str:
+    """A tool call as the template's model writes it."""
+    body = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+    return f"<tool_call>\n{body}\n</tool_call>"
+
+
+class Script:
+    """Each turn is said once: the first of those left that fits what was heard since the newest answer."""
+
+    def __init__(self, turns: Sequence[Turn]) -> None:
+        self.left = list(turns)
+
+    def __call__(self, prompt_ids: Sequence[int]) -> list[int]:
+        heard = codec().decode(prompt_ids)
+        newest = heard.rpartition("<|im_start|>assistant\n")[0].rpartition("<|im_start|>assistant\n")[2]
+        turn = next((turn for turn in self.left if turn.heard in newest), None)
+        if turn is None:
+            raise EngineError(f"nothing to say to: …{newest[-SHOWN:]}; left are {self.left}")
+        self.left.remove(turn)
+        return [*codec().encode(turn.says), SPECIAL.index("<|im_end|>")]
+
+
+class LosingRecorder(Recorder):
+    """The first answer is lost on its way, as by a gateway that fails: its client is told 502."""
+
+    def application(self) -> ASGI:  # type: ignore[override]
+        application, lost = super().application(), []
+
+        async def losing(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] != "http" or lost:
+                await application(scope, receive, send)
+                return
+            lost.append(scope["path"])
+            await application(scope, receive, _nowhere)
+            await send({"type": "http.response.start", "status": 502, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body", "body": b""})
+
+        return losing
+
+
+async def _let_go_once_closed(engine: ScriptedEngine) -> None:
+    await until(lambda: engine.closed, "the client has gone away", TIMEOUT_S)
+    engine.gate.set()
+
+
+async def _nowhere(message: Any) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Driven:
+    sample: Sample
+    script: Script
+    engine: ScriptedEngine
+    rollout: RecordedRollout
+    stderr: str
+
+    @property
+    def printed(self) -> str:
+        told = (self.sample.text[-SHOWN:], self.stderr[-SHOWN:], self.rollout.engine_trouble)
+        assert self.sample.status == "finished", told
+        return self.sample.text
+
+    @property
+    def said(self) -> Any:
+        """What it printed, as JSON."""
+        return json.loads(self.printed)
+
+    @property
+    def breaks(self) -> dict[str, int]:
+        assert self.sample.usage is not None
+        return dict(self.sample.usage.breaks)
+
+    @property
+    def calls(self) -> int:
+        """That the engine answered, at least with a token."""
+        return sum(bool(sampled) for sampled in self.engine.sampled)
+
+    @property
+    def exact(self) -> int:
+        """Of these, those that are recorded token for token."""
+        return exact_calls(self.engine, self.sample.segments or ())
+
+    @property
+    def segments(self) -> int:
+        return len(self.sample.segments or ())
+
+    def assert_exact(self) -> None:
+        """Also that all of the script was said, nothing else was asked for, and each further segment has a reason."""
+        assert self.script.left == []
+        assert self.exact == self.calls == len(self.engine.seen)
+        assert all(segment.broke for segment in (self.sample.segments or ())[1:])
+        assert self.segments <= 1 + sum(self.breaks.values())
+
+
+async def drive(
+    command: Sequence[str | Path],
+    turns: Sequence[Turn],
+    folder: Path,
+    *,
+    environment: Mapping[str, str] | None = None,
+    recorder: Recorder | None = None,
+    context: int = 65_536,
+    held: bool = False,
+) -> Driven:
+    """Runs it in `folder`. `held`: the engine waits behind the first token until whoever asked has gone away."""
+    script = Script(turns)
+    engine = ScriptedEngine(script, context)
+    rollout = RecordedRollout(template(TEMPLATE), engine, model="scripted")
+    home = folder.parent / f"{folder.name}-home"
+    home.mkdir(exist_ok=True)
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
+    own = kept | {"HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"} | dict(environment or {})
+    program = Program((*IN_FOLDER, str(folder), *map(str, command)), environment=own)
+    recorder = recorder or Recorder()
+    async with recorder.serving() as base_url, asyncio.TaskGroup() as tasks:
+        if held:
+            engine.gate.clear()
+            tasks.create_task(_let_go_once_closed(engine))
+        sample = await run_with(recorder, base_url, rollout, program, timeout_s=TIMEOUT_S)
+    return Driven(sample, script, engine, rollout, (home / "stderr").read_text(errors="replace"))
