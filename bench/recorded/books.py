@@ -166,6 +166,7 @@ def _as_json(books: Books, recordings: Recordings) -> dict[str, Any]:
         "taught": books.taught,
         "keys": books.keys,
         "kills": account.kills,
+        "refused": account.refused,
         "seconds": round(account.seconds, 1),
         "complaints": books.complaints,
     }

@@ -41,7 +41,9 @@ for turn in range(int(sys.argv[2])):
 print("right" if int(os.environ["RATCHET_SAMPLE"]) % 2 else "wrong")
 """
 LATENCY_S = "0.2"
-KILLED = -9
+KILLED, ENDS = -9, (0, 4)
+"""Exit codes of the command; the second: its task has a Result. With others it says that broker or agent are away."""
+AGAIN_S = 1.0
 BACK_WITHIN_S = 240.0
 """The deadline of a task that somebody comes back for."""
 NOBODY_BACK_S = 45.0
@@ -71,6 +73,8 @@ class Account:
     kills: dict[str, int] = field(default_factory=dict)
     exits: dict[str, int] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
+    refused: int = 0
+    """Commands that were typed while the broker or the agent was away, and said so."""
     seconds: float = 0.0
 
     def note(self, what: str) -> None:
@@ -102,9 +106,13 @@ class Recordings:
 
     def record(self, task_id: str) -> None:
         """Until its command comes to an end by itself; or, of a task that is left, until it was killed."""
-        left = task_id in self._plan.left
-        while (code := self._once(task_id, NOBODY_BACK_S if left else BACK_WITHIN_S)) == KILLED and not left:
-            continue
+        left, gives_up_at = task_id in self._plan.left, time.monotonic() + BACK_WITHIN_S
+        while (code := self._once(task_id, NOBODY_BACK_S if left else BACK_WITHIN_S)) not in ENDS:
+            if (code == KILLED and left) or time.monotonic() > gives_up_at:
+                break
+            if code != KILLED:
+                self.account.refused += 1
+                time.sleep(AGAIN_S)
         self.account.exits[task_id] = code
 
     def kill_one(self, draw: random.Random) -> bool:
