@@ -62,7 +62,7 @@ class Sizes:
 
 QUICK_SIZES = Sizes(tasks=200, samples=8, turns=2, groups=128, no_turn_after=180.0, timeout=180.0)
 REAL_SIZES = Sizes(tasks=64, samples=4, turns=2, groups=160, no_turn_after=540.0, timeout=600.0)
-TOOLS_SIZES = Sizes(tasks=150, samples=2, turns=3, groups=96, no_turn_after=200.0, timeout=180.0)
+TOOLS_SIZES = Sizes(tasks=150, samples=2, turns=3, groups=128, no_turn_after=200.0, timeout=180.0)
 
 
 def demo(
@@ -88,7 +88,7 @@ def demo(
     ] = None,
     groups: Annotated[
         int | None,
-        typer.Option(min=8, max=5000, help="Tasks of users to learn from, each turn: 128; --real 160, --tools 96."),
+        typer.Option(min=8, max=5000, help="Tasks of users to learn from, each turn: 128, with --real 160."),
     ] = None,
     no_turn_after: Annotated[
         float | None,
