@@ -15,8 +15,8 @@ def check_url(url: str, allowed: Sequence[str]) -> str:
     asked = _parts(url)
     if asked is None:
         raise WorkspaceError(
-            f"{url[:200]!r} is no URL of a workspace: write http or https, a host and a path, without user, password, "
-            f"query or `..`"
+            f"{url[:200]!r} is no URL of a workspace: write http or https, a host and a path, without user, password "
+            f"or `..`"
         )
     if not any(_is_below(asked, prefix) for one in allowed if (prefix := _parts(one)) is not None):
         raise WorkspaceError(f"{url[:200]!r} is not among the URLs that may be read: see RATCHET_WORKSPACE_URLS")

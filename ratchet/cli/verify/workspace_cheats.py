@@ -19,7 +19,7 @@ from ratchet.cli.verify.cheats import (
 )
 
 Files = Mapping[str, str]
-SUFFIXES = {"python": ".py", "javascript": (".js", ".mjs", ".cjs"), "go": ".go", "rust": ".rs"}
+SUFFIXES = {"python": (".py",), "javascript": (".js", ".mjs", ".cjs"), "go": (".go",), "rust": (".rs",)}
 PYTHON_NAMES = re.compile(r"^(?:async def|def|class) (\w+)", re.MULTILINE)
 JAVASCRIPT_EXPORTS = re.compile(r"^export (?:async )?(?:function\*?|const|let|class) (\w+)", re.MULTILINE)
 GO_PACKAGE = re.compile(r"^package (\w+)", re.MULTILINE)

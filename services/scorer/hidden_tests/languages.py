@@ -7,7 +7,7 @@ beside the answer and is as much the answer's as the answer itself: it knows the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ratchet.sandbox.job import Job, TreeFile
@@ -140,10 +140,10 @@ def build(plan: Plan, files: Files, function: str | None) -> Job | None:
             return None
 
 
-def own_build(plan: Plan, files: Files) -> Job:
+def own_build(plan: Plan, command: Sequence[str], files: Files) -> Job:
     """By the task's own command; all that it makes is kept."""
     return Job(
-        plan.build or [],
+        command,
         tree=files,
         environment=GO_ENVIRONMENT if plan.language == "go" else {},
         collect_tree=True,

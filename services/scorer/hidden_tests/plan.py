@@ -85,6 +85,8 @@ class Suite(_Part):
 
     command: Annotated[list[str], Field(min_length=1)]
     """Of one test, whose name stands where it says {test}."""
+    build: list[str] | None = None
+    """Run once before them with the suite's files, and once with the control; what it makes stays."""
     tests: Annotated[list[str], Field(max_length=MAX_CASES)] = []
     """That have to pass, and earn all or nothing."""
     keeps: Annotated[list[str], Field(max_length=MAX_CASES)] = []
@@ -130,7 +132,11 @@ class Plan(_Part):
     def _usable(self) -> Self:
         if all(case.keeps for case in self.cases) and not (self.suite and self.suite.tests):
             raise ValueError("nothing is earned: there are no cases, and no tests of a suite, but those that keep")
-        own = (*self.files, *self.restore, *(self.suite.files if self.suite else ()))
+        own = (
+            *self.files,
+            *(path.removesuffix("/") for path in self.restore),
+            *(self.suite.files if self.suite else ()),
+        )
         for path in (*own, *([self.file] if self.file else [])):
             try:
                 require_inside(path)

@@ -49,6 +49,7 @@ COMMANDS: dict[str, list[str]] = {
     "rust": ["./shop"],
 }
 BUILDS: dict[str, list[str]] = {"go": ["go", "build", "-o", "shop", "."], "rust": ["rustc", "-o", "shop", "main.rs"]}
+SUITE_BUILDS = {"go": ["go", "test", "-c", "-o", "t"], "rust": ["rustc", "--test", "-o", "t", "tests.rs"]}
 SUITES: dict[str, tuple[str, str, list[str]]] = {
     "python": (
         "tests/test_price.py",
@@ -69,13 +70,13 @@ SUITES: dict[str, tuple[str, str, list[str]]] = {
         'package main\n\nimport "testing"\n\nfunc Test_total(t *testing.T) {\n'
         "\tif total(7, 5) != 35 {\n\t\tt.Fatal()\n\t}\n}\n"
         "func Test_none(t *testing.T) {\n\tif total(9, 0) != 0 {\n\t\tt.Fatal()\n\t}\n}\n",
-        ["go", "test", "-run", "^T{test}$"],
+        ["./t", "-test.run", "^T{test}$"],
     ),
     "rust": (
         "tests.rs",
         "mod price;\n#[test]\nfn test_total() {\n    assert_eq!(price::total(7, 5), 35);\n}\n"
         "#[test]\nfn test_none() {\n    assert_eq!(price::total(9, 0), 0);\n}\n",
-        ["sh", "-c", "rustc --test -o t tests.rs && exec ./t --exact {test}"],
+        ["./t", "--exact", "{test}"],
     ),
 }
 
@@ -102,6 +103,7 @@ def suite(language: str, **more: Any) -> dict[str, Any]:
     return {
         "command": command,
         "tests": tests,
+        "build": SUITE_BUILDS.get(language),
         "files": {place: text},
         "control": {place: control(text)},
         **more,

@@ -46,7 +46,11 @@ def test_the_likelihood_strategy_is_built_without_loading_its_model() -> None:
 @pytest.mark.parametrize(
     ("spec", "fault"),
     [
-        ("oracle", "there is no scorer 'oracle'; installed are judge, likelihood, python, tests, verifier"),
+        (
+            "oracle",
+            "there is no scorer 'oracle'; installed are efficiency, judge, likelihood, python, security, style, tests, "
+            "verifier",
+        ),
         ("verifier:vibes", "no verifier 'vibes'"),
         ("judge:harsh", "no judge 'harsh'"),
         ("", "can't be read"),
