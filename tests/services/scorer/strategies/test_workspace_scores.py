@@ -139,8 +139,9 @@ async def test_only_what_is_new_counts_and_no_comment_or_setting_of_the_answers_
 
 
 def test_a_finding_costs_the_less_the_more_was_written_but_a_hole_is_a_hole() -> None:
-    assert [STYLE.score(count, lines) for count, lines in ((0, 5), (1, 5), (1, 20), (1, 380))] == [1, 0.5, 0.5, 0.95]
-    assert [SECURITY.score(count, 10_000) for count in range(3)] == [1, 0.5, pytest.approx(1 / 3)]
+    style = [STYLE.score(count, lines) for count, lines in ((0, 5), (1, 5), (1, 20), (1, 380))]
+    assert style == pytest.approx([1, 0.5, 0.5, 0.95])
+    assert [SECURITY.score(count, 10_000) for count in range(3)] == pytest.approx([1, 0.5, 1 / 3])
 
 
 @pytest.mark.parametrize(
