@@ -186,7 +186,7 @@ def _bring_back(tree: Tree, reply: Mapping[str, Any], contents: memoryview) -> d
     for path in sorted(reply["removed"], reverse=True):
         if _may_come_back(path) and not _in_order(path):
             _try(left_out, path, tree.remove, path)
-    for path, kind, mode, what in sorted(changes, key=lambda one: _rank(one[0])):
+    for path, kind, mode, what in sorted(changes, key=lambda one: _turn(one[0])):
         if not _may_come_back(path):
             if not path.startswith(".git"):
                 left_out[path] = "it would be a repository of its own"
@@ -228,6 +228,6 @@ def _in_order(path: str) -> bool:
     return len(parts) > 1 and parts[0] == ".git" and parts[1] in LAST
 
 
-def _rank(path: str) -> tuple[int, str]:
+def _turn(path: str) -> tuple[int, str]:
     parts = PurePosixPath(path).parts
     return (1 + LAST.index(parts[1]) if _in_order(path) else 0, path)

@@ -174,7 +174,7 @@ class Toolbox:
         return ToolResult.failed(failure), {"how": "failed", "kind": failure.kind, "why": str(failure)[:500]}
 
 
-def _object(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+def _object(arguments: Any) -> dict[str, Any]:
     if isinstance(arguments, Mapping):
         return dict(arguments)
     if not isinstance(arguments, str):
