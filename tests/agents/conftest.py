@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from tests.acceptance.node_programs import node_executable
 from tests.agents.driving import Driven
 from tests.agents.environments import ROOT, Missing, node_modules, python_of
 
-HEAD = ("driven", "runs", "calls", "with exact ids", "tokens sampled", "segments of a run", "breaks", "other")
+HEAD = ("driven", "on", "runs", "calls", "with exact ids", "tokens sampled", "segments of a run", "breaks", "other")
 
 Note = Callable[[str, Driven], None]
 
@@ -55,13 +56,16 @@ def node() -> tuple[Path, Path]:
 
 @pytest.fixture(scope="session")
 def note() -> Iterator[Note]:
-    """Of each run; in the end they are the table."""
+    """Of each run; in the end they are the table. Rows of what was not driven this time stay as they were."""
     runs: dict[str, list[Driven]] = {}
     yield lambda name, driven: runs.setdefault(name, []).append(driven)
     ROOT.mkdir(exist_ok=True)
-    rows = [HEAD, ("---",) * len(HEAD), *(_row(name, found) for name, found in runs.items())]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    (ROOT / "report.md").write_text(f"{datetime.now(UTC):%Y-%m-%d}\n\n{table}\n")
+    file = ROOT / "report.json"
+    kept = json.loads(file.read_text()) if file.exists() else {}
+    kept |= {name: _row(name, found) for name, found in runs.items()}
+    file.write_text(json.dumps(kept, indent=1))
+    lines = (f"| {' | '.join(row)} |\n" for row in (HEAD, ("---",) * len(HEAD), *kept.values()))
+    (ROOT / "report.md").write_text("".join(lines))
 
 
 def _row(name: str, runs: list[Driven]) -> tuple[str, ...]:
@@ -74,6 +78,7 @@ def _row(name: str, runs: list[Driven]) -> tuple[str, ...]:
     segments = sorted({run.segments for run in runs})
     return (
         name,
+        f"{datetime.now(UTC):%Y-%m-%d}",
         str(len(runs)),
         str(sum(run.calls for run in runs)),
         str(sum(run.exact for run in runs)),

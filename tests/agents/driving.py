@@ -18,7 +18,7 @@ from ratchet.recorder.application import Recorder
 from ratchet.recorder.command import Program, run_with
 from ratchet.recorder.engine import ScriptedEngine
 from ratchet.recorder.rollout import RecordedRollout
-from ratchet.service.errors import EngineError
+from ratchet.service.errors import PromptRefused
 from schemas.messages.response import Sample
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
 from tests.ratchet.recorder.exactness import exact_calls
@@ -26,7 +26,9 @@ from tests.waiting import until
 
 PROGRAMS = Path(__file__).parent / "programs"
 TEMPLATE = "qwen2_5"
-TIMEOUT_S = 300
+TIMEOUT_S = 240
+OFFLINE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "HF_HUB_OFFLINE": "1", "OPENAI_AGENTS_DISABLE_TRACING": "1"}
+"""What programs would ask others than the recorder for."""
 SHOWN = 2000
 """Characters of a prompt that nothing is known to say to."""
 IN_FOLDER = ("sh", "-c", 'cd "$1" && shift && exec "$@" 2> "$HOME/stderr"', "sh")
@@ -58,7 +60,7 @@ class Script:
         newest = heard.rpartition("<|im_start|>assistant\n")[0].rpartition("<|im_start|>assistant\n")[2]
         turn = next((turn for turn in self.left if turn.heard in newest), None)
         if turn is None:
-            raise EngineError(f"nothing to say to: …{newest[-SHOWN:]}; left are {self.left}")
+            raise PromptRefused(f"nothing to say to: …{newest[-SHOWN:]}; left are {self.left}")
         self.left.remove(turn)
         return [*codec().encode(turn.says), SPECIAL.index("<|im_end|>")]
 
@@ -153,7 +155,7 @@ async def drive(
     home = folder.parent / f"{folder.name}-home"
     home.mkdir(exist_ok=True)
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
-    own = kept | {"HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"} | dict(environment or {})
+    own = kept | {"HOME": str(home)} | OFFLINE | dict(environment or {})
     program = Program((*IN_FOLDER, str(folder), *map(str, command)), environment=own)
     recorder = recorder or Recorder()
     async with recorder.serving() as base_url, asyncio.TaskGroup() as tasks:

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.acceptance.node_programs import node_executable
+
 ROOT = Path(__file__).parents[2] / ".venv-agents"
 PYTHON = {
     "openai": ("openai==3.54.0",),
@@ -68,9 +70,9 @@ def main(names: list[str]) -> None:
     for name in names or PYTHON:
         sys.stderr.write(f"{name}\n")
         python_of(name)
-    if not names:
+    if not names and (npm := node_executable("npm")):
         sys.stderr.write("node\n")
-        node_modules(Path(sys.executable).parent / "npm")
+        node_modules(npm)
 
 
 if __name__ == "__main__":

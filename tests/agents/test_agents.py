@@ -119,7 +119,7 @@ def assert_mended(folder: Path) -> None:
 
 MENDING = (
     (TASK, "I run the check first.", "python3 check.py"),
-    ("IndexError", "The index is one too high.", "cat middle.py"),
+    ("AssertionError", "The index is one too high.", "cat middle.py"),
     ("len(values) // 2 + 1", "I take the one off.", "sed -i 's| // 2 + 1| // 2|' middle.py && python3 check.py"),
     ("all is well", "It is mended.", "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"),
 )
@@ -135,12 +135,13 @@ def with_tools(said: str, command: str) -> str:
     return f"{said}\n{call('bash', command=command)}"
 
 
-@pytest.mark.parametrize("config", ["mini.yaml", "mini_textbased.yaml"])
-async def test_mini_swe_agent(config: str, broken: Path, python: Python, note: Note) -> None:
-    says = with_tools if config == "mini.yaml" else without_tools
+@pytest.mark.parametrize("form", ["litellm", "litellm_textbased"])
+async def test_mini_swe_agent(form: str, broken: Path, python: Python, note: Note) -> None:
+    """By tool calls, and by commands in its text."""
+    says, config = (with_tools, "mini.yaml") if form == "litellm" else (without_tools, "mini_textbased.yaml")
     turns = [Turn(heard, says(said, command)) for heard, said, command in MENDING]
     mini = python("mini-swe-agent").parent / "mini"
-    driven = await drive((mini, "-c", config, *MINI), turns, broken, environment=MINI_SETTINGS)
+    driven = await drive((mini, "-c", config, "--model-class", form, *MINI), turns, broken, environment=MINI_SETTINGS)
     note(f"`{PYTHON['mini-swe-agent'][0]}`, {config}", driven)
 
     assert "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT" in driven.printed

@@ -4,10 +4,9 @@ import asyncio
 import sys
 from pathlib import Path
 
-from agents import Agent, Runner, function_tool, set_default_openai_api, set_tracing_disabled
+from agents import Agent, Runner, function_tool, set_default_openai_api
 
 API, STREAM = sys.argv[1], sys.argv[2] == "stream"
-set_tracing_disabled(True)
 if API != "responses":
     set_default_openai_api(API)
 

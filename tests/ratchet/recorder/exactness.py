@@ -11,7 +11,7 @@ from schemas.messages.response import Segment
 
 def exact_calls(engine: ScriptedEngine, segments: Sequence[Segment]) -> int:
     """How many of the engine's calls are in the segments with each of their tokens, once, with its log-probability,
-    behind all that the engine saw then. A call that sampled nothing has nothing to be recorded."""
+    behind all that the engine saw then. A call that sampled nothing has nothing to be recorded, and does not count."""
     whose: dict[float, tuple[int, tuple[int, ...], int]] = {}
     for number, (prompt, sampled) in enumerate(zip(engine.seen, engine.sampled, strict=True)):
         for place, token in enumerate(sampled):
@@ -27,4 +27,4 @@ def exact_calls(engine: ScriptedEngine, segments: Sequence[Segment]) -> int:
                 assert logprob not in seen, f"a token of call {number} is recorded twice"
                 seen.add(logprob)
                 found[number] += (whole[:at], whole[at]) == (before, token)
-    return sum(found[number] == len(sampled) for number, sampled in enumerate(engine.sampled))
+    return sum(0 < found[number] == len(sampled) for number, sampled in enumerate(engine.sampled))
