@@ -49,7 +49,8 @@ AGENT = "small"
 LOOK_EVERY_S = 15.0
 SETTLED_S = 600.0
 """From then on memory is to be flat."""
-FLAT = 0.10
+FLAT, SMALL_MIB = 0.10, 10.0
+"""A share, of what is larger than that."""
 LAST_ANSWERS_S = 300.0
 
 
@@ -183,7 +184,7 @@ def _faults(
     if not found.significant:
         yield "no gain on held-out tasks is proved"
     for one in flat:
-        if abs(one.change) > FLAT:
+        if abs(one.change) > FLAT and one.last > SMALL_MIB:
             yield f"{one.name}: {one.first:.0f} MiB became {one.last:.0f}"
 
 

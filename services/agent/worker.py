@@ -34,8 +34,8 @@ from services.agent.engines.engine import Engine, Generation, GenerationRequest,
 from services.agent.rewards import RewardListener
 from services.agent.settings import AgentSettings
 
-KEPT_BYTES = 16 * 1024 * 1024
-"""Only what is not acknowledged can come again: a few hundred answers at most."""
+KEPT_BYTES = 4 * 1024 * 1024
+"""Only what is not acknowledged can come again: a few hundred answers at most, of some kilobytes each."""
 
 
 class RecentAnswers:
