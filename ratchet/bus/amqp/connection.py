@@ -135,7 +135,7 @@ class AmqpConnection(Connection, asyncio.Protocol):  # type: ignore[misc]
             return 0
         kind, same, size, _, _, body_size = CONTENT_START.unpack_from(raw, end)
         body = end + size + FRAME_OVERHEAD
-        behind = body + body_size + FRAME_OVERHEAD
+        behind: int = body + body_size + FRAME_OVERHEAD
         if kind != HEADER or same != number or len(raw) < behind:
             return 0
         if FRAME_START.unpack_from(raw, body) != (BODY, number, body_size):
