@@ -86,7 +86,7 @@ def test_every_rollout_is_one_segment_in_the_log_with_the_tools_results_between(
         assert len(segment["logprobs"]) == line["usage"]["sampled_tokens"]
         assert given[0]["content"] == task_of(line["input"]).question
         assert {turn["role"] for turn in given[1:]} <= {"tool"}
-    assert {line["status"] for line in logged} == {"finished"}
+    assert {line["sample_status"] for line in logged} == {"finished"}
     assert {line["program"] for line in logged} == {"tool-agent"}
 
 

@@ -25,6 +25,7 @@ from tests.ratchet.cli.demo.test_story import PROMOTION, TURN
 
 PLAN = ToolPlan(tasks=12, samples=2, group=8, seed=3, stall_s=1.0, queue="reply.tool-agent.x")
 TASKS = PLAN.held_out
+HIGH = Estimate(0.9, 0.8, 1.0, 12)
 REPORT: dict[str, Any] = {
     "data": {
         "conversations": {
@@ -92,7 +93,7 @@ def test_a_task_is_one_observation_however_many_rollouts_it_has() -> None:
         ({"books": Account(10, 1, 0, 0)}, "1 were lost"),
         ({"dead_letters": 4}, "4 dead letters"),
         ({"turns": (replace(TURN, state="inconclusive"),)}, "no trained version was promoted"),
-        ({"gain": Gain(*[Estimate(0.9, 0.8, 1.0, 12)] * 2, Estimate(0.0, -0.1, 0.1, 12))}, "does not confirm a gain"),
+        ({"gain": Gain(HIGH, HIGH, Estimate(0.0, -0.1, 0.1, 12))}, "does not confirm a gain"),
         (
             {"gain": Gain(Estimate(0.3, 0.2, 0.4, 12), Estimate(0.79, 0.7, 0.9, 12), Estimate(0.5, 0.4, 0.6, 12))},
             "0.79 of the held-out tasks are done, less than 0.8",
