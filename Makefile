@@ -19,7 +19,7 @@ demo: setup  ## The whole loop on this machine: answer, score, learn, prove it o
 demo-real: setup  ## The same with a real language model, fetched once (93 MB): some twenty minutes on two cores.
 	$(BIN)/ratchet demo --real --seed $(SEED)
 
-demo-tools: setup  ## A tiny model learns to use tools over several turns, recorded token for token: under five minutes on two cores.
+demo-tools: setup  ## A tiny model learns to use tools over several turns, recorded token for token: some minutes on two cores.
 	$(BIN)/ratchet demo --tools --seed $(SEED)
 
 test: setup .venv/browser .venv/compiler .venv/toolchains  ## Everything that is promised, checked.

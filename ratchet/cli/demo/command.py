@@ -117,7 +117,7 @@ def demo(
 
     --tools: a model of 0.2 million parameters, made here, has to read files, follow pointers, add and write with tools
     before it answers; recorded token for token, it learns from whole conversations. A fleet in .ratchet/demo-tools,
-    under five minutes on two cores. Exit code 1 also if less than 0.80 of its held-out tasks are done in the end, more
+    some minutes on two cores. Exit code 1 also if less than 0.80 of its held-out tasks are done in the end, more
     than 0.02 of them where its tools bring nothing, or what was trained on is not what was sampled.
     """
     if real and tools:
@@ -190,7 +190,7 @@ def _tools_demo(sizes: Sizes, options: FleetOptions, seed: int, *, keep: bool, a
     left = TimeLeft(stages, time.monotonic, tool_plan.further_turns(sizes.turns), sizes.no_turn_after)
     narrator = Narrator(err, left=left.seconds)
     loop_plan = LoopPlan(sizes.turns, sizes.groups, sizes.no_turn_after, patience_s=sizes.timeout, seed=seed)
-    narrator.heading("The model that uses tools: made once, in less than a minute")
+    narrator.heading("The model that uses tools, made once")
     make_models(models, narrator.say, only=tool_plan.MODEL)
     options = replace(options, model=str(models / tool_plan.MODEL), scorer="verifier:json")
     settings = tool_plan.settings(seed) | {"RATCHET_MODELS_DIR": str(models)}
