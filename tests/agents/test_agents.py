@@ -58,7 +58,7 @@ async def test_a_graph_of_langgraph(way: str, numbers: Path, python: Python, not
     driven = await drive((python("langgraph"), PROGRAMS / "langgraph_agent.py", way), adding(), numbers)
     note(" with ".join(f"`{pin}`" for pin in PYTHON["langgraph"]), driven)
 
-    assert driven.printed == SUM
+    assert driven.printed.endswith(SUM)  # behind what else was streamed
     assert (numbers / "c.txt").read_text() == "42"
     driven.assert_exact()
     assert (driven.segments, driven.breaks) == (1, {})
