@@ -65,7 +65,6 @@ bench: setup .venv/compiler  ## The benchmarks of docs/benchmarks.md; each print
 	$(BIN)/python -m bench.pipeline --flat
 	$(BIN)/python -m bench.faults --all --minutes 30
 	$(BIN)/python -m bench.faults --only enospc --cycles 1000
-	$(BIN)/python -m bench.recorded
 	$(BIN)/python -m bench.api
 	$(BIN)/python -m bench.generation
 	$(BIN)/ratchet models fetch smollm2

@@ -1,1 +1,0 @@
-"""Programs that are recorded, while what records them is killed."""
