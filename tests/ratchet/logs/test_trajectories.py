@@ -102,7 +102,7 @@ def pipe(path: Path) -> None:
 
 
 def swell(path: Path) -> None:
-    """64 GiB of zeros."""
+    """1 GiB of zeros."""
     with path.open("wb") as file, zstandard.ZstdCompressor(3).stream_writer(file) as bomb:
         block = bytes(1 << 26)
         for _ in range(16):
