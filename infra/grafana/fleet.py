@@ -15,6 +15,7 @@ def fleet() -> Dashboard:
     _now(dashboard)
     _traffic(dashboard)
     _work(dashboard)
+    _programs(dashboard)
     return dashboard.with_row(Row("Logs")).with_panel(
         log_lines("Warnings and errors", "Of all services.", '{fleet=~"$fleet", level=~"WARNING|ERROR"}')
     )
@@ -185,3 +186,42 @@ def _work(dashboard: Dashboard) -> None:
         ),
     )
     row(dashboard, "Agents and scorers", panels)
+
+
+def _programs(dashboard: Dashboard) -> None:
+    took = "sum by (le, program) (rate(ratchet_runner_rollout_seconds_bucket[$__rate_interval]))"
+    waited = "sum by (le) (rate(ratchet_runner_wait_seconds_bucket[$__rate_interval]))"
+    panels = (
+        lines(
+            "Rollouts by program, and how they ended",
+            "Lost: by a failure of ours. Resumed: were there already when their Work came again.",
+            Query(
+                "sum by (program, status) (rate(ratchet_runner_rollouts_total[$__rate_interval]))",
+                "{{program}} {{status}}",
+            ),
+            Query("sum(rate(ratchet_runner_resumed_total[$__rate_interval]))", "resumed"),
+            unit="ops",
+        ),
+        lines(
+            "Time of a rollout",
+            "Half of them, by program; and 95 of a hundred waits for a turn.",
+            Query(f"histogram_quantile(0.5, {took})", "{{program}}"),
+            Query(f"histogram_quantile(0.95, {waited})", "wait for a turn"),
+            unit="s",
+        ),
+        lines(
+            "Rollouts now",
+            "That run, and that wait for their turn.",
+            Query("sum(ratchet_runner_rollouts_running)", "running"),
+            Query("sum(ratchet_runner_rollouts_waiting)", "waiting"),
+        ),
+        lines(
+            "Calls and tokens of programs",
+            "Calls of the model, and tokens sampled, a second; Work by what became of it.",
+            Query("sum by (program) (rate(ratchet_runner_calls_total[$__rate_interval]))", "{{program}}: calls"),
+            Query("sum by (program) (rate(ratchet_runner_tokens_total[$__rate_interval]))", "{{program}}: tokens"),
+            Query("sum by (outcome) (rate(ratchet_runner_tasks_total[$__rate_interval]))", "tasks {{outcome}}"),
+            unit="ops",
+        ),
+    )
+    row(dashboard, "Programs", panels)
