@@ -18,7 +18,7 @@ def ask(messages):
         return json.load(reply)["choices"][0]["message"]["content"]
 
 
-task = sys.stdin.read().strip()  # such as "sort: dbca"
+task = sys.stdin.read().strip()  # such as "sort: dbcae"
 letters = task.removeprefix("sort:").strip()
 messages = [{"role": "user", "content": task}]
 for _ in range(3):

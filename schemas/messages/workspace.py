@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, WithJsonSchema, model_validator
 
 from schemas.messages.base import Record, Sha256, absent
 
 MAX_PATH_CHARS = 1024
+PLAIN_PATH = r"^(?!\.{1,2}(/|$)|\.[gG][iI][tT](/|$))[^/\x00]+(/(?!\.{1,2}(/|$)|\.[gG][iI][tT](/|$))[^/\x00]+)*$"
+"""The same as `_plain`, in JSON Schema's words."""
 
 
 def _plain(path: str) -> str:
@@ -18,7 +20,12 @@ def _plain(path: str) -> str:
     return path
 
 
-FilePath = Annotated[str, StringConstraints(min_length=1, max_length=MAX_PATH_CHARS), AfterValidator(_plain)]
+FilePath = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=MAX_PATH_CHARS),
+    AfterValidator(_plain),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_PATH_CHARS, "pattern": PLAIN_PATH}),
+]
 Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 Url = Annotated[str, StringConstraints(min_length=1, max_length=2048, pattern=r"^[^\x00-\x20\x7f]+$")]
 
@@ -42,8 +49,17 @@ def _nothing(value: object) -> bool:
     return not value
 
 
+SOURCES = ("files", "folder", "git", "archive")
+
+
 class Workspace(Record):
     """Exactly one source. Only `files` travel in messages; the others are read by whoever needs them."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in SOURCES]
+        }
+    )
 
     files: dict[FilePath, str] | None = Field(None, exclude_if=absent, description="Small ones, by their paths.")
     folder: str | None = Field(
@@ -61,7 +77,7 @@ class Workspace(Record):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        if sum(source is not None for source in (self.files, self.folder, self.git, self.archive)) != 1:
+        if sum(getattr(self, name) is not None for name in SOURCES) != 1:
             raise ValueError("a workspace has one source: files, folder, git or archive")
         return self
 

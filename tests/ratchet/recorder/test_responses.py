@@ -115,7 +115,7 @@ async def test_what_needs_more_than_the_request_is_refused_by_name(given: Any, p
 
 
 async def test_a_failure_and_a_context_that_is_too_long_are_told_as_the_client_knows_them() -> None:
-    async with house("A coin.", "A coin.", context=64) as at:
+    async with house("A coin.", "A coin.", context=96) as at:
         at.engine.fails_after = 1
         with pytest.raises(openai.InternalServerError, match="the engine is gone"):
             await at.client.responses.create(model="any", input="Hi")

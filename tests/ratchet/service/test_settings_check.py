@@ -109,7 +109,7 @@ def test_with_good_settings_the_job_says_nothing() -> None:
     ("name", "value", "says"),
     [
         ("RATCHET_AGENT_MAX_BATCH", "0", "greater than or equal to 1"),
-        ("RATCHET_SCORER", "nonsense", "there is no scorer 'nonsense'; installed are judge, likelihood, "),
+        ("RATCHET_SCORER", "nonsense", "there is no scorer 'nonsense'; installed are efficiency, judge, likelihood, "),
         ("RATCHET_SCORER", "0.7*verifier:exact + judge", "some parts have a weight"),
         ("RATCHET_AGENT_ENGINE", "nonsense", "no such engine; installed are "),
     ],

@@ -17,7 +17,6 @@ from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import RESPONSES, fleet_topology, work_queue
 from ratchet.http.server.application import application
-from ratchet.models.toy.byte_tokenizer import byte_tokenizer
 from ratchet.recorder.programs import Program, ProgramLimits, Programs
 from ratchet.sandbox import bubblewrap
 from schemas.messages.response import Response
@@ -69,6 +68,8 @@ MakeHouse = Callable[..., AbstractAsyncContextManager[House]]
 
 @pytest.fixture(scope="session")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from ratchet.models.toy.byte_tokenizer import byte_tokenizer
+
     folder = tmp_path_factory.mktemp("tokenizer")
     byte_tokenizer(8192).save_pretrained(folder)
     (folder / "config.json").write_text("{}")
