@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-EXPANSION = 128
-"""Bytes in memory for a byte of a message being handled: a Reward of 1 MB with 64 samples takes 113 MiB."""
+EXPANSION, FEWEST, PER_OBJECT = 128, 24, 2
+"""Bytes in memory for a byte of a message being handled. At most: a Reward of 1 MB with 64 samples takes 113 MiB, for
+the log's line of each sample repeats the input. At least: a byte of numbers takes ten. And for each object in it."""
 HANDLED_BYTES = 256 * 1024**2
 """Of memory, for the messages that a process handles at once; one of each queue is handled however large it is."""
 DELIVERED_BYTES = 64 * 1024**2
@@ -18,6 +19,11 @@ PAUSED_AFTER_S = 5.0
 """So is work that waits for a broker or a disk."""
 
 
+def weight(body: bytes) -> int:
+    """Bytes of memory that handling it takes at most. Each sample is an object of JSON, which begins with a brace."""
+    return len(body) * min(EXPANSION, FEWEST + PER_OBJECT * body.count(b"{"))
+
+
 class ByteBudget:
     """Shared by the consumers of a process. Each takes before it handles a message, and gives back after."""
 
@@ -26,16 +32,15 @@ class ByteBudget:
         self._taken = 0
         self._waiting: dict[object, Callable[[], None]] = {}
 
-    def take(self, size: int, *, alone: bool) -> bool:
-        """For a message of so many bytes. `alone`: its consumer handles nothing else, so it need not wait."""
-        cost = size * EXPANSION
-        if not alone and self._taken + cost > self._most:
+    def take(self, weight: int, *, alone: bool) -> bool:
+        """For a message of this weight. `alone`: its consumer handles nothing else, so it need not wait."""
+        if not alone and self._taken + weight > self._most:
             return False
-        self._taken += cost
+        self._taken += weight
         return True
 
-    def give_back(self, size: int) -> None:
-        self._taken -= size * EXPANSION
+    def give_back(self, weight: int) -> None:
+        self._taken -= weight
         if self._waiting:
             for begin in list(self._waiting.values()):
                 begin()

@@ -23,7 +23,7 @@ from ratchet.bus.amqp.frames import Properties
 from ratchet.bus.amqp.link import Link, explain
 from ratchet.bus.amqp.subscription import ChannelConsumer
 from ratchet.bus.amqp.table import is_plain
-from ratchet.bus.in_hand import DELIVERED_BYTES, ByteBudget, Progress, fitting_prefetch
+from ratchet.bus.in_hand import DELIVERED_BYTES, ByteBudget, Progress, fitting_prefetch, weight
 from ratchet.bus.protocol import NO_HEADERS, Delivery, Handler
 from ratchet.bus.retry_policy import attempt_of, passing, pause_s
 from ratchet.concurrency.keyed import cancelled_by_us
@@ -207,11 +207,13 @@ class Consumer:
 
     def _begin(self, arrival: Arrival) -> bool:
         """False where the prefetch or the budget does not allow it."""
-        size = len(arrival[2].body)
-        if len(self._running) >= self._prefetch or not self._budget.take(size, alone=not self._running):
+        if len(self._running) >= self._prefetch:
+            return False
+        taken = weight(arrival[2].body)
+        if not self._budget.take(taken, alone=not self._running):
             return False
         self._begun += 1
-        handling = self._handle(self._begun, *arrival)
+        handling = self._handle(self._begun, taken, *arrival)
         self._running[self._begun] = self._loop.create_task(handling, context=self._context.copy())
         self._progress.begin(time.monotonic())
         return True
@@ -228,13 +230,13 @@ class Consumer:
             self._backlog.popleft()
         self._budget.leave(self)
 
-    def _finished(self, number: int, size: int, *, cancelled: bool) -> None:
-        """`size`: of the body, in bytes."""
+    def _finished(self, number: int, size: int, taken: int, *, cancelled: bool) -> None:
+        """`size`: of the body, in bytes; `taken`: of the budget."""
         del self._running[number]
         self._delivered_bytes -= size
         self._progress.resume(number)
         self._progress.end(time.monotonic(), settled=not cancelled)
-        self._budget.give_back(size)
+        self._budget.give_back(taken)
         if self._backlog:
             self._begin_waiting()
         if self._held_back and self._delivered_bytes < DELIVERED_BYTES / 2:
@@ -248,7 +250,13 @@ class Consumer:
             self._subscription.resume(fitting_prefetch(self._prefetch, size))
 
     async def _handle(
-        self, number: int, subscription: ChannelConsumer, tag: int, delivery: Delivery, properties: Properties
+        self,
+        number: int,
+        taken: int,
+        subscription: ChannelConsumer,
+        tag: int,
+        delivery: Delivery,
+        properties: Properties,
     ) -> None:
         trace_parent.set(trace_parent_of(delivery.headers))
         began = time.perf_counter()
@@ -269,7 +277,7 @@ class Consumer:
             if not settled:
                 self.unfinished += 1
                 self._metrics.requeued.inc()
-            self._finished(number, len(delivery.body), cancelled=cancelled)
+            self._finished(number, len(delivery.body), taken, cancelled=cancelled)
 
     async def _settled(
         self, number: int, subscription: ChannelConsumer, delivery: Delivery, properties: Properties

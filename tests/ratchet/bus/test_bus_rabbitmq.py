@@ -21,7 +21,7 @@ from ratchet.bus.amqp.connection import AmqpConnection, connection_parameters, o
 from ratchet.bus.amqp.declaration import TopologyConflict
 from ratchet.bus.amqp.frames import Properties, publish_frames
 from ratchet.bus.amqp.rabbit_bus import LARGEST_BODY, RabbitBus
-from ratchet.bus.in_hand import DELIVERED_BYTES, EXPANSION, HANDLED_BYTES
+from ratchet.bus.in_hand import DELIVERED_BYTES, HANDLED_BYTES, weight
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.retry_policy import REASON
 from ratchet.bus.topology import DEAD_LETTERS, RESPONSES, REWARDS, TASKS, Topology
@@ -358,11 +358,9 @@ async def test_messages_in_hand_are_bounded_in_bytes_and_all_are_handled(bus: Ra
 
     async def _settled_at_the_bound() -> bool:
         waiting = (await bus.state(RESPONSES)).messages
-        return (
-            len(handler.got) == HANDLED_BYTES // (EXPANSION * 2**20) and waiting == 150 - DELIVERED_BYTES // 2**20 - 1
-        )
+        return len(handler.got) == HANDLED_BYTES // weight(megabyte) and waiting == 150 - DELIVERED_BYTES // 2**20 - 1
 
-    await until(_settled_at_the_bound, "two handled and 65 delivered")
+    await until(_settled_at_the_bound, "as many handled as weigh no more than the bound, and 65 delivered")
     gate.set()
     await handler.until(150)
     assert await bus.stop(5)

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratchet.bus.in_hand import DELIVERED_BYTES, EXPANSION, NEVER, ByteBudget, Progress, fitting_prefetch
+from ratchet.bus.in_hand import (
+    DELIVERED_BYTES,
+    EXPANSION,
+    FEWEST,
+    NEVER,
+    ByteBudget,
+    Progress,
+    fitting_prefetch,
+    weight,
+)
 
 
 @given(st.lists(st.integers(0, 10**6), max_size=50), st.integers(1, 10**8))
 def test_a_budget_is_kept_by_whoever_is_not_alone(sizes: list[int], most: int) -> None:
     budget = ByteBudget(most)
     taken = [size for size in sizes if budget.take(size, alone=False)]
-    assert sum(taken) * EXPANSION <= most
+    assert sum(taken) <= most
 
 
 def test_one_message_is_handled_however_large_it_is_and_what_it_gives_back_lets_others_begin() -> None:
-    budget, begun = ByteBudget(EXPANSION * 10), list[str]()
+    budget, begun = ByteBudget(10), list[str]()
     assert budget.take(1_000, alone=True)
     assert not budget.take(1, alone=False)
     budget.wait("other", lambda: begun.append("other"))
@@ -26,6 +37,13 @@ def test_one_message_is_handled_however_large_it_is_and_what_it_gives_back_lets_
 
     assert begun == ["other"]
     assert budget.take(10, alone=False)
+
+
+def test_a_message_weighs_by_the_objects_in_it_and_within_bounds() -> None:
+    samples = [{"text": "y" * 100} for _ in range(64)]
+    assert weight(b"x" * 100) == 100 * FEWEST
+    assert weight(json.dumps({"samples": samples}).encode()) == len(json.dumps({"samples": samples})) * EXPANSION
+    assert weight(b'{"a":1}') == 7 * (FEWEST + 2)
 
 
 @given(st.integers(1, 10_000), st.integers(0, 2**24))
