@@ -8,7 +8,7 @@ from typing import Any
 
 from ratchet.bus.amqp.consumer import Consumer
 from ratchet.bus.amqp.frames import Properties
-from ratchet.bus.in_hand import ByteBudget, Progress
+from ratchet.bus.in_hand import FEWEST, ByteBudget, Progress
 from ratchet.bus.protocol import Delivery, Handler
 from ratchet.service.telemetry import task_in_hand
 from tests.waiting import until
@@ -69,7 +69,7 @@ async def test_one_that_waited_for_its_turn_begins_as_if_it_were_the_first() -> 
 
 
 async def test_a_large_one_waits_for_room_that_another_queue_gives_back() -> None:
-    budget, begun, go_on = ByteBudget(most=100 * 128), list[bytes](), asyncio.Event()
+    budget, begun, go_on = ByteBudget(most=100 * FEWEST), list[bytes](), asyncio.Event()
 
     async def handle(delivery: Delivery) -> None:
         begun.append(delivery.body[:1])
