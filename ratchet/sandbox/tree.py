@@ -9,8 +9,11 @@ what a repository keeps about itself, in `.git`.
 from __future__ import annotations
 
 import ctypes
+import errno
+import fcntl
 import os
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +22,7 @@ from ratchet.sandbox.job import SandboxError, TreeFile
 from ratchet.sandbox.workspace import open_beneath, read_at_most, why_not
 
 REPOSITORY = ".git"
+NO_WRITER_WITHIN_S = 10.0
 _libc = ctypes.CDLL(None)
 
 
@@ -47,6 +51,9 @@ def put(folder: int, tree: Mapping[str, TreeFile], but: Mapping[str, object]) ->
                     os.symlink(bytes(file.content), os.fsencode(path), dir_fd=folder)
                 else:
                     _write(folder, path, file)
+            for path, file in tree.items():
+                if file.executable and path not in but:
+                    _wait_for_no_writer(folder, path)
     except OSError as error:
         raise SandboxError(f"the tree does not go into the workspace: {error.filename!r}: {error.strerror}") from error
 
@@ -95,6 +102,35 @@ def _write(folder: int, path: str, file: TreeFile) -> None:
         raise OSError(error.errno, error.strerror, path) from error
     finally:
         os.close(opened)
+
+
+def _wait_for_no_writer(folder: int, path: str) -> None:
+    """Until the kernel would execute it, which it refuses while anybody has the file open for writing (ETXTBSY).
+
+    Whatever another thread of this process starts has a copy of every descriptor until its own exec, so also of the one
+    that was just written through. A read lease is given where there is no writer left.
+    """
+    opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    until = time.monotonic() + NO_WRITER_WITHIN_S
+    try:
+        while not _is_leased(opened):
+            if time.monotonic() > until:
+                raise OSError(errno.ETXTBSY, f"still open for writing after {NO_WRITER_WITHIN_S:g} s", path)
+            time.sleep(0.001)
+    finally:
+        os.close(opened)
+
+
+def _is_leased(opened: int) -> bool:
+    """Given back with the descriptor. True, too, on a file system that knows no leases."""
+    try:
+        fcntl.fcntl(opened, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError as error:
+        if error.errno == errno.EAGAIN:
+            return False
+        if error.errno != errno.EINVAL:
+            raise
+    return True
 
 
 def take(folder: int, most_bytes: int, most_files: int) -> Left:

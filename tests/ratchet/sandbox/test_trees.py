@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -37,6 +40,27 @@ def test_a_tree_goes_in_and_comes_out_as_it_was_left(run_job: Direct | AsUser) -
         "run": TREE["run"],
     }
     assert dict(result.left_out) == {}
+
+
+def test_a_program_that_was_just_put_there_runs_while_other_threads_start_processes(run_here: Direct) -> None:
+    """Each of those has a copy of every descriptor until its own exec; before it was waited for, a third failed."""
+    program = TreeFile(Path("/bin/true").read_bytes() + bytes(4 * MIB), executable=True)
+    over = threading.Event()
+
+    def start_processes() -> None:
+        while not over.is_set():
+            subprocess.run(["/bin/true"], check=True)
+
+    with ThreadPoolExecutor() as threads:
+        starting = [threads.submit(start_processes) for _ in range(3)]
+        runs = threads.map(lambda _: run_here(Job(["./program"], tree={"program": program})), range(40))
+        try:
+            failed = [result for result in runs if not result.succeeded]
+        finally:
+            over.set()
+        assert [one.result() for one in starting] == [None] * 3
+
+    assert failed == []
 
 
 def test_files_of_the_job_come_before_those_of_the_tree(run_here: Direct) -> None:
