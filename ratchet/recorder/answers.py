@@ -13,7 +13,7 @@ from ratchet.bus.protocol import Bus
 from ratchet.conversation.template import ChatTemplate
 from ratchet.recorder.agent import AgentTokens
 from ratchet.recorder.recording import publish_response, response_of
-from ratchet.recorder.rollout import RecordedRollout
+from ratchet.recorder.rollout import Budget, RecordedRollout
 from schemas.api.generate import ServedModel
 from schemas.messages.response import GenerationLatencies, Sample
 from schemas.messages.work import Work
@@ -47,7 +47,10 @@ class RecordedAnswers:
         """Returns when the Response is confirmed; `body` is the Work as it came."""
         began = time.perf_counter()
         queue_s = max(0.0, (self._now() - work.admitted_at).total_seconds())
-        rollouts = [self._rollout(work, number) for number in range(work.sampling.n)]
+        rollouts = [
+            rollout_of(work, number, self._http, self._agent_urls, self._served, self._template)
+            for number in range(work.sampling.n)
+        ]
         runs = (self._run(work, number, rollout) for number, rollout in enumerate(rollouts))
         samples = tuple(await asyncio.gather(*runs))
         latencies = GenerationLatencies(queue_s=queue_s, generate_s=time.perf_counter() - began)
@@ -56,15 +59,25 @@ class RecordedAnswers:
         )
         await publish_response(self._bus, response, body)
 
-    def _rollout(self, work: Work, number: int) -> RecordedRollout:
-        engine = AgentTokens(
-            self._http,
-            self._agent_urls,
-            arm=work.arm,
-            sampling=work.sampling,
-            context=self._served.context or 0,
-            ends=self._template.ends,
-            first=number,
-        )
-        model = f"{work.agent_id}@{work.arm.adapter_version}"
-        return RecordedRollout(self._template, engine, model=model, sampling=work.sampling)
+
+def rollout_of(
+    work: Work,
+    number: int,
+    http: httpx.AsyncClient,
+    agent_urls: Sequence[str],
+    served: ServedModel,
+    template: ChatTemplate,
+    budget: Budget | None = None,
+) -> RecordedRollout:
+    """Of the sample with that number: answered by just the adapter and the sampling of its Work."""
+    engine = AgentTokens(
+        http,
+        agent_urls,
+        arm=work.arm,
+        sampling=work.sampling,
+        context=served.context or 0,
+        ends=template.ends,
+        first=number,
+    )
+    model = f"{work.agent_id}@{work.arm.adapter_version}"
+    return RecordedRollout(template, engine, model=model, sampling=work.sampling, budget=budget)

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 
 from ratchet.conversation.template import ChatTemplate
-from ratchet.recorder.agent import AgentTokens
+from ratchet.recorder.answers import rollout_of
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.command import model_environment
 from ratchet.recorder.order import as_text
@@ -106,34 +106,19 @@ class Rollouts:
         """Those that run now, the oldest first."""
 
     async def run(self, order: RolloutOrder) -> Sample:
-        work, limits = order.work, order.program.limits
-        engine = AgentTokens(
-            self._http,
-            order.model.urls,
-            arm=work.arm,
-            sampling=work.sampling,
-            context=order.model.served.context or 0,
-            ends=order.model.template.ends,
-            first=order.number,
-        )
+        limits, model = order.program.limits, order.model
         budget = Budget(limits.calls, limits.tokens)
-        rollout = RecordedRollout(
-            order.model.template,
-            engine,
-            model=f"{work.agent_id}@{work.arm.adapter_version}",
-            sampling=work.sampling,
-            budget=budget,
-        )
+        rollout = rollout_of(order.work, order.number, self._http, model.urls, model.served, model.template, budget)
         underway = Underway(order, rollout)
         self.underway[underway] = None
         try:
-            return await self._recorded(order, rollout, budget, engine.context)
+            return await self._recorded(order, rollout, budget)
         finally:
             del self.underway[underway]
 
-    async def _recorded(self, order: RolloutOrder, rollout: RecordedRollout, budget: Budget, context: int) -> Sample:
+    async def _recorded(self, order: RolloutOrder, rollout: RecordedRollout, budget: Budget) -> Sample:
         limits = order.program.limits
-        recorder = Recorder(max(LEAST_BODY, BYTES_A_TOKEN * context))
+        recorder = Recorder(max(LEAST_BODY, BYTES_A_TOKEN * (order.model.served.context or 0)))
         began = time.monotonic()
         says = ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Self
+from typing import ClassVar, Self
 from weakref import WeakValueDictionary
 
 from ratchet.bus.in_hand import NEVER
@@ -16,7 +16,7 @@ from ratchet.service.telemetry import Log
 from ratchet.workspaces.errors import PatchRefused, WorkspaceError, WorkspaceUnavailable
 from ratchet.workspaces.tree import Bounds, Tree, checked
 from ratchet.workspaces.workspaces import Workspaces
-from schemas.messages.reward import SampleScore
+from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.hidden_tests.answer import NoFiles, files_in, patch_in
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import Answer, ScoringRequest, failure, no_score
@@ -29,6 +29,33 @@ MOST = Bounds(2**31, 2**20)
 
 class OwnFault(Exception):
     """What an answer is worth nothing for, as a sentence."""
+
+
+class OnGround:
+    """What the strategies that run answers have in common. `name` is what the settings call one."""
+
+    name: ClassVar[str]
+    revision: str
+
+    def __init__(self, settings: ScorerSettings) -> None:
+        self._ground = Ground.of(settings)
+
+    @property
+    def identity(self) -> ScorerIdentity:
+        return ScorerIdentity(id=self.name, revision=self.revision)
+
+    async def start(self) -> None:
+        """Raises ScorerError, with what mends it, where no sandbox holds."""
+        await self._ground.open(self.name)
+
+    async def stop(self) -> None:
+        await self._ground.close()
+
+    def trouble(self) -> str | None:
+        return None
+
+    def advanced_at(self) -> float:
+        return self._ground.advanced_at
 
 
 class Ground:

@@ -16,6 +16,7 @@ import pytest
 from ratchet.models.toy.byte_tokenizer import byte_tokenizer
 from tests.acceptance.fleet import AGENT, RUNNER, Fleet
 from tests.acceptance.ratchet_command import Ratchet
+from tests.processes import marked
 from tests.programs import REPOSITORY
 from tests.waiting import wait_until
 
@@ -132,17 +133,6 @@ def asking(fleet: Fleet, tmp_path: Path) -> Asking:
     return Asking(fleet, tmp_path)
 
 
-def marked() -> list[str]:
-    found = []
-    for place in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if MARK.encode() in place.read_bytes():
-                found.append(place.parent.name)
-        except OSError:
-            continue
-    return found
-
-
 def scratch_folders() -> set[str]:
     return {path.name for path in Path(tempfile.gettempdir()).glob("ratchet-runner-*")}
 
@@ -178,7 +168,7 @@ def test_the_kill_of_the_runner_in_the_middle_runs_only_what_was_not_finished(as
     asking.submit(task_id="killed-1", input="hi", samples=4, programs=["counted"])
 
     wait_until(lambda: runner.exit_code is not None, "the runner was killed", PATIENCE_S)
-    wait_until(lambda: marked() == [], "its programs died with it", 10)
+    wait_until(lambda: marked(MARK) == [], "its programs died with it", 10)
     kept = {
         int(path.stem): json.loads(path.read_text())["text"]
         for path in (runner_folder(runner)).rglob("rollouts/*/*.json")
@@ -193,12 +183,12 @@ def test_the_kill_of_the_runner_in_the_middle_runs_only_what_was_not_finished(as
     assert [line["sample_status"] for line in lines] == ["finished"] * 4
     wait_until(lambda: not list(runner_folder(runner).rglob("*.json")), "nothing is kept of what is answered", 30)
     assert len(scratch_folders() - before) <= 1
-    assert marked() == []
+    assert marked(MARK) == []
 
 
 def test_the_kill_of_the_agent_costs_time_and_nothing_else(asking: Asking) -> None:
     asking.submit(task_id="killed-2", input="hi", samples=4, programs=["counted"])
-    wait_until(lambda: len(marked()) >= 3, "the programs run", PATIENCE_S)
+    wait_until(lambda: len(marked(MARK)) >= 3, "the programs run", PATIENCE_S)
     agent = asking.fleet[AGENT]
     agent.kill()
     agent.start()

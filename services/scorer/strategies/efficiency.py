@@ -16,8 +16,8 @@ from ratchet.sandbox.job import SandboxError
 from ratchet.service.errors import ScorerError, one_line
 from ratchet.workspaces.errors import PatchRefused
 from ratchet.workspaces.tree import Tree
-from schemas.messages.reward import SampleScore, ScorerIdentity
-from services.scorer.ground import Ground, OwnFault
+from schemas.messages.reward import SampleScore
+from services.scorer.ground import OnGround, OwnFault
 from services.scorer.hidden_tests.answer import NoFiles
 from services.scorer.hidden_tests.plan import Case, Plan, plan_of
 from services.scorer.hidden_tests.running import Built, DoesNotBuild, built, fault_of, job, judged_files, missing_tool
@@ -25,7 +25,6 @@ from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.hidden_tests import place_of
 from services.scorer.strategies.strategy import Answer, ScoringRequest, failure, no_score
 
-REVISION = "1"
 ROUNDS = 5
 MOST_CASES = 10
 """The first ones of a task are measured."""
@@ -41,31 +40,15 @@ class Taken:
     peak_bytes: list[int] = field(default_factory=list)
 
 
-class Efficiency:
-    def __init__(self, settings: ScorerSettings) -> None:
-        self._ground = Ground.of(settings)
+class Efficiency(OnGround):
+    name = "efficiency"
+    revision = "1"
 
     @classmethod
     def build(cls, argument: str, settings: ScorerSettings) -> Self:
         if argument:
             raise ScorerError(f"`efficiency` takes no argument, but was given {argument!r}")
         return cls(settings)
-
-    @property
-    def identity(self) -> ScorerIdentity:
-        return ScorerIdentity(id="efficiency", revision=REVISION)
-
-    async def start(self) -> None:
-        await self._ground.open("efficiency")
-
-    async def stop(self) -> None:
-        await self._ground.close()
-
-    def trouble(self) -> str | None:
-        return None
-
-    def advanced_at(self) -> float:
-        return self._ground.advanced_at
 
     async def score(self, request: ScoringRequest) -> list[SampleScore]:
         count = len(request.answers)

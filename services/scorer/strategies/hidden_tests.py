@@ -12,45 +12,26 @@ from typing import Self
 
 from ratchet.service.errors import ScorerError, one_line
 from ratchet.workspaces.tree import Tree
-from schemas.messages.reward import SampleScore, ScorerIdentity
-from services.scorer.ground import Ground, OwnFault
+from schemas.messages.reward import SampleScore
+from services.scorer.ground import OnGround, OwnFault
 from services.scorer.hidden_tests.plan import Plan, plan_of
 from services.scorer.hidden_tests.running import DoesNotBuild, missing_tool, worth
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import ScoringRequest, failure, no_score
 
-REVISION = "2"
-"""Raise it with every change here, in `hidden_tests`, in workspaces or in the sandbox that changes a score."""
 
-
-class HiddenTests:
+class HiddenTests(OnGround):
     """`build_strategy` makes it, `start` opens its sandbox."""
 
-    def __init__(self, settings: ScorerSettings) -> None:
-        self._ground = Ground.of(settings)
+    name = "tests"
+    revision = "2"
+    """Raise it with every change here, in `hidden_tests`, in workspaces or in the sandbox that changes a score."""
 
     @classmethod
     def build(cls, argument: str, settings: ScorerSettings) -> Self:
         if argument:
             raise ScorerError(f"`tests` takes no argument, but was given {argument!r}: the cases are in the criteria")
         return cls(settings)
-
-    @property
-    def identity(self) -> ScorerIdentity:
-        return ScorerIdentity(id="tests", revision=REVISION)
-
-    async def start(self) -> None:
-        """Raises ScorerError, with what mends it, where no sandbox holds."""
-        await self._ground.open("tests")
-
-    async def stop(self) -> None:
-        await self._ground.close()
-
-    def trouble(self) -> str | None:
-        return None
-
-    def advanced_at(self) -> float:
-        return self._ground.advanced_at
 
     async def score(self, request: ScoringRequest) -> list[SampleScore]:
         try:

@@ -21,8 +21,8 @@ from ratchet.sandbox.job import End, Job, Result, SandboxError, TreeFile
 from ratchet.sandbox.limits import MIB, Limits
 from ratchet.service.errors import ScorerError
 from ratchet.workspaces.tree import Tree
-from schemas.messages.reward import SampleScore, ScorerIdentity
-from services.scorer.ground import Ground, OwnFault
+from schemas.messages.reward import SampleScore
+from services.scorer.ground import OnGround, OwnFault
 from services.scorer.hidden_tests.plan import plan_of
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.hidden_tests import place_of
@@ -41,7 +41,6 @@ FEWEST_LINES = 20
 class Kind:
     """What is looked for. `by_line`: a finding counts the less, the more was written."""
 
-    name: str
     rules: str
     ignored: str
     by_line: bool
@@ -52,54 +51,41 @@ class Kind:
         return 1 / (1 + (FEWEST_LINES * findings / max(lines, FEWEST_LINES) if self.by_line else findings))
 
 
-STYLE = Kind("style", "E,F,W,N,UP,B,C4,SIM,RET,PIE,PERF", "E501,N999,F401", by_line=True)
-SECURITY = Kind("security", "S", "S101", by_line=False)
+STYLE = Kind("E,F,W,N,UP,B,C4,SIM,RET,PIE,PERF", "E501,N999,F401", by_line=True)
+SECURITY = Kind("S", "S101", by_line=False)
 """Ruff's S are bandit's rules; S101 is `assert`, which tests are made of."""
 
 
-class SourceQuality:
+class SourceQuality(OnGround):
     """`build` is a class method of the two below."""
 
     kind: Kind
 
     def __init__(self, settings: ScorerSettings, ruff: Path) -> None:
-        self._ground = Ground.of(settings)
+        super().__init__(settings)
+        self.revision = f"{REVISION};"
         self._ruff = ruff
         self._program = TreeFile(b"")
-        self._version = ""
 
     @classmethod
     def build(cls, argument: str, settings: ScorerSettings) -> Self:
         if argument:
-            raise ScorerError(f"`{cls.kind.name}` takes no argument, but was given {argument!r}")
+            raise ScorerError(f"`{cls.name}` takes no argument, but was given {argument!r}")
         found = shutil.which("ruff", path=str(Path(sys.executable).parent)) or shutil.which("ruff")
         if found is None:
-            raise ScorerError(f"scorer {cls.kind.name!r} needs ruff: pip install 'ratchet[scorer]'")
+            raise ScorerError(f"scorer {cls.name!r} needs ruff: pip install 'ratchet[scorer]'")
         return cls(settings, Path(found))
 
-    @property
-    def identity(self) -> ScorerIdentity:
-        return ScorerIdentity(id=self.kind.name, revision=f"{REVISION};{self._version}")
-
     async def start(self) -> None:
-        await self._ground.open(self.kind.name)
+        await super().start()
         try:
             self._program = TreeFile(self._ruff.read_bytes(), executable=True)
             result = await self._ground.run(Job([RUFF, "--version"], tree={RUFF: self._program}, limits=LIMITS))
         except (OSError, SandboxError) as error:
-            raise ScorerError(f"scorer {self.kind.name!r} can't use ruff: {error}") from error
+            raise ScorerError(f"scorer {self.name!r} can't use ruff: {error}") from error
         if not result.succeeded:
-            raise ScorerError(f"scorer {self.kind.name!r} can't use ruff in the sandbox: {result.says}")
-        self._version = result.stdout.decode().strip()
-
-    async def stop(self) -> None:
-        await self._ground.close()
-
-    def trouble(self) -> str | None:
-        return None
-
-    def advanced_at(self) -> float:
-        return self._ground.advanced_at
+            raise ScorerError(f"scorer {self.name!r} can't use ruff in the sandbox: {result.says}")
+        self.revision = f"{REVISION};{result.stdout.decode().strip()}"
 
     async def score(self, request: ScoringRequest) -> list[SampleScore]:
         try:
@@ -143,10 +129,12 @@ class SourceQuality:
 
 
 class Style(SourceQuality):
+    name = "style"
     kind = STYLE
 
 
 class Security(SourceQuality):
+    name = "security"
     kind = SECURITY
 
 

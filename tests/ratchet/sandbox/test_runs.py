@@ -22,6 +22,7 @@ from ratchet.sandbox.sandbox import Sandbox
 from ratchet.sandbox.settings import SandboxSettings
 from ratchet.sandbox.syscalls import filters
 from ratchet.sandbox.workspace import collect, open_beneath
+from tests.processes import marked
 from tests.ratchet.sandbox.conftest import AsUser, Direct
 from tests.waiting import until, wait_until
 
@@ -30,18 +31,6 @@ MARK = "ratchet-marked-process"
 
 def python(code: str, **of_job: object) -> Job:
     return Job(["python3", "-I", "-S", "-c", code, MARK], **of_job)  # type: ignore[arg-type]
-
-
-def marked() -> list[str]:
-    """Processes of this machine that were started by a job of this test."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if MARK.encode() in place.read_bytes():
-                found.append(place.parent.name)
-        except OSError:
-            continue
-    return found
 
 
 def test_files_go_in_and_out_with_what_was_said(run_job: Direct | AsUser) -> None:
@@ -123,7 +112,7 @@ def test_what_a_program_does_wrong_ends_its_run_with_a_reason(what: str, run_job
     assert result.end is end or (what == "kills all it can" and result.end is End.SIGNALLED), result
     assert result.says
     assert len(result.stdout) + len(result.stderr) <= limits.output_bytes
-    assert marked() == []
+    assert marked(MARK) == []
 
 
 def test_memory_of_all_processes_together_is_held(run_job: Direct | AsUser) -> None:
@@ -133,7 +122,7 @@ def test_memory_of_all_processes_together_is_held(run_job: Direct | AsUser) -> N
 
     assert result.end is End.MEMORY or result.end in (End.SIGNALLED, End.WALL_TIME), result
     assert result.end is End.MEMORY
-    assert marked() == []
+    assert marked(MARK) == []
 
 
 DAEMON = (
@@ -149,17 +138,17 @@ def test_a_daemon_is_gone_when_its_parent_is(run_job: Direct | AsUser) -> None:
     assert result.end is End.EXITED
     assert result.stdout == b"parent done\n"
     assert result.wall_s < 15
-    assert marked() == []
+    assert marked(MARK) == []
 
 
 def test_the_daemon_lives_on_outside(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", DAEMON, MARK], stdout=subprocess.DEVNULL, check=True)
 
-    left = marked()
+    left = marked(MARK)
     for pid in left:
         os.kill(int(pid), 9)
     assert len(left) == 1
-    wait_until(lambda: not marked())
+    wait_until(lambda: not marked(MARK))
 
 
 def test_no_group_is_left_over(run_here: Direct) -> None:
@@ -345,13 +334,13 @@ def test_a_sandbox_that_cannot_be_set_up_is_an_error_and_no_result(run_here: Dir
 async def test_a_run_that_is_called_off_is_gone_when_its_caller_hears_of_it(needs_bubblewrap: None) -> None:
     sandbox = Sandbox(None, runs_at_once=1)
     running = asyncio.create_task(sandbox.run(python("import signal; signal.pause()")))
-    await until(marked)
+    await until(lambda: marked(MARK))
 
     running.cancel()
 
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert marked() == []
+    assert marked(MARK) == []
     assert (await sandbox.run(python("print(1)"))).stdout == b"1\n"
 
 
@@ -361,7 +350,7 @@ async def test_as_many_run_at_once_as_may(needs_bubblewrap: None) -> None:
     results = asyncio.gather(*(sandbox.run(python(hold)) for _ in range(4)))
     seen = 0
     while not results.done():
-        seen = max(seen, len({pid for pid in marked() if Path(f"/proc/{pid}/comm").exists() and is_python(pid)}))
+        seen = max(seen, len({pid for pid in marked(MARK) if Path(f"/proc/{pid}/comm").exists() and is_python(pid)}))
         await asyncio.sleep(0)
     assert {result.end for result in await results} == {End.EXITED}
     assert 1 <= seen <= 2
@@ -413,12 +402,12 @@ def test_nothing_runs_on_when_the_service_is_killed(needs_bubblewrap: None) -> N
     """Not even a file or a mount is left: all of a sandbox's are in memory and its own. Its cgroup is swept later."""
     mounts = Path("/proc/self/mounts").read_text()
     service = subprocess.Popen([sys.executable, "-c", HELD], cwd=Path(__file__).parents[3])
-    wait_until(lambda: any(is_python(pid) for pid in marked()))
+    wait_until(lambda: any(is_python(pid) for pid in marked(MARK)))
 
     service.kill()
     service.wait()
 
-    wait_until(lambda: not marked())
+    wait_until(lambda: not marked(MARK))
     assert Path("/proc/self/mounts").read_text() == mounts
     if (cgroups := cgroup.find()) is not None:
         cgroups.sweep()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from schemas.messages.work import Arm, Sampling, Work
+from schemas.messages.work import Sampling, Work
 from services.agent.settings import AgentSettings
+from tests.making_work import work
 from tests.ratchet.adapters.making_adapters import published
 
 
@@ -22,16 +22,7 @@ def settings(tmp_path: Path) -> AgentSettings:
 @pytest.fixture
 def make_work() -> Callable[..., Work]:
     def make(task_id: str = "t-1", **given: Any) -> Work:
-        now = datetime.now(UTC)
-        fields: dict[str, Any] = {
-            "input": "sort: ba",
-            "agent_id": "small",
-            "deadline": now + timedelta(minutes=5),
-            "admitted_at": now,
-            "arm": Arm(sequence=0),
-            "sampling": Sampling(n=2, max_tokens=8),
-        }
-        return Work(task_id=task_id, **(fields | given))
+        return work(task_id, **({"sampling": Sampling(n=2, max_tokens=8)} | given))
 
     return make
 

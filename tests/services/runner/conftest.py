@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,12 @@ from ratchet.http.server.application import application
 from ratchet.recorder.programs import Program, ProgramLimits, Programs
 from ratchet.sandbox import bubblewrap
 from schemas.messages.response import Response
-from schemas.messages.work import Arm, Sampling, Work
+from schemas.messages.work import Sampling, Work
 from services.agent.engines.echo import EchoEngine
 from services.agent.settings import AgentSettings
 from services.runner.settings import RunnerSettings
 from services.runner.worker import RunnerWorker
+from tests.making_work import work
 from tests.services.agent.test_agent_worker import agent
 from tests.serving import serving
 
@@ -115,16 +115,7 @@ def make_house(tmp_path: Path, tokenizer: Path) -> MakeHouse:
 @pytest.fixture
 def make_work() -> Callable[..., Work]:
     def make(task_id: str = "t-1", **given: Any) -> Work:
-        now = datetime.now(UTC)
-        fields: dict[str, Any] = {
-            "input": "sort: ba",
-            "agent_id": "small",
-            "deadline": now + timedelta(minutes=5),
-            "admitted_at": now,
-            "arm": Arm(sequence=0),
-            "sampling": Sampling(n=1, max_tokens=200),
-        }
-        return Work(task_id=task_id, **(fields | given))
+        return work(task_id, **({"sampling": Sampling(n=1, max_tokens=200)} | given))
 
     return make
 

@@ -21,6 +21,7 @@ from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import IdsRequest, TokenPiece
 from services.runner.kept_rollouts import KeptRollouts, key_of
 from services.runner.settings import RunnerSettings
+from tests.processes import marked
 from tests.services.runner.conftest import MakeHouse, cancelled, delivery, limits, python
 from tests.waiting import until
 
@@ -46,18 +47,6 @@ class Leaving(EchoEngine):
 
     def trouble(self) -> str | None:
         return self.away
-
-
-def marked() -> list[str]:
-    """Processes of this machine that a program of these tests started."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if MARK.encode() in place.read_bytes():
-                found.append(place.parent.name)
-        except OSError:
-            continue
-    return found
 
 
 async def test_a_group_is_one_response_with_a_rollout_for_each_sample(
@@ -186,7 +175,7 @@ async def test_what_a_program_does_wrong_ends_its_rollout_and_no_other(
     assert (good.text, good.status) == ("sort: ba 1", "finished")
     if what in ("exits with a code", "hangs"):
         assert bad.text == "half"
-    assert marked() == []
+    assert marked(MARK) == []
     assert not folder.exists()
 
 
@@ -337,9 +326,9 @@ async def test_the_end_of_a_handler_ends_what_it_ran(make_house: MakeHouse, make
     code = f"os.execvp('python3', ['python3', '-c', 'import signal; signal.pause()', '{MARK}'])"
     async with make_house({"it": python(code)}) as house:
         running = asyncio.create_task(house.worker.handle(delivery(make_work(sampling=Sampling(n=2)))))
-        await until(lambda: len(marked()) >= 2, "the programs run")
+        await until(lambda: len(marked(MARK)) >= 2, "the programs run")
         await cancelled(running)
-        assert marked() == []
+        assert marked(MARK) == []
         assert house.bus.published(RESPONSES) == []
 
 
