@@ -24,6 +24,10 @@ class Estimate:
     high: float
     tasks: int
 
+    def of_a_score(self) -> Estimate:
+        """The same where the mean is known to lie in [0, 1], which the normal approximation does not know."""
+        return Estimate(self.mean, max(0.0, self.low), min(1.0, self.high), self.tasks)
+
 
 @dataclass(frozen=True, slots=True)
 class Gain:
@@ -108,4 +112,5 @@ def gain(before: Mapping[str, Sequence[float]], after: Mapping[str, Sequence[flo
     both = [task for task, scores in before.items() if scores and after.get(task)]
     first = [fmean(before[task]) for task in both]
     second = [fmean(after[task]) for task in both]
-    return Gain(estimate(first), estimate(second), estimate([b - a for a, b in zip(first, second, strict=True)]))
+    difference = estimate([b - a for a, b in zip(first, second, strict=True)])
+    return Gain(estimate(first).of_a_score(), estimate(second).of_a_score(), difference)

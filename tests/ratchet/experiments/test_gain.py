@@ -27,6 +27,13 @@ def test_the_samples_of_a_task_count_as_one_observation() -> None:
     assert found.difference.tasks == 2
 
 
+def test_the_interval_of_a_mean_score_ends_where_scores_do() -> None:
+    found = gain({"a": [0.0], "b": [0.0], "c": [0.1]}, {"a": [1.0], "b": [1.0], "c": [0.9]})
+
+    assert (found.before.low, found.after.high) == (0.0, 1.0)
+    assert found.difference.high > 1.0 - 0.2 / 3
+
+
 def test_a_task_without_answers_on_one_side_is_left_out() -> None:
     found = gain({"a": [0.0], "b": [1.0]}, {"a": [1.0], "b": []})
 
