@@ -118,13 +118,13 @@ def _base_faults(trained_on: BaseModelIdentity, runs: BaseModelIdentity | None) 
         )
 
 
-def other_base(folder: Path, loaded: BaseModelIdentity) -> str | None:
-    """The model the adapter says it was trained on, as `name@revision`, where that is known not to be the loaded one.
+def other_base(folder: Path, revision: str | None) -> str | None:
+    """The model the adapter says it was trained on, as `name@revision`, where it is known to be of another revision.
 
     Raises AdapterError.
     """
     trained_on = read_card(folder).base
-    return None if trained_on.revision in (None, loaded.revision) else _named(trained_on)
+    return None if trained_on.revision in (None, revision) else _named(trained_on)
 
 
 def _named(base: BaseModelIdentity) -> str:

@@ -36,7 +36,7 @@ def merge(name: str, adapter: Path, out: Path, dtype: DType, max_rank: int) -> f
     Raises EngineError where the base model is another than the adapter's or the merged model says something else.
     """
     language_model = load_language_model(name, dtype=dtype, device="cpu", threads=None)
-    if (trained_on := other_base(adapter, language_model.identity)) is not None:
+    if (trained_on := other_base(adapter, language_model.identity.revision)) is not None:
         raise EngineError(
             f"the adapter was trained on {trained_on}, and {name} is {language_model.identity}: name that model with "
             f"--model"

@@ -76,7 +76,7 @@ def make_policy(
 
 
 def _continued(language_model: LanguageModel, parent: Path, max_rank: int) -> Any:
-    if (trained_on := other_base(parent, language_model.identity)) is not None:
+    if (trained_on := other_base(parent, language_model.identity.revision)) is not None:
         raise TrainingRefused(
             f"the parent in {parent} was trained on {trained_on}, and the trainer has {language_model.identity}: give "
             f"the trainer that model (RATCHET_TRAINER_MODEL)"
