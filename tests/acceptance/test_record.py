@@ -20,7 +20,7 @@ import pytest
 
 from ratchet.models.toy.byte_tokenizer import byte_tokenizer
 from tests.acceptance.fleet import AGENT, Fleet
-from tests.acceptance.ratchet_command import Ratchet
+from tests.acceptance.ratchet_command import ForkedRatchet
 from tests.programs import REPOSITORY, environment
 from tests.waiting import wait_until
 
@@ -70,7 +70,7 @@ class Recording:
             "RATCHET_NAMESPACE": fleet.namespace,
             "RATCHET_LOGS_DIR": str(fleet.logs),
         }
-        self.ratchet = Ratchet(folder, self.settings)
+        self.ratchet = ForkedRatchet(folder, self.settings)
 
     def begin(self, *typed: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -212,7 +212,7 @@ def test_the_kill_of_ratchet_record_ends_its_programs_and_their_keys_and_the_sam
 
 def test_one_that_nobody_comes_back_for_ends_at_its_deadline_with_a_reason(recording: Recording) -> None:
     file = recording.folder / "begun"
-    program = ("--deadline", "40", "--task-id", "killed-4", "--", sys.executable, "-c", LOOPING, str(file), "99")
+    program = ("--deadline", "15", "--task-id", "killed-4", "--", sys.executable, "-c", LOOPING, str(file), "99")
     process = recording.begin("--input", "x", *program)
     begun(file, 1)
     process.kill()
