@@ -23,7 +23,7 @@ demo-tools: setup  ## A tiny model learns to use tools over several turns, recor
 	$(BIN)/ratchet demo --tools --seed $(SEED)
 
 test: setup .venv/browser .venv/compiler .venv/toolchains  ## Everything that is promised, checked.
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/test_house.py tests
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/test_house.py tests
 
 check: setup  ## The inner loop, under three minutes: format, lint, types, imports, and every test that needs no broker, model, browser or second Python.
 	$(BIN)/ruff format --check --quiet

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from schemas.api.adapters import AgentView, VersionView
+from schemas.messages.work import BASE_VERSION
 from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
 
 
-def agent_view(registry: Registry, agent_id: str) -> AgentView:
+def agent_view(registry: Registry, agent_id: str, most: int | None = None, before: int | None = None) -> AgentView:
+    """With all of the agent's versions, or with `most` of the newest and those in use.
+
+    `before`: with `most` of the first so many versions instead, which are in the order they were registered in.
+    """
     agent = registry.agent(agent_id)
+    entries = list(agent.versions.values())
+    listed = entries[:before]
+    first = begin(len(listed), most)
+    in_use = agent.in_traffic | {BASE_VERSION}
+    kept = [one for one in listed[:first] if one.version in in_use] if before is None else []
+    shown = [*kept, *(one for one in listed[first:] if before is None or one.version not in in_use)]
     return AgentView(
         agent_id=agent_id,
         revision=registry.revision,
@@ -19,8 +32,28 @@ def agent_view(registry: Registry, agent_id: str) -> AgentView:
         cool_down_until=agent.cool_down_until,
         experiment=agent.experiment,
         watch=agent.watch,
-        versions=[VersionView.model_validate(version_fields(agent, entry)) for entry in agent.versions.values()],
+        versions=[VersionView.model_validate(version_fields(agent, entry)) for entry in shown],
+        older=sum(one.version not in in_use for one in listed[:first]),
+        joins=_joins(agent, shown),
     )
+
+
+def begin(count: int, most: int | None) -> int:
+    """Where the last `most` of so many begin."""
+    return 0 if most is None else max(0, count - most)
+
+
+def _joins(agent: AgentAdapters, shown: Iterable[AdapterEntry]) -> dict[str, str]:
+    """By version: its nearest ancestor that is shown, where its parent is not."""
+    there = {one.version for one in shown}
+    found = dict[str, str]()
+    for one in shown:
+        parent = agent.versions.get(one.parent or "")
+        while parent is not None and parent.version not in there:
+            parent = agent.versions.get(parent.parent or "")
+        if parent is not None and parent.version != one.parent:
+            found[one.version] = parent.version
+    return found
 
 
 def version_fields(agent: AgentAdapters, entry: AdapterEntry) -> dict[str, object]:

@@ -118,6 +118,15 @@ def _base_faults(trained_on: BaseModelIdentity, runs: BaseModelIdentity | None) 
         )
 
 
+def other_base(folder: Path, revision: str | None) -> str | None:
+    """The model the adapter says it was trained on, as `name@revision`, where it is known to be of another revision.
+
+    Raises AdapterError.
+    """
+    trained_on = read_card(folder).base
+    return None if trained_on.revision in (None, revision) else _named(trained_on)
+
+
 def _named(base: BaseModelIdentity) -> str:
     return f"{base.name}@{base.revision[:12]}" if base.revision else base.name
 

@@ -113,11 +113,18 @@ def list_tasks(
 
 
 @TOOLS.tool("GET /v1/adapters", Page[AgentView], "List adapters", Effect.READS)
-def list_adapters() -> Call:
+def list_adapters(
+    agent_id: OneAgent = None,
+    cursor: Cursor = None,
+    limit: Annotated[
+        int | None, Field(ge=1, le=100, description="So many of the newest versions of each agent; all if absent.")
+    ] = None,
+) -> Call:
     """Each agent's adapter versions: which is primary (answers the users), which is candidate (being tried on a
-    share of the traffic), each version's state in a sentence, its parent, and how its experiments ended.
+    share of the traffic), each version's state in a sentence, its parent, and how its experiments ended. A cursor
+    goes with agent_id and limit.
     """
-    return Call()
+    return Call(query={"agent_id": agent_id, "cursor": cursor, "limit": limit})
 
 
 @TOOLS.tool("GET /v1/adapters/{agent_id}/{version}", VersionDetail, "Show an adapter", Effect.READS)

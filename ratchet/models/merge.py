@@ -19,9 +19,8 @@ from peft import PeftModel
 from safetensors import SafetensorError
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
-from ratchet.adapters.check import check_lora
+from ratchet.adapters.check import check_lora, other_base
 from ratchet.adapters.limits import AdapterLimits
-from ratchet.adapters.manifest import read_card
 from ratchet.models.loading import DType, load_language_model
 from ratchet.models.lora import peft_config
 from ratchet.service.errors import EngineError, RatchetError
@@ -37,11 +36,10 @@ def merge(name: str, adapter: Path, out: Path, dtype: DType, max_rank: int) -> f
     Raises EngineError where the base model is another than the adapter's or the merged model says something else.
     """
     language_model = load_language_model(name, dtype=dtype, device="cpu", threads=None)
-    trained_on = read_card(adapter).base
-    if trained_on.revision is not None and trained_on.revision != language_model.identity.revision:
+    if (trained_on := other_base(adapter, language_model.identity.revision)) is not None:
         raise EngineError(
-            f"the adapter was trained on {trained_on.name}@{trained_on.revision[:12]}, and {name} is "
-            f"{language_model.identity}: name that model with --model"
+            f"the adapter was trained on {trained_on}, and {name} is {language_model.identity}: name that model with "
+            f"--model"
         )
     config = peft_config(check_lora(adapter, AdapterLimits(max_rank)), trainable=False)
     policy: Any = PeftModel.from_pretrained(language_model.model, str(adapter), config=config).eval()

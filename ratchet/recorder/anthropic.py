@@ -12,7 +12,18 @@ from contextlib import aclosing
 from typing import Any
 
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
-from ratchet.recorder.rollout import CHOICES, NOT_FORCED, Answer, Asked, choice_of, retries, wanted, words
+from ratchet.recorder.rollout import (
+    CHOICES,
+    NOT_FORCED,
+    Answer,
+    Asked,
+    Growth,
+    TextKind,
+    choice_of,
+    retries,
+    wanted,
+    words,
+)
 
 
 def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
@@ -45,21 +56,18 @@ def message(model: str, answer: Answer) -> dict[str, Any]:
 
 async def events(model: str, first: Answer, answers: AsyncGenerator[Answer, None]) -> AsyncIterator[str]:
     """What each answer has more than the last; tool uses at the end, whole."""
-    sent = {"thinking": 0, "text": 0}
+    growth = Growth()
     index, at = -1, ""
 
     def grown(answer: Answer) -> Iterator[str]:
         nonlocal index, at
-        for kind, text in (("thinking", answer.parsed.reasoning), ("text", answer.parsed.content)):
-            if len(text) > sent[kind]:
-                if at != kind:
-                    yield from stopped()
-                    index, at = index + 1, kind
-                    yield _event("content_block_start", index=index, content_block=_begun(kind))
-                yield _event(
-                    "content_block_delta", index=index, delta={"type": f"{kind}_delta", kind: text[sent[kind] :]}
-                )
-                sent[kind] = len(text)
+        for kind, text in growth.of(answer):
+            block = BLOCKS[kind]
+            if at != block:
+                yield from stopped()
+                index, at = index + 1, block
+                yield _event("content_block_start", index=index, content_block=_begun(block))
+            yield _event("content_block_delta", index=index, delta={"type": f"{block}_delta", block: text})
 
     def stopped() -> Iterator[str]:
         if index >= 0:
@@ -90,6 +98,10 @@ async def events(model: str, first: Answer, answers: AsyncGenerator[Answer, None
                 yield _event("content_block_stop", index=index)
         yield _event("message_delta", delta=_ended(answer), usage={"output_tokens": len(answer.tokens)})
         yield _event("message_stop")
+
+
+BLOCKS: Mapping[TextKind, str] = {"reasoning": "thinking", "content": "text"}
+"""That hold the kinds of text."""
 
 
 def error_object(error: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import json
 import secrets
 import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from typing import Any
 
@@ -33,7 +33,9 @@ from ratchet.recorder.rollout import (
     NOT_FORCED,
     Answer,
     Asked,
+    Growth,
     RecordedRollout,
+    TextKind,
     choice_of,
     retries,
     wanted,
@@ -218,11 +220,15 @@ async def _whole(answers: AsyncGenerator[Answer, None], request: Request) -> Ans
         work.cancel()  # where this was cancelled itself: nobody waits for the answer
 
 
+DELTAS: Mapping[TextKind, str] = {"reasoning": "reasoning_content", "content": "content"}
+"""What chunks call the kinds of text."""
+
+
 async def _events(
     head: dict[str, Any], first: Answer, answers: AsyncGenerator[Answer, None], with_usage: bool
 ) -> AsyncIterator[str]:
     """What each answer has more than the last; tool calls at the end, whole."""
-    sent, thought = 0, 0
+    growth = Growth()
     chunk = head | {"object": "chat.completion.chunk"}
 
     def event(delta: dict[str, Any], finish: str | None = None, **more: Any) -> str:
@@ -230,10 +236,7 @@ async def _events(
         return f"data: {json.dumps(chunk | {'choices': choices} | more)}\n\n"
 
     def grown(answer: Answer) -> dict[str, Any]:
-        nonlocal sent, thought
-        parts = {"content": answer.parsed.content[sent:], "reasoning_content": answer.parsed.reasoning[thought:]}
-        sent, thought = len(answer.parsed.content), len(answer.parsed.reasoning)
-        return {name: text for name, text in parts.items() if text}
+        return {DELTAS[kind]: text for kind, text in growth.of(answer)}
 
     async with aclosing(answers):
         yield event({"role": "assistant", "content": ""})

@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol
 
+from ratchet.service.entry_points import EntryPoints
 from ratchet.service.errors import SettingsError
 
 THINK, THOUGHT = "<think>", "</think>"
@@ -91,8 +91,8 @@ class LlamaParser:
         return Parsed(text if whole else _safe(text, (UNFINISHED,)))
 
 
-GROUP = "ratchet.parsers"
-"""The entry point group. Its names are those of families of models."""
+PARSERS = EntryPoints("ratchet.parsers", "parser", SettingsError)
+"""Their names are those of families of models."""
 OURS = ("hermes", "llama3", "plain")
 """In the order in which they are asked, behind those of other packages; the last fits every template."""
 
@@ -112,15 +112,7 @@ def parser_for(source: str) -> Parser:
 @cache
 def installed_parsers() -> Mapping[str, type[Parser]]:
     """By name. Raises SettingsError for one that can't be imported."""
-    return {point.name: _loaded(point) for point in entry_points(group=GROUP)}
-
-
-def _loaded(point: EntryPoint) -> type[Parser]:
-    try:
-        found: type[Parser] = point.load()
-    except (ImportError, AttributeError) as error:
-        raise SettingsError(f"the parser {point.name!r} ({point.value}) can't be imported: {error}") from error
-    return found
+    return {name: PARSERS.load(name) for name in sorted(PARSERS.names)}
 
 
 def _reasoned(text: str, *, whole: bool) -> tuple[str, str]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -24,11 +23,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from ratchet.recorder.order import INPUT, as_text, unfit_argument
 from ratchet.sandbox.job import WORKSPACE, SandboxError, require_inside, require_mountable
 from ratchet.sandbox.limits import MIB, Limits
+from ratchet.service.entry_points import EntryPoints
 from ratchet.service.errors import SettingsError
 from schemas.messages.base import AgentId, Identifier
 from schemas.messages.task import Prompt
 
-GROUP = "ratchet.programs"
+INSTALLED = EntryPoints("ratchet.programs", "program", SettingsError)
 TASK_FILE = "/task/input"
 TASK_VARIABLE = "RATCHET_INPUT"
 WORKSPACE_PLACE = "{workspace}"
@@ -209,12 +209,11 @@ def _faults(error: ValidationError) -> str:
 
 
 def _installed(name: str, file: Path, read: _File) -> Program:
-    entries = entry_points(group=GROUP)
-    if name not in entries.names:
-        known = sorted({*read.programs, *entries.names})
+    if name not in (installed := INSTALLED.names):
+        known = sorted({*read.programs, *installed})
         raise SettingsError(f"{file}: there is no program {name!r}; there are {', '.join(known) or 'none'}")
     try:
-        declared = entries[name].load()()
+        declared = INSTALLED.load(name)()
         return declared if isinstance(declared, Program) else Program.model_validate(declared)
     except ValidationError as error:
         raise SettingsError(f"the installed program {name}: {_faults(error)}") from None

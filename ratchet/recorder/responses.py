@@ -15,7 +15,17 @@ from contextlib import aclosing
 from typing import Any
 
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
-from ratchet.recorder.rollout import CHOICES, NOT_FORCED, Answer, Asked, choice_of, retries, wanted
+from ratchet.recorder.rollout import (
+    CHOICES,
+    NOT_FORCED,
+    Answer,
+    Asked,
+    Growth,
+    TextKind,
+    choice_of,
+    retries,
+    wanted,
+)
 
 STATELESS = (
     ("previous_response_id", "no response is kept: send the whole history as `input`"),
@@ -108,7 +118,7 @@ async def events(head: Mapping[str, Any], first: Answer, answers: AsyncGenerator
     """What each answer has more than the last; function calls at the end, whole."""
     numbers = itertools.count()
     ids = {"reasoning": f"rs_{secrets.token_hex(16)}", "message": f"msg_{secrets.token_hex(16)}"}
-    sent = {"reasoning": "", "message": ""}
+    growth = Growth()
     index, at = -1, ""
 
     def event(kind: str, **what: Any) -> str:
@@ -128,21 +138,19 @@ async def events(head: Mapping[str, Any], first: Answer, answers: AsyncGenerator
 
     def closed(status: str) -> Iterator[str]:
         if at:
-            text = sent[at]
+            text = growth.sent[TEXTS[at]]
             more = LOGPROBS if at == "message" else {}
             yield event(f"response.{NAMES[at]}.done", text=text, **place(at), **more)
             yield event("response.content_part.done", part=_part(at, text), **place(at))
             yield event("response.output_item.done", output_index=index, item=_item(at, text, status, ids[at]))
 
     def grown(answer: Answer) -> Iterator[str]:
-        for item, text in (("reasoning", answer.parsed.reasoning), ("message", answer.parsed.content)):
-            if len(text) > len(sent[item]):
-                if at != item:
-                    yield from opened(item)
-                more = LOGPROBS if item == "message" else {}
-                delta = text[len(sent[item]) :]
-                sent[item] = text
-                yield event(f"response.{NAMES[item]}.delta", delta=delta, **place(item), **more)
+        for kind, delta in growth.of(answer):
+            item = ITEMS[kind]
+            if at != item:
+                yield from opened(item)
+            more = LOGPROBS if item == "message" else {}
+            yield event(f"response.{NAMES[item]}.delta", delta=delta, **place(item), **more)
 
     async with aclosing(answers):
         yield event("response.created", response=head)
@@ -177,6 +185,9 @@ async def events(head: Mapping[str, Any], first: Answer, answers: AsyncGenerator
         yield event(f"response.{whole['status']}", response=whole)
 
 
+ITEMS: Mapping[TextKind, str] = {"reasoning": "reasoning", "content": "message"}
+TEXTS: Mapping[str, TextKind] = {item: kind for kind, item in ITEMS.items()}
+"""Items that hold the kinds of text, and the other way round."""
 NAMES = {"reasoning": "reasoning_text", "message": "output_text"}
 """Of the text in an item."""
 LOGPROBS: dict[str, Any] = {"logprobs": []}

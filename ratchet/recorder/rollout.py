@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from ratchet.conversation.conversation import Call, Conversation
 from ratchet.conversation.template import ChatTemplate, Tools
@@ -28,6 +28,7 @@ REQUIRED = "required"
 CHOICES = ("auto", "none", REQUIRED)
 """Of tools; the last is a wish."""
 NOT_FORCED = "no certain tool can be forced, for answers are not constrained: tool_choice is auto, none or required"
+TextKind = Literal["reasoning", "content"]
 SAMPLING = ("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty")
 
 
@@ -108,6 +109,24 @@ class Answer:
         if self.parsed.reasoning:
             message["reasoning_content"] = self.parsed.reasoning
         return message | ({"tool_calls": calls} if calls else {})
+
+
+class Growth:
+    """What a stream of answers brings: `sent` holds the text that was told already, by its kind."""
+
+    def __init__(self) -> None:
+        self.sent: dict[TextKind, str] = {"reasoning": "", "content": ""}
+
+    def of(self, answer: Answer) -> Iterator[tuple[TextKind, str]]:
+        """Kind and text of what an answer has more than the one before it, reasoning first."""
+        texts: tuple[tuple[TextKind, str], ...] = (
+            ("reasoning", answer.parsed.reasoning),
+            ("content", answer.parsed.content),
+        )
+        for kind, text in texts:
+            if more := text[len(self.sent[kind]) :]:
+                self.sent[kind] = text
+                yield kind, more
 
 
 class RecordedRollout:

@@ -50,6 +50,13 @@ class AgentView(Record):
     experiment: RunningExperiment | None
     watch: RunningExperiment | None = Field(description="Over the stable primary, beside whatever else runs.")
     versions: list[VersionView]
+    older: int = Field(
+        0, ge=0, description="Versions before those that are not among them, where only some were asked for."
+    )
+    joins: dict[AdapterVersion, AdapterVersion] = Field(
+        default_factory=dict,
+        description="By version: the nearest of its ancestors that is among them, where its parent is not.",
+    )
 
 
 class Verification(Record):

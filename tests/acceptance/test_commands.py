@@ -9,7 +9,7 @@ import pika
 import pytest
 
 from tests.acceptance.fleet import Fleet
-from tests.acceptance.ratchet_command import Ratchet
+from tests.acceptance.ratchet_command import ForkedRatchet, Ratchet
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -23,11 +23,11 @@ def ratchet(fleet: Fleet, tmp_path: Path) -> Ratchet:
         "RATCHET_LOGS_DIR": str(fleet.logs),
         "RATCHET_AGENTS": ",".join(fleet.agents),
     }
-    return Ratchet(tmp_path, environment)
+    return ForkedRatchet(tmp_path, environment)
 
 
 def test_submit_waits_and_prints_the_answer(ratchet: Ratchet) -> None:
-    ran = ratchet("submit", "hello", "--reference", "hello")
+    ran = Ratchet(ratchet.folder, ratchet.environment)("submit", "hello", "--reference", "hello")
 
     assert (ran.code, ran.out) == (0, "hello\n")
     assert "score 1.000" in ran.err

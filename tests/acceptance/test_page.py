@@ -51,6 +51,8 @@ ADAPTERS, DRAWN = 10_000, 24
 Size = tuple[int, int]
 PAUSE_S = 0.05
 """The page reads once a second at most: an experiment of two hundred tasks is seen to move, on a busy machine too."""
+READ = """path => performance.getEntriesByType("resource").filter((one) => one.name.includes(path))
+    .reduce((sum, one) => sum + one.decodedBodySize, 0)"""
 MOVES = 3
 SLOW_MS = 2000
 
@@ -625,6 +627,7 @@ def test_ten_thousand_adapters_are_folded_and_any_is_found(browser: Browser, cro
         took = time.monotonic() - began
 
         assert took < 10, f"it took {took:.1f} s"
+        assert 0 < page.evaluate(READ, "v1/adapters") < 200_000, "bytes; the whole list has 3 million"
         assert page.evaluate("document.querySelectorAll('*').length") < 1500
         assert faults(page) == []
         page.locator(".folded summary").press("Enter")

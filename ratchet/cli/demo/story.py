@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -72,22 +73,12 @@ class Sabotage:
         return self.state == "rolled_back"
 
 
-@dataclass(frozen=True, slots=True)
-class Story:
-    """`verifier` and `judge`: the gain on held-out tasks from the base model to `primary`, of a single sample.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoStory(ABC):
+    """What any demo tells, whatever its tasks were. `page` is its report."""
 
-    `served`: of the answer a user gets, the best-scored of the group, by the verifier; `saved`: the samples that this
-    quality does not need any more.
-    """
-
-    first: HeldOutReport
-    turns: tuple[DemoTurn, ...]
-    sabotage: Sabotage | None
     primary: str
-    verifier: Gain
-    judge: Gain
-    served: Gain
-    saved: Saved
+    turns: tuple[DemoTurn, ...]
     decisions: tuple[Decision, ...]
     books: Account
     dead_letters: int
@@ -103,10 +94,15 @@ class Story:
         yield from self.books.faults(self.dead_letters)
         if not any(turn.promoted for turn in self.turns):
             yield "no trained version was promoted"
-        if self.sabotage is None or not self.sabotage.stopped:
-            yield "the bad adapter was not rolled back"
-        if not self.verifier.significant:
-            yield "the verifier does not confirm a gain: the interval of the difference reaches 0"
+        yield from self._own_faults()
+
+    @abstractmethod
+    def _own_faults(self) -> Iterator[str]:
+        """Against what only this demo promises."""
+
+    @abstractmethod
+    def _own_figures(self) -> Mapping[str, Any]:
+        """What only this demo measured, as JSON has it."""
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -114,18 +110,45 @@ class Story:
             "faults": self.faults,
             "seconds": self.seconds,
             "primary": self.primary,
+            **self._own_figures(),
+            "turns": [asdict(turn) | {"promoted": turn.promoted} for turn in self.turns],
+            "tasks": asdict(self.books) | {"dead_letters": self.dead_letters},
+            "decisions": [decision.model_dump(mode="json") for decision in self.decisions],
+            "report": self.page,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story(DemoStory):
+    """`verifier` and `judge`: the gain on held-out tasks from the base model to `primary`, of a single sample.
+
+    `served`: of the answer a user gets, the best-scored of the group, by the verifier; `saved`: the samples that this
+    quality does not need any more.
+    """
+
+    first: HeldOutReport
+    sabotage: Sabotage | None
+    verifier: Gain
+    judge: Gain
+    served: Gain
+    saved: Saved
+
+    def _own_faults(self) -> Iterator[str]:
+        if self.sabotage is None or not self.sabotage.stopped:
+            yield "the bad adapter was not rolled back"
+        if not self.verifier.significant:
+            yield "the verifier does not confirm a gain: the interval of the difference reaches 0"
+
+    def _own_figures(self) -> Mapping[str, Any]:
+        return {
             "held_out": {
                 "verifier": self.verifier.as_dict(),
                 "judge": self.judge.as_dict(),
                 "served": self.served.as_dict(),
             },
             "samples_saved": asdict(self.saved) | {"samples": self.saved.samples},
-            "turns": [asdict(turn) | {"promoted": turn.promoted} for turn in self.turns],
             "bad_adapter": None if self.sabotage is None else asdict(self.sabotage),
-            "tasks": asdict(self.books) | {"dead_letters": self.dead_letters},
-            "decisions": [decision.model_dump(mode="json") for decision in self.decisions],
             "first": self.first.as_dict(),
-            "report": self.page,
         }
 
 

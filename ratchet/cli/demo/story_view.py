@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from ratchet.cli.demo.books import Account
 from ratchet.cli.demo.held_out_view import counts_table
-from ratchet.cli.demo.story import DemoTurn, Story
+from ratchet.cli.demo.story import DemoStory, DemoTurn, Story
 from ratchet.cli.terminal import table
 from ratchet.cli.watch.view import seconds
 from ratchet.experiments.gain import MARGIN, Estimate, Gain
@@ -21,18 +21,26 @@ LONG_S = 600.0
 
 
 def render_story(story: Story) -> Group:
-    return Group(
+    return render_demo(
+        story,
         heading("Held-out tasks, before and after (95 % confidence interval)"),
         _gains(story),
+        then=(heading("The bad adapter"), _sabotage(story)),
+    )
+
+
+def render_demo(story: DemoStory, *first: RenderableType, then: Sequence[RenderableType] = ()) -> Group:
+    """What any demo shows, with its own figures `first`, and what was to happen `then` behind its decisions."""
+    return Group(
+        *first,
         heading("Versions trained"),
-        turns_table(story.turns),
+        _turns_table(story.turns),
         heading("Decisions, each with its evidence (UTC)"),
-        decisions_table(story.decisions),
-        heading("The bad adapter"),
-        _sabotage(story),
+        _decisions_table(story.decisions),
+        *then,
         heading("The ledger of the whole demo"),
-        books_table(story.books, story.dead_letters),
-        verdict(story.faults, story.seconds),
+        _books_table(story.books, story.dead_letters),
+        _verdict(story.faults, story.seconds),
     )
 
 
@@ -41,8 +49,7 @@ def heading(text: str) -> Text:
 
 
 def _gains(story: Story) -> Group:
-    columns = ("v1.0.0, the base model", f"{story.primary}, the primary", "difference")
-    shown = table("", *columns)
+    shown = gains_table(story)
     shown.add_row("served", *gain_cells(story.served))
     shown.add_row("single", *gain_cells(story.verifier))
     shown.add_row("judge", *gain_cells(story.judge))
@@ -65,6 +72,11 @@ def _saved(story: Story) -> str:
     )
 
 
+def gains_table(story: DemoStory) -> Table:
+    """To be filled with a row a figure: its name and `gain_cells`."""
+    return table("", "v1.0.0, the base model", f"{story.primary}, the primary", "difference")
+
+
 def gain_cells(gain: Gain) -> tuple[str | Text, ...]:
     style = "bold green" if gain.significant else "bold red"
     return shown(gain.before), shown(gain.after), Text(shown(gain.difference, signed=True), style=style)
@@ -75,7 +87,20 @@ def shown(estimate: Estimate, *, signed: bool = False) -> str:
     return f"{estimate.mean:{sign}.3f} [{estimate.low:{sign}.3f}, {estimate.high:{sign}.3f}]"
 
 
-def turns_table(turns: Iterable[DemoTurn]) -> Table:
+def examples_table(examples: Iterable[tuple[str, tuple[str, str], tuple[bool, bool]]]) -> Table:
+    """Of each what was asked, the answers before and after, and whether they are right."""
+    found = Table(box=None, show_header=False, pad_edge=False)
+    found.add_column(style="dim", no_wrap=True)
+    found.add_column()
+    for asked, answers, right in examples:
+        found.add_row("asked", Text(asked))
+        for when, answer, is_right in zip(("before", "after"), answers, right, strict=True):
+            found.add_row(when, Text(answer, style="green" if is_right else "red"))
+        found.add_row("", "")
+    return found
+
+
+def _turns_table(turns: Iterable[DemoTurn]) -> Table:
     columns = ("groups", "samples", "steps", "training", "tasks of proof", "swap")
     shown = table("version", "from", "became", *columns, left=3)
     for turn in turns:
@@ -94,7 +119,7 @@ def turns_table(turns: Iterable[DemoTurn]) -> Table:
     return shown
 
 
-def decisions_table(decisions: Iterable[Decision]) -> Table:
+def _decisions_table(decisions: Iterable[Decision]) -> Table:
     shown = table("#", "time", "what", "because", left=4)
     for decision in decisions:
         what = f"{decision.move.kind} {_version(decision)}".replace("_", " ")
@@ -123,7 +148,7 @@ def _sabotage(story: Story) -> Text:
     )
 
 
-def books_table(books: Account, dead_letters: int) -> Table:
+def _books_table(books: Account, dead_letters: int) -> Table:
     return counts_table(
         ("tasks asked", books.asked, None),
         ("tasks lost", books.lost, 0),
@@ -133,7 +158,7 @@ def books_table(books: Account, dead_letters: int) -> Table:
     )
 
 
-def verdict(faults: Sequence[str], seconds: float) -> Text:
+def _verdict(faults: Sequence[str], seconds: float) -> Text:
     if faults:
         return Text("\nNot as promised: " + "; ".join(faults), style="bold red")
     took = f"{seconds:.0f} s" if seconds < LONG_S else f"{seconds / 60:.0f} min"

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
 
+from ratchet.service.entry_points import EntryPoints
 from ratchet.service.errors import SettingsError
 from services.agent.engines.engine import BatchEngine, Engine, EngineKind
 from services.agent.engines.own_process.engine_process import EngineProcess
 from services.agent.settings import AgentSettings
 
-GROUP = "ratchet.engines"
-BATCH_GROUP = "ratchet.batch_engines"
+ENGINES = EntryPoints("ratchet.engines", "engine", SettingsError, "agent")
+BATCH_ENGINES = EntryPoints("ratchet.batch_engines", "engine", SettingsError, "agent")
 """Of those that take one batch at a time: each runs in a process of its own."""
 
 
@@ -25,31 +24,22 @@ def make_engine(settings: AgentSettings) -> Engine:
     check_engine(name)
     if is_batch_engine(name):
         return EngineProcess(partial(make_batch_engine, settings), max_batch=settings.agent_max_batch)
-    kind: type[EngineKind] = loaded(entry_points(group=GROUP)[name])
+    kind: type[EngineKind] = ENGINES.load(name)
     return kind.from_settings(settings)
 
 
 def check_engine(name: str) -> None:
     """Raises SettingsError for one that is not installed. Loads nothing."""
-    installed = entry_points(group=GROUP).names | entry_points(group=BATCH_GROUP).names
+    installed = ENGINES.names | BATCH_ENGINES.names
     if name not in installed:
         raise SettingsError(f"RATCHET_AGENT_ENGINE={name!r}: no such engine; installed are {sorted(installed)}")
 
 
 def make_batch_engine(settings: AgentSettings) -> BatchEngine:
     """Of `ratchet.batch_engines`, in this process. Raises SettingsError for a missing library."""
-    kind: type[BatchEngine] = loaded(entry_points(group=BATCH_GROUP)[settings.agent_engine])
+    kind: type[BatchEngine] = BATCH_ENGINES.load(settings.agent_engine)
     return kind.from_settings(settings)
 
 
 def is_batch_engine(name: str) -> bool:
-    return name in entry_points(group=BATCH_GROUP).names
-
-
-def loaded(engine: EntryPoint) -> Any:
-    try:
-        return engine.load()
-    except ImportError as error:
-        raise SettingsError(
-            f"the engine {engine.name!r} can't be imported ({error}): pip install 'ratchet[agent]'"
-        ) from error
+    return name in BATCH_ENGINES.names

@@ -11,14 +11,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from ratchet.adapters.adapter_service import AdapterService, chosen_agents
-from ratchet.adapters.agent_view import agent_view, version_fields
+from ratchet.adapters.agent_view import agent_view, begin, version_fields
 from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.verification import verified
 from ratchet.http.access.guard import CallerOf
 from ratchet.http.access.roles import Caller
-from ratchet.http.paging import Cursor, Limit, cursor_of, sequence_of
-from ratchet.http.problem import problems
+from ratchet.http.paging import MOST, NEWEST, Cursor, Limit, cursor_of, sequence_of
+from ratchet.http.problem import Fault, Problem, problems
 from ratchet.http.work import Threads
 from ratchet.service.errors import NotFound
 from ratchet.training_runs.report import training_report
@@ -54,21 +54,37 @@ def adapters_router(
         service = AdapterService(store, name, max_rank, NOT_IN_A_NAME.sub("", caller.name)[:100] or "unknown")
         return agent_view(await asyncio.to_thread(move, service), name)
 
-    @router.get("/v1/adapters", responses=problems(503))
-    async def adapters() -> Page[AgentView]:
-        """Each agent's versions, the fleet's first agent first."""
+    @router.get("/v1/adapters", responses=problems(404, 422, 503))
+    async def adapters(
+        agent_id: Annotated[AgentId | None, Query(description="Only this agent.")] = None,
+        limit: Annotated[
+            int | None,
+            Query(ge=1, le=MOST, description="Of each agent so many of the newest versions, and those in use; or all."),
+        ] = None,
+        cursor: Cursor = None,
+    ) -> Page[AgentView]:
+        """Each agent's versions, the fleet's first agent first. A cursor leads from one agent's newest to its older
+        versions: name it, and a limit."""
+        before = sequence_of(cursor)
+        if before is not None and (agent_id is None or limit is None):
+            fault = Fault(pointer="cursor", detail="goes with `agent_id` and `limit`")
+            raise Problem(422, "A cursor of what?", "give `agent_id` and `limit`, too", "cursor", faults=[fault])
 
-        def read() -> list[AgentView]:
+        def read() -> Page[AgentView]:
             registry = store.read()
-            return [agent_view(registry, name) for name in chosen_agents(agents, registry, None)]
+            names = chosen_agents(agents, registry, agent_id)
+            items = [agent_view(registry, name, limit, before) for name in names]
+            at = begin(min(len(registry.agent(names[0]).versions), NEWEST if before is None else before), limit)
+            return Page(items=items, next=cursor_of([at]) if agent_id is not None and at > 0 else None)
 
-        return Page(items=await threads.run(read), next=None)
+        return await threads.run(read)
 
     @router.get("/v1/adapters/{agent_id}", responses=problems(404, 422, 503))
     async def agent(agent_id: AgentId) -> AgentView:
         """One agent's versions and aliases."""
         registry = await threads.run(store.read)
-        return agent_view(registry, *chosen_agents(agents, registry, agent_id))
+        (name,) = chosen_agents(agents, registry, agent_id)
+        return agent_view(registry, name)
 
     @router.get("/v1/adapters/{agent_id}/{version}", responses=problems(404, 422, 503))
     async def version(agent_id: AgentId, version: AdapterVersion) -> VersionDetail:

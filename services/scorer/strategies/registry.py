@@ -6,9 +6,9 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.metadata import entry_points
 
 from ratchet.bus.in_hand import NEVER, Stepwise
+from ratchet.service.entry_points import EntryPoints
 from ratchet.service.errors import ScorerError
 from schemas.messages.reward import SampleScore, ScorerIdentity, ScoreStatus
 from services.scorer import metrics
@@ -16,7 +16,7 @@ from services.scorer.settings import ScorerSettings
 from services.scorer.spec import Part, Spec, parse_spec
 from services.scorer.strategies.strategy import ScoringRequest, Strategy, StrategyClass
 
-GROUP = "ratchet.scorers"
+SCORERS = EntryPoints("ratchet.scorers", "scorer", ScorerError, "scorer,likelihood")
 
 
 def build_strategy(settings: ScorerSettings) -> Strategy:
@@ -29,20 +29,14 @@ def build_strategy(settings: ScorerSettings) -> Strategy:
 
 def check_spec(text: str) -> Spec:
     """Raises ScorerError if it can't be read, or names what is not installed. Loads nothing."""
-    spec, found = parse_spec(text), entry_points(group=GROUP).names
+    spec = parse_spec(text)
     for part in spec.named:
-        if part.name not in found:
-            raise ScorerError(f"there is no scorer {part.name!r}; installed are {', '.join(sorted(found))}")
+        SCORERS.require(part.name)
     return spec
 
 
 def _build(part: Part, settings: ScorerSettings) -> Strategy:
-    try:
-        strategy: StrategyClass = entry_points(group=GROUP)[part.name].load()
-    except (ImportError, AttributeError) as error:
-        raise ScorerError(
-            f"scorer {part.name!r} can't be loaded ({error}): pip install 'ratchet[scorer,likelihood]'"
-        ) from error
+    strategy: StrategyClass = SCORERS.load(part.name)
     return strategy.build(part.argument, settings)
 
 

@@ -18,10 +18,9 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from ratchet.adapters.check import check_lora
+from ratchet.adapters.check import check_lora, other_base
 from ratchet.adapters.folder import CONFIG_NAME, CONTENT_FILES
 from ratchet.adapters.limits import LINEAR_LAYERS, AdapterLimits
-from ratchet.adapters.manifest import read_card
 from ratchet.models.loading import LanguageModel, half_precision
 from ratchet.models.lora import peft_config
 from ratchet.service.errors import AdapterError, TrainingRefused, one_line
@@ -77,11 +76,10 @@ def make_policy(
 
 
 def _continued(language_model: LanguageModel, parent: Path, max_rank: int) -> Any:
-    trained_on = read_card(parent).base
-    if trained_on.revision is not None and trained_on.revision != language_model.identity.revision:
+    if (trained_on := other_base(parent, language_model.identity.revision)) is not None:
         raise TrainingRefused(
-            f"the parent in {parent} was trained on {trained_on.name}@{trained_on.revision[:12]}, and the trainer has "
-            f"{language_model.identity}: give the trainer that model (RATCHET_TRAINER_MODEL)"
+            f"the parent in {parent} was trained on {trained_on}, and the trainer has {language_model.identity}: give "
+            f"the trainer that model (RATCHET_TRAINER_MODEL)"
         )
     config = peft_config(check_lora(parent, AdapterLimits(max_rank)), trainable=True)
     try:

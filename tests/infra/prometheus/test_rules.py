@@ -42,12 +42,20 @@ def test_the_rules_test_bites(tmp_path: Path) -> None:
     weakened = rules.replace('delta(ratchet_queue_messages{queue="dead-letters"}[15m]) > 0', "vector(1) > 2")
     assert weakened != rules
     (tmp_path / "rules.yml").write_text(weakened)
-    (tmp_path / "rules_test.yml").write_text((FOLDER / "rules_test.yml").read_text())
+    document = yaml.safe_load((FOLDER / "rules_test.yml").read_text())
+    document["tests"] = [test for test in document["tests"] if "RatchetDeadLettersGrow" in fired_in(test)]
+    assert document["tests"]
+    (tmp_path / "rules_test.yml").write_text(yaml.safe_dump(document))
 
     run = run_promtool("test", "rules", "rules_test.yml", folder=tmp_path)
 
     assert run.returncode != 0
     assert "RatchetDeadLettersGrow" in run.stdout + run.stderr
+
+
+def fired_in(test: dict[str, Any]) -> set[str]:
+    """The alerts that are seen to fire there."""
+    return {case["alertname"] for case in test["alert_rule_test"] if case["exp_alerts"]}
 
 
 def test_every_alert_is_seen_to_fire_and_to_be_silent() -> None:
@@ -106,11 +114,13 @@ def of(fleet: str, series: list[dict[str, str]], **values: str) -> list[dict[str
     ]
 
 
-def alerts(folder: Path, series: list[dict[str, str]], at: str, severities: str = "critical|warning|info") -> list[str]:
-    """Which alerts fire then, each with its fleet: as promtool finds them, which is told that none does."""
+def alerts(
+    folder: Path, series: list[dict[str, str]], *at: str, severities: str = "critical|warning|info"
+) -> list[str]:
+    """Which alerts fire at these times, each with its fleet: as promtool finds them, which is told that none does."""
     query = f'sort(group by (alertname, namespace, fleet) (ALERTS{{alertstate="firing", severity=~"{severities}"}}))'
-    case = {"expr": query, "eval_time": at, "exp_samples": []}
-    test = {"interval": "1m", "input_series": series, "promql_expr_test": [case]}
+    cases = [{"expr": query, "eval_time": time, "exp_samples": []} for time in at]
+    test = {"interval": "1m", "input_series": series, "promql_expr_test": cases}
     document = {"rule_files": [str(FOLDER / "rules.yml")], "evaluation_interval": "1m", "tests": [test]}
     (folder / "test.yml").write_text(yaml.safe_dump(document))
 
@@ -124,6 +134,8 @@ def alerts(folder: Path, series: list[dict[str, str]], at: str, severities: str 
     return sorted(found)
 
 
+SOON = "2h"
+"""Late enough for every alert that one of these faults raises."""
 LABELS = re.compile(r'\{alertname="\w+"[^}]*\}')
 
 
@@ -142,13 +154,13 @@ def test_two_fleets_of_two_names_in_one_namespace_raise_nothing(tmp_path: Path) 
 def test_of_two_fleets_the_one_without_a_leader_is_named(tmp_path: Path) -> None:
     both = of(BLUE, healthy(), ratchet_orchestrator_active="0x500") + of(GREEN, healthy())
 
-    assert alerts(tmp_path, both, "8h") == ['{alertname="RatchetNoLeader", fleet="ratchet", namespace="blue"}']
+    assert alerts(tmp_path, both, SOON) == ['{alertname="RatchetNoLeader", fleet="ratchet", namespace="blue"}']
 
 
 def test_of_two_fleets_the_one_whose_orchestrators_are_gone_is_named(tmp_path: Path) -> None:
     gone = [one for one in healthy() if not one["series"].startswith("ratchet_orchestrator_active")]
 
-    found = alerts(tmp_path, of(BLUE, gone) + of(GREEN, healthy()), "8h")
+    found = alerts(tmp_path, of(BLUE, gone) + of(GREEN, healthy()), SOON)
 
     assert found == ['{alertname="RatchetNoLeader", fleet="ratchet", namespace="blue"}']
 
@@ -156,17 +168,18 @@ def test_of_two_fleets_the_one_whose_orchestrators_are_gone_is_named(tmp_path: P
 def test_of_two_fleets_the_one_with_two_leaders_is_named(tmp_path: Path) -> None:
     both = of(BLUE, healthy()) + of(GREEN, healthy(), ratchet_orchestrator_active="1x500")
 
-    assert alerts(tmp_path, both, "8h") == ['{alertname="RatchetTwoLeaders", fleet="ratchet", namespace="green"}']
+    assert alerts(tmp_path, both, SOON) == ['{alertname="RatchetTwoLeaders", fleet="ratchet", namespace="green"}']
 
 
 def test_of_two_fleets_the_one_that_answers_nothing_is_named(tmp_path: Path) -> None:
     both = of(BLUE, healthy()) + of(GREEN, healthy(), ratchet_tasks_closed_total="7x500")
 
-    assert '{alertname="RatchetNothingAnswered", fleet="ratchet", namespace="green"}' in alerts(tmp_path, both, "8h")
-    assert not [alert for alert in alerts(tmp_path, both, "8h") if "blue" in alert]
+    found = alerts(tmp_path, both, SOON)
+
+    assert '{alertname="RatchetNothingAnswered", fleet="ratchet", namespace="green"}' in found
+    assert not [alert for alert in found if "blue" in alert]
 
 
-@pytest.mark.parametrize("at", ["4m", "6m", "12m", "16m", "19m", "21m", "30m"])
 @pytest.mark.parametrize(
     "loading",
     [
@@ -187,9 +200,7 @@ def test_of_two_fleets_the_one_that_answers_nothing_is_named(tmp_path: Path) -> 
     ],
     ids=["compose", "sidecar", "in the agent", "update"],
 )
-def test_a_model_that_loads_for_20_minutes_raises_nothing_critical(
-    tmp_path: Path, loading: dict[str, str], at: str
-) -> None:
+def test_a_model_that_loads_for_20_minutes_raises_nothing_critical(tmp_path: Path, loading: dict[str, str]) -> None:
     labels = 'fleet="ratchet", namespace="blue"' if "namespace" in next(iter(loading)) else 'fleet="ratchet"'
     waiting = {
         f'ratchet_orchestrator_active{{{labels}, instance="o"}}': "1x60",
@@ -203,7 +214,8 @@ def test_a_model_that_loads_for_20_minutes_raises_nothing_critical(
 
     series = [{"series": name, "values": values} for name, values in (waiting | loading).items()]
 
-    assert alerts(tmp_path, series, at, "critical") == []
+    times = ("4m", "6m", "12m", "16m", "19m", "21m", "30m")
+    assert alerts(tmp_path, series, *times, severities="critical") == []
 
 
 def test_only_three_severities_are_known() -> None:

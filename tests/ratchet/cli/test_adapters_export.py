@@ -63,7 +63,14 @@ def test_a_version_is_loaded_by_peft_alone_and_says_what_it_is(tmp_path: Path, r
     assert (tmp_path / "out" / "adapter_model.safetensors").stat().st_mode & 0o200  # a copy of one's own
 
 
-def test_merged_weights_say_what_the_adapter_says(tmp_path: Path, ratchet: Ratchet) -> None:
+def converter(folder: Path, program: str) -> Path:
+    """In the place of llama.cpp's."""
+    made = folder / "convert_hf_to_gguf.py"
+    made.write_text(program)
+    return made
+
+
+def test_merged_weights_say_what_the_adapter_says_and_a_converter_gets_them(tmp_path: Path, ratchet: Ratchet) -> None:
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -73,9 +80,20 @@ def test_merged_weights_say_what_the_adapter_says(tmp_path: Path, ratchet: Ratch
     base = save_tiny_model(tmp_path / "base")
     folder = made_with_peft(RegistryStore(tmp_path / "adapters"), base)
 
-    made = ratchet("adapters", "export", "v1.0.1", "one-model", "--merged", "--model", str(base), "--json").json
+    gguf = converter(
+        tmp_path,
+        "import sys, pathlib\n"
+        "folder, option, out = sys.argv[1:]\n"
+        "assert option == '--outfile' and pathlib.Path(folder, 'model.safetensors').is_file()\n"
+        "pathlib.Path(out).write_bytes(b'GGUF')\n",
+    )
+
+    asked = ("one-model", "--merged", "--model", str(base), "--gguf", str(gguf), "--json")
+    made = ratchet("adapters", "export", "v1.0.1", *asked).json
 
     assert made["largest_difference"] < 1e-3
+    assert made["gguf"] == "one-model/model.gguf"
+    assert (tmp_path / "one-model" / "model.gguf").read_bytes() == b"GGUF"
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "one-model")
     plain = AutoModelForCausalLM.from_pretrained(base)
     ids = torch.tensor([AutoTokenizer.from_pretrained(tmp_path / "one-model").encode("sort: cab")])
@@ -139,24 +157,15 @@ def test_a_hub_that_is_away_is_said_and_the_folder_stays(tmp_path: Path) -> None
     assert (tmp_path / "out" / "adapter_config.json").is_file()
 
 
-def test_a_converter_gets_the_merged_folder_and_its_failure_is_said(tmp_path: Path, ratchet: Ratchet) -> None:
+def test_a_converter_that_fails_is_said_and_leaves_nothing(tmp_path: Path, ratchet: Ratchet) -> None:
     from tests.ratchet.models.tiny_model import save_tiny_model
 
     base = save_tiny_model(tmp_path / "base")
     made_with_peft(RegistryStore(tmp_path / "adapters"), base)
-    converter = tmp_path / "convert_hf_to_gguf.py"
-    converter.write_text(
-        "import sys, pathlib\n"
-        "folder, option, out = sys.argv[1:]\n"
-        "assert option == '--outfile' and pathlib.Path(folder, 'model.safetensors').is_file()\n"
-        "pathlib.Path(out).write_bytes(b'GGUF')\n"
-    )
-    asked = ("adapters", "export", "v1.0.1", "out", "--merged", "--model", str(base), "--gguf", str(converter))
+    gguf = converter(tmp_path, "import sys; sys.exit('no such architecture')")
 
-    assert ratchet(*asked, "--json").json["gguf"] == "out/model.gguf"
-    assert (tmp_path / "out" / "model.gguf").read_bytes() == b"GGUF"
+    refused = ratchet("adapters", "export", "v1.0.1", "out", "--merged", "--model", str(base), "--gguf", str(gguf))
 
-    converter.write_text("import sys; sys.exit('no such architecture')")
-    refused = ratchet(*asked[:3], "second", *asked[4:])
-    assert refused.code == 1 and "no such architecture" in refused.err
-    assert not (tmp_path / "second").exists()
+    assert refused.code == 1
+    assert "no such architecture" in refused.err
+    assert not (tmp_path / "out").exists()

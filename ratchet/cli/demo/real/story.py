@@ -6,13 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ratchet.cli.demo.books import Account
 from ratchet.cli.demo.real.exact import is_exact
 from ratchet.cli.demo.real.tasks import FAMILIES, RealTask
-from ratchet.cli.demo.story import DemoTurn
+from ratchet.cli.demo.story import DemoStory
 from ratchet.experiments.gain import Gain, gain
 from ratchet.logs.rows import AnswerRow
-from schemas.records.decision import Decision
 
 PROMISED = 0.75
 """Share of single answers to held-out tasks that is exactly right at the end."""
@@ -43,53 +41,30 @@ class Example:
         return asdict(self) | {"right_before": before, "right_after": after}
 
 
-@dataclass(frozen=True, slots=True)
-class RealStory:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealStory(DemoStory):
     """`gains`: by family, and of all. `seed`: the tasks'."""
 
     seed: int
     temperature: float
     model: str
-    primary: str
     gains: Mapping[str, Gain]
     examples: tuple[Example, ...]
-    turns: tuple[DemoTurn, ...]
-    decisions: tuple[Decision, ...]
-    books: Account
-    dead_letters: int
-    seconds: float
-    page: str
 
-    @property
-    def faults(self) -> tuple[str, ...]:
-        """Sentences; none where the demo showed what it promises."""
-        return tuple(self._faults())
-
-    def _faults(self) -> Iterator[str]:
+    def _own_faults(self) -> Iterator[str]:
         after = self.gains[ALL].after
-        yield from self.books.faults(self.dead_letters)
-        if not any(turn.promoted for turn in self.turns):
-            yield "no trained version was promoted"
         if not self.gains[ALL].significant:
             yield "the hidden verifier does not confirm a gain: the interval of the difference reaches 0"
         if after.mean < PROMISED:
             yield f"{after.mean:.2f} of the held-out answers are exactly right, less than {PROMISED}"
 
-    def as_dict(self) -> dict[str, Any]:
+    def _own_figures(self) -> Mapping[str, Any]:
         return {
-            "sound": not self.faults,
-            "faults": self.faults,
-            "seconds": self.seconds,
             "seed": self.seed,
             "model": self.model,
             "temperature": self.temperature,
-            "primary": self.primary,
             "held_out": {name: found.as_dict() for name, found in self.gains.items()},
             "examples": [one.as_dict() for one in self.examples],
-            "turns": [asdict(turn) | {"promoted": turn.promoted} for turn in self.turns],
-            "tasks": asdict(self.books) | {"dead_letters": self.dead_letters},
-            "decisions": [decision.model_dump(mode="json") for decision in self.decisions],
-            "report": self.page,
         }
 
 

@@ -6,13 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ratchet.cli.demo.books import Account
-from ratchet.cli.demo.story import DemoTurn
+from ratchet.cli.demo.story import DemoStory
 from ratchet.cli.demo.tools.verifier import is_done
 from ratchet.experiments.gain import Estimate, Gain
 from ratchet.logs.rows import AnswerRow
 from ratchet.models.toy.tools.task import ToolTask
-from schemas.records.decision import Decision
 
 PROMISED = 0.80
 """Share of single rollouts of held-out tasks that are done at the end."""
@@ -82,32 +80,17 @@ class ToolExample:
         return asked | {"done_before": before, "done_after": after}
 
 
-@dataclass(frozen=True, slots=True)
-class ToolStory:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolStory(DemoStory):
     """`gain`: of single rollouts, by the hidden verifier; `blanked`: the primary's where tools bring nothing."""
 
     seed: int
-    primary: str
     gain: Gain
     blanked: Estimate
     conversations: tuple[Conversations, ...]
     examples: tuple[ToolExample, ...]
-    turns: tuple[DemoTurn, ...]
-    decisions: tuple[Decision, ...]
-    books: Account
-    dead_letters: int
-    seconds: float
-    page: str
 
-    @property
-    def faults(self) -> tuple[str, ...]:
-        """Sentences; none where the demo showed what it promises."""
-        return tuple(self._faults())
-
-    def _faults(self) -> Iterator[str]:
-        yield from self.books.faults(self.dead_letters)
-        if not any(turn.promoted for turn in self.turns):
-            yield "no trained version was promoted"
+    def _own_faults(self) -> Iterator[str]:
         if not self.gain.significant:
             yield "the hidden verifier does not confirm a gain: the interval of the difference reaches 0"
         if self.gain.after.mean < PROMISED:
@@ -116,21 +99,13 @@ class ToolStory:
             yield f"{self.blanked.mean:.2f} are done with tools that bring nothing, more than {BLANKED}"
         yield from (fault for one in self.conversations if (fault := one.fault))
 
-    def as_dict(self) -> dict[str, Any]:
+    def _own_figures(self) -> Mapping[str, Any]:
         return {
-            "sound": not self.faults,
-            "faults": self.faults,
-            "seconds": self.seconds,
             "seed": self.seed,
-            "primary": self.primary,
             "held_out": self.gain.as_dict(),
             "blanked": asdict(self.blanked),
             "conversations": [asdict(one) for one in self.conversations],
             "examples": [one.as_dict() for one in self.examples],
-            "turns": [asdict(turn) | {"promoted": turn.promoted} for turn in self.turns],
-            "tasks": asdict(self.books) | {"dead_letters": self.dead_letters},
-            "decisions": [decision.model_dump(mode="json") for decision in self.decisions],
-            "report": self.page,
         }
 
 

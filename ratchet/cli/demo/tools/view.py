@@ -6,31 +6,30 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ratchet.cli.demo.story_view import books_table, decisions_table, gain_cells, heading, shown, turns_table, verdict
-from ratchet.cli.demo.tools.story import ToolStory
+from ratchet.cli.demo.story_view import examples_table, gain_cells, gains_table, heading, render_demo, shown
+from ratchet.cli.demo.tools.story import ToolExample, ToolStory
 from ratchet.cli.terminal import table
 
 
 def render_tool_story(story: ToolStory) -> Group:
-    return Group(
+    return render_demo(
+        story,
         heading("Held-out tasks done, before and after (95 % confidence interval)"),
         _gains(story),
         heading("The first held-out tasks, and what became of one rollout of either version"),
-        _examples(story),
+        examples_table((_asked(one), (one.before, one.after), one.done) for one in story.examples),
         heading("What was trained on"),
         _conversations(story),
-        heading("Versions trained"),
-        turns_table(story.turns),
-        heading("Decisions, each with its evidence (UTC)"),
-        decisions_table(story.decisions),
-        heading("The ledger of the whole demo"),
-        books_table(story.books, story.dead_letters),
-        verdict(story.faults, story.seconds),
     )
 
 
+def _asked(example: ToolExample) -> str:
+    files = ", ".join(f"{name} {held}" for name, held in example.task.files.items())
+    return f"{example.task.question}  ({files})"
+
+
 def _gains(story: ToolStory) -> Group:
-    found = table("", "v1.0.0, the base model", f"{story.primary}, the primary", "difference")
+    found = gains_table(story)
     found.add_row("done", *gain_cells(story.gain))
     found.add_row("blanked", "", shown(story.blanked), "")
     note = (
@@ -40,20 +39,6 @@ def _gains(story: ToolStory) -> Group:
         "Blanked: every tool brings ?, so that nobody can know the sum."
     )
     return Group(found, Text(note, style="dim"))
-
-
-def _examples(story: ToolStory) -> Table:
-    found = Table(box=None, show_header=False, pad_edge=False)
-    found.add_column(style="dim", no_wrap=True)
-    found.add_column()
-    for example in story.examples:
-        files = ", ".join(f"{name} {held}" for name, held in example.task.files.items())
-        before, after = example.done
-        found.add_row("asked", Text(f"{example.task.question}  ({files})"))
-        found.add_row("before", Text(example.before, style="green" if before else "red"))
-        found.add_row("after", Text(example.after, style="green" if after else "red"))
-        found.add_row("", "")
-    return found
 
 
 def _conversations(story: ToolStory) -> Table:

@@ -15,16 +15,19 @@ const TRUNK = new Set(["probation", "stable", "superseded"]);
 const DRAWN = 24;
 const MORE = 50;
 
-export function Lineage({ agent, chosen, means }) {
-  const { shown, folded } = useMemo(() => inSight(agent.versions, chosen), [agent, chosen]);
+/** `Whole` reads what was left out of the agent, `older` versions, and gives all of them to its child. */
+export function Lineage({ agent, chosen, means, Whole }) {
+  const { shown, folded } = useMemo(() => inSight(agent, chosen), [agent, chosen]);
   return html`<${Tree} agent=${{ ...agent, versions: shown }} chosen=${chosen} means=${means} />
     <ol class="kin">${[...shown].reverse().map((one) =>
       html`<${Kin} key=${one.version} agent=${agent.agent_id} one=${one} chosen=${chosen} means=${means} />`)}</ol>
-    ${folded.length > 0 && html`<${Folded} agent=${agent.agent_id} all=${folded} means=${means} />`}`;
+    ${folded.length + agent.older > 0 &&
+      html`<${Folded} agent=${agent} folded=${folded} shown=${shown} means=${means}
+        Whole=${Whole} />`}`;
 }
 
 /** Those with an alias, the chosen one, the base, and the newest not archived; each joined to its next of kin. */
-export function inSight(versions, chosen, most = DRAWN) {
+export function inSight({ versions, joins }, chosen, most = DRAWN) {
   const known = new Map(versions.map((one) => [one.version, one]));
   const base = versions.find((one) => !one.parent);
   const wanted = new Set(versions.filter((one) => one.aliases.length || one.version === chosen || one === base)
@@ -33,9 +36,10 @@ export function inSight(versions, chosen, most = DRAWN) {
     if (wanted.size >= most) break;
     if (one.state !== "archived") wanted.add(one.version);
   }
+  const up = (one) => known.get(one.parent) ?? known.get(joins[one.version]);
   const ancestor = (one) => {
-    let parent = known.get(one.parent);
-    while (parent && !wanted.has(parent.version)) parent = known.get(parent.parent);
+    let parent = up(one);
+    while (parent && !wanted.has(parent.version)) parent = up(parent);
     return parent?.version ?? null;
   };
   const shown = versions.filter((one) => wanted.has(one.version))
@@ -54,18 +58,28 @@ function Kin({ agent, one, chosen, means }) {
   </a></li>`;
 }
 
-/** Not made before it is opened; the newest first, so many at a time, and any of them by its name. */
-function Folded({ agent, all, means }) {
+/** Not made before it is opened, and what was left out of the agent is not read before. */
+function Folded({ agent, folded, shown, means, Whole }) {
+  const apart = new Set(shown.map((one) => one.version));
   const [open, setOpen] = useState(false);
+  return html`<details class="folded" onToggle=${(event) => setOpen(event.currentTarget.open)}>
+    <summary>${count(folded.length + agent.older)} older or archived</summary>
+    ${open && (agent.older
+      ? html`<${Whole} agent=${agent.agent_id}>${({ versions }) => html`<${Listed} agent=${agent.agent_id}
+          all=${versions.filter((one) => !apart.has(one.version)).reverse()} means=${means} />`}<//>`
+      : html`<${Listed} agent=${agent.agent_id} all=${folded} means=${means} />`)}
+  </details>`;
+}
+
+/** The newest first, so many at a time, and any of them by its name. */
+function Listed({ agent, all, means }) {
   const [most, setMost] = useState(MORE);
   const [version, setVersion] = useState("");
   const find = (event) => {
     event.preventDefault();
     if (version.trim()) go("adapters", [agent, version.trim()]);
   };
-  return html`<details class="folded" onToggle=${(event) => setOpen(event.currentTarget.open)}>
-    <summary>${count(all.length)} older or archived</summary>
-    ${open && html`
+  return html`
       ${all.length > MORE && html`<form onSubmit=${find}><label class="field">Version
         <input class="mono" placeholder="v1.0.42" value=${version}
           onInput=${(event) => setVersion(event.target.value)} />
@@ -73,8 +87,7 @@ function Folded({ agent, all, means }) {
       <ol>${all.slice(0, most).map((one) =>
         html`<${Kin} key=${one.version} agent=${agent} one=${one} means=${means} />`)}</ol>
       ${all.length > most && html`<div class="pager"><button onClick=${() => setMost(most + MORE)}>More</button>
-        <span class="where">${count(most)} of ${count(all.length)}</span></div>`}`}
-  </details>`;
+        <span class="where">${count(most)} of ${count(all.length)}</span></div>`}`;
 }
 
 function Tree({ agent, chosen, means }) {

@@ -13,11 +13,13 @@ import { Pill } from "../parts/pill.js";
 import { Empty, Loaded } from "../parts/states.js";
 
 const CHANGES = ["adapter", "decision"];
+/** Versions of each agent that are read at every change; older ones when they are asked for. */
+const LISTED = 200;
 /** States an operator may promote from; whether it is fit for traffic the server looks up then. */
 const PROMOTABLE = new Set(["validated", "canary", "superseded", "rolled_back", "inconclusive", "aborted"]);
 
 export function Adapters({ parts, status }) {
-  const agents = useResource("v1/adapters", { kinds: CHANGES });
+  const agents = useResource(apiPath(["adapters"], { limit: LISTED }), { kinds: CHANGES });
   const verification = useResource("v1/decisions/verification", { kinds: ["decision"] });
   const [asked, setAsked] = useState(null);
   const means = useMemo(() => meansOf(status.data), [status.data]);
@@ -67,7 +69,7 @@ function Agent({ agent, means, ask, chosen, open }) {
     <p class="caption">${standing(agent)}</p>
     ${agent.frozen && html`<${Frozen} by=${agent.frozen} />`}
     ${agent.distrusted && html`<${Distrusted} agent=${agent} operator=${operator} ask=${ask} />`}
-    <${Lineage} agent=${agent} chosen=${open ? chosen : null} means=${means} />
+    <${Lineage} agent=${agent} chosen=${open ? chosen : null} means=${means} Whole=${Whole} />
     ${agent.versions.length === 1 && html`<${OnlyTheBase} />`}
     ${open && html`<${Chosen} agent=${agent} version=${chosen} operator=${operator} ask=${ask} means=${means} />`}
   <//>`;
@@ -95,9 +97,26 @@ function OnlyTheBase() {
 
 function Chosen({ agent, version, operator, ask, means }) {
   const one = agent.versions.find((entry) => entry.version === version);
-  if (!one) return html`<${Empty} small title="${agent.agent_id} has no ${version}">Choose one above.<//>`;
-  return html`<${Version} key=${version} agent=${agent} one=${one} operator=${operator} ask=${ask}
-    mean=${means.get(version)} />`;
+  const shown = { agent, operator, ask, mean: means.get(version) };
+  if (one) return html`<${Version} key=${version} one=${one} ...${shown} />`;
+  if (agent.older) return html`<${Older} key=${version} version=${version} shown=${shown} />`;
+  return html`<${Nothing} agent=${agent} version=${version} />`;
+}
+
+/** All of an agent's versions, read once. */
+function Whole({ agent, children }) {
+  return html`<${Loaded} resource=${useResource(apiPath(["adapters", agent]))}>${children}<//>`;
+}
+
+/** One that is not among those that were read. */
+function Older({ version, shown }) {
+  const { data, problem, waiting } = useResource(apiPath(["adapters", shown.agent.agent_id, version]));
+  if (data) return html`<${Version} one=${data} ...${shown} />`;
+  return !waiting && problem && html`<${Nothing} agent=${shown.agent} version=${version} />`;
+}
+
+function Nothing({ agent, version }) {
+  return html`<${Empty} small title="${agent.agent_id} has no ${version}">Choose one above.<//>`;
 }
 
 function standing(agent) {

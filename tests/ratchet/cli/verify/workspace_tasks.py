@@ -49,7 +49,7 @@ COMMANDS: dict[str, list[str]] = {
     "rust": ["./shop"],
 }
 BUILDS: dict[str, list[str]] = {"go": ["go", "build", "-o", "shop", "."], "rust": ["rustc", "-o", "shop", "main.rs"]}
-SUITE_BUILDS = {"go": ["go", "test", "-c", "-o", "t"], "rust": ["rustc", "--test", "-o", "t", "tests.rs"]}
+SUITE_BUILDS = {"go": ["go", "test", "-vet=off", "-c", "-o", "t"], "rust": ["rustc", "--test", "-o", "t", "tests.rs"]}
 SUITES: dict[str, tuple[str, str, list[str]]] = {
     "python": (
         "tests/test_price.py",

@@ -6,7 +6,12 @@ import asyncio
 import threading
 from pathlib import Path
 
+import pytest
+
+from ratchet.adapters.registry import RegistryStore
 from ratchet.http.work import THREADS
+from schemas.records.adapter_state import AdapterState
+from schemas.records.registry import AdapterEntry
 from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.house import house
 
@@ -42,3 +47,46 @@ async def test_a_move_does_not_wait_for_those_who_read(tmp_path: Path) -> None:
         await asyncio.gather(*reading)
     assert (answer.status_code, answer.json()["frozen"]["reason"]) == (200, "look into it")
     assert not any(still)
+
+
+async def test_all_versions_come_at_once_or_page_by_page(tmp_path: Path) -> None:
+    async with house(tmp_path) as fleet, api_of(fleet) as api:
+        await api.post("/v1/adapters/small/freeze", json={"reason": "so that there is a registry"})
+        add_versions(fleet.settings.adapters_dir, 7)
+
+        whole, _ = (await api.get("/v1/adapters")).json()["items"]
+        first = (await api.get("/v1/adapters", params={"limit": 3})).json()
+        pages, cursor = [], ""
+        while cursor is not None:
+            asked = {"agent_id": "small", "limit": 3} | ({"cursor": cursor} if cursor else {})
+            page = (await api.get("/v1/adapters", params=asked)).json()
+            (agent,), cursor = page["items"], page["next"]
+            pages.append([one["version"] for one in agent["versions"]])
+
+    assert [one["version"] for one in whole["versions"]] == [f"v1.0.{number}" for number in range(8)]
+    assert whole["older"] == 0
+    agent, _ = first["items"]
+    assert (pages[0], agent["older"], first["next"]) == ([one["version"] for one in agent["versions"]], 4, None)
+    assert pages == [["v1.0.0", "v1.0.5", "v1.0.6", "v1.0.7"], ["v1.0.2", "v1.0.3", "v1.0.4"], ["v1.0.1"]]
+
+
+@pytest.mark.parametrize("asked", [{"limit": 3}, {"agent_id": "small"}, {}])
+async def test_a_cursor_needs_an_agent_and_a_limit(tmp_path: Path, asked: dict[str, str]) -> None:
+    async with house(tmp_path) as fleet, api_of(fleet) as api:
+        await api.post("/v1/adapters/small/freeze", json={"reason": "so that there is a registry"})
+        add_versions(fleet.settings.adapters_dir, 7)
+        page = (await api.get("/v1/adapters", params={"agent_id": "small", "limit": 3})).json()
+
+        refused = await api.get("/v1/adapters", params={"cursor": page["next"], **asked})
+    assert (refused.status_code, refused.json()["title"]) == (422, "A cursor of what?")
+
+
+def add_versions(adapters_dir: Path, count: int) -> None:
+    """Behind the orchestrator's back: they were superseded long ago."""
+    store = RegistryStore(adapters_dir)
+    registry = store.read()
+    small = registry.agent("small")
+    names = [f"v1.0.{number}" for number in range(1, count + 1)]
+    added = {name: AdapterEntry(version=name, state=AdapterState.SUPERSEDED, parent="v1.0.0") for name in names}
+    agents = {**registry.agents, "small": small.model_copy(update={"versions": small.versions | added})}
+    store.path.write_bytes(registry.model_copy(update={"agents": agents}).encode())

@@ -1,0 +1,38 @@
+"""What installed packages register by entry points: found by its name, and imported only when it is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any
+
+from ratchet.service.errors import RatchetError
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoints:
+    """A group of entry points. `what` one of them is called in a sentence, `error` is raised where one can't be had;
+    `extra` is what `pip install 'ratchet[…]'` needs for ours."""
+
+    group: str
+    what: str
+    error: type[RatchetError]
+    extra: str | None = None
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(entry_points(group=self.group).names)
+
+    def require(self, name: str) -> None:
+        """Raises `error` where there is none of that name. Imports nothing."""
+        if name not in (names := self.names):
+            raise self.error(f"there is no {self.what} {name!r}; installed are {', '.join(sorted(names)) or 'none'}")
+
+    def load(self, name: str) -> Any:
+        """Raises `error` where there is none of that name, or it can't be imported."""
+        self.require(name)
+        try:
+            return entry_points(group=self.group)[name].load()
+        except (ImportError, AttributeError) as error:
+            hint = f": pip install 'ratchet[{self.extra}]'" if self.extra else ""
+            raise self.error(f"{self.what} {name!r} can't be loaded ({error}){hint}") from error
