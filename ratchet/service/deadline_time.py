@@ -39,8 +39,14 @@ class DeadlineTime:
             self._watching.cancel()
 
     def left_s(self, deadline: datetime, admitted_at: datetime) -> float:
-        """Seconds to the deadline, negative behind it: of the ages that the task may have the smallest counts."""
-        steady, admitted = self._observe(), admitted_at.timestamp()
+        """Seconds to the deadline, negative behind it: of the ages that the task may have the smallest counts.
+
+        Of a clock that was never set it has one, and then the deadline alone says it: that is asked for every message.
+        """
+        steady = self._observe()
+        if len(self._ahead) == 1:
+            return deadline.timestamp() - steady - self._ahead[0]
+        admitted = admitted_at.timestamp()
         ages = [age for ahead in self._ahead if (age := steady + ahead - admitted) > -STEP_S]
         return (deadline - admitted_at).total_seconds() - (min(ages) if ages else 0.0)
 

@@ -221,7 +221,7 @@ def request_of(response: Response, work: Work) -> ScoringRequest:
     return ScoringRequest(
         task_id=response.task_id,
         prompt=work.input,
-        answers=tuple(Answer(sample.text, sample.finish_reason, sample.artifact) for sample in response.samples),
+        answers=tuple([Answer(sample.text, sample.finish_reason, sample.artifact) for sample in response.samples]),
         reference=work.reference,
         criteria=work.criteria,
         task_type=work.task_type,
@@ -230,8 +230,10 @@ def request_of(response: Response, work: Work) -> ScoringRequest:
     )
 
 
-def not_of_lost(response: Response, scores: Sequence[SampleScore]) -> list[SampleScore]:
+def not_of_lost(response: Response, scores: Sequence[SampleScore]) -> Sequence[SampleScore]:
     """What a failure of ours ended is no work of the model: it has no score."""
+    if "lost" not in [sample.status for sample in response.samples]:
+        return scores
     return [
         LOST_ROLLOUT if sample.status == "lost" else score
         for sample, score in zip(response.samples, scores, strict=True)

@@ -156,9 +156,11 @@ def test_a_clock_that_is_set_while_answers_are_scored_passes_none_over(jump: tim
     async def scored_over_a_jump() -> list[float | None]:
         bus, ahead = MemoryBus(fleet_topology(("small",))), [timedelta()]
         await bus.start()
-        worker = ScorerWorker(
-            ScorerSettings(), bus, Judge(1, 1.0), wall=lambda: (now() + ahead[0]).timestamp(), seconds=steady
-        )
+
+        def wrong() -> float:
+            return (now() + ahead[0]).timestamp()
+
+        worker = ScorerWorker(ScorerSettings(), bus, Judge(1, 1.0), wall=wrong, seconds=steady)
         in_hand = [asyncio.create_task(worker.handle(bus_delivery(response(number, 60.0)))) for number in range(2)]
         await asyncio.sleep(0.5)  # simulated
         ahead[0] = jump
