@@ -136,7 +136,8 @@ def main() -> None:
     commit = parser.parse_args().commit
     before = {service: image(commit, service) for service in services(commit)}
     print(
-        f"| image | {commit}: dependencies + own | now: dependencies + own | ratio | what came |\n| --- | --- | --- | --- | --- |"
+        f"| image | {commit}: dependencies + own | now: dependencies + own | ratio | what came |\n"
+        "| --- | --- | --- | --- | --- |"
     )
     for service in services("HEAD"):
         now, then = image("HEAD", service), before.get(service)

@@ -123,7 +123,9 @@ def test_a_bad_value_ends_up_before_anything_is_started_and_names_the_setting(
     said = " ".join((ended.out + ended.err).split())
     assert ended.code != 0
     assert name in said and says in said
-    assert os.listdir(tmp_path) == [LOCK], "no broker was prepared, no supervisor told what to start"
+    assert [one.name for one in tmp_path.iterdir()] == [LOCK], (
+        "no broker was prepared, no supervisor told what to start"
+    )
 
 
 def test_what_is_typed_is_checked_in_the_place_of_the_environment(tmp_path: Path) -> None:
@@ -133,7 +135,7 @@ def test_what_is_typed_is_checked_in_the_place_of_the_environment(tmp_path: Path
 
     assert ended.code != 0
     assert "the judge needs a model" in ended.err and "nonsense" not in ended.err
-    assert os.listdir(tmp_path) == [LOCK]
+    assert [one.name for one in tmp_path.iterdir()] == [LOCK]
 
 
 def test_a_scorer_of_somebody_else_s_needs_no_settings_here() -> None:
