@@ -8,8 +8,6 @@ from typing import Protocol, runtime_checkable
 EXPANSION, FEWEST, PER_OBJECT = 128, 24, 2
 """Bytes in memory for a byte of a message being handled. At most: a Reward of 1 MB with 64 samples takes 113 MiB, for
 the log's line of each sample repeats the input. At least: a byte of numbers takes ten. And for each object in it."""
-SMALL = 1_536
-"""Messages up to so many bytes are not looked into: the largest prefetch of them is within the budget anyhow."""
 HANDLED_BYTES = 256 * 1024**2
 """Of memory, for the messages that a process handles at once; one of each queue is handled however large it is."""
 DELIVERED_BYTES = 64 * 1024**2
@@ -23,10 +21,8 @@ PAUSED_AFTER_S = 5.0
 
 def weight(body: bytes) -> int:
     """Bytes of memory that handling it takes at most. Each sample is an object of JSON, which begins with a brace."""
-    size = len(body)
-    if size <= SMALL:
-        return size * EXPANSION
-    return size * min(EXPANSION, FEWEST + PER_OBJECT * body.count(b"{"))
+    objects = len(body) - len(body.replace(b"{", b""))  # several times as fast as to count them
+    return len(body) * min(EXPANSION, FEWEST + PER_OBJECT * objects)
 
 
 class ByteBudget:
