@@ -21,7 +21,8 @@ PAUSED_AFTER_S = 5.0
 
 def weight(body: bytes) -> int:
     """Bytes of memory that handling it takes at most. Each sample is an object of JSON, which begins with a brace."""
-    return len(body) * min(EXPANSION, FEWEST + PER_OBJECT * body.count(b"{"))
+    objects = len(body) - len(body.replace(b"{", b""))  # several times as fast as to count them
+    return len(body) * min(EXPANSION, FEWEST + PER_OBJECT * objects)
 
 
 class ByteBudget:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime
-from time import monotonic
+from datetime import datetime
+from time import monotonic, time
 
 STEP_S = 5.0
 """A wall clock that is off by more, against steady time, was set."""
@@ -22,12 +22,11 @@ class DeadlineTime:
     an answer.
     """
 
-    def __init__(
-        self, wall: Callable[[], datetime] = lambda: datetime.now(UTC), seconds: Callable[[], float] = monotonic
-    ) -> None:
+    def __init__(self, wall: Callable[[], float] = time, seconds: Callable[[], float] = monotonic) -> None:
+        """`wall`: seconds since 1970."""
         self._wall = wall
         self._seconds = seconds
-        self._ahead = deque([wall().timestamp() - seconds()], MOST_STEPS)
+        self._ahead = deque([wall() - seconds()], MOST_STEPS)
         self._watching: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -40,8 +39,14 @@ class DeadlineTime:
             self._watching.cancel()
 
     def left_s(self, deadline: datetime, admitted_at: datetime) -> float:
-        """Seconds to the deadline, negative behind it: of the ages that the task may have the smallest counts."""
-        steady, admitted = self._observe(), admitted_at.timestamp()
+        """Seconds to the deadline, negative behind it: of the ages that the task may have the smallest counts.
+
+        Of a clock that was never set it has one, and then the deadline alone says it: that is asked for every message.
+        """
+        steady = self._observe()
+        if len(self._ahead) == 1:
+            return deadline.timestamp() - steady - self._ahead[0]
+        admitted = admitted_at.timestamp()
         ages = [age for ahead in self._ahead if (age := steady + ahead - admitted) > -STEP_S]
         return (deadline - admitted_at).total_seconds() - (min(ages) if ages else 0.0)
 
@@ -53,7 +58,7 @@ class DeadlineTime:
     def _observe(self) -> float:
         """Returns steady time."""
         steady = self._seconds()
-        ahead = self._wall().timestamp() - steady
+        ahead = self._wall() - steady
         if abs(ahead - self._ahead[-1]) > STEP_S:
             self._ahead.append(ahead)
         return steady

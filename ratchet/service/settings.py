@@ -6,7 +6,9 @@ A service adds its own fields in `services/<name>/settings.py`, under its own pr
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
@@ -18,6 +20,7 @@ from ratchet.service.errors import SettingsError
 from schemas.messages.base import AgentId
 
 SCHEMES = ("amqp", "amqps")
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 
 def amqp_parameters(url: str) -> URLParameters:
@@ -182,15 +185,23 @@ class FleetSettings(BaseSettings):
             raise SettingsError(f"settings can't be used: {'; '.join(cls._sentences(error))}") from None
 
     @classmethod
-    def faults(cls) -> list[str]:
-        """A sentence for each setting whose value can't be used, its name first. Raises SettingsError for a secret."""
+    def faults(cls, given: Mapping[str, str] = NO_VARIABLES) -> list[str]:
+        """A sentence for each setting whose value can't be used, its name first. Raises SettingsError for a secret.
+
+        `given`: variables that go before those of the environment.
+        """
+        prefix = str(cls.model_config.get("env_prefix", ""))
+        fields = {name.removeprefix(prefix).lower(): value for name, value in given.items()}
         try:
-            return cls._made({}).unknown_parts()
+            return cls._made({name: fields[name] for name in fields.keys() & cls.model_fields.keys()}).unusable_parts()
         except ValidationError as error:
             return cls._sentences(error)
 
-    def unknown_parts(self) -> list[str]:
-        """A sentence for each setting that names a part which is not installed, where its service is installed."""
+    def unusable_parts(self) -> list[str]:
+        """A sentence for each setting that names a part which is not installed, or lacks what it can't do without.
+
+        Only where its service is installed.
+        """
         return []
 
     @classmethod

@@ -13,11 +13,11 @@ import importlib
 import os
 import pkgutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 from ratchet.service.errors import SettingsError
-from ratchet.service.settings import FleetSettings
+from ratchet.service.settings import NO_VARIABLES, FleetSettings
 
 PREFIX = "RATCHET_"
 ELSEWHERE = frozenset(
@@ -54,9 +54,12 @@ def _sentence(name: str, near: list[str]) -> str:
     return f"{name} is no setting, and nobody reads it" + (f": is {near[0]} meant?" if near else "")
 
 
-def require_usable() -> None:
-    """Raises SettingsError that names every setting whose value can't be used, whichever service it is for."""
-    faults = dict.fromkeys(fault for one in settings_classes() for fault in one.faults())
+def require_usable(given: Mapping[str, str] = NO_VARIABLES) -> None:
+    """Raises SettingsError that names every setting whose value can't be used, whichever service it is for.
+
+    `given`: variables that go before those of the environment.
+    """
+    faults = dict.fromkeys(fault for one in settings_classes() for fault in one.faults(given))
     if faults:
         raise SettingsError(f"settings can't be used: {'; '.join(faults)}")
 

@@ -34,7 +34,7 @@ class Record(BaseModel):
         """
         record = cls.__new__(cls)
         _set(record, "__dict__", {**_defaults(cls), **values})
-        _set(record, "__pydantic_fields_set__", set(values))
+        _set(record, "__pydantic_fields_set__", _named(tuple(values)))
         _set(record, "__pydantic_extra__", None)
         _set(record, "__pydantic_private__", None)
         return record
@@ -50,6 +50,12 @@ def _defaults(model: type[BaseModel]) -> dict[str, Any]:
         name: field.get_default(call_default_factory=True, validated_data={})
         for name, field in model.model_fields.items()
     }
+
+
+@cache
+def _named(fields: tuple[str, ...]) -> set[str]:
+    """Shared by all records that were made with these: they are frozen, and a copy has a set of its own."""
+    return set(fields)
 
 
 class Message(Record):

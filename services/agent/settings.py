@@ -63,7 +63,7 @@ class AgentSettings(FleetSettings):
         named = self.agent_model if self.agent_engine == "transformers" else self.agent_tokenizer
         return str(Path(named).absolute()) if named and Path(named).is_dir() else named
 
-    def unknown_parts(self) -> list[str]:
+    def unusable_parts(self) -> list[str]:
         try:
             from services.agent.engines.registry import check_engine
         except ModuleNotFoundError:  # an image of another service has nothing of the agent but this file

@@ -177,7 +177,7 @@ class AgentWorker:
         return False
 
     async def _respond(self, work: Work, delivery: Delivery) -> bytes:
-        queue_s = max(0.0, (now() - work.admitted_at).total_seconds())
+        queue_s = max(0.0, time.time() - work.admitted_at.timestamp())
         started = time.perf_counter()
         adapter: LoadedAdapter | None = None
         try:

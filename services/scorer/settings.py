@@ -120,16 +120,17 @@ class ScorerSettings(SandboxSettings, WorkspaceSettings, FleetSettings):
         }
         return self.model_copy(update={name: value for name, value in given.items() if value is not None})
 
-    def unknown_parts(self) -> list[str]:
+    def unusable_parts(self) -> list[str]:
         try:
-            from services.scorer.strategies.registry import check_spec
+            from services.scorer.strategies.registry import check_parts
         except ModuleNotFoundError:  # an image of another service has nothing of the scorer but this file
             return []
+        ours = {} if self.external_scorer else {"RATCHET_SCORER": self.model_copy(update={"scorer_audits": False})}
+        auditors = {"RATCHET_AUDITOR": self.model_copy(update={"scorer_audits": True})} if self.auditor else {}
         faults = []
-        for name, text in {"RATCHET_SCORER": self.scorer, "RATCHET_AUDITOR": self.auditor}.items():
+        for name, one in (ours | auditors).items():
             try:
-                if text or name == "RATCHET_SCORER":
-                    check_spec(text)
+                check_parts(one.own)
             except ScorerError as error:
                 faults.append(f"{name}: {error}")
         return faults

@@ -89,18 +89,18 @@ class ScorerWorker:
         bus: Bus,
         strategy: Strategy,
         *,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        wall: Callable[[], float] = time.time,
         seconds: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`now` may jump, `seconds` never does."""
+        """`wall`, in seconds since 1970, may jump; `seconds` never does."""
         self._retries = settings.scorer_retries
         self._prefetch = settings.scorer_prefetch
         self._from, self._to = (AUDITS, AUDIT_SCORES) if settings.scorer_audits else (RESPONSES, REWARDS)
         self._bus = bus
         self._strategy = strategy
-        self._now = now
+        self._wall = wall
         self._seconds = seconds
-        self._time = DeadlineTime(now, seconds)
+        self._time = DeadlineTime(wall, seconds)
         self._lateness = Lateness()
 
     def routers(self) -> Sequence[APIRouter]:
@@ -199,7 +199,8 @@ class ScorerWorker:
         """All of it but the Response."""
         identity = self._strategy.identity
         # `criteria` is one of the drafted fields: what the answers were judged by.
-        metadata = {"timestamp": self._now(), "source": "scorer", "criteria": work.criteria or identity.id}
+        now = datetime.fromtimestamp(self._wall(), UTC)
+        metadata = {"timestamp": now, "source": "scorer", "criteria": work.criteria or identity.id}
         return Reward(
             task_id=response.task_id,
             score=scores[0].score if scores else None,
@@ -213,14 +214,14 @@ class ScorerWorker:
     def _waited(self, response: Response) -> float:
         """Seconds since the agent answered; 0 where its clock is ahead of ours or it told no time."""
         answered = response.metadata.timestamp
-        return max(0.0, (self._now() - answered).total_seconds()) if answered else 0.0
+        return max(0.0, self._wall() - answered.timestamp()) if answered else 0.0
 
 
 def request_of(response: Response, work: Work) -> ScoringRequest:
     return ScoringRequest(
         task_id=response.task_id,
         prompt=work.input,
-        answers=tuple(Answer(sample.text, sample.finish_reason, sample.artifact) for sample in response.samples),
+        answers=tuple([Answer(sample.text, sample.finish_reason, sample.artifact) for sample in response.samples]),
         reference=work.reference,
         criteria=work.criteria,
         task_type=work.task_type,
@@ -229,8 +230,10 @@ def request_of(response: Response, work: Work) -> ScoringRequest:
     )
 
 
-def not_of_lost(response: Response, scores: Sequence[SampleScore]) -> list[SampleScore]:
+def not_of_lost(response: Response, scores: Sequence[SampleScore]) -> Sequence[SampleScore]:
     """What a failure of ours ended is no work of the model: it has no score."""
+    if "lost" not in [sample.status for sample in response.samples]:
+        return scores
     return [
         LOST_ROLLOUT if sample.status == "lost" else score
         for sample, score in zip(response.samples, scores, strict=True)

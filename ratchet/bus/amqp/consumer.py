@@ -262,7 +262,13 @@ class Consumer:
         began = time.perf_counter()
         settled = cancelled = False
         try:
-            settled = await self._settled(number, subscription, delivery, properties)
+            try:
+                await self._handler(delivery)
+            except (Exception, asyncio.CancelledError) as error:
+                settled = await self._settled_later(number, subscription, delivery, properties, error)
+            else:
+                self._metrics.acked.inc()
+                settled = True
             if settled:
                 failpoint.reach("before-ack")
                 subscription.settle(tag)
@@ -279,29 +285,37 @@ class Consumer:
                 self._metrics.requeued.inc()
             self._finished(number, len(delivery.body), taken, cancelled=cancelled)
 
-    async def _settled(
-        self, number: int, subscription: ChannelConsumer, delivery: Delivery, properties: Properties
+    async def _settled_later(
+        self,
+        number: int,
+        subscription: ChannelConsumer,
+        delivery: Delivery,
+        properties: Properties,
+        error: Exception | asyncio.CancelledError,
     ) -> bool:
-        """True when the message may be acknowledged: handled, or confirmed at its next place."""
+        """After its handler failed: True when the message may be acknowledged, as it is handled or at its next place.
+
+        Raises CancelledError where this task was cancelled.
+        """
         failures = 0
         while True:
-            try:
-                await self._handler(delivery)
-            except asyncio.CancelledError:
+            if isinstance(error, asyncio.CancelledError):
                 if cancelled_by_us():
-                    raise
-                cancelled = Retry("what the handler waited for was cancelled")
-                trouble = await self._pass_on(delivery, properties, cancelled)
-            except Exception as error:
-                trouble = await self._pass_on(delivery, properties, error)
-            else:
-                self._metrics.acked.inc()
-                return True
+                    raise error
+                error = Retry("what the handler waited for was cancelled")
+            trouble = await self._pass_on(delivery, properties, error)
             if trouble is None:
                 return True
             failures += 1
             if not await self._pause_in_place(number, subscription, trouble, failures):
                 return False
+            try:
+                await self._handler(delivery)
+            except (Exception, asyncio.CancelledError) as further:
+                error = further
+            else:
+                self._metrics.acked.inc()
+                return True
 
     async def _pass_on(self, delivery: Delivery, properties: Properties, error: Exception) -> str | None:
         """A message whose handler failed, to its next place; or what trouble of the broker or a disk it waits for."""

@@ -103,7 +103,7 @@ _WRITERS: dict[str, Callable[[Any], bytes]] = dict.fromkeys(_TEXTS, short_string
     "content_type": constant_string,
     "type": constant_string,
 }
-_FLAG_AND_WRITER = [(flag, _WRITERS[name]) for flag, name in _BY_FLAG]
+_FLAGS, _IN_ORDER = [flag for flag, _ in _BY_FLAG], [_WRITERS[name] for _, name in _BY_FLAG]
 _values = attrgetter(*(name for _, name in _BY_FLAG))
 
 
@@ -111,7 +111,7 @@ def write_properties(properties: Properties) -> bytes:
     """Raises ValueError for what AMQP can't carry."""
     flags = 0
     pieces = [b""]
-    for value, (flag, write) in zip(_values(properties), _FLAG_AND_WRITER, strict=True):
+    for value, flag, write in zip(_values(properties), _FLAGS, _IN_ORDER, strict=True):
         if value is not None:
             flags |= flag
             pieces.append(write(value))

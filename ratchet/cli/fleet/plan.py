@@ -63,8 +63,15 @@ def plan_fleet(options: FleetOptions, broker_folder: Path, amqp_url: str | None,
     _check(options)
     broker = None if amqp_url else _private_broker(broker_folder, options.amqp_port)
     url = amqp_url or (broker.url if broker else "")
-    environment = {
-        "RATCHET_AMQP_URL": url,
+    environment = {"RATCHET_AMQP_URL": url, **variables(options)}
+    stop_wait_s = int(drain_grace_s) + DRAIN_MARGIN_S
+    services = tuple(replace(program, stop_wait_s=stop_wait_s) for program in _services(options))
+    return FleetPlan(environment, url, broker, services)
+
+
+def variables(options: FleetOptions) -> dict[str, str]:
+    """What the options say, as settings of every service."""
+    told = {
         "RATCHET_AGENTS": ",".join(options.fleet_agents),
         "RATCHET_AGENT_ENGINE": options.engine,
         "RATCHET_AGENT_MODEL": options.model,
@@ -73,11 +80,7 @@ def plan_fleet(options: FleetOptions, broker_folder: Path, amqp_url: str | None,
         "RATCHET_AUDITOR": options.auditor,
         "RATCHET_EXTERNAL_SCORER": str(options.no_scorer).lower(),
     }
-    if options.programs:
-        environment["RATCHET_PROGRAMS"] = str(Path(options.programs).absolute())
-    stop_wait_s = int(drain_grace_s) + DRAIN_MARGIN_S
-    services = tuple(replace(program, stop_wait_s=stop_wait_s) for program in _services(options))
-    return FleetPlan(environment, url, broker, services)
+    return told | ({"RATCHET_PROGRAMS": str(Path(options.programs).absolute())} if options.programs else {})
 
 
 def _check(options: FleetOptions) -> None:

@@ -14,7 +14,7 @@ import psutil
 from ratchet.bus.amqp.short_connection import connected
 from ratchet.cli.fleet.folder import FleetFolder, FleetRecord, StartedProgram, write_private
 from ratchet.cli.fleet.options import FleetOptions
-from ratchet.cli.fleet.plan import FleetPlan, plan_fleet
+from ratchet.cli.fleet.plan import FleetPlan, plan_fleet, variables
 from ratchet.cli.fleet.ports import require_free
 from ratchet.cli.fleet.processes import stop_leftovers, stop_supervisor, supervisor_process
 from ratchet.cli.fleet.readiness import Progress, ReadinessView, Waiting
@@ -144,7 +144,7 @@ def _launch(
 ) -> FleetRecord:
     for sentence in unknown_names(os.environ):
         say(f"warning: {sentence}")
-    require_usable()
+    require_usable(variables(options))
     settings = FleetSettings.read()
     refuse_wrong_storage(settings.logs_dir, settings.index_folder, settings.adapters_dir)
     view = ReadinessView(err)

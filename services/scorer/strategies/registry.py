@@ -17,6 +17,8 @@ from services.scorer.spec import Part, Spec, parse_spec
 from services.scorer.strategies.strategy import ScoringRequest, Strategy, StrategyClass
 
 SCORERS = EntryPoints("ratchet.scorers", "scorer", ScorerError, "scorer,likelihood")
+SOON_BUILT = ("judge",)
+"""Strategies that need settings, and whose modules load in no time."""
 
 
 def build_strategy(settings: ScorerSettings) -> Strategy:
@@ -25,6 +27,13 @@ def build_strategy(settings: ScorerSettings) -> Strategy:
     parts = [_build(part, settings) for part in spec.parts]
     rest = parts[0] if len(parts) == 1 else Weighted(Spec(spec.parts), parts)
     return DecidedFirst(spec, _build(spec.first, settings), rest) if spec.first else rest
+
+
+def check_parts(settings: ScorerSettings) -> None:
+    """Raises ScorerError as `build_strategy` would, but for what a strategy that takes long to load would say."""
+    for part in check_spec(settings.scorer).named:
+        if part.name in SOON_BUILT:
+            _build(part, settings)
 
 
 def check_spec(text: str) -> Spec:

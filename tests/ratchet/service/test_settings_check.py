@@ -6,18 +6,18 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from ratchet.cli.doctor.checks import settings_checks
-from ratchet.service.settings_check import settings_classes, unknown_names
+from ratchet.service.errors import SettingsError
+from ratchet.service.settings_check import require_usable, settings_classes, unknown_names
 from tests.acceptance.ratchet_command import ForkedRatchet
 from tests.programs import REPOSITORY, environment, run_module
 
 JOB = "ratchet.service.settings_check"
-AT_ONCE_S = 15
+LOCK = ".lock"
 
 
 def test_the_settings_of_every_service_are_known() -> None:
@@ -112,18 +112,38 @@ def test_with_good_settings_the_job_says_nothing() -> None:
         ("RATCHET_SCORER", "nonsense", "there is no scorer 'nonsense'; installed are efficiency, judge, likelihood, "),
         ("RATCHET_SCORER", "0.7*verifier:exact + judge", "some parts have a weight"),
         ("RATCHET_AGENT_ENGINE", "nonsense", "no such engine; installed are "),
+        ("RATCHET_SCORER", "judge:absolute", "the judge needs a model: set RATCHET_SCORER_JUDGE_MODEL"),
     ],
 )
-def test_a_bad_value_ends_up_at_once_and_names_the_setting(tmp_path: Path, name: str, value: str, says: str) -> None:
-    began = time.monotonic()
-
+def test_a_bad_value_ends_up_before_anything_is_started_and_names_the_setting(
+    tmp_path: Path, name: str, value: str, says: str
+) -> None:
     ended = ForkedRatchet(tmp_path, {"RATCHET_STATE_DIR": str(tmp_path), name: value})("up")
 
     said = " ".join((ended.out + ended.err).split())
     assert ended.code != 0
     assert name in said and says in said
-    assert time.monotonic() - began < AT_ONCE_S
-    assert not (tmp_path / "fleet.json").exists()
+    assert [one.name for one in tmp_path.iterdir()] == [LOCK], (
+        "no broker was prepared, no supervisor told what to start"
+    )
+
+
+def test_what_is_typed_is_checked_in_the_place_of_the_environment(tmp_path: Path) -> None:
+    ratchet = ForkedRatchet(tmp_path, {"RATCHET_STATE_DIR": str(tmp_path), "RATCHET_SCORER": "nonsense"})
+
+    ended = ratchet("up", "--scorer", "verifier:exact and judge")
+
+    assert ended.code != 0
+    assert "the judge needs a model" in ended.err and "nonsense" not in ended.err
+    assert [one.name for one in tmp_path.iterdir()] == [LOCK]
+
+
+def test_a_scorer_of_somebody_else_s_needs_no_settings_here() -> None:
+    ours = {"RATCHET_SCORER": "judge"}
+
+    with pytest.raises(SettingsError, match="the judge needs a model"):
+        require_usable(ours)
+    require_usable(ours | {"RATCHET_EXTERNAL_SCORER": "true"})
 
 
 def test_up_warns_of_a_misspelt_name(tmp_path: Path) -> None:

@@ -139,7 +139,11 @@ async def test_a_clock_that_is_set_drops_no_task_that_has_time_left(
     settings: AgentSettings, make_work: MakeWork, days: int
 ) -> None:
     clock = [datetime.now(UTC)]
-    async with agent(settings, EchoEngine(), DeadlineTime(lambda: clock[0], lambda: 7.0)) as (worker, bus):
+
+    def wall() -> float:
+        return clock[0].timestamp()
+
+    async with agent(settings, EchoEngine(), DeadlineTime(wall, lambda: 7.0)) as (worker, bus):
         for name, step in (("before", days), ("meanwhile", -days), ("after", 0)):
             work = make_work(task_id=name, admitted_at=clock[0], deadline=clock[0] + timedelta(minutes=1))
             clock[0] += timedelta(days=step)

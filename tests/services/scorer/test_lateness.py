@@ -56,6 +56,10 @@ def now() -> datetime:
     return START + timedelta(seconds=steady())
 
 
+def wall() -> float:
+    return now().timestamp()
+
+
 def steady() -> float:
     return asyncio.get_running_loop().time()
 
@@ -104,7 +108,7 @@ async def overloaded(
     bus = MemoryBus(fleet_topology(("small",)))
     await bus.start()
     settings = ScorerSettings(scorer_prefetch=prefetch)
-    worker = ScorerWorker(settings, bus, Judge(at_once, call_s), now=now, seconds=steady)
+    worker = ScorerWorker(settings, bus, Judge(at_once, call_s), wall=wall, seconds=steady)
     told: list[tuple[float, bool, bool]] = []
 
     def note(delivery: Any) -> None:
@@ -152,7 +156,11 @@ def test_a_clock_that_is_set_while_answers_are_scored_passes_none_over(jump: tim
     async def scored_over_a_jump() -> list[float | None]:
         bus, ahead = MemoryBus(fleet_topology(("small",))), [timedelta()]
         await bus.start()
-        worker = ScorerWorker(ScorerSettings(), bus, Judge(1, 1.0), now=lambda: now() + ahead[0], seconds=steady)
+
+        def wrong() -> float:
+            return (now() + ahead[0]).timestamp()
+
+        worker = ScorerWorker(ScorerSettings(), bus, Judge(1, 1.0), wall=wrong, seconds=steady)
         in_hand = [asyncio.create_task(worker.handle(bus_delivery(response(number, 60.0)))) for number in range(2)]
         await asyncio.sleep(0.5)  # simulated
         ahead[0] = jump
@@ -166,7 +174,7 @@ def test_what_has_expired_is_answered_with_its_reason_and_the_judge_is_not_asked
     async def one_late() -> Reward:
         bus = MemoryBus(fleet_topology(("small",)))
         await bus.start()
-        worker = ScorerWorker(ScorerSettings(), bus, Judge(0, 1.0), now=now, seconds=steady)
+        worker = ScorerWorker(ScorerSettings(), bus, Judge(0, 1.0), wall=wall, seconds=steady)
         late = response(1, -1.0)
         await worker.handle(bus_delivery(late))
         (published,) = bus.published(REWARDS)

@@ -48,7 +48,7 @@ RESPONSE = Response(
 async def worker_and_bus(strategy: Scripted, retries: int = 2) -> tuple[ScorerWorker, MemoryBus]:
     bus = MemoryBus(fleet_topology(("small",)))
     await bus.start()
-    return ScorerWorker(ScorerSettings(scorer_retries=retries), bus, strategy, now=lambda: NOW), bus
+    return ScorerWorker(ScorerSettings(scorer_retries=retries), bus, strategy, wall=NOW.timestamp), bus
 
 
 def delivery(body: bytes, **given: object) -> Delivery:
@@ -211,7 +211,7 @@ async def test_the_auditor_is_the_same_worker_on_queues_of_its_own() -> None:
     settings = ScorerSettings(scorer_audits=True, auditor="verifier:exact")
     bus = MemoryBus(fleet_topology(("small",), auditor=True))
     await bus.start()
-    auditor = ScorerWorker(settings, bus, Scripted([OK, OK]), now=lambda: NOW)
+    auditor = ScorerWorker(settings, bus, Scripted([OK, OK]), wall=NOW.timestamp)
 
     await auditor.handle(delivery(RESPONSE.encode()))
 
