@@ -34,9 +34,7 @@ judge = [Workload(vllm.judge(settings.judge, settings), foundation)] if settings
 orchestrator = Workload(fleet.orchestrator(settings, accounts, keys), foundation, after=[queues])
 gateway = Workload(fleet.gateway(settings), foundation, after=[orchestrator])
 scorer = (
-    []
-    if settings.external_scorer
-    else [Workload(fleet.scorer(settings, accounts, keys), foundation, after=[queues])]
+    [] if settings.external_scorer else [Workload(fleet.scorer(settings, accounts, keys), foundation, after=[queues])]
 )
 auditor = (
     [Workload(fleet.auditor(settings.auditor, settings, accounts, keys), foundation, after=[queues])]

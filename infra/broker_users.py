@@ -48,8 +48,8 @@ def users(
     return (
         User(SETUP, EVERYTHING, EVERYTHING, EVERYTHING),
         _orchestrator(agents, audits=auditor, keeps=external_scorer),
-        *(_agent(agent) for agent in agents),
-        *([_runner(agents)] if runner else []),
+        *(_agent(agent, keeps=external_scorer) for agent in agents),
+        *([_runner(agents, keeps=external_scorer)] if runner else []),
         _worker(SCORER, reads=("responses",), publishes=("responses.draft", "rewards")),
         *([_worker("auditor", reads=("audits",), publishes=("audits.scores",))] if auditor else []),
         _worker("trainer", reads=("training",), publishes=("adapters",)),
@@ -105,17 +105,19 @@ def _orchestrator(agents: tuple[str, ...], *, audits: bool, keeps: bool) -> User
     )
 
 
-ANSWERS = ("responses", "responses.draft", "adapters.reports")
+def _answers(*, keeps: bool) -> tuple[str, ...]:
+    return ("responses", "responses.draft", "adapters.reports", *(("responses.kept",) if keeps else ()))
 
 
-def _runner(agents: tuple[str, ...]) -> User:
+def _runner(agents: tuple[str, ...], *, keeps: bool) -> User:
     """It takes the agents' tasks and answers in their place; it hears nothing."""
-    return _worker("runner", reads=tuple(queue for agent in agents for queue in work_queues(agent)), publishes=ANSWERS)
+    own = tuple(queue for agent in agents for queue in work_queues(agent))
+    return _worker("runner", reads=own, publishes=_answers(keeps=keeps))
 
 
-def _agent(agent: str) -> User:
+def _agent(agent: str, *, keeps: bool) -> User:
     """It hears its events, and copies of the rewards, through queues of its own."""
-    own = _worker(f"agent-{agent}", reads=work_queues(agent), publishes=ANSWERS)
+    own = _worker(f"agent-{agent}", reads=work_queues(agent), publishes=_answers(keeps=keeps))
     heard = Topic(BROADCAST, NOTHING, exactly(f"events.{agent}", "rewards"))
     return User(
         own.name,

@@ -74,5 +74,7 @@ class Foundation:
                 storage_class_name=storage.class_name,
                 resources=VolumeResourceRequirementsArgs(requests={"storage": size}),
             ),
-            opts=pulumi.ResourceOptions(protect=name not in CAN_BE_MADE_AGAIN and storage.access_mode == "ReadWriteMany"),
+            opts=pulumi.ResourceOptions(
+                protect=name not in CAN_BE_MADE_AGAIN and storage.access_mode == "ReadWriteMany"
+            ),
         )

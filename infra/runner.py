@@ -14,7 +14,6 @@ from infra.broker import Accounts
 from infra.broker_users import work_queues
 from infra.fleet import (
     CLAIM_SHARE,
-    MODELS_AT,
     PROGRAMS_MOUNT,
     WORKSPACES_AT,
     Access,
@@ -25,7 +24,7 @@ from infra.fleet import (
     service_program,
     told_of_programs,
 )
-from infra.foundation import MODELS, ROLLOUTS, RUNNER_TOKEN
+from infra.foundation import ROLLOUTS, RUNNER_TOKEN
 from infra.network import AGENT_API
 from infra.process import Backlog, Claim, Files, Mount, Process, Program, Role, Scale, Scratch, SiteClaim
 from infra.settings import Resources, Runner, StackSettings, gigabytes

@@ -142,7 +142,7 @@ class Sandbox(_Model):
     )
     apparmor_profile: str | None = Field(
         None,
-        description="Name of infra/sandbox/apparmor-container where the nodes have AppArmor: ratchet-sandbox; with pod.",
+        description="Name of infra/sandbox/apparmor-container where nodes have AppArmor: ratchet-sandbox; with pod.",
     )
     runtime_class: str = Field("gvisor", description="Of gVisor, made beforehand; with gvisor.")
 

@@ -1,4 +1,4 @@
-"""Where code of strangers runs: a pod that lets sandboxes be made, is closed otherwise, and holds little worth taking."""
+"""Where code of strangers runs: a pod that lets sandboxes be made, is closed else, and holds little worth taking."""
 
 from __future__ import annotations
 

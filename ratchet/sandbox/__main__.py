@@ -1,4 +1,4 @@
-"""`python -m ratchet.sandbox`: whether sandboxes hold where this is typed, and by what; exits with 1, and what mends it.
+"""`python -m ratchet.sandbox`: whether sandboxes hold where this is typed; exits with 1, and what mends it, if not.
 
 For containers: it asks for what a service in the same one would be told (RATCHET_SANDBOX_…).
 """

@@ -62,9 +62,7 @@ class Stop:
         os.close(self._write)
 
 
-def run(
-    job: Job, filters: Sequence[bytes], cgroups: Cgroups | None, stop: Stop, *, own_proc: bool = True
-) -> Result:
+def run(job: Job, filters: Sequence[bytes], cgroups: Cgroups | None, stop: Stop, *, own_proc: bool = True) -> Result:
     """Raises SandboxError where the sandbox failed, in which case nothing of it runs any more either."""
     try:
         return _run(job, filters, cgroups, stop, own_proc)

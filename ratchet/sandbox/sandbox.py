@@ -74,9 +74,7 @@ class Sandbox:
             raise SandboxRefused(refusal.sentence(machine, "There is no sandbox on this machine"))
         isolation = settings.sandbox_isolation
         if missing := surroundings.faults(isolation, surroundings.look()):
-            raise SandboxRefused(
-                f"RATCHET_SANDBOX_ISOLATION={isolation}, but {'; '.join(missing)}; {refusal.MORE}"
-            )
+            raise SandboxRefused(f"RATCHET_SANDBOX_ISOLATION={isolation}, but {'; '.join(missing)}; {refusal.MORE}")
         cgroups = cgroup.find(settings.sandbox_cgroup)
         if cgroups is None and (settings.sandbox_require_cgroup or settings.sandbox_cgroup):
             raise SandboxRefused(_no_cgroup(settings.sandbox_cgroup))

@@ -1,4 +1,4 @@
-"""What stands around bubblewrap: nothing in particular, a container that holds nothing, or one with a kernel of its own.
+"""What stands around bubblewrap: nothing in particular, a container that holds nothing, or one with its own kernel.
 
 `look` reads what this process is in, `faults` says what is missing, and is pure. What only the machine outside knows,
 such as whether a network policy holds or how many processes the container may have, can't be seen from here.

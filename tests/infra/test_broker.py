@@ -56,9 +56,7 @@ def test_each_user_may_what_the_fleet_says_and_only_the_scaler_is_more(
     auditor: bool, external_scorer: bool, runner: bool
 ) -> None:
     topology = fleet_topology(AGENTS, auditor=auditor, external_scorer=external_scorer)
-    ours = {
-        user.name: user for user in users(AGENTS, auditor=auditor, runner=runner, external_scorer=external_scorer)
-    }
+    ours = {user.name: user for user in users(AGENTS, auditor=auditor, runner=runner, external_scorer=external_scorer)}
     fleet = {account.name: account for account in accounts(topology, AGENTS, runner=runner)}
 
     assert ours.keys() - fleet.keys() == {SCALER}

@@ -172,7 +172,9 @@ def test_no_release_and_no_setting_of_ours_touches_the_broker() -> None:
     assert broker["entrypoint"][2].endswith("exec docker-entrypoint.sh rabbitmq-server")
 
 
-@pytest.mark.parametrize("name", sorted(set(OURS) - CHECKS - {"token", "ratchet", "operator", "gateway", "runner-token"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(OURS) - CHECKS - {"token", "ratchet", "operator", "gateway", "runner-token"})
+)
 def test_nothing_of_ours_begins_before_the_settings_were_found_usable(name: str) -> None:
     waits: set[str] = set()
     ahead = {name}

@@ -334,7 +334,8 @@ def test_a_runners_token_is_issued_where_nobody_can_ask_for_another(programs: li
         pods.owner.name
         for pods in Cluster(programs).pods
         for volume in pods.spec["volumes"]
-        if "signing-key.json" in (Cluster(programs).keys("Secret", volume.get("secret", {}).get("secretName", "")) or ())
+        if "signing-key.json"
+        in (Cluster(programs).keys("Secret", volume.get("secret", {}).get("secretName", "")) or ())
     }
 
     assert holders == {"runner-token"}

@@ -1,4 +1,4 @@
-"""What stands around the sandbox: a container that is refused unless it is closed, and in which it does without /proc."""
+"""What stands around the sandbox: a container that is refused unless closed, in which it does without /proc."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ ON_GVISOR = replace(CLOSED, is_gvisor=True, has_filter=False)
         (Isolation.GVISOR, replace(ON_GVISOR, user=0), "runAsUser"),
     ],
 )
-def test_what_is_missing_around_is_said_with_what_mends_it(isolation: Isolation, found: Surroundings, said: str) -> None:
+def test_what_is_missing_around_is_said_with_what_mends_it(
+    isolation: Isolation, found: Surroundings, said: str
+) -> None:
     (fault,) = faults(isolation, found)
 
     assert said in fault
