@@ -96,7 +96,7 @@ class Sandbox:
         return sandbox
 
     @classmethod
-    async def opened_or_shown(cls, settings: SandboxSettings) -> Self:
+    async def opened_or_shown(cls, settings: SandboxSettings, shown_s: float = SHOWN_S) -> Self:
         """As `opened`. In a container a refusal is a metric for a minute before it is raised, for nobody is there who
         reads why the process ended."""
         try:
@@ -105,7 +105,7 @@ class Sandbox:
             if settings.sandbox_isolation is not Isolation.BWRAP:
                 metrics.refused.set(1)
                 log.error("sandbox-refused", str(error))
-                await asyncio.sleep(SHOWN_S)
+                await asyncio.sleep(shown_s)
             raise
 
     @property

@@ -9,8 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from prometheus_client import REGISTRY
 
-from ratchet.sandbox import container_profile
+from ratchet.sandbox import container_profile, metrics
+from ratchet.sandbox.job import SandboxRefused
+from ratchet.sandbox.sandbox import Sandbox
+from ratchet.sandbox.settings import SandboxSettings
 from ratchet.sandbox.surroundings import Isolation, Surroundings, faults, look
 from tests.ratchet.sandbox.conftest import IS_ROOT
 
@@ -52,6 +56,20 @@ def test_what_is_missing_around_is_said_with_what_mends_it(
 def test_nothing_is_missing_where_all_is_there_and_bubblewrap_alone_asks_for_nothing() -> None:
     assert faults(Isolation.POD, CLOSED) == faults(Isolation.GVISOR, ON_GVISOR) == []
     assert faults(Isolation.BWRAP, look()) == []
+
+
+async def test_in_a_container_a_refusal_is_shown_before_the_service_ends(tmp_path: Path) -> None:
+    not_closed = SandboxSettings(sandbox_isolation=Isolation.POD)
+    no_cgroup = SandboxSettings(sandbox_cgroup=tmp_path)
+
+    with pytest.raises(SandboxRefused):
+        await Sandbox.opened_or_shown(no_cgroup, shown_s=600)
+    before = REGISTRY.get_sample_value("ratchet_sandbox_refused")
+    with pytest.raises(SandboxRefused, match="RATCHET_SANDBOX_ISOLATION=pod, but "):
+        await Sandbox.opened_or_shown(not_closed, shown_s=0)
+
+    assert (before, REGISTRY.get_sample_value("ratchet_sandbox_refused")) == (0, 1)
+    metrics.refused.set(0)
 
 
 def in_a_pod(isolation: str, wrong: str = "") -> str:
