@@ -182,7 +182,7 @@ class Runner(_Model):
         300, ge=1, description="Seconds that runs get to end where a replica goes; what is cut off is run again."
     )
     cache: str = Field("5Gi", description="Room on the node for fetched workspaces.")
-    resources: Resources = Resources(cpu="2", memory="4Gi")
+    resources: Resources = Resources(cpu="2", memory="6Gi")
 
     @property
     def agents(self) -> tuple[str, ...]:
