@@ -12,10 +12,11 @@ import pulumi
 
 from infra import broker, fleet, network, vllm
 from infra.api_keys import ApiKeys
-from infra.broker_users import CLIENT, OPERATOR
+from infra.broker_users import CLIENT, OPERATOR, SCORER
 from infra.foundation import Foundation
 from infra.ingress import ingress
 from infra.monitoring import monitoring
+from infra.runner import runner, runner_token
 from infra.scaler_access import scaler_access
 from infra.settings import StackSettings
 from infra.toolbox import toolbox
@@ -32,7 +33,9 @@ models = [Workload(fleet.small_models(settings), foundation)] if settings.make_s
 judge = [Workload(vllm.judge(settings.judge, settings), foundation)] if settings.judge else []
 orchestrator = Workload(fleet.orchestrator(settings, accounts, keys), foundation, after=[queues])
 gateway = Workload(fleet.gateway(settings), foundation, after=[orchestrator])
-scorer = Workload(fleet.scorer(settings, accounts, keys), foundation, after=[queues])
+scorer = (
+    [] if settings.external_scorer else [Workload(fleet.scorer(settings, accounts, keys), foundation, after=[queues])]
+)
 auditor = (
     [Workload(fleet.auditor(settings.auditor, settings, accounts, keys), foundation, after=[queues])]
     if settings.auditor
@@ -42,6 +45,9 @@ agents = [
     Workload(fleet.agent(agent, settings, accounts, keys), foundation, after=[queues, *models])
     for agent in settings.agents
 ]
+if settings.runner:
+    tokens = Workload(runner_token(settings, keys), foundation)
+    Workload(runner(settings.runner, settings, accounts, keys), foundation, after=[queues, tokens, *agents])
 trainer = Workload(fleet.trainer(settings, accounts, keys), foundation, after=[queues, *models])
 operator = Workload(toolbox(settings, accounts), foundation, after=[queues])
 
@@ -51,6 +57,8 @@ monitoring(foundation)
 pulumi.export("namespace", foundation.namespace)
 pulumi.export("amqp", pulumi.Output.concat("amqp://", rabbitmq.address, ":5672/"))
 pulumi.export("client_amqp_url", accounts.amqp_url(CLIENT))
+if settings.external_scorer:
+    pulumi.export("scorer_amqp_url", accounts.amqp_url(SCORER))
 pulumi.export("operator_password", accounts.password(OPERATOR))
 pulumi.export(
     "management",

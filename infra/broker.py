@@ -38,7 +38,12 @@ class Accounts:
     """A password for each user, and the URLs made of them."""
 
     def __init__(self, settings: StackSettings, namespace: pulumi.Output[str]) -> None:
-        self._users = users((agent.id for agent in settings.agents), auditor=settings.auditor is not None)
+        self._users = users(
+            (agent.id for agent in settings.agents),
+            auditor=settings.auditor is not None,
+            runner=settings.runner is not None,
+            external_scorer=settings.external_scorer,
+        )
         keepers = {"rotation": settings.broker.rotation}
         self._passwords = {
             user.name: RandomPassword(f"broker-{user.name}", length=32, special=False, keepers=keepers).result

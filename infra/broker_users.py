@@ -16,7 +16,7 @@ RUNGS = ("retry.5s", "retry.30s", "retry.5m")
 LISTENERS = r"^ratchet\.listener\."
 OWN_QUEUES = r"^(reply\.|amq\.gen)"
 NOTHING, EVERYTHING = "^$", ".*"
-SETUP, CLIENT, OPERATOR, SCALER = "setup", "client", "operator", "keda"
+SETUP, CLIENT, OPERATOR, SCALER, SCORER = "setup", "client", "operator", "keda", "scorer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,17 @@ class User:
     tags: tuple[str, ...] = ()
 
 
-def users(agents: Iterable[str], *, auditor: bool = False) -> tuple[User, ...]:
+def users(
+    agents: Iterable[str], *, auditor: bool = False, runner: bool = False, external_scorer: bool = False
+) -> tuple[User, ...]:
     """`setup` declares the queues; then a user for each process, for clients, for people, and for KEDA, which looks."""
     agents = tuple(agents)
     return (
         User(SETUP, EVERYTHING, EVERYTHING, EVERYTHING),
-        _orchestrator(agents, audits=auditor),
-        *(_agent(agent) for agent in agents),
-        _worker("scorer", reads=("responses",), publishes=("responses.draft", "rewards")),
+        _orchestrator(agents, audits=auditor, keeps=external_scorer),
+        *(_agent(agent, keeps=external_scorer) for agent in agents),
+        *([_runner(agents, keeps=external_scorer)] if runner else []),
+        _worker(SCORER, reads=("responses",), publishes=("responses.draft", "rewards")),
         *([_worker("auditor", reads=("audits",), publishes=("audits.scores",))] if auditor else []),
         _worker("trainer", reads=("training",), publishes=("adapters",)),
         User(CLIENT, OWN_QUEUES, exactly(EXCHANGE), f"{OWN_QUEUES}|{exactly('results')}", (_to("tasks", "feedback"),)),
@@ -81,12 +84,16 @@ def _worker(name: str, *, reads: tuple[str, ...], publishes: tuple[str, ...]) ->
     return User(name, write=exactly(EXCHANGE, *RUNGS), read=exactly(*reads), topics=topics)
 
 
-def _orchestrator(agents: tuple[str, ...], *, audits: bool) -> User:
+def _orchestrator(agents: tuple[str, ...], *, audits: bool, keeps: bool) -> User:
+    """`keeps`: copies of the Responses, to complete the Rewards of a scorer of another make with."""
     work = tuple(queue for agent in agents for queue in work_queues(agent))
     own = _worker(
         "orchestrator",
-        reads=("tasks", "responses.draft", "rewards", "feedback", "adapters", "adapters.reports")
-        + (("audits.scores",) if audits else ()),
+        reads=(
+            *("tasks", "responses.draft", "rewards", "feedback", "adapters", "adapters.reports"),
+            *(("responses.kept",) if keeps else ()),
+            *(("audits.scores",) if audits else ()),
+        ),
         publishes=(*work, "responses", "results", "training", *(("audits",) if audits else ())),
     )
     events = Topic(BROADCAST, r"^events\.")
@@ -98,11 +105,19 @@ def _orchestrator(agents: tuple[str, ...], *, audits: bool) -> User:
     )
 
 
-def _agent(agent: str) -> User:
+def _answers(*, keeps: bool) -> tuple[str, ...]:
+    return ("responses", "responses.draft", "adapters.reports", *(("responses.kept",) if keeps else ()))
+
+
+def _runner(agents: tuple[str, ...], *, keeps: bool) -> User:
+    """It takes the agents' tasks and answers in their place; it hears nothing."""
+    own = tuple(queue for agent in agents for queue in work_queues(agent))
+    return _worker("runner", reads=own, publishes=_answers(keeps=keeps))
+
+
+def _agent(agent: str, *, keeps: bool) -> User:
     """It hears its events, and copies of the rewards, through queues of its own."""
-    own = _worker(
-        f"agent-{agent}", reads=work_queues(agent), publishes=("responses", "responses.draft", "adapters.reports")
-    )
+    own = _worker(f"agent-{agent}", reads=work_queues(agent), publishes=_answers(keeps=keeps))
     heard = Topic(BROADCAST, NOTHING, exactly(f"events.{agent}", "rewards"))
     return User(
         own.name,

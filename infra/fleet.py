@@ -10,10 +10,10 @@ from infra.api_keys import KEYS_AT, MOUNT, ApiKeys
 from infra.broker import Accounts
 from infra.broker_users import SETUP, work_queues
 from infra.foundation import ADAPTERS, AUDIT, DECISION_KEYS, LOGS, MODELS
-from infra.network import API
-from infra.process import Backlog, Claim, Kind, Mount, Port, Process, Program, Role, Scale, Scratch
-from infra.settings import Agent, Auditor, Autoscaling, Resources, Scorer, StackSettings, gigabytes
-from infra.vllm import SHARED_MEMORY, URL_BESIDE, hub_token, judge_url, server
+from infra.network import AGENT_API, API
+from infra.process import Backlog, Claim, Files, Kind, Mount, Port, Process, Program, Role, Scale, Scratch
+from infra.settings import RUNS_CODE, Agent, Auditor, Autoscaling, Resources, Scorer, StackSettings, gigabytes
+from infra.vllm import HUB_TOKEN_AT, SHARED_MEMORY, URL_BESIDE, hub_token, judge_url, server
 
 DRAIN_S = 60
 """For what handles a message in seconds."""
@@ -23,8 +23,10 @@ INDEX_AT = "/index"
 DECISION_KEYS_AT = "/data/decision-keys"
 """Of who decides about adapters: the key is not where others can write."""
 HUB_CACHE = "/models/hub"
-LOGS_SHARE = 0.8
-"""Of their claim that the logs may take: the index, and what is being compressed, need room too."""
+WORKSPACES_AT = "/data/workspaces"
+PROGRAMS, PROGRAMS_AT = "programs.toml", "/etc/ratchet/programs"
+CLAIM_SHARE = 0.8
+"""Of its claim that a log may take, since the index, and what is being compressed, need room too; and rollouts."""
 CUDA = "-cuda"
 """Of an image's name, where torch is built for GPUs."""
 
@@ -39,10 +41,10 @@ def orchestrator(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> 
     first, and what a drained node leaves the work to. Never scaled: the lease on the logs lets one work. Its index lies
     on the node, and is made from the logs where it is not there.
     """
-    main = _service(
+    main = service_program(
         "orchestrator", API, settings, settings.orchestrator.resources, logs=Access.WRITE, adapters=Access.WRITE
     )
-    return _process(
+    return fleet_process(
         "orchestrator",
         Role.ORCHESTRATOR,
         replace(
@@ -107,17 +109,21 @@ def agent(wanted: Agent, settings: StackSettings, accounts: Accounts, keys: ApiK
     }
     if with_vllm:
         environment |= {"RATCHET_AGENT_VLLM_URL": URL_BESIDE, "RATCHET_AGENT_TOKENIZER": wanted.model}
-    main = _service(
+    main = service_program(
         "agent",
-        8710,
+        AGENT_API,
         settings,
         wanted.resources,
         variant=CUDA if wanted.resources.gpus else "",
         adapters=Access.READ,
         models=_models_access(settings),
     )
+    environment |= told_of_programs(settings)
+    files = program_files(settings)
+    if files:
+        main = replace(main, mounts=(*main.mounts, PROGRAMS_MOUNT))
     return replace(
-        _process(
+        fleet_process(
             f"agent-{wanted.id}",
             Role.AGENT,
             main,
@@ -134,6 +140,7 @@ def agent(wanted: Agent, settings: StackSettings, accounts: Accounts, keys: ApiK
             drain_s=wanted.generation_timeout_s + DRAIN_S,
             surge=not on_gpu,
         ),
+        files=files,
         beside=_lora_server(wanted, settings, main) if with_vllm else None,
     )
 
@@ -146,7 +153,7 @@ def _lora_server(wanted: Agent, settings: StackSettings, main: Program) -> Progr
         wanted.model,
         wanted.server,
         (*lora, "--max-cpu-loras", str(2 * wanted.max_adapters), *wanted.server_args),
-        mounts=tuple(mount for mount in main.mounts if mount.source != Claim(AUDIT)),
+        mounts=tuple(mount for mount in main.mounts if mount.source not in (Claim(AUDIT), Files())),
         environment={"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"} | hub_token(settings)[1],
     )
 
@@ -177,12 +184,16 @@ def _scoring(
         environment["RATCHET_SCORER_LIKELIHOOD_MODEL"] = wanted.model
     if settings.judge:
         environment |= {"RATCHET_SCORER_JUDGE_URL": judge_url(), "RATCHET_SCORER_JUDGE_MODEL": settings.judge.model}
-    return _process(
+    runs_code = RUNS_CODE.search(wanted.strategy) is not None
+    models = (Access.READ if runs_code else _models_access(settings)) if scores_locally else None
+    main = service_program("scorer", 8750, settings, wanted.resources, models=models, downloads=not runs_code)
+    if runs_code:
+        environment |= around_sandboxes(settings)
+        main = replace(main, mounts=(*main.mounts, Mount(Scratch("workspaces", wanted.cache), WORKSPACES_AT)))
+    process = fleet_process(
         name,
         Role.SCORER,
-        _service(
-            "scorer", 8750, settings, wanted.resources, models=_models_access(settings) if scores_locally else None
-        ),
+        main,
         settings,
         accounts,
         keys,
@@ -195,6 +206,30 @@ def _scoring(
         ),
         drain_s=120,
     )
+    return replace(process, sandboxes=runs_code)
+
+
+PROGRAMS_MOUNT = Mount(Files(), PROGRAMS_AT, read_only=True)
+
+
+def program_files(settings: StackSettings) -> dict[str, str]:
+    return {PROGRAMS: settings.runner.programs} if settings.runner else {}
+
+
+def told_of_programs(settings: StackSettings) -> dict[str, str]:
+    """An agent is told, too: whose tasks programs take consumes none itself."""
+    return {"RATCHET_PROGRAMS": f"{PROGRAMS_AT}/{PROGRAMS}"} if settings.runner else {}
+
+
+def around_sandboxes(settings: StackSettings) -> dict[str, str]:
+    """What a service is told that starts sandboxes: it attacks them first, and looks at its own pod."""
+    urls = settings.workspace_urls
+    return {
+        "RATCHET_SANDBOX_ISOLATION": settings.sandbox.isolation,
+        "RATCHET_WORKSPACE_CACHE": WORKSPACES_AT,
+        **({"RATCHET_WORKSPACE_URLS": ",".join(urls)} if urls else {}),
+        "HF_HUB_OFFLINE": "1",
+    }
 
 
 def _models_access(settings: StackSettings) -> Access:
@@ -211,7 +246,7 @@ def trainer(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Proce
     if wanted.fsdp:
         environment["RATCHET_TRAINER_FSDP"] = "true"
     variant = CUDA if wanted.device == "cuda" else ""
-    main = _service(
+    main = service_program(
         "trainer",
         8760,
         settings,
@@ -223,7 +258,7 @@ def trainer(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Proce
     )
     if wanted.resources.gpus > 1:
         main = replace(main, mounts=(*main.mounts, SHARED_MEMORY))
-    return _process(
+    return fleet_process(
         "trainer",
         Role.TRAINER,
         replace(main, readiness=None) if by_request else main,
@@ -251,7 +286,7 @@ def queues(settings: StackSettings, accounts: Accounts) -> Process:
             resources=Resources(cpu="100m", memory="256Mi"),
             args=("broker", "setup", "--timeout", "300"),
         ),
-        environment={"RATCHET_AGENTS": agent_ids(settings)} | _who_audits(settings),
+        environment={"RATCHET_AGENTS": agent_ids(settings)} | _who_scores(settings),
         secrets={"RATCHET_AMQP_URL": accounts.amqp_url(SETUP)},
         drain_s=1,
         scale=Scale(1, 1),
@@ -283,18 +318,21 @@ def small_models(settings: StackSettings) -> Process:
 
 def _log_keep_gb(settings: StackSettings) -> float:
     wanted = settings.orchestrator.log_keep_gb
-    return gigabytes(settings.storage.logs) * LOGS_SHARE if wanted is None else wanted
+    return gigabytes(settings.storage.logs) * CLAIM_SHARE if wanted is None else wanted
 
 
-def _who_audits(settings: StackSettings) -> dict[str, str]:
-    return {"RATCHET_AUDITOR": settings.auditor.strategy} if settings.auditor else {}
+def _who_scores(settings: StackSettings) -> dict[str, str]:
+    """What the queues of a fleet depend on, besides its agents."""
+    return ({"RATCHET_AUDITOR": settings.auditor.strategy} if settings.auditor else {}) | (
+        {"RATCHET_EXTERNAL_SCORER": "true"} if settings.external_scorer else {}
+    )
 
 
 def agent_ids(settings: StackSettings) -> str:
     return ",".join(agent.id for agent in settings.agents)
 
 
-def _process(
+def fleet_process(
     name: str,
     role: Role,
     main: Program,
@@ -315,7 +353,7 @@ def _process(
     shared = {
         f"RATCHET_{main.name.upper()}_HTTP_PORT": str(port.number),
         "RATCHET_AGENTS": agent_ids(settings),
-        **_who_audits(settings),
+        **_who_scores(settings),
         "RATCHET_DECLARE_TOPOLOGY": "false",
         "RATCHET_HTTP_HOST": "0.0.0.0",
         "RATCHET_LOGS_DIR": LOGS_AT,
@@ -327,7 +365,7 @@ def _process(
         "RATCHET_LOG_LEVEL": settings.log_level,
         "HF_HOME": HUB_CACHE,
         "HF_HUB_OFFLINE": "0" if settings.hub_access else "1",
-        **(hub_token(settings)[1] if Claim(MODELS) in {mount.source for mount in main.mounts} else {}),
+        **(hub_token(settings)[1] if HUB_TOKEN_AT in {mount.path for mount in main.mounts} else {}),
     }
     return Process(
         name=name,
@@ -346,7 +384,7 @@ def _process(
     )
 
 
-def _service(
+def service_program(
     service: str,
     port: int,
     settings: StackSettings,
@@ -356,7 +394,9 @@ def _service(
     logs: Access | None = None,
     adapters: Access | None = None,
     models: Access | None = None,
+    downloads: bool = True,
 ) -> Program:
+    """`downloads`: models, with the site's token of the hub."""
     wanted = (
         (LOGS, LOGS_AT, logs),
         (ADAPTERS, ADAPTERS_AT, adapters),
@@ -370,7 +410,7 @@ def _service(
         ports=(Port("http", port),),
         mounts=(
             *(Mount(Claim(name), path, read_only=access is Access.READ) for name, path, access in wanted if access),
-            *(hub_token(settings)[0] if models else ()),
+            *(hub_token(settings)[0] if models and downloads else ()),
         ),
         startup=probes.starting(),
         liveness=probes.turning(),

@@ -12,9 +12,11 @@ from pulumi_kubernetes.core.v1 import (
 from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 from pulumi_kubernetes.networking.v1 import NetworkPolicy, NetworkPolicySpecArgs
 
-from infra.settings import StackSettings, Storage
+from infra.settings import StackSettings
 
 LOGS, ADAPTERS, MODELS, AUDIT, DECISION_KEYS = "logs", "adapters", "models", "audit", "decision-keys"
+ROLLOUTS, RUNNER_TOKEN = "rollouts", "runner-token"
+CAN_BE_MADE_AGAIN = (MODELS, ROLLOUTS, RUNNER_TOKEN)
 KEYS_SIZE = "16Mi"
 PART_OF = "app.kubernetes.io/part-of"
 FLEET = "ratchet"
@@ -38,7 +40,7 @@ class Foundation:
             metadata=self.metadata("default-deny"),
             spec=NetworkPolicySpecArgs(pod_selector=LabelSelectorArgs(), policy_types=["Ingress", "Egress"]),
         )
-        for name, size in self._claims(settings.storage):
+        for name, size in self._claims(settings):
             self._claim(name, size)
 
     def metadata(
@@ -49,13 +51,15 @@ class Foundation:
         )
 
     @staticmethod
-    def _claims(storage: Storage) -> tuple[tuple[str, str], ...]:
+    def _claims(settings: StackSettings) -> tuple[tuple[str, str], ...]:
+        storage = settings.storage
         return (
             (LOGS, storage.logs),
             (ADAPTERS, storage.adapters),
             (MODELS, storage.models),
             (AUDIT, storage.audit),
             (DECISION_KEYS, KEYS_SIZE),
+            *(((ROLLOUTS, storage.rollouts), (RUNNER_TOKEN, KEYS_SIZE)) if settings.runner else ()),
         )
 
     def _claim(self, name: str, size: str) -> None:
@@ -70,5 +74,7 @@ class Foundation:
                 storage_class_name=storage.class_name,
                 resources=VolumeResourceRequirementsArgs(requests={"storage": size}),
             ),
-            opts=pulumi.ResourceOptions(protect=name != MODELS and storage.access_mode == "ReadWriteMany"),
+            opts=pulumi.ResourceOptions(
+                protect=name not in CAN_BE_MADE_AGAIN and storage.access_mode == "ReadWriteMany"
+            ),
         )

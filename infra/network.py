@@ -23,6 +23,7 @@ from infra.settings import Autoscaling, StackSettings
 AMQP, EPMD, CLUSTERING, MANAGEMENT, BROKER_METRICS = 5672, 4369, 25672, 15672, 15692
 VLLM = 8000
 API = 8700
+AGENT_API = 8710
 HTTPS, DNS = 443, 53
 PRIVATE_RANGES = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"]
 """Closed to pods that may reach a hub: the cluster's own networks, and the cloud's metadata."""
@@ -42,6 +43,8 @@ FLOWS = (
     Flow(Role.ORCHESTRATOR, Role.BROKER, AMQP),
     Flow(Role.AGENT, Role.BROKER, AMQP),
     Flow(Role.SCORER, Role.BROKER, AMQP),
+    Flow(Role.RUNNER, Role.BROKER, AMQP),
+    Flow(Role.RUNNER, Role.AGENT, AGENT_API),
     Flow(Role.TRAINER, Role.BROKER, AMQP),
     Flow(Role.SETUP, Role.BROKER, AMQP),
     Flow(Role.OPERATOR, Role.BROKER, AMQP),
@@ -72,8 +75,9 @@ def egress(process: Process, settings: StackSettings) -> list[NetworkPolicyEgres
         for flow in FLOWS
         if flow.source is process.role and _exists(flow.target, settings)
     ]
-    rules.append(NetworkPolicyEgressRuleArgs(to=[_namespace("kube-system")], ports=[_tcp(DNS), _udp(DNS)]))
-    if settings.hub_access and process.role in FROM_THE_HUB:
+    if process.role is not Role.TOKENS:
+        rules.append(NetworkPolicyEgressRuleArgs(to=[_namespace("kube-system")], ports=[_tcp(DNS), _udp(DNS)]))
+    if (settings.hub_access and process.role in FROM_THE_HUB) or (settings.workspace_urls and process.sandboxes):
         world = IPBlockArgs(cidr="0.0.0.0/0", except_=PRIVATE_RANGES)
         rules.append(NetworkPolicyEgressRuleArgs(to=[NetworkPolicyPeerArgs(ip_block=world)], ports=[_tcp(HTTPS)]))
     return rules
@@ -98,7 +102,12 @@ def _callers(settings: StackSettings) -> tuple[str, ...]:
 
 
 def _exists(role: Role, settings: StackSettings) -> bool:
-    return role is not Role.JUDGE or settings.judge is not None
+    there = {
+        Role.JUDGE: settings.judge is not None,
+        Role.RUNNER: settings.runner is not None,
+        Role.SCORER: not settings.external_scorer or settings.auditor is not None,
+    }
+    return there.get(role, True)
 
 
 def _pods(role: Role) -> NetworkPolicyPeerArgs:

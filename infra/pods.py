@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pulumi
 from pulumi_kubernetes.core.v1 import (
+    AppArmorProfileArgs,
     CapabilitiesArgs,
     ConfigMapEnvSourceArgs,
     ConfigMapVolumeSourceArgs,
@@ -47,10 +48,11 @@ from infra.process import (
     Program,
     Scratch,
     SecretSettings,
+    SiteClaim,
     SiteSecret,
     Source,
 )
-from infra.settings import Resources, StackSettings
+from infra.settings import Resources, Sandbox, StackSettings
 
 MARGIN_S = 30
 """Seconds between the end of a drain and the kill."""
@@ -76,8 +78,10 @@ def pod(
                 run_as_group=process.user,
                 fs_group=process.user,
                 fs_group_change_policy="OnRootMismatch",
-                seccomp_profile=SeccompProfileArgs(type="RuntimeDefault"),
+                seccomp_profile=_seccomp(process, settings.sandbox),
+                app_armor_profile=_app_armor(process, settings.sandbox),
             ),
+            runtime_class_name=settings.sandbox.runtime_class if _on_gvisor(process, settings.sandbox) else None,
             image_pull_secrets=_pull_secrets(settings),
             init_containers=[_container(process.beside, process, settings)] if process.beside else None,
             containers=[_container(process.main, process, settings)],
@@ -91,6 +95,27 @@ def pod(
             topology_spread_constraints=None if jobs else _spread(process, labels),
         ),
     )
+
+
+def _on_gvisor(process: Process, sandbox: Sandbox) -> bool:
+    return process.sandboxes and sandbox.isolation == "gvisor"
+
+
+def _in_pod(process: Process, sandbox: Sandbox) -> bool:
+    return process.sandboxes and sandbox.isolation == "pod"
+
+
+def _seccomp(process: Process, sandbox: Sandbox) -> SeccompProfileArgs:
+    """Bubblewrap makes namespaces and mounts, which the runtime's own profile refuses; gVisor's kernel has neither."""
+    if _in_pod(process, sandbox):
+        return SeccompProfileArgs(type="Localhost", localhost_profile=sandbox.seccomp_profile)
+    return SeccompProfileArgs(type="RuntimeDefault")
+
+
+def _app_armor(process: Process, sandbox: Sandbox) -> AppArmorProfileArgs | None:
+    if sandbox.apparmor_profile is None or not _in_pod(process, sandbox):
+        return None
+    return AppArmorProfileArgs(type="Localhost", localhost_profile=sandbox.apparmor_profile)
 
 
 def _pull_secrets(settings: StackSettings) -> list[LocalObjectReferenceArgs] | None:
@@ -172,6 +197,9 @@ def _volume(source: Source, process: Process) -> VolumeArgs:
     match source:
         case Claim(name):
             return VolumeArgs(name=name, persistent_volume_claim=PersistentVolumeClaimVolumeSourceArgs(claim_name=name))
+        case SiteClaim(claim):
+            claimed = PersistentVolumeClaimVolumeSourceArgs(claim_name=claim, read_only=True)
+            return VolumeArgs(name=source.name, persistent_volume_claim=claimed)
         case Files(secret=True):
             return VolumeArgs(
                 name=source.name, secret=SecretVolumeSourceArgs(secret_name=f"{process.name}-files", default_mode=0o440)

@@ -25,6 +25,8 @@ class Role(StrEnum):
     ORCHESTRATOR = "orchestrator"
     AGENT = "agent"
     SCORER = "scorer"
+    RUNNER = "runner"
+    TOKENS = "tokens"
     TRAINER = "trainer"
     JUDGE = "judge"
     MODELS = "models"
@@ -48,9 +50,20 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim the site made."""
+    """A claim that all processes of the fleet may share."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SiteClaim:
+    """A claim that the site made beforehand: none of the manifests here is it."""
+
+    claim: str
+
+    @property
+    def name(self) -> str:
+        return f"site-{self.claim}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +113,7 @@ class Scratch:
     in_memory: bool = False
 
 
-Source = Claim | OwnDisk | Files | SecretSettings | SiteSecret | Scratch
+Source = Claim | SiteClaim | OwnDisk | Files | SecretSettings | SiteSecret | Scratch
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +186,8 @@ class Process:
     surge: bool = True
     """False: at an update an old replica goes before a new one comes."""
     spread_strictly: bool = False
+    sandboxes: bool = False
+    """It starts sandboxes: its pod lets it, and is otherwise closed (settings.Sandbox)."""
     user: int = FLEET_USER
     deadline_s: int | None = None
 

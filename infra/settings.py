@@ -6,11 +6,13 @@ stack and kept, encrypted, in its state.
 
 from __future__ import annotations
 
+import re
+import tomllib
 from enum import StrEnum
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import pulumi
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 
@@ -83,6 +85,7 @@ class Storage(_Model):
     adapters: str = "20Gi"
     models: str = "100Gi"
     audit: str = "5Gi"
+    rollouts: str = Field("5Gi", description="Finished rollouts of tasks that are not answered yet; with a runner.")
 
 
 class Broker(_Model):
@@ -119,7 +122,71 @@ class Scorer(_Model):
     min_replicas: int = Field(0, ge=0, description="0: none runs while nothing waits to be scored (KEDA only).")
     max_replicas: int = Field(4, ge=1)
     responses_per_replica: int = Field(256, ge=1)
+    cache: str = Field("5Gi", description="Room on the node for fetched workspaces, where the strategy runs code.")
     resources: Resources = Resources(cpu="500m", memory="512Mi")
+
+
+RUNS_CODE = re.compile(r"\b(tests|style|security|efficiency)\b")
+"""Strategies of a scorer that run, or read with a tool, what an answer is: they need a sandbox."""
+
+
+class Sandbox(_Model):
+    """What stands around the sandboxes of runners and of scorers that run code."""
+
+    isolation: Literal["pod", "gvisor"] = Field(
+        "pod", description="pod: bubblewrap in a pod under a seccomp profile of ours. gvisor: in one of a RuntimeClass."
+    )
+    seccomp_profile: str = Field(
+        "profiles/ratchet-sandbox.json",
+        description="infra/sandbox/docker-seccomp.json below the kubelet's folder of profiles, on each node; with pod.",
+    )
+    apparmor_profile: str | None = Field(
+        None,
+        description="Name of infra/sandbox/apparmor-container where nodes have AppArmor: ratchet-sandbox; with pod.",
+    )
+    runtime_class: str = Field("gvisor", description="Of gVisor, made beforehand; with gvisor.")
+
+
+def _agents_of(text: str) -> str:
+    programs_by_agent(text)
+    return text
+
+
+def programs_by_agent(text: str) -> dict[str, Any]:
+    """What the file says of agents. Raises ValueError; what it says of programs the runner reads."""
+    agents = tomllib.loads(text).get("agents")
+    if not isinstance(agents, dict) or not agents:
+        raise ValueError("it names no agent: [agents.small] with programs = [...]")
+    return agents
+
+
+class Runner(_Model):
+    """Programs that answer the tasks of agents, each run in a sandbox."""
+
+    programs: Annotated[str, AfterValidator(_agents_of)] = Field(
+        description="The file that declares them (docs/runner.md), as text; folders that it binds by their whole path."
+    )
+    image: str | None = Field(
+        None, description="An image made from the fleet's own, with the programs in it; the fleet's own if not."
+    )
+    folder: str | None = Field(
+        None, description="Name of a claim, made beforehand, with what programs bind: seen read-only as /programs."
+    )
+    runs_at_once: int = Field(4, ge=1, le=256, description="Sandboxes of one replica at once.")
+    min_replicas: int = Field(
+        1, ge=1, description="Never 0: an agent whose tasks nobody takes could not be told from one that has none."
+    )
+    max_replicas: int = Field(4, ge=1)
+    tasks_per_replica: int = Field(4, ge=1, description="Waiting and running tasks for which one more replica starts.")
+    drain_s: int = Field(
+        300, ge=1, description="Seconds that runs get to end where a replica goes; what is cut off is run again."
+    )
+    cache: str = Field("5Gi", description="Room on the node for fetched workspaces.")
+    resources: Resources = Resources(cpu="2", memory="6Gi")
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return tuple(programs_by_agent(self.programs))
 
 
 class Auditor(Scorer):
@@ -227,7 +294,17 @@ class StackSettings(_Model):
     broker: Broker = Broker()
     agents: tuple[Agent, ...] = Field(min_length=1)
     scorer: Scorer = Scorer()
+    external_scorer: bool = Field(
+        False, description="A scorer of another make, in one of clientNamespaces, takes the scorer's place."
+    )
     auditor: Auditor | None = None
+    runner: Runner | None = None
+    sandbox: Sandbox = Sandbox()
+    workspace_urls: tuple[str, ...] = Field(
+        (),
+        description="What the URLs of tasks' repositories and archives may begin with; port 443 outside the cluster is "
+        "opened for runners and scorers that run code, and never for what they run.",
+    )
     judge: Judge | None = None
     trainer: Trainer = Trainer()
     orchestrator: Orchestrator = Orchestrator()
@@ -242,6 +319,10 @@ class StackSettings(_Model):
             raise ValueError("hubTokenSecret is given, but hubAccess is not: the hub could not be reached")
         if self.images.tag == "latest":
             raise ValueError("images.tag is `latest`: name a release, or a rollback would roll back nothing")
+        if self.external_scorer and not self.client_namespaces:
+            raise ValueError("externalScorer is set, but no clientNamespaces: it could not reach the broker")
+        if self.runner and (strange := sorted(set(self.runner.agents) - {agent.id for agent in self.agents})):
+            raise ValueError(f"runner.programs: {strange[0]!r} is no agent of this fleet")
         names = [agent.id for agent in self.agents]
         if len(set(names)) < len(names):
             raise ValueError(f"two agents have one id: {names}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from infra.checks import api, flows, names, pods, scaling, schema, security, selectors, storage
+from infra.checks import api, flows, names, pods, sandboxes, scaling, schema, security, selectors, storage
 from infra.checks.cluster import Cluster
 from infra.render.manifests import Manifest
 
@@ -33,6 +33,8 @@ CHECKS: tuple[Check, ...] = (
     pods.gpus_are_on_gpu_nodes,
     security.pods_are_restricted,
     security.secrets_stay_secret,
+    sandboxes.sandboxes_are_closed_in,
+    sandboxes.signing_keys_are_out_of_reach,
     api.tokens_are_checked_with_public_keys,
     storage.mounts_and_volumes_agree,
     storage.shared_claims_can_be_shared,

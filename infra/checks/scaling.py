@@ -9,7 +9,7 @@ from typing import Any
 from infra.checks.cluster import Cluster
 from infra.render.manifests import Manifest
 
-NEVER_NONE = ("orchestrator", "broker", "judge", "agent")
+NEVER_NONE = ("orchestrator", "broker", "judge", "agent", "runner")
 """Roles of which one must be there. The agents: a candidate is validated by the replicas there are."""
 ROLE = "app.kubernetes.io/component"
 

@@ -22,7 +22,7 @@ def pods_are_restricted(cluster: Cluster) -> Iterator[str]:
         context = pods.spec.get("securityContext", {})
         if context.get("runAsNonRoot") is not True or not context.get("runAsUser"):
             yield f"{pods} may run as root"
-        if context.get("seccompProfile", {}).get("type") != "RuntimeDefault":
+        if context.get("seccompProfile", {}).get("type") not in ("RuntimeDefault", "Localhost"):
             yield f"{pods} has no seccomp profile"
         if any(pods.spec.get(shared) for shared in ("hostNetwork", "hostPID", "hostIPC")):
             yield f"{pods} shares namespaces of its node"

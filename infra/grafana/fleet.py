@@ -191,6 +191,8 @@ def _work(dashboard: Dashboard) -> None:
 def _programs(dashboard: Dashboard) -> None:
     took = "sum by (le, program) (rate(ratchet_runner_rollout_seconds_bucket[$__rate_interval]))"
     waited = "sum by (le) (rate(ratchet_runner_wait_seconds_bucket[$__rate_interval]))"
+    ended = "sum by (program) (rate(ratchet_runner_rollouts_total[$__rate_interval]))"
+    lost = 'sum by (program) (rate(ratchet_runner_rollouts_total{status="lost"}[$__rate_interval]))'
     panels = (
         lines(
             "Rollouts by program, and how they ended",
@@ -222,6 +224,24 @@ def _programs(dashboard: Dashboard) -> None:
             Query("sum by (program) (rate(ratchet_runner_tokens_total[$__rate_interval]))", "{{program}}: tokens"),
             Query("sum by (outcome) (rate(ratchet_runner_tasks_total[$__rate_interval]))", "tasks {{outcome}}"),
             unit="ops",
+        ),
+        lines(
+            "Lost rollouts",
+            "Share of each program's rollouts that failures of ours ended.",
+            Query(f"({lost}) / ({ended})", "{{program}}"),
+            unit="percentunit",
+        ),
+        lines(
+            "Room for finished rollouts",
+            "Taken by those whose task is not answered yet. At 1 no more are kept, and tasks wait.",
+            Query("max by (instance) (ratchet_runner_kept_share)", "{{instance}}"),
+            unit="percentunit",
+        ),
+        lines(
+            "Sandboxes refused",
+            "1 where a runner, or a scorer that runs code, ends since its sandbox does not hold.",
+            Query("max by (job, instance) (ratchet_sandbox_refused)", "{{job}} {{instance}}"),
+            steps=True,
         ),
     )
     row(dashboard, "Programs", panels)

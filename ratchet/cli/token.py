@@ -53,7 +53,12 @@ def keys(
 
 @token.command()
 def issue(
-    role: Annotated[str, typer.Option(help="viewer (reads), submitter (uses the fleet) or operator (everything).")],
+    role: Annotated[
+        str,
+        typer.Option(
+            help="viewer (reads), submitter (uses the fleet), operator (everything) or runner (programs' calls)."
+        ),
+    ],
     name: Annotated[str, typer.Option(help="Whose it is; it is told in the audit and in decisions.")],
     ttl: Annotated[str, typer.Option(help="How long it lives: 30m, 8h; at most 24h.")] = "1h",
     keys: Keys = None,

@@ -198,7 +198,8 @@ def _refusal(url: str, status: int, said: str) -> Exception:
         return ServerUnavailable(f"the agent at {url} can't answer now: {detail}")
     if status in (401, 403):
         return AgentRefused(
-            f"the agent at {url} wants an operator's token ({detail}): set RATCHET_API_TOKEN, or a runner's file"
+            f"the agent at {url} wants a token of an operator or a runner ({detail}): set RATCHET_API_TOKEN, or a "
+            "runner's file"
         )
     if status == 404:
         return AgentRefused(f"what answers at {url} is no agent of this version ({detail})")

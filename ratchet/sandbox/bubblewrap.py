@@ -73,13 +73,19 @@ def _relay() -> bytes:
     return Path(relay.__file__).read_bytes()
 
 
-def command_line(job: Job, opened: OpenFiles, *, as_root: bool, memory_is_held: bool) -> list[str]:
-    """`memory_is_held`: a cgroup holds the whole run to its memory, so that no single process needs to be."""
+def command_line(job: Job, opened: OpenFiles, *, as_root: bool, memory_is_held: bool, own_proc: bool) -> list[str]:
+    """`memory_is_held`: a cgroup holds the whole run to its memory, so that no single process needs to be.
+
+    `own_proc`: without it /proc is an empty folder, and what keeps further namespaces away is the filter alone. So it
+    is in a container that masks parts of its /proc, where the kernel lets nobody mount another one.
+    """
     return [
         *(_own_user() if as_root else ()),
         *("choom", "-n", "1000", "--"),
         *_process_limits(job.limits, memory_is_held=memory_is_held),
-        *("bwrap", *_namespaces(opened), *_root(opened), *_workspace(job, opened), *_environment(job)),
+        *("bwrap", *_namespaces(opened), *(("--disable-userns",) if own_proc else ())),
+        *(*_root(opened), *(("--proc",) if own_proc else ("--dir",)), "/proc", *_workspace(job, opened)),
+        *_environment(job),
         *("--remount-ro", "/", "--"),
         *("/bin/sh", "-c", HANDSHAKE, "sh", str(job.limits.processes), str(job.limits.open_files)),
         *_relayed(job),
@@ -116,7 +122,7 @@ def _process_limits(limits: Limits, *, memory_is_held: bool) -> Iterator[str]:
 
 
 def _namespaces(opened: OpenFiles) -> Iterator[str]:
-    yield from ("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session")
+    yield from ("--unshare-all", "--unshare-user", "--die-with-parent", "--new-session")
     yield from ("--cap-drop", "ALL", "--clearenv", "--hostname", "sandbox")
     yield from ("--uid", str(INSIDE), "--gid", str(INSIDE))
     yield from ("--json-status-fd", str(opened.status))
@@ -136,7 +142,7 @@ def _root(opened: OpenFiles) -> Iterator[str]:
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
     yield from ("--perms", "0444", "--ro-bind-data", str(opened.passwd), "/etc/passwd")
     yield from ("--perms", "0444", "--ro-bind-data", str(opened.group), "/etc/group")
-    yield from ("--proc", "/proc", "--dev", "/dev")
+    yield from ("--dev", "/dev")
 
 
 def _workspace(job: Job, opened: OpenFiles) -> Iterator[str]:

@@ -7,12 +7,15 @@ import ctypes
 import json
 import os
 import socket
+import stat
 import sys
 from pathlib import Path
 from typing import Any
 
 KEYCTL = {"x86_64": 250, "aarch64": 219}
 NEW_USER = 0x10000000
+LEAKED = os.makedev(1, 7)
+"""/dev/full."""
 
 
 def network(target: dict[str, Any]) -> bool:
@@ -51,7 +54,16 @@ def processes(target: dict[str, Any]) -> bool:
 
 
 def descriptors(_: dict[str, Any]) -> bool:
-    return any(os.path.realpath(f"/proc/self/fd/{one}") == "/dev/full" for one in range(3, 256))
+    """By what they are of: there may be no /proc that says their names."""
+    return any(_is_of(one, LEAKED) for one in range(3, 256))
+
+
+def _is_of(descriptor: int, device: int) -> bool:
+    try:
+        about = os.fstat(descriptor)
+    except OSError:
+        return False
+    return stat.S_ISCHR(about.st_mode) and about.st_rdev == device
 
 
 def user_namespace(_: dict[str, Any]) -> bool:

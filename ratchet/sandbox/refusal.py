@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from ratchet.sandbox.surroundings import has_filter
 
 APPARMOR_PROFILE = "infra/sandbox/apparmor-bwrap"
 SECCOMP_PROFILE = "infra/sandbox/docker-seccomp.json"
 IN_DOCKER = f"docker run --security-opt seccomp={SECCOMP_PROFILE} --security-opt systempaths=unconfined"
 MORE = "docs/sandbox.md has more"
+KUBELETS_HOSTS = b"# Kubernetes-managed hosts file."
+IN_A_POD = (
+    f"on Kubernetes {SECCOMP_PROFILE} as the pod's seccompProfile.localhostProfile, and RATCHET_SANDBOX_ISOLATION=pod"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,7 @@ def look(missing: Sequence[str]) -> Machine:
         unprivileged_user_namespaces=_number("kernel/unprivileged_userns_clone"),
         apparmor_restricts=_number("kernel/apparmor_restrict_unprivileged_userns"),
         is_container=Path("/.dockerenv").exists() or Path("/run/.containerenv").exists() or _in_kubernetes(),
-        has_filter=_has_filter(),
+        has_filter=has_filter(),
     )
 
 
@@ -50,9 +55,9 @@ def _mended_by(machine: Machine, said: str) -> str:
     if machine.unprivileged_user_namespaces == 0:
         return "User namespaces are root's alone here: sudo sysctl -w kernel.unprivileged_userns_clone=1"
     if "/proc" in said and "mount" in said.lower():
-        return f"The container masks parts of /proc: {IN_DOCKER}"
+        return f"The container masks parts of /proc: {IN_DOCKER}, or RATCHET_SANDBOX_ISOLATION=pod to do without it"
     if machine.is_container and machine.has_filter:
-        return f"The container's seccomp profile refuses namespaces: {IN_DOCKER}"
+        return f"The container's seccomp profile refuses namespaces: {IN_DOCKER}; {IN_A_POD}"
     if machine.apparmor_restricts == 1:
         return (
             "AppArmor, as Ubuntu sets it up from 24.04 on, refuses user namespaces to bubblewrap: "
@@ -70,13 +75,9 @@ def _number(name: str) -> int | None:
         return None
 
 
-def _has_filter() -> bool:
-    with suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("Seccomp:"):
-                return line.split()[1] == "2"
-    return False
-
-
 def _in_kubernetes() -> bool:
-    return Path("/var/run/secrets/kubernetes.io").exists()
+    """The kubelet writes that file and says so; a token there may be none."""
+    try:
+        return Path("/etc/hosts").read_bytes().startswith(KUBELETS_HOSTS)
+    except OSError:
+        return False

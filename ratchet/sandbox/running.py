@@ -62,18 +62,18 @@ class Stop:
         os.close(self._write)
 
 
-def run(job: Job, filters: Sequence[bytes], cgroups: Cgroups | None, stop: Stop) -> Result:
+def run(job: Job, filters: Sequence[bytes], cgroups: Cgroups | None, stop: Stop, *, own_proc: bool = True) -> Result:
     """Raises SandboxError where the sandbox failed, in which case nothing of it runs any more either."""
     try:
-        return _run(job, filters, cgroups, stop)
+        return _run(job, filters, cgroups, stop, own_proc)
     except OSError as error:
         raise SandboxError(f"a run failed for want of something of this machine: {error}") from error
 
 
-def _run(job: Job, filters: Sequence[bytes], cgroups: Cgroups | None, stop: Stop) -> Result:
+def _run(job: Job, filters: Sequence[bytes], cgroups: Cgroups | None, stop: Stop, own_proc: bool) -> Result:
     with ExitStack() as stack:
         group = stack.enter_context(_group(cgroups, job)) if cgroups else None
-        started = stack.enter_context(_started(job, filters, group))
+        started = stack.enter_context(_started(job, filters, group, own_proc))
         if not started.wait_until_ready(stop):
             return Result(End.CANCELLED, "it was called off before it began")
         if group is not None:
@@ -130,7 +130,7 @@ def _writable(first: int, stack: ExitStack) -> list[int]:
 
 
 @contextmanager
-def _started(job: Job, filters: Sequence[bytes], group: RunGroup | None) -> Iterator[_Run]:
+def _started(job: Job, filters: Sequence[bytes], group: RunGroup | None, own_proc: bool) -> Iterator[_Run]:
     """Gone, with all that belongs to it, when this is left."""
     with ExitStack() as files:
         status_read, status_write = os.pipe2(os.O_CLOEXEC)
@@ -145,7 +145,9 @@ def _started(job: Job, filters: Sequence[bytes], group: RunGroup | None) -> Iter
                 job={path: _memory_file(given, content) for path, content in job.files.items()},
                 data={path: _memory_file(given, content) for path, content in bubblewrap.data_of(job).items()},
             )
-            command = bubblewrap.command_line(job, opened, as_root=os.geteuid() == 0, memory_is_held=group is not None)
+            command = bubblewrap.command_line(
+                job, opened, as_root=os.geteuid() == 0, memory_is_held=group is not None, own_proc=own_proc
+            )
             passed = (
                 opened.status,
                 opened.passwd,

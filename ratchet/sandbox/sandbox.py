@@ -10,15 +10,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from ratchet.sandbox import bubblewrap, cgroup, refusal
+from ratchet.sandbox import bubblewrap, cgroup, metrics, refusal, surroundings
 from ratchet.sandbox.cgroup import Cgroups
 from ratchet.sandbox.job import Job, Result, SandboxError, SandboxRefused
 from ratchet.sandbox.running import Stop, run
 from ratchet.sandbox.self_test import self_test
 from ratchet.sandbox.settings import SandboxSettings
+from ratchet.sandbox.surroundings import Isolation
 from ratchet.sandbox.syscalls import filters
+from ratchet.service.telemetry import Log
+
+log = Log("sandbox")
 
 RELIES_ON = "the kernel's namespaces and seccomp, set up by bubblewrap"
+AROUND = {
+    Isolation.BWRAP: "",
+    Isolation.POD: "in a container without privileges",
+    Isolation.GVISOR: "in a container without privileges on gVisor's kernel",
+}
+NO_PROC = "proc on /newroot/proc"
+READ_ONLY_PROC = "max_user_namespaces"
+"""What bubblewrap names where it may not mount a /proc, or write to the one there is."""
+SHOWN_S = 60.0
+"""A refusal is shown to Prometheus for so long before the service ends: a few of its looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +42,29 @@ class Facts:
     isolation: str
     limits: str
     user: str
+    around: str = ""
 
     @property
     def says(self) -> str:
-        return f"{self.isolation}; {self.limits}; {self.user}"
+        return "; ".join(filter(None, (self.isolation, self.limits, self.user, self.around)))
 
 
 class Sandbox:
     """Runs jobs, so many at once, after `opened` has proved that it holds them."""
 
-    def __init__(self, cgroups: Cgroups | None, runs_at_once: int) -> None:
+    def __init__(
+        self,
+        cgroups: Cgroups | None,
+        runs_at_once: int,
+        isolation: Isolation = Isolation.BWRAP,
+        *,
+        own_proc: bool = True,
+    ) -> None:
         self._cgroups = cgroups
         self._slots = threading.BoundedSemaphore(runs_at_once)
         self._programs = filters()
+        self._isolation = isolation
+        self._own_proc = own_proc
 
     @classmethod
     def opened(cls, settings: SandboxSettings) -> Self:
@@ -48,19 +72,41 @@ class Sandbox:
         machine = refusal.look(bubblewrap.missing_programs())
         if machine.missing:
             raise SandboxRefused(refusal.sentence(machine, "There is no sandbox on this machine"))
+        isolation = settings.sandbox_isolation
+        if missing := surroundings.faults(isolation, surroundings.look()):
+            raise SandboxRefused(f"RATCHET_SANDBOX_ISOLATION={isolation}, but {'; '.join(missing)}; {refusal.MORE}")
         cgroups = cgroup.find(settings.sandbox_cgroup)
         if cgroups is None and (settings.sandbox_require_cgroup or settings.sandbox_cgroup):
             raise SandboxRefused(_no_cgroup(settings.sandbox_cgroup))
         if cgroups is not None:
             cgroups.sweep()
-        sandbox = cls(cgroups, settings.sandbox_runs_at_once)
+        sandbox = cls(cgroups, settings.sandbox_runs_at_once, isolation)
         try:
-            self_test(sandbox.run_blocking)
+            try:
+                self_test(sandbox.run_blocking)
+            except SandboxError as error:
+                if isolation is Isolation.BWRAP or not _is_about_proc(error):
+                    raise
+                sandbox = cls(cgroups, settings.sandbox_runs_at_once, isolation, own_proc=False)
+                self_test(sandbox.run_blocking)
         except SandboxRefused:
             raise
         except SandboxError as error:
             raise SandboxRefused(refusal.sentence(machine, str(error))) from error
         return sandbox
+
+    @classmethod
+    async def opened_or_shown(cls, settings: SandboxSettings, shown_s: float = SHOWN_S) -> Self:
+        """As `opened`. In a container a refusal is a metric for a minute before it is raised, for nobody is there who
+        reads why the process ended."""
+        try:
+            return await asyncio.to_thread(cls.opened, settings)
+        except SandboxRefused as error:
+            if settings.sandbox_isolation is not Isolation.BWRAP:
+                metrics.refused.set(1)
+                log.error("sandbox-refused", str(error))
+                await asyncio.sleep(shown_s)
+            raise
 
     @property
     def facts(self) -> Facts:
@@ -68,6 +114,7 @@ class Sandbox:
             isolation=RELIES_ON,
             limits=f"limits by {self._cgroups.says}" if self._cgroups else "limits by measuring, for want of a cgroup",
             user="a user of its own for each run" if os.geteuid() == 0 else "as the user of this process",
+            around=AROUND[self._isolation] + ("" if self._own_proc else ", without /proc"),
         )
 
     def run_blocking(self, job: Job, stop: Stop | None = None) -> Result:
@@ -82,7 +129,7 @@ class Sandbox:
 
     def _run(self, job: Job, stop: Stop) -> Result:
         with self._slots:
-            return run(job, self._programs, self._cgroups, stop)
+            return run(job, self._programs, self._cgroups, stop, own_proc=self._own_proc)
 
     async def run(self, job: Job, called_off: asyncio.Event | None = None) -> Result:
         """As `run_blocking`. Cancelled, it ends the run and returns to its caller only when nothing is left of it.
@@ -124,6 +171,10 @@ async def _call_off(wish: asyncio.Event, stop: Stop) -> None:
 def _tell(loop: asyncio.AbstractEventLoop, tell: Callable[[Any], None], what: object) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(tell, what)
+
+
+def _is_about_proc(error: SandboxError) -> bool:
+    return NO_PROC in str(error) or READ_ONLY_PROC in str(error)
 
 
 def _no_cgroup(named: Path | None) -> str:

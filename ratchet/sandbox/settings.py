@@ -7,10 +7,18 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from ratchet.sandbox.surroundings import Isolation
+
 
 class SandboxSettings(BaseSettings):
     model_config = SettingsConfigDict(frozen=True, env_prefix="RATCHET_", extra="ignore")
 
+    sandbox_isolation: Isolation = Field(
+        Isolation.BWRAP,
+        description="What has to stand around the runs, each of which is in bubblewrap in any case. bwrap: nothing "
+        "else. pod: a container that a way out of bubblewrap would lead into and gain nothing by; parts of its /proc "
+        "may be masked. gvisor: such a one with gVisor's kernel. Refused where it is not so.",
+    )
     sandbox_cgroup: Path | None = Field(
         None,
         description="Folder of cgroup v2 that the service may make groups in, one for each run, with memory and pids "

@@ -20,6 +20,7 @@ from ratchet.files.atomic_file import replace_file
 from ratchet.service.errors import DiskFull
 from schemas.messages.response import Sample
 from schemas.messages.work import Work
+from services.runner import metrics
 
 FOLDER = "rollouts"
 KEPT_DAYS = 7.0
@@ -62,12 +63,14 @@ class KeptRollouts:
                         f"{self._folder} holds as much as it may: give it more room (RATCHET_RUNNER_KEEP_GB)"
                     )
                 replace_file(place / f"{number}.json", content, mode=0o600)
+            self._measure()
         except OSError as error:
             raise explain(error, place) from error
 
     def remove(self, key: str) -> None:
         """Its task is answered. Raises nothing: what stays is swept later."""
         shutil.rmtree(self._place(key), ignore_errors=True)
+        self._measure()
 
     def sweep(self, now: float | None = None) -> int:
         """Remove what nobody came back for. Returns how many."""
@@ -78,7 +81,11 @@ class KeptRollouts:
                 if place.stat().st_mtime < before:
                     shutil.rmtree(place)
                     removed += 1
+        self._measure()
         return removed
+
+    def _measure(self) -> None:
+        metrics.kept_share.set(self.bytes / self._most_bytes)
 
     @property
     def bytes(self) -> int:

@@ -35,6 +35,10 @@ resumed = LoopCounter(
 )
 at_work = Gauge("ratchet_runner_rollouts_running", "Rollouts that run now.")
 waiting = Gauge("ratchet_runner_rollouts_waiting", "Rollouts that wait for their turn.")
+kept_share = Gauge(
+    "ratchet_runner_kept_share",
+    "Finished rollouts whose task is not answered yet, as a share of the room for them; at 1 no more are kept.",
+)
 
 answered, failed, expired = (tasks.labels(outcome) for outcome in ("answered", "failed", "expired"))
 

@@ -44,7 +44,7 @@ class RunnerSettings(WorkspaceSettings, SandboxSettings, FleetSettings):
     )
     runner_api_token_file: Path | None = Field(
         None,
-        description="File with an operator's token for the agents, where the fleet asks for tokens; it is read for "
+        description="File with a token of the role runner, where the fleet asks for tokens; it is read for "
         "each call, so that a token can be renewed before it expires.",
     )
     runner_dir: Path = Field(

@@ -108,7 +108,7 @@ class RunnerWorker:
             log.info("swept", f"removed what {len(swept)} runners had left that are gone")
         await asyncio.to_thread(self._kept.sweep)
         self._scratch = Scratch()
-        sandbox = await asyncio.to_thread(Sandbox.opened, self._settings)
+        sandbox = await Sandbox.opened_or_shown(self._settings)
         self._workspaces = Workspaces(self._settings, sandbox)
         self._rollouts = Rollouts(sandbox, self._workspaces, self._scratch, self._http)
         for name in self._programs.names:

@@ -87,7 +87,7 @@ class Ground:
             if self._sandbox is not None:
                 return
             try:
-                self._sandbox = await asyncio.to_thread(Sandbox.opened, self._settings)
+                self._sandbox = await Sandbox.opened_or_shown(self._settings)
                 self._workspaces = Workspaces(self._settings, self._sandbox)
             except SandboxError as error:
                 self._users -= 1

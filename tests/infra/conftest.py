@@ -6,6 +6,7 @@ import pytest
 
 from infra.render.manifests import Manifest, manifests
 from infra.render.recording import Recording, record, stack_configuration
+from tests.infra.seeded_mistakes import with_programs
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +22,12 @@ def dev_recording() -> Recording:
 @pytest.fixture(scope="session")
 def prod(prod_recording: Recording) -> list[Manifest]:
     return manifests(prod_recording)
+
+
+@pytest.fixture(scope="session")
+def programs() -> list[Manifest]:
+    """`prod`, with runners and a scorer that runs code."""
+    return manifests(record("prod", with_programs()))
 
 
 @pytest.fixture(scope="session")

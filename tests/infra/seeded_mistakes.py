@@ -363,6 +363,54 @@ MISTAKES = (
         "gpus_are_on_gpu_nodes",
     ),
     Mistake(
+        "a runner under the runtime's own seccomp profile, where it can make no sandbox",
+        lambda s: s.pod(DEPLOYMENT, "runner")["securityContext"].update(seccompProfile={"type": "RuntimeDefault"}),
+        "sandboxes_are_closed_in",
+        "programs",
+    ),
+    Mistake(
+        "a seccomp profile that allows mounts, on a pod that makes no sandboxes",
+        lambda s: s.pod(DEPLOYMENT, AGENT)["securityContext"].update(
+            seccompProfile={"type": "Localhost", "localhostProfile": "profiles/ratchet-sandbox.json"}
+        ),
+        "sandboxes_are_closed_in",
+        "programs",
+    ),
+    Mistake(
+        "a runner is told to be on gVisor's kernel, and has no RuntimeClass",
+        lambda s: s.get("ConfigMap", "runner")["data"].update(RATCHET_SANDBOX_ISOLATION="gvisor"),
+        "sandboxes_are_closed_in",
+        "programs",
+    ),
+    Mistake(
+        "a scorer that runs code reaches the world without a workspace to fetch",
+        lambda s: s.get("ConfigMap", "scorer")["data"].pop("RATCHET_WORKSPACE_URLS"),
+        "sandboxes_are_closed_in",
+        "programs",
+    ),
+    Mistake(
+        "who renews a runner's token, with the signing key, may be talked to",
+        lambda s: s.spec("NetworkPolicy", "runner-token").update(
+            ingress=[{"from": [{"podSelector": {}}], "ports": [{"port": 8700, "protocol": "TCP"}]}]
+        ),
+        "signing_keys_are_out_of_reach",
+        "programs",
+    ),
+    Mistake(
+        "runners scale to none",
+        lambda s: s.spec("ScaledObject", "runner").update(minReplicaCount=0),
+        "scaled_within_reason",
+        "programs",
+    ),
+    Mistake(
+        "a runner is told an agent's address at a port that no policy opens",
+        lambda s: s.get("ConfigMap", "runner")["data"].update(
+            RATCHET_RUNNER_AGENTS="small=http://orchestrator-nodes:8700"
+        ),
+        "addresses_can_be_reached",
+        "programs",
+    ),
+    Mistake(
         "a pod that may run as root",
         lambda s: s.pod(DEPLOYMENT, "judge")["securityContext"].pop("runAsNonRoot"),
         "pods_are_restricted",
@@ -484,9 +532,31 @@ def table(verdicts: Mapping[str, set[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+PROGRAMS = """
+[agents.small]
+programs = ["mine", "shell"]
+
+[programs.mine]
+command = ["python3", "/agent/agent.py"]
+binds = { "/agent" = "/usr/share" }
+"""
+
+
+def with_programs() -> dict[str, Any]:
+    """Of `prod`, with programs that answer tasks and hidden tests that score them."""
+    configuration = stack_configuration("prod")
+    configuration["ratchet:fleet"] |= {
+        "runner": {"programs": PROGRAMS, "folder": "agents-of-the-site"},
+        "workspaceUrls": ["https://github.com/our-team/"],
+    }
+    configuration["ratchet:fleet"]["scorer"]["strategy"] = "0.8*tests + 0.2*judge:absolute"
+    return configuration
+
+
 def stacks() -> Iterator[tuple[str, list[Manifest]]]:
     for name in ("dev", "prod"):
         yield name, manifests(record(name, stack_configuration(name)))
+    yield "programs", manifests(record("prod", with_programs()))
 
 
 def page_with_current_table(text: str, current: str) -> str:

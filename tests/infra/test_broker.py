@@ -17,6 +17,7 @@ from ratchet.bus.topology import (
     BROADCAST_EXCHANGE,
     DEAD_EXCHANGE,
     EXCHANGE,
+    KEPT_RESPONSES,
     LISTENER,
     UNROUTABLE_EXCHANGE,
     fleet_topology,
@@ -25,8 +26,8 @@ from ratchet.cli.broker.accounts import Account, accounts
 from ratchet.cli.fleet.local_broker import LocalBroker
 
 AGENTS = ("small", "coder-2")
-PASSWORDS = {user: f"password-of-{user.name}" for user in users(AGENTS)}
-TOPOLOGY = fleet_topology(AGENTS, auditor=True)
+PASSWORDS = {user: f"password-of-{user.name}" for user in users(AGENTS, runner=True, external_scorer=True)}
+TOPOLOGY = fleet_topology(AGENTS, auditor=True, external_scorer=True)
 RUNGS = tuple(rung.name for rung in TOPOLOGY.rungs)
 EXCHANGES = (EXCHANGE, BROADCAST_EXCHANGE, DEAD_EXCHANGE, UNROUTABLE_EXCHANGE, *RUNGS, "amq.default", "amq.topic")
 NAMES = (*TOPOLOGY.names, *EXCHANGES, f"{LISTENER}1", "reply.1", "amq.gen-1", "tasks2", "other", "events.small")
@@ -49,9 +50,14 @@ def rights(user: User | Account) -> set[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("auditor", [False, True])
-def test_each_user_may_what_the_fleet_says_and_only_the_scaler_is_more(auditor: bool) -> None:
-    ours = {user.name: user for user in users(AGENTS, auditor=auditor)}
-    fleet = {account.name: account for account in accounts(fleet_topology(AGENTS, auditor=auditor), AGENTS)}
+@pytest.mark.parametrize("external_scorer", [False, True])
+@pytest.mark.parametrize("runner", [False, True])
+def test_each_user_may_what_the_fleet_says_and_only_the_scaler_is_more(
+    auditor: bool, external_scorer: bool, runner: bool
+) -> None:
+    topology = fleet_topology(AGENTS, auditor=auditor, external_scorer=external_scorer)
+    ours = {user.name: user for user in users(AGENTS, auditor=auditor, runner=runner, external_scorer=external_scorer)}
+    fleet = {account.name: account for account in accounts(topology, AGENTS, runner=runner)}
 
     assert ours.keys() - fleet.keys() == {SCALER}
     assert {name: rights(ours[name]) for name in fleet} == {name: rights(account) for name, account in fleet.items()}
@@ -140,4 +146,26 @@ def test_and_keeps_to_them(broker: LocalBroker) -> None:
         with pytest.raises(ChannelClosedByBroker, match="ACCESS_REFUSED"):
             attempt()
     for connection in (setup, client, scorer):
+        connection.close()
+
+
+@pytest.mark.broker
+def test_the_orchestrator_reads_the_copies_that_an_external_scorers_rewards_are_completed_with(
+    broker: LocalBroker,
+) -> None:
+    by_name = {user.name: password for user, password in PASSWORDS.items()}
+    setup, runner, orchestrator = (connect(broker, name, by_name[name]) for name in ("setup", "runner", "orchestrator"))
+    declaring = setup.channel()
+    declaring.exchange_declare(EXCHANGE, "topic", durable=True)
+    declaring.queue_declare(KEPT_RESPONSES, durable=True)
+    declaring.queue_bind(KEPT_RESPONSES, EXCHANGE, "responses")
+    answering = runner.channel()
+    answering.confirm_delivery()
+
+    answering.basic_publish(EXCHANGE, "responses", b"an answer", mandatory=True)
+
+    assert orchestrator.channel().basic_get(KEPT_RESPONSES)[2] == b"an answer"
+    with pytest.raises(ChannelClosedByBroker, match="ACCESS_REFUSED"):
+        runner.channel().basic_get(KEPT_RESPONSES)
+    for connection in (setup, runner, orchestrator):
         connection.close()

@@ -47,11 +47,17 @@ ON_THE_BUS = [
     "scorer",
     "trainer",
     "trainer-gpu",
+    "verifier",
 ]
 NETWORKS: dict[str, dict[str, Any]] = COMPOSE["networks"] | EYES_FILE["networks"]
 ICC, MASQUERADE = "com.docker.network.bridge.enable_icc", "com.docker.network.bridge.enable_ip_masquerade"
-SANDBOXES = ["seccomp=infra/sandbox/docker-seccomp.json", "systempaths=unconfined"]
+SANDBOXES = [
+    "seccomp=infra/sandbox/docker-seccomp.json",
+    "apparmor=${SANDBOX_APPARMOR:-unconfined}",
+    "systempaths=unconfined",
+]
 """For bubblewrap, which needs no capability: docs/sandbox.md."""
+RUN_CODE = {"runner", "verifier"}
 CONF = (ROOT / "infra/rabbitmq/ratchet.conf").read_text()
 
 
@@ -79,7 +85,7 @@ def test_a_container_can_do_little(name: str) -> None:
     service = EVERY[name]
 
     assert service["cap_drop"] == ["ALL"]
-    assert service["security_opt"] == ["no-new-privileges:true", *(SANDBOXES if name == "runner" else ())]
+    assert service["security_opt"] == ["no-new-privileges:true", *(SANDBOXES if name in RUN_CODE else ())]
     assert "privileged" not in service
     assert service.get("read_only", False) is (name != "rabbitmq")  # whose start script writes its configuration
     assert service.get("init", False) is (name in OURS or name.startswith("vllm"))
@@ -148,6 +154,7 @@ def test_a_model_server_reaches_none_but_who_asks_it() -> None:
     assert {name for name in EVERY if "judging" in EVERY[name].get("networks", ())} == {
         "scorer",
         "auditor",
+        "verifier",
         "vllm-judge",
     }
     assert {name for name in EVERY if "generation" in EVERY[name].get("networks", ())} == {"agent", "agent-gpu", "vllm"}
@@ -165,7 +172,9 @@ def test_no_release_and_no_setting_of_ours_touches_the_broker() -> None:
     assert broker["entrypoint"][2].endswith("exec docker-entrypoint.sh rabbitmq-server")
 
 
-@pytest.mark.parametrize("name", sorted(set(OURS) - CHECKS - {"token", "ratchet", "operator", "gateway"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(OURS) - CHECKS - {"token", "ratchet", "operator", "gateway", "runner-token"})
+)
 def test_nothing_of_ours_begins_before_the_settings_were_found_usable(name: str) -> None:
     waits: set[str] = set()
     ahead = {name}
@@ -207,7 +216,7 @@ def test_the_log_shipper_is_told_all_that_its_configuration_asks_for() -> None:
 def test_only_what_makes_credentials_keys_and_tokens_is_root_and_sees_no_network() -> None:
     roots = [name for name in OURS if SERVICES[name].get("user")]
 
-    assert roots == ["credentials", "keys", "token"]
+    assert roots == ["credentials", "keys", "runner-token", "token"]
     assert {SERVICES[name]["network_mode"] for name in roots} == {"none"}
     assert [name for name, service in EVERY.items() if service.get("user") == "0:0"] == [*roots, "fluent-bit"]
 
@@ -215,6 +224,7 @@ def test_only_what_makes_credentials_keys_and_tokens_is_root_and_sees_no_network
 def test_few_get_a_capability_back() -> None:
     assert {name: service["cap_add"] for name, service in EVERY.items() if "cap_add" in service} == {
         "credentials": ["CHOWN", "DAC_READ_SEARCH"],
+        "runner-token": ["CHOWN"],
         "rabbitmq": ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"],
         "fluent-bit": ["DAC_READ_SEARCH"],
     }
@@ -277,7 +287,36 @@ def test_what_stays_says_whether_it_is_well(name: str) -> None:
     assert "test" in check or name in OURS or f"{name}:2020" in scraped
 
 
-@pytest.mark.parametrize("name", sorted(set(OURS) - ONCE - TOOLS - {"demo", "gateway"}))
+def test_what_runs_code_is_told_what_stands_around_it_and_reaches_nobody_it_need_not() -> None:
+    reached = {name: neighbours(name) & set(ON_THE_BUS) - {"trainer", "trainer-gpu"} for name in RUN_CODE}
+
+    assert {SERVICES[name]["environment"]["RATCHET_SANDBOX_ISOLATION"] for name in RUN_CODE} == {"pod"}
+    assert {name: set(SERVICES[name]["networks"]) for name in RUN_CODE} == {
+        "runner": {"broker", "metrics", "programs"},
+        "verifier": {"broker", "metrics", "judging"},
+    }
+    assert reached["runner"] >= {"agent"}
+    for name in RUN_CODE:
+        environment, folders = SERVICES[name]["environment"], mounts(name)
+        assert environment["RATCHET_SCORER_JUDGE_API_KEY"] == environment["HF_TOKEN"] == ""
+        assert environment["RATCHET_WORKSPACE_CACHE"] in folders
+        assert "adapters" not in folders.values()
+        assert "logs" not in folders.values()
+
+
+def test_a_runners_token_is_issued_where_there_is_no_network() -> None:
+    issuer, runner = SERVICES["runner-token"], SERVICES["runner"]
+
+    assert issuer["network_mode"] == "none"
+    assert "api-keys:/keys:ro" in issuer["volumes"]
+    assert "--role runner " in issuer["entrypoint"][2]
+    assert mounts("runner")["/run/runner-token"] == "runner-token"
+    assert runner["environment"]["RATCHET_RUNNER_API_TOKEN_FILE"] == "/run/runner-token/token"
+    assert runner["depends_on"]["runner-token"] == {"condition": "service_healthy"}
+    assert "runner-token:/run/runner-token:ro" in runner["volumes"]
+
+
+@pytest.mark.parametrize("name", sorted(set(OURS) - ONCE - TOOLS - {"demo", "gateway", "runner-token"}))
 def test_a_service_has_time_to_drain(name: str) -> None:
     grace_s = FleetSettings.model_fields["drain_grace_s"].default
 
@@ -314,6 +353,7 @@ def test_the_job_makes_the_credentials_of_every_user() -> None:
         ("agent-gpu", "agent-small"),
         ("runner", "runner"),
         ("scorer", "scorer"),
+        ("verifier", "scorer"),
         ("trainer", "trainer"),
         ("trainer-gpu", "trainer"),
         ("demo", "client"),

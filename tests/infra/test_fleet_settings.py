@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from infra.broker import CONSUMER_TIMEOUT_MS as BROKER_TIMEOUT_MS
 from infra.render.manifests import Manifest
 from ratchet.bus.topology import CONSUMER_TIMEOUT_MS, fleet_topology
+from ratchet.recorder.programs import read_programs
 from ratchet.service.settings import FleetSettings
 from services.agent.settings import AgentSettings
 from services.orchestrator.settings import OrchestratorSettings
+from services.runner.settings import RunnerSettings
 from services.scorer.settings import ScorerSettings
 from services.trainer.settings import TrainerSettings
 
@@ -20,6 +24,7 @@ SETTINGS: dict[str, type[FleetSettings]] = {
     "trainer": TrainerSettings,
     "queues": FleetSettings,
 }
+WITH_PROGRAMS: dict[str, type[FleetSettings]] = {"runner": RunnerSettings, "scorer": ScorerSettings}
 USERS = {"queues": "setup"}
 """Of the broker, where it is not called as the process."""
 
@@ -59,6 +64,29 @@ def test_the_service_accepts_its_values(stack: list[Manifest], service: str, mon
     assert settings.agents == ("small",)
     assert settings.declare_topology == (service == "queues")
     assert settings.amqp_url.get_secret_value().startswith(f"amqp://{USERS.get(service, service)}:")
+
+
+@pytest.mark.parametrize("service", WITH_PROGRAMS)
+def test_a_service_with_sandboxes_accepts_what_it_is_told(
+    programs: list[Manifest], service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables = told(programs, service)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    settings = WITH_PROGRAMS[service].read()
+
+    assert variables.keys() <= {f"RATCHET_{name.upper()}" for name in WITH_PROGRAMS[service].model_fields}
+    assert isinstance(settings, RunnerSettings | ScorerSettings)
+    assert settings.sandbox_isolation == "pod"
+    assert settings.workspace_urls == ("https://github.com/our-team/",)
+
+
+def test_the_programs_of_the_stack_are_read_by_the_runner(programs: list[Manifest], tmp_path: Path) -> None:
+    (text,) = [one.content["data"] for one in programs if (one.kind, one.name) == ("ConfigMap", "runner-files")]
+    (tmp_path / "programs.toml").write_text(text["programs.toml"])
+
+    assert read_programs(tmp_path / "programs.toml", ("small",)).by_agent == {"small": ("mine", "shell")}
 
 
 def test_every_queue_that_scales_something_is_one_of_the_fleet(prod: list[Manifest]) -> None:

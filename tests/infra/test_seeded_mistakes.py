@@ -12,8 +12,8 @@ from tests.infra.seeded_mistakes import MISTAKES, PAGE, Mistake, found_by, page_
 
 
 @pytest.fixture(scope="module")
-def verdicts(prod: list[Manifest], dev: list[Manifest]) -> Mapping[str, set[str]]:
-    return found_by({"prod": prod, "dev": dev})
+def verdicts(prod: list[Manifest], dev: list[Manifest], programs: list[Manifest]) -> Mapping[str, set[str]]:
+    return found_by({"prod": prod, "dev": dev, "programs": programs})
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.text)

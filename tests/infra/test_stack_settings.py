@@ -26,6 +26,11 @@ from infra.render.recording import record, stack_configuration
         (lambda fleet: fleet["api"].update(trustedKeys=[{"x": "?", "kid": "a"}]), "api.trustedKeys.0.x"),
         (lambda fleet: fleet["api"].update(trustedKeys=[{"x": "A" * 43, "kid": "a", "d": "x"}]), "trustedKeys.0.d"),
         (lambda fleet: fleet["agents"][0].update(id="Small Agent"), "agents.0.id"),
+        (lambda fleet: fleet.update(runner={"programs": "[programs.a]"}), "runner.programs: Value error, it names no"),
+        (lambda fleet: fleet.update(runner={"programs": "[agents"}), "runner.programs: Value error"),
+        (lambda fleet: fleet.update(runner={"programs": '[agents.x]\nprograms = ["shell"]'}), "'x' is no agent"),
+        (lambda fleet: fleet.update(externalScorer=True, clientNamespaces=[]), "externalScorer is set"),
+        (lambda fleet: fleet.update(sandbox={"isolation": "bwrap"}), "sandbox.isolation"),
     ],
 )
 def test_a_bad_configuration_is_refused_with_its_key(change: Callable[[dict[str, Any]], None], said: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,6 +19,7 @@ from infra.checks.cluster import Cluster
 from infra.checks.schema import CUSTOM, KUBERNETES
 from infra.render.manifests import Manifest, manifests
 from infra.render.recording import Recording, record, stack_configuration
+from tests.infra.seeded_mistakes import with_programs
 
 ROOT = Path(__file__).parents[2]
 
@@ -269,6 +272,95 @@ def test_a_second_agent_is_one_more_entry() -> None:
     triggers = one(found, "ScaledObject", "agent-coder")["spec"]["triggers"]
     assert [trigger["metadata"]["queueName"] for trigger in triggers] == ["work.coder", "work.coder.high"]
     assert one(found, "ConfigMap", "orchestrator")["data"]["RATCHET_AGENTS"] == "small,coder"
+
+
+def test_programs_run_where_nothing_is_to_be_had(programs: list[Manifest]) -> None:
+    pod = one(programs, "Deployment", "runner")["spec"]["template"]["spec"]
+    (box,) = pod["containers"]
+    told = one(programs, "ConfigMap", "runner")["data"]
+    egress = one(programs, "NetworkPolicy", "runner")["spec"]["egress"]
+    reached = {
+        (*peer.get("podSelector", {}).get("matchLabels", {"": "elsewhere"}).values(), port["port"])
+        for rule in egress
+        for peer in rule["to"]
+        for port in rule["ports"]
+    }
+
+    assert [str(finding) for finding in findings(programs)] == []
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["seccompProfile"] == {
+        "type": "Localhost", "localhostProfile": "profiles/ratchet-sandbox.json",
+    }  # fmt: skip
+    assert {mount["name"]: mount.get("readOnly", False) for mount in box["volumeMounts"]} == {
+        "models": True, "audit": False, "files": True, "rollouts": False, "runner-token": True, "workspaces": False,
+        "site-agents-of-the-site": True, "secret-files": True, "secret-settings": True, "temporary": False,
+    }  # fmt: skip
+    assert set(one(programs, "Secret", "runner")["stringData"]) == {"RATCHET_AMQP_URL"}
+    assert reached == {("broker", 5672), ("agent", 8710), ("elsewhere", 53), ("elsewhere", 443)}
+    assert told["RATCHET_RUNNER_AGENTS"] == "small=http://agent-small:8710"
+    assert pod["terminationGracePeriodSeconds"] > float(told["RATCHET_DRAIN_GRACE_S"]) == 300
+
+
+def test_runners_follow_the_tasks_of_the_agents_they_answer_for_and_those_take_none(programs: list[Manifest]) -> None:
+    scaled = one(programs, "ScaledObject", "runner")["spec"]
+    of_agent = one(programs, "ConfigMap", "agent-small")["data"]
+
+    assert [trigger["metadata"]["queueName"] for trigger in scaled["triggers"]] == ["work.small", "work.small.high"]
+    assert (scaled["minReplicaCount"], scaled["maxReplicaCount"]) == (1, 4)
+    assert one(programs, "PodDisruptionBudget", "runner")["spec"]["maxUnavailable"] == 1
+    assert of_agent["RATCHET_PROGRAMS"] == one(programs, "ConfigMap", "runner")["data"]["RATCHET_PROGRAMS"]
+    assert one(programs, "ConfigMap", "agent-small-files")["data"] == one(programs, "ConfigMap", "runner-files")["data"]
+
+
+def test_on_gvisor_the_pod_has_its_runtime_class_and_the_runtimes_own_profile() -> None:
+    configuration = with_programs()
+    configuration["ratchet:fleet"]["sandbox"] = {"isolation": "gvisor", "runtimeClass": "runsc"}
+
+    found = manifests(record("prod", configuration))
+
+    assert [str(finding) for finding in findings(found)] == []
+    for name in ("runner", "scorer"):
+        pod = one(found, "Deployment", name)["spec"]["template"]["spec"]
+        assert pod["runtimeClassName"] == "runsc"
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert one(found, "ConfigMap", name)["data"]["RATCHET_SANDBOX_ISOLATION"] == "gvisor"
+    assert "runtimeClassName" not in one(found, "Deployment", "agent-small")["spec"]["template"]["spec"]
+
+
+def test_a_runners_token_is_issued_where_nobody_can_ask_for_another(programs: list[Manifest]) -> None:
+    pod = one(programs, "Deployment", "runner-token")["spec"]["template"]["spec"]
+    rules = one(programs, "NetworkPolicy", "runner-token")["spec"]
+    holders = {
+        pods.owner.name
+        for pods in Cluster(programs).pods
+        for volume in pods.spec["volumes"]
+        if "signing-key.json"
+        in (Cluster(programs).keys("Secret", volume.get("secret", {}).get("secretName", "")) or ())
+    }
+
+    assert holders == {"runner-token"}
+    assert (rules.get("ingress") or [], rules.get("egress") or []) == ([], [])
+    assert "--role runner" in pod["containers"][0]["command"][2]
+
+
+def test_an_external_scorer_takes_the_scorers_place_and_its_broker_user(prod_recording: Recording) -> None:
+    configuration = stack_configuration("prod")
+    configuration["ratchet:fleet"]["externalScorer"] = True
+
+    recording = record("prod", configuration)
+    found = manifests(recording)
+
+    users = json.loads(one(found, "Secret", "rabbitmq-files")["stringData"]["definitions.json"])["permissions"]
+    (reads,) = [user["read"] for user in users if user["user"] == "orchestrator"]
+    assert [str(finding) for finding in findings(found)] == []
+    assert "scorer" not in names(found, "Deployment")
+    assert re.search(reads, "responses.kept")
+    assert {name for name in names(found, "ConfigMap")
+            if one(found, "ConfigMap", name).get("data", {}).get("RATCHET_EXTERNAL_SCORER") == "true"} >= {
+        "orchestrator", "trainer", "queues", "agent-small",
+    }  # fmt: skip
+    assert recording.outputs["scorer_amqp_url"] == "[secret]"
+    assert "scorer_amqp_url" not in prod_recording.outputs
 
 
 def test_an_auditor_is_a_second_scorer_on_queues_of_its_own() -> None:

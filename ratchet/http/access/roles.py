@@ -1,4 +1,4 @@
-"""The three roles, and who calls. Which role may call which route is in `matrix.toml`; roles are sets, no hierarchy."""
+"""The roles, and who calls. Which role may call which route is in `matrix.toml`; roles are sets, no hierarchy."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ class Role(StrEnum):
     """Uses the fleet: tasks, chat, feedback, answers, scores; reads what came of them."""
     OPERATOR = "operator"
     """Does everything, also what changes which adapter answers."""
+    RUNNER = "runner"
+    """Asks agents for tokens on behalf of programs, and nothing else: it lies where code of strangers runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ SPECS = [spec for table in TABLES for spec in table]
 BY_NAME = {spec.name: spec for spec in SPECS}
 EVERY_TOOL = pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 WHY = "it is worse"
-VIEWER, SUBMITTER, OPERATOR = Role
+VIEWER, SUBMITTER, OPERATOR, _ = Role
 ALL = {VIEWER, SUBMITTER, OPERATOR}
 ROLES = {
     "submit_task": {SUBMITTER, OPERATOR},

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from ratchet.bus.topology import RESPONSES
 from ratchet.recorder.programs import Program
@@ -380,6 +381,17 @@ async def test_a_sandbox_that_does_not_hold_is_no_place_to_start(make_house: Mak
     with pytest.raises(Exception, match="RATCHET_SANDBOX_CGROUP"):
         async with make_house({"it": python("pass")}, sandbox_cgroup=tmp_path):
             pass
+
+
+def test_how_much_of_their_room_finished_rollouts_take_is_told(tmp_path: Path) -> None:
+    kept = KeptRollouts(tmp_path, 10_000)
+
+    kept.put("a", {0: Sample(text="x" * 2000, status="finished", program="it")})
+    taken = REGISTRY.get_sample_value("ratchet_runner_kept_share")
+    kept.remove("a")
+
+    assert 0.2 < (taken or 0.0) < 0.3
+    assert REGISTRY.get_sample_value("ratchet_runner_kept_share") == 0.0
 
 
 def test_addresses_of_agents_are_read_by_agent_and_replica() -> None:

@@ -1,0 +1,59 @@
+"""Where code of strangers runs: a pod that lets sandboxes be made, is closed else, and holds little worth taking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from infra.checks.cluster import SITE, Cluster, Pods
+
+ISOLATION, CACHE = "RATCHET_SANDBOX_ISOLATION", "RATCHET_WORKSPACE_CACHE"
+URLS = "RATCHET_WORKSPACE_URLS"
+SIGNING_KEY = "signing-key.json"
+
+
+def sandboxes_are_closed_in(cluster: Cluster) -> Iterator[str]:
+    """a pod has what its sandboxes need, no other pod has it, and no token of the hub nor the world is within reach"""
+    for pods in cluster.pods:
+        told = {name: value for box in pods.containers for name, value in cluster.environment(pods, box)}
+        isolation = told.get(ISOLATION)
+        profile = pods.spec.get("securityContext", {}).get("seccompProfile", {})
+        localhost = profile.get("type") == "Localhost" and bool(profile.get("localhostProfile"))
+        if localhost is not (isolation == "pod"):
+            yield f"{pods}: its seccomp profile is {profile.get('type')}, its isolation {isolation}"
+        if bool(pods.spec.get("runtimeClassName")) is not (isolation == "gvisor"):
+            yield f"{pods}: its RuntimeClass is {pods.spec.get('runtimeClassName')}, its isolation {isolation}"
+        if isolation is not None:
+            yield from _holds_little(cluster, pods, told)
+
+
+def _holds_little(cluster: Cluster, pods: Pods, told: Mapping[str, str]) -> Iterator[str]:
+    for volume in pods.spec.get("volumes", []):
+        if volume["name"].startswith(SITE) and "secret" in volume:
+            yield f"{pods} runs code of strangers, and sees the site's secret {volume['name'].removeprefix(SITE)}"
+    if told.get(CACHE) not in {mount["mountPath"] for box in pods.containers for mount in box["volumeMounts"]}:
+        yield f"{pods} has nowhere to keep fetched workspaces: {CACHE} is {told.get(CACHE)!r}"
+    if _reaches_the_world(cluster, pods) and not told.get(URLS):
+        yield f"{pods} runs code of strangers and reaches the world, though it has no workspaces to fetch"
+
+
+def _reaches_the_world(cluster: Cluster, pods: Pods) -> bool:
+    return any("ipBlock" in peer for rule in _rules(cluster, pods, "egress") for peer in rule.get("to", []))
+
+
+def signing_keys_are_out_of_reach(cluster: Cluster) -> Iterator[str]:
+    """a pod that sees the key that tokens are signed with talks to nobody, and nobody to it"""
+    for pods in cluster.pods:
+        secrets = {volume.get("secret", {}).get("secretName") for volume in pods.spec.get("volumes", [])} - {None}
+        holds = any(SIGNING_KEY in (cluster.keys("Secret", name) or ()) for name in secrets)
+        if holds and (_rules(cluster, pods, "egress") or _rules(cluster, pods, "ingress")):
+            yield f"{pods} sees the signing key of tokens and has a network: whoever gets in can make tokens"
+
+
+def _rules(cluster: Cluster, pods: Pods, direction: str) -> list[dict[str, Any]]:
+    found = []
+    for policy in cluster.all("NetworkPolicy"):
+        labels = policy.content["spec"]["podSelector"].get("matchLabels", {})
+        if labels and labels.items() <= pods.labels.items():
+            found += policy.content["spec"].get(direction, [])
+    return found

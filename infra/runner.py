@@ -1,0 +1,108 @@
+"""Runners, and the token they ask agents with: long-lived pods that KEDA scales by the tasks of agents with programs.
+
+A runner's pod is where code of strangers runs. So it has the broker's password of a user that takes work and answers,
+a token that agents alone take, and nothing else of the fleet's; it reaches the broker and the agents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from infra import probes
+from infra.api_keys import ApiKeys
+from infra.broker import Accounts
+from infra.broker_users import work_queues
+from infra.fleet import (
+    CLAIM_SHARE,
+    PROGRAMS_MOUNT,
+    WORKSPACES_AT,
+    Access,
+    around_sandboxes,
+    fleet_process,
+    image_name,
+    program_files,
+    service_program,
+    told_of_programs,
+)
+from infra.foundation import ROLLOUTS, RUNNER_TOKEN
+from infra.network import AGENT_API
+from infra.process import Backlog, Claim, Files, Mount, Process, Program, Role, Scale, Scratch, SiteClaim
+from infra.settings import Resources, Runner, StackSettings, gigabytes
+
+NAME, TOKENS = "runner", "runner-token"
+ROLLOUTS_AT, TOKEN_AT, FOLDER_AT = "/data/rollouts", "/data/runner-token", "/programs"
+TOKEN = f"{TOKEN_AT}/token"
+SIGNING_KEYS_AT = "/etc/ratchet/signing-keys"
+RENEWED_EVERY_S, LIVES = 3600, "24h"
+"""A token that is renewed each hour and lives a day outlasts a night in which nobody can issue one."""
+STALE_MINUTES = 180
+ISSUE = f"""
+umask 077; trap 'exit 0' TERM
+while :; do
+  ratchet token issue --keys {SIGNING_KEYS_AT} --role runner --name runner --ttl {LIVES} > {TOKEN}.new \\
+    && mv {TOKEN}.new {TOKEN}
+  sleep {RENEWED_EVERY_S} & wait $!
+done
+"""
+
+
+def runner(wanted: Runner, settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Process:
+    """Its rollouts lie on a claim: a Work that goes to another replica is finished there, not run again."""
+    main = service_program(NAME, 8770, settings, wanted.resources, models=Access.READ, downloads=False)
+    folder = (Mount(SiteClaim(wanted.folder), FOLDER_AT, read_only=True),) if wanted.folder else ()
+    main = replace(
+        main,
+        image=wanted.image or main.image,
+        mounts=(
+            *main.mounts,
+            PROGRAMS_MOUNT,
+            Mount(Claim(ROLLOUTS), ROLLOUTS_AT),
+            Mount(Claim(RUNNER_TOKEN), TOKEN_AT, read_only=True),
+            Mount(Scratch("workspaces", wanted.cache), WORKSPACES_AT),
+            *folder,
+        ),
+    )
+    queues = tuple(queue for agent in wanted.agents for queue in work_queues(agent))
+    process = fleet_process(
+        NAME,
+        Role.RUNNER,
+        main,
+        settings,
+        accounts,
+        keys,
+        around_sandboxes(settings)
+        | told_of_programs(settings)
+        | {
+            "RATCHET_RUNNER_AGENTS": ",".join(f"{one}=http://agent-{one}:{AGENT_API}" for one in wanted.agents),
+            "RATCHET_RUNNER_API_TOKEN_FILE": TOKEN,
+            "RATCHET_RUNNER_DIR": ROLLOUTS_AT,
+            "RATCHET_RUNNER_KEEP_GB": f"{gigabytes(settings.storage.rollouts) * CLAIM_SHARE:g}",
+            "RATCHET_SANDBOX_RUNS_AT_ONCE": str(wanted.runs_at_once),
+        },
+        scale=Scale(wanted.min_replicas, wanted.max_replicas, Backlog(queues, wanted.tasks_per_replica), by_cpu=True),
+        drain_s=wanted.drain_s,
+    )
+    return replace(process, files=program_files(settings), sandboxes=True)
+
+
+def runner_token(settings: StackSettings, keys: ApiKeys) -> Process:
+    """The one pod with the key that tokens are signed with. It has no network, and writes one file."""
+    fresh = probes.command("sh", "-c", f'test -n "$(find {TOKEN} -mmin -{STALE_MINUTES})"', every_s=30, timeout_s=5)
+    return Process(
+        name=TOKENS,
+        role=Role.TOKENS,
+        main=Program(
+            name="issuer",
+            image=image_name("cli", settings),
+            resources=Resources(cpu="10m", memory="128Mi"),
+            command=("sh", "-c", ISSUE),
+            mounts=(Mount(Files(secret=True), SIGNING_KEYS_AT, read_only=True), Mount(Claim(RUNNER_TOKEN), TOKEN_AT)),
+            startup=fresh,
+            liveness=fresh,
+            readiness=fresh,
+        ),
+        secret_files={"signing-key.json": keys.signing_key, **keys.files},
+        drain_s=1,
+        scale=Scale(1, 1),
+        metrics=None,
+    )
