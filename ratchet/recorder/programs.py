@@ -219,9 +219,7 @@ def agents_with_programs(file: Path | None, agents: tuple[str, ...]) -> frozense
     return frozenset(_read(file, agents).agents) if file else frozenset()
 
 
-def read_programs(
-    file: Path | None, agents: tuple[str, ...], environments: Path = DEFAULT_ENVIRONMENTS
-) -> Programs:
+def read_programs(file: Path | None, agents: tuple[str, ...], environments: Path = DEFAULT_ENVIRONMENTS) -> Programs:
     """Those of the fleet's `agents`; none without a file. Raises SettingsError that names file, program and field, or
     what to type where it is not in `environments` what a program requires."""
     if file is None:
@@ -287,6 +285,6 @@ def _installed(name: str, file: Path | str, beside: Collection[str] = ()) -> Pro
 
 
 def _require_there(file: Path, name: str, program: Program) -> None:
-    for inside, place in program.binds.items():
+    for at, place in program.binds.items():
         if not place.is_dir():
-            raise SettingsError(f"{file}: programs.{name}.binds.{inside}: {place} is no folder here")
+            raise SettingsError(f"{file}: programs.{name}.binds.{at}: {place} is no folder here")

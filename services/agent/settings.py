@@ -59,7 +59,8 @@ class AgentSettings(FleetSettings):
     agent_echo_latency_s: float = Field(0.0, ge=0, description="For echo: seconds each answer takes.")
 
     agent_script: Path | None = Field(
-        None, description="For scripted: the file (TOML) of what is said to what; its model is a folder with a tokenizer."
+        None,
+        description="For scripted: the file (TOML) of what is said to what; its model is a folder with a tokenizer.",
     )
 
     @property

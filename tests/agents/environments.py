@@ -1,6 +1,7 @@
 """Environments of third-party agents, each by itself under `.venv-agents`: made once, anew where a pin has changed.
 
-They are made as `ratchet programs install` makes them, so that programs in sandboxes run in the same. `python -m tests.agents.environments [NAME…]` makes those that are not there yet. None has torch.
+They are made as `ratchet programs install` makes them, so that programs in sandboxes run in the same.
+`python -m tests.agents.environments [NAME…]` makes those that are not there yet. None has torch.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ AGENT = "agent"
 class FleetOptions:
     """`agents` are those started here, `replicas` the processes of each; ports are TCP ports of this machine.
 
-    An engine that has nothing to train (echo, scripted) goes without a trainer, and so does a fleet with no agent of its own.
+    An engine that has nothing to train (echo, scripted) goes without a trainer, and so does a fleet with no agent of
+    its own.
     `programs` is the file of the programs that answer agents' tasks, with a runner for them; nobody's if empty.
     `external_agents` and, with `no_scorer`, the scorer are programs of somebody else's, which connect by themselves.
     """

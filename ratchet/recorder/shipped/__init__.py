@@ -24,7 +24,11 @@ def shell() -> dict[str, Any]:
 
 def tool_agent() -> dict[str, Any]:
     """Our own agent: works by the tools of Ratchet, has the project's tests run, and mends what they find."""
-    return {"command": [inside.TOOLS_PYTHON, "-I", inside.TOOLS_RUN, "agent"], "tools": True, "limits": _limits(600, 32)}
+    return {
+        "command": [inside.TOOLS_PYTHON, "-I", inside.TOOLS_RUN, "agent"],
+        "tools": True,
+        "limits": _limits(600, 32),
+    }
 
 
 def aider() -> dict[str, Any]:

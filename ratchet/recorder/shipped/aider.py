@@ -1,6 +1,6 @@
-"""The program `aider`: run inside a sandbox, `python aider.py TASK_FILE` makes the workspace a repository and starts Aider.
+"""The program `aider`: `python aider.py TASK_FILE`, inside a sandbox, makes the workspace a repository and runs Aider.
 
-Aider is given the files that the task names, or all of a small workspace; of a large one it has its own map. It streams
+It is given the files that the task names, or all of a small workspace; of a large one it has its own map. It streams
 and edits by its own format for a model that it does not know. What it keeps about itself is removed in the end. Left
 out: its commits, which would ask the model for a message each.
 """

@@ -1,4 +1,4 @@
-"""What a program sees of Ratchet inside its sandbox where it asks for it: the tools, and the launcher of a coroutine."""
+"""What a program sees of Ratchet inside its sandbox: the tools, where it asks for them; what starts a coroutine."""
 
 from __future__ import annotations
 

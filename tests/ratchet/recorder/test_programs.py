@@ -74,8 +74,8 @@ def test_an_agent_knows_whether_programs_answer_for_it_and_loads_none(file: Path
         ('"/etc/agent.toml" =', '"agent.toml" =', r"programs.mine.data: .* write an absolute path"),
         ('= "code"', '= "nowhere"', r"programs.mine.binds./agent: .*nowhere is no folder here"),
         ("[agents.small]", "[agents.small", r"programs.toml is no TOML"),
-        ('data =', 'coroutine = "main:agent"\ndata =', r"programs.mine: Value error, it has either a command or a co"),
-        ('data =', 'coroutine = "main.agent"\ndata =', r"programs.mine.coroutine: String should match pattern"),
+        ("data =", 'coroutine = "main:agent"\ndata =', r"programs.mine: Value error, it has either a command or a co"),
+        ("data =", 'coroutine = "main.agent"\ndata =', r"programs.mine.coroutine: String should match pattern"),
     ],
 )
 def test_what_can_not_be_used_is_named_with_file_program_and_field(
