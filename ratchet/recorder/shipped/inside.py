@@ -26,6 +26,8 @@ TOOLS_REQUIRE = (
     "pydantic-settings",
     "rich",
     "typer",
+    "uvicorn",
+    "zstandard",
 )
 """Of what the project requires, what the modules of the tools and their command import."""
 
