@@ -43,8 +43,9 @@ def make_repository() -> list[str]:
 
 
 def given(files: list[str], task: str) -> list[str]:
-    """Those that are named, else all where they are few and text."""
-    named = [name for name in files if name in task]
+    """Those that are named, by their path or what it ends in; else all where they are few and text."""
+    words = {word.strip("`'\".,:;()") for word in task.split()}
+    named = [name for name in files if words.intersection((name, Path(name).name))]
     if named:
         return named
     small = sum(Path(name).stat().st_size for name in files) <= MOST_BYTES

@@ -24,12 +24,10 @@ TOOLS_REQUIRE = (
     "msgspec",
     "pydantic>=2.12",
     "pydantic-settings",
-    "rich",
-    "typer",
     "uvicorn",
     "zstandard",
 )
-"""Of what the project requires, what the modules of the tools and their command import."""
+"""Of what the project requires, what the modules of the tools import."""
 
 
 def launcher() -> str:

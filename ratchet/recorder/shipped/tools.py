@@ -1,29 +1,36 @@
 """Run inside a sandbox: `serve` serves the tools of Ratchet over MCP on stdin and stdout, `agent` is our tool-agent.
 
-Further arguments are those of `ratchet tools serve` and of `python -m ratchet.tools.agent`. What the tools did is
-written down in /tmp, outside of the workspace, and ends with the sandbox: what counts is in the record of the run.
+Further arguments are those of `python -m ratchet.tools.agent`. What the tools did is written down in /tmp, outside of
+the workspace, and ends with the sandbox: what counts is in the record of the run.
 """
 
+import asyncio
 import sys
+from pathlib import Path
 
 AT = "/ratchet"
-GIVEN = ["--root", "/workspace", "--policy", f"{AT}/policy.toml", "--audit", "/tmp/ratchet-tools"]
+ROOT, POLICY, AUDIT = "/workspace", f"{AT}/policy.toml", "/tmp/ratchet-tools"
 
 
-def main() -> int:
-    what, *rest = sys.argv[1:]
-    sys.path.insert(0, f"{AT}/packages")
-    if what == "agent":
-        from ratchet.tools import agent
+def agent(*given: str) -> int:
+    from ratchet.tools.agent import main
 
-        sys.argv = ["tool-agent", *GIVEN, *rest]
-        return agent.main()
-    from ratchet.cli.__main__ import main as ratchet
+    sys.argv = ["tool-agent", "--root", ROOT, "--policy", POLICY, "--audit", AUDIT, *given]
+    return main()
 
-    sys.argv = ["ratchet", "tools", what, *GIVEN, *rest]
-    ratchet()
+
+def serve() -> int:
+    """As `ratchet tools serve`, which a runner's image does not have."""
+    from ratchet.tools.audit import ToolAudit
+    from ratchet.tools.policy import Policy
+    from ratchet.tools.server import build_server
+    from ratchet.tools.toolbox import OPERATIONS, Toolbox
+
+    policy = Policy.read(Path(POLICY), frozenset(OPERATIONS))
+    asyncio.run(build_server(Toolbox(Path(ROOT), policy, ToolAudit(Path(AUDIT)))).run_stdio_async())
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.path.insert(0, f"{AT}/packages")
+    raise SystemExit({"agent": agent, "serve": serve}[sys.argv[1]](*sys.argv[2:]))
