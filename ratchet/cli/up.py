@@ -20,7 +20,10 @@ def up(
     agents: Annotated[str, typer.Option(envvar="RATCHET_AGENTS", help="Names of the agents, by comma.")] = "small",
     replicas: Annotated[int, typer.Option(help="Processes of each agent.")] = 1,
     engine: Annotated[
-        str, typer.Option(envvar="RATCHET_AGENT_ENGINE", help="What agents generate with: transformers, vllm or echo.")
+        str,
+        typer.Option(
+            envvar="RATCHET_AGENT_ENGINE", help="What agents generate with: transformers, vllm, echo or scripted."
+        ),
     ] = "transformers",
     scorer: Annotated[
         str, typer.Option(envvar="RATCHET_SCORER", help="Who scores: likelihood, verifier:exact, judge:absolute …")
@@ -42,7 +45,7 @@ def up(
     auditor: Annotated[
         str, typer.Option(envvar="RATCHET_AUDITOR", help="A second scorer that audits; nobody if not given.")
     ] = "",
-    trainer: Annotated[bool, typer.Option(help="With a trainer; the echo engine never has one.")] = True,
+    trainer: Annotated[bool, typer.Option(help="With a trainer; echo and scripted never have one.")] = True,
     external_agents: Annotated[
         str, typer.Option(help="Names, by comma, of agents whose program is somebody else's: no process for them.")
     ] = "",

@@ -8,19 +8,23 @@
     binds = { "/agent" = "." }
 
 A program that is not in the file is looked for among the entry points `ratchet.programs`: each is a function without
-arguments that returns the declaration, a `Program` or a mapping of its fields. Nothing is started here.
+arguments that returns the declaration, a `Program` or a mapping of its fields. Nothing is started here, and nothing
+installed: what a program requires has to be there (environments.py).
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from ratchet.recorder.environments import Environments
 from ratchet.recorder.order import INPUT, as_text, unfit_argument
+from ratchet.recorder.shipped import inside
+from ratchet.sandbox.bubblewrap import PATH
 from ratchet.sandbox.job import WORKSPACE, SandboxError, require_inside, require_mountable
 from ratchet.sandbox.limits import MIB, Limits
 from ratchet.service.entry_points import EntryPoints
@@ -32,6 +36,9 @@ INSTALLED = EntryPoints("ratchet.programs", "program", SettingsError)
 TASK_FILE = "/task/input"
 TASK_VARIABLE = "RATCHET_INPUT"
 WORKSPACE_PLACE = "{workspace}"
+ENVIRONMENT = "/environment"
+"""Where a program sees what it requires: a virtual environment, whose `python` is the first in its PATH."""
+DEFAULT_ENVIRONMENTS = Path(".ratchet/programs")
 OURS = ("RATCHET_", "OPENAI_", "ANTHROPIC_")
 """Variables that begin so are the runner's to set."""
 
@@ -69,7 +76,20 @@ class Program(_Declared):
     """What is run, once for each sample, in a sandbox with a way to the model and none to anything else."""
 
     command: tuple[str, ...] = Field(
-        min_length=1, description="The program and its arguments; {workspace} stands for its folder."
+        (), description="The program and its arguments; {workspace} stands for its folder."
+    )
+    coroutine: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
+        description="In place of a command: `module:function`, found in what it binds or requires. The function is "
+        "awaited with the task's input, the base URL and the key, and what it returns is the answer.",
+    )
+    requirements: tuple[str, ...] = Field(
+        (),
+        description="What pip installs for it (`ratchet programs install`); its `python` is then that environment's.",
+    )
+    tools: bool = Field(
+        False, description="It sees the tools of Ratchet: `/ratchet/run.py serve` serves them over MCP on stdio."
     )
     task: Literal["stdin", "argument", "file", "environment"] = Field(
         "stdin",
@@ -110,6 +130,12 @@ class Program(_Declared):
         return path
 
     @model_validator(mode="after")
+    def _is_one_thing(self) -> Self:
+        if bool(self.command) == bool(self.coroutine):
+            raise ValueError("it has either a command or a coroutine")
+        return self
+
+    @model_validator(mode="after")
     def _has_a_place_for_the_input(self) -> Self:
         placed = any(INPUT in part for part in self.command)
         if placed != (self.task in ("argument", "file")):
@@ -121,6 +147,26 @@ class Program(_Declared):
 
     def relative_to(self, folder: Path) -> Self:
         return self.model_copy(update={"binds": {at: (folder / place).absolute() for at, place in self.binds.items()}})
+
+    def environments(self, name: str) -> dict[str, tuple[str, tuple[str, ...]]]:
+        """Those it needs, as name and requirements, by the path it sees them at."""
+        own = {ENVIRONMENT: (name, self.requirements)} if self.requirements else {}
+        return own | ({inside.TOOLS_ENVIRONMENT: (inside.TOOLS_NAME, inside.TOOLS_REQUIRE)} if self.tools else {})
+
+    def equipped(self, name: str, environments: Environments, typed: str) -> Self:
+        """With all that it says it needs among what it sees, and a command in any case. Raises SettingsError, with what
+        is to be `typed`, where something is not installed."""
+        binds = {at: environments.require(*one, typed) for at, one in self.environments(name).items()} | self.binds
+        data, command, environment = dict(self.data), self.command, dict(self.environment)
+        if self.requirements:
+            environment["PATH"] = f"{ENVIRONMENT}/bin:{environment.get('PATH', PATH)}"
+        if self.tools:
+            binds, data = inside.tools_packages() | binds, inside.tools_files() | data
+        if self.coroutine:
+            data[inside.LAUNCHER] = inside.launcher()
+            command = ("python3", inside.LAUNCHER, self.coroutine, *self.binds)
+        found = {"binds": binds, "data": data, "command": command, "environment": environment}
+        return self.model_copy(update=found | {"coroutine": None})
 
     def unfit(self, prompt: Prompt) -> str | None:
         """Why this input can't be given to it; None where it can."""
@@ -173,21 +219,37 @@ def agents_with_programs(file: Path | None, agents: tuple[str, ...]) -> frozense
     return frozenset(_read(file, agents).agents) if file else frozenset()
 
 
-def read_programs(file: Path | None, agents: tuple[str, ...]) -> Programs:
-    """Those of the fleet's `agents`; none without a file. Raises SettingsError that names file, program and field."""
+def read_programs(file: Path | None, agents: tuple[str, ...], environments: Path = DEFAULT_ENVIRONMENTS) -> Programs:
+    """Those of the fleet's `agents`; none without a file. Raises SettingsError that names file, program and field, or
+    what to type where it is not in `environments` what a program requires."""
     if file is None:
         return NONE
     read = _read(file, agents)
     by_agent = {agent: declared.programs for agent, declared in read.agents.items()}
-    named = dict.fromkeys(name for names in by_agent.values() for name in names)
-    programs = {name: read.programs.get(name) or _installed(name, file, read) for name in named}
-    found = {name: program.relative_to(file.absolute().parent) for name, program in programs.items()}
-    for name, program in found.items():
+    declared = _declared(file, read)
+    for name, program in declared.items():
         _require_there(file, name, program)
-    return Programs(by_agent, found)
+    where = Environments(environments)
+    typed = {name: f"ratchet programs install {name}{f' --file {file}' * (name in read.programs)}" for name in declared}
+    return Programs(by_agent, {name: one.equipped(name, where, typed[name]) for name, one in declared.items()})
 
 
-def _read(file: Path, agents: tuple[str, ...]) -> _File:
+def declared_programs(file: Path | None) -> dict[str, Program]:
+    """By name, whatever of what they require is installed: those that agents of the file have, or those that are
+    installed themselves. Raises SettingsError."""
+    if file is None:
+        return {name: _installed(name, "what is installed") for name in sorted(entry_points(group=GROUP).names)}
+    return _declared(file, _read(file, None))
+
+
+def _declared(file: Path, read: _File) -> dict[str, Program]:
+    named = dict.fromkeys(name for agent in read.agents.values() for name in agent.programs)
+    programs = {name: read.programs.get(name) or _installed(name, file, read.programs) for name in named}
+    return {name: program.relative_to(file.absolute().parent) for name, program in programs.items()}
+
+
+def _read(file: Path, agents: tuple[str, ...] | None) -> _File:
+    """`agents`: the fleet's; any at all if None."""
     try:
         read = _File.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
@@ -196,7 +258,7 @@ def _read(file: Path, agents: tuple[str, ...]) -> _File:
         raise SettingsError(f"{file} is no TOML: {error}") from None
     except ValidationError as error:
         raise SettingsError(f"{file}: {_faults(error)}") from None
-    if strange := sorted(set(read.agents) - set(agents)):
+    if agents is not None and (strange := sorted(set(read.agents) - set(agents))):
         raise SettingsError(
             f"{file}: agents.{strange[0]}: not one of the fleet's agents (RATCHET_AGENTS={','.join(agents)})"
         )
@@ -208,9 +270,9 @@ def _faults(error: ValidationError) -> str:
     return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the whole'}: {one['msg']}" for one in faults[:5])
 
 
-def _installed(name: str, file: Path, read: _File) -> Program:
+def _installed(name: str, file: Path | str, beside: Collection[str] = ()) -> Program:
     if name not in (installed := INSTALLED.names):
-        known = sorted({*read.programs, *installed})
+        known = sorted({*beside, *installed})
         raise SettingsError(f"{file}: there is no program {name!r}; there are {', '.join(known) or 'none'}")
     try:
         declared = INSTALLED.load(name)()
@@ -222,6 +284,6 @@ def _installed(name: str, file: Path, read: _File) -> Program:
 
 
 def _require_there(file: Path, name: str, program: Program) -> None:
-    for inside, place in program.binds.items():
+    for at, place in program.binds.items():
         if not place.is_dir():
-            raise SettingsError(f"{file}: programs.{name}.binds.{inside}: {place} is no folder here")
+            raise SettingsError(f"{file}: programs.{name}.binds.{at}: {place} is no folder here")

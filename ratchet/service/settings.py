@@ -76,6 +76,11 @@ class FleetSettings(BaseSettings):
         description="File (TOML) of the programs that answer agents' tasks, run by the runner; agents that it names "
         "serve their model to these and take no tasks themselves. The same for agents and runners.",
     )
+    program_environments: Path = Field(
+        Path(".ratchet/programs"),
+        description="Folder of what programs require, which `ratchet programs install` puts there; where the runner is "
+        "root, one that every user may pass.",
+    )
     external_scorer: bool = Field(
         False, description="A scorer that is not ours answers with draft-shaped Rewards: keep each Response for them."
     )

@@ -16,7 +16,8 @@ class AgentSettings(FleetSettings):
     agent_id: AgentId = Field("small", description="Which of the fleet's agents this process is.")
     agent_http_port: int = Field(8710, ge=0, le=65535, description="Port of the agent's HTTP server.")
     agent_engine: str = Field(
-        "transformers", description="What it generates with: transformers, vllm, echo, or an entry point's name."
+        "transformers",
+        description="What it generates with: transformers, vllm, echo, scripted, or an entry point's name.",
     )
     agent_model: str = Field(
         "models/small",
@@ -57,10 +58,15 @@ class AgentSettings(FleetSettings):
     agent_generation_timeout_s: float = Field(600.0, gt=0, description="Seconds the vllm server may take for one task.")
     agent_echo_latency_s: float = Field(0.0, ge=0, description="For echo: seconds each answer takes.")
 
+    agent_script: Path | None = Field(
+        None,
+        description="For scripted: the file (TOML) of what is said to what; its model is a folder with a tokenizer.",
+    )
+
     @property
     def tokenizer_name(self) -> str | None:
         """Folder (absolute) or hub name of the model whose tokenizer makes its token ids; None if it is not known."""
-        named = self.agent_model if self.agent_engine == "transformers" else self.agent_tokenizer
+        named = self.agent_model if self.agent_engine in ("transformers", "scripted") else self.agent_tokenizer
         return str(Path(named).absolute()) if named and Path(named).is_dir() else named
 
     def unusable_parts(self) -> list[str]:

@@ -12,7 +12,7 @@ from services.runner.worker import RunnerWorker
 
 def wire() -> Wired:
     settings = RunnerSettings.read()
-    programs = read_programs(settings.programs, settings.agents)
+    programs = read_programs(settings.programs, settings.agents, settings.program_environments)
     if not programs.by_agent:
         raise SettingsError("RATCHET_PROGRAMS is not set: a runner needs the file of the programs it runs")
     settings.require_agents(programs.by_agent)

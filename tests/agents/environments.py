@@ -1,5 +1,6 @@
 """Environments of third-party agents, each by itself under `.venv-agents`: made once, anew where a pin has changed.
 
+They are made as `ratchet programs install` makes them, so that programs in sandboxes run in the same.
 `python -m tests.agents.environments [NAME…]` makes those that are not there yet. None has torch.
 """
 
@@ -11,17 +12,28 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ratchet.recorder.environments import Environments, NotInstalled
+from ratchet.recorder.programs import declared_programs
+from ratchet.recorder.shipped import AIDER, MINI_SWE_AGENT
 from tests.acceptance.node_programs import node_executable
+from tests.programs import REPOSITORY
 
-ROOT = Path(__file__).parents[2] / ".venv-agents"
+ROOT = REPOSITORY / ".venv-agents"
+
+
+def example(name: str) -> tuple[str, ...]:
+    """What a program of `examples/` requires."""
+    return declared_programs(REPOSITORY / "examples" / name / "programs.toml")[name].requirements
+
+
 PYTHON = {
     "openai": ("openai==3.54.0",),
     "anthropic": ("anthropic==2.12.0",),
-    "openai-agents": ("openai-agents==0.24.0",),
-    "langgraph": ("langgraph==1.2.22", "langchain-openai==1.7.3"),
-    "mini-swe-agent": ("mini-swe-agent==2.4.6", "litellm[mcp]==1.106.2"),
+    "openai-agents": example("openai-agents"),
+    "langgraph": example("langgraph"),
+    "mini-swe-agent": MINI_SWE_AGENT,
     "smolagents": ("smolagents[openai]==1.26.0",),
-    "aider": ("aider-chat==0.86.2",),
+    "aider": AIDER,
 }
 NODE = ("openai@7.57.0", "@anthropic-ai/sdk@1.12.0")
 READY = "ready.json"
@@ -34,14 +46,10 @@ class Missing(Exception):
 
 def python_of(name: str) -> Path:
     """The interpreter. Raises Missing."""
-    folder, pins = ROOT / name, PYTHON[name]
-    if not _ready(folder, pins):
-        shutil.rmtree(folder, ignore_errors=True)
-        _run([sys.executable, "-m", "venv", str(folder)])
-        installing = ("-m", "pip", "install", "-qq", "--disable-pip-version-check", *pins)
-        _run([str(folder / "bin" / "python"), *installing])
-        (folder / READY).write_text(json.dumps(pins))
-    return folder / "bin" / "python"
+    try:
+        return Environments(ROOT).install(name, PYTHON[name], lambda told: None) / "bin" / "python"
+    except NotInstalled as error:
+        raise Missing(str(error)) from error
 
 
 def node_modules(npm: Path) -> Path:

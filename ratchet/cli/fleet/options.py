@@ -17,7 +17,8 @@ AGENT = "agent"
 class FleetOptions:
     """`agents` are those started here, `replicas` the processes of each; ports are TCP ports of this machine.
 
-    An engine that has nothing to train (echo) goes without a trainer, and so does a fleet with no agent of its own.
+    An engine that has nothing to train (echo, scripted) goes without a trainer, and so does a fleet with no agent of
+    its own.
     `programs` is the file of the programs that answer agents' tasks, with a runner for them; nobody's if empty.
     `external_agents` and, with `no_scorer`, the scorer are programs of somebody else's, which connect by themselves.
     """
@@ -52,7 +53,7 @@ class FleetOptions:
 
     @property
     def with_trainer(self) -> bool:
-        return self.trainer and self.engine != "echo" and bool(self.agents)
+        return self.trainer and self.engine not in ("echo", "scripted") and bool(self.agents)
 
     @property
     def models_to_make(self) -> bool:

@@ -12,6 +12,7 @@ from ratchet.cli.fleet.options import FleetOptions
 from ratchet.cli.fleet.supervisord import Program
 from ratchet.cli.terminal import UsageError
 from ratchet.recorder.programs import read_programs
+from ratchet.service.settings import FleetSettings
 
 FIRST_AGENT = 10
 SCORER = 50
@@ -102,7 +103,8 @@ def _check(options: FleetOptions) -> None:
 
 def _check_programs(options: FleetOptions) -> None:
     """Raises SettingsError for a file that can't be used, UsageError for an agent whose model is somebody else's."""
-    with_programs = read_programs(Path(options.programs), options.fleet_agents).by_agent
+    environments = FleetSettings.read().program_environments
+    with_programs = read_programs(Path(options.programs), options.fleet_agents, environments).by_agent
     if foreign := sorted(set(with_programs) - set(options.agents)):
         raise UsageError(f"agent {foreign[0]} has programs, but no process here would serve it its model")
 

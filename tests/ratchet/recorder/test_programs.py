@@ -62,7 +62,7 @@ def test_an_agent_knows_whether_programs_answer_for_it_and_loads_none(file: Path
     [
         ("[agents.small]", "[agents.big]", r"agents.big: not one of the fleet's agents \(RATCHET_AGENTS=small\)"),
         ('["mine"]', "[]", r"agents.small.programs: Tuple should have at least 1 item"),
-        ('["mine"]', '["yours"]', r"there is no program 'yours'; there are mine"),
+        ('["mine"]', '["yours"]', r"there is no program 'yours'; there are aider, mine, "),
         ("seconds = 5", "seconds = 0", r"programs.mine.limits.seconds: Input should be greater than 0"),
         ("seconds = 5", "secnds = 5", r"programs.mine.limits.secnds: Extra inputs are not permitted"),
         ('task = "file"', 'task = "post"', r"programs.mine.task: Input should be 'stdin', 'argument'"),
@@ -74,6 +74,8 @@ def test_an_agent_knows_whether_programs_answer_for_it_and_loads_none(file: Path
         ('"/etc/agent.toml" =', '"agent.toml" =', r"programs.mine.data: .* write an absolute path"),
         ('= "code"', '= "nowhere"', r"programs.mine.binds./agent: .*nowhere is no folder here"),
         ("[agents.small]", "[agents.small", r"programs.toml is no TOML"),
+        ("data =", 'coroutine = "main:agent"\ndata =', r"programs.mine: Value error, it has either a command or a co"),
+        ("data =", 'coroutine = "main.agent"\ndata =', r"programs.mine.coroutine: String should match pattern"),
     ],
 )
 def test_what_can_not_be_used_is_named_with_file_program_and_field(

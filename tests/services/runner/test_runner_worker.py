@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
+import tempfile
 from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from ratchet.bus.topology import RESPONSES
+from ratchet.recorder.environments import Environments
 from ratchet.recorder.programs import Program
 from ratchet.service.errors import DiskFull, EngineError, Reject, SettingsError
 from schemas.messages.response import Response, Sample
@@ -125,6 +128,42 @@ async def test_a_folder_that_it_binds_is_seen_and_not_written(make_house: MakeHo
         folder.rmdir()
 
     assert response.samples[0].status == "failed"
+
+
+SOLVE = """
+import asyncio, urllib.request
+from helper import asked
+async def solve(task, base_url, api_key):
+    print("thinking")
+    return await asyncio.to_thread(asked, task, base_url, api_key)
+async def give_up(task, base_url, api_key):
+    raise ValueError("no idea")
+"""
+HELPER = """
+import json, urllib.request
+def asked(task, base_url, api_key):
+    body = json.dumps({"model": "any", "messages": [{"role": "user", "content": task}]}).encode()
+    request = urllib.request.Request(base_url + "/chat/completions", body, {"Authorization": "Bearer " + api_key})
+    return json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
+"""
+
+
+async def test_a_coroutine_is_awaited_in_a_sandbox_and_what_it_returns_is_the_answer(
+    make_house: MakeHouse, make_work: MakeWork
+) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="ratchet-coroutine-", dir="/var/tmp"))
+    folder.chmod(0o755)
+    try:
+        (folder / "agent.py").write_text(SOLVE)
+        (folder / "helper.py").write_text(HELPER)
+        named = {name: Program(coroutine=f"agent:{name}", binds={"/agent": folder}) for name in ("solve", "give_up")}
+        programs = {name: program.equipped(name, Environments(folder), "") for name, program in named.items()}
+        async with make_house(programs) as house:
+            response = await house.answered(make_work(input="what is ä?", sampling=Sampling(n=2, max_tokens=200)))
+    finally:
+        shutil.rmtree(folder)
+
+    assert [(sample.text, sample.status) for sample in response.samples] == [("what is ä?", "finished"), ("", "failed")]
 
 
 BAD: dict[str, tuple[str, dict[str, Any], str]] = {

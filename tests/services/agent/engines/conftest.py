@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import Engine
 from services.agent.engines.own_process.engine_process import EngineProcess
+from tests.programs import REPOSITORY
 from tests.services.agent.engines.child_here import begin_here
 from tests.services.agent.engines.recorded_vllm import RecordedVllm
 
@@ -67,6 +69,7 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[RecordedVllm]:
 @pytest.fixture(
     params=[
         "echo",
+        "scripted",
         "transformers",
         "vllm-recorded",
         pytest.param("vllm-real", marks=pytest.mark.vllm),
@@ -77,6 +80,8 @@ async def bench(
 ) -> AsyncIterator[Bench]:
     from ratchet.models.loading import load_language_model
     from ratchet.models.tokenization import load_tokenizer
+    from services.agent.engines.scripted import Script, ScriptedEngine
+    from services.agent.engines.scripted import Turn as ScriptTurn
     from services.agent.engines.transformers_engine import TransformersEngine
     from services.agent.engines.vllm_engine import VllmEngine
     from tests.ratchet.models.tiny_model import MAX_POSITIONS
@@ -85,13 +90,16 @@ async def bench(
     server = RecordedVllm(real_server() if kind == "vllm-real" else None)
     if kind == "echo":
         engine: Engine = EchoEngine()
+    elif kind == "scripted":
+        script = Script(turns=(ScriptTurn(heard="", says=("yes", "no")),))
+        engine = ScriptedEngine(script, REPOSITORY / "examples" / "played-model", Random(5))
     elif kind == "transformers":
         make = partial(TransformersEngine, partial(load_language_model, str(tiny_model)), seed=5)
         engine = EngineProcess(make, max_batch=64, begin=begin_here)
     else:
         engine = VllmEngine(server.client(), model="base", tokenizer=load_tokenizer(tiny_model), health_period_s=60)
     await engine.start()
-    yield Bench(engine, tiny_model, MAX_POSITIONS, tiny_adapters, tokens=kind != "echo")
+    yield Bench(engine, tiny_model, MAX_POSITIONS, tiny_adapters, tokens=kind not in ("echo", "scripted"))
     await engine.stop()
     if kind.startswith("vllm"):
         await server.stop()

@@ -1,0 +1,77 @@
+"""`ratchet programs`: the programs that may answer tasks, and what they require, installed for their sandboxes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ratchet.cli.terminal import AsJson, CommandError, UsageError, out, print_json, say, table
+from ratchet.recorder.environments import Environments, NotInstalled
+from ratchet.recorder.programs import Program, declared_programs
+from ratchet.service.settings import FleetSettings
+
+programs = typer.Typer()
+
+File = Annotated[
+    Path | None,
+    typer.Option("--file", help="The file that declares them; those that are installed if not named.", exists=True),
+]
+
+
+@programs.command("list")
+def list_(file: File = None, json: AsJson = False) -> None:
+    """List programs, and whether what each requires is installed."""
+    environments = _environments()
+    found = declared_programs(file)
+    if json:
+        print_json([_as_record(name, program, environments) for name, program in found.items()])
+        return
+    shown = table("program", "what it requires", "", left=3)
+    for name, program in found.items():
+        missing = _missing(name, program, environments)
+        wants = ", ".join(one for _, listed in program.environments(name).values() for one in listed)
+        ready = f"ratchet programs install {name}" if missing else "installed" if wants else ""
+        shown.add_row(name, wants or "nothing", ready)
+    out.print(shown)
+
+
+@programs.command()
+def install(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="All of a --file if none.")] = None,
+    file: File = None,
+) -> None:
+    """Install what programs require, each into an environment of its own that their sandboxes see: minutes, once.
+
+    pip fetches it from the package index that it is set up for. The environments lie in .ratchet/programs, or where
+    RATCHET_PROGRAM_ENVIRONMENTS says; do it where the runner is.
+    """
+    found = declared_programs(file)
+    if not names and file is None:
+        raise UsageError(f"name a program: {', '.join(found)}; or a --file")
+    if strange := [name for name in names or () if name not in found]:
+        raise UsageError(f"there is no program {strange[0]!r}: there are {', '.join(found)}")
+    environments = _environments()
+    wanted = {found_one for name in names or found for found_one in found[name].environments(name).values()}
+    try:
+        for name, requirements in sorted(wanted):
+            place = environments.install(name, requirements, say)
+            out.print(f"{name} is in {place}", markup=False)
+    except NotInstalled as error:
+        raise CommandError(str(error)) from None
+    if not wanted:
+        out.print("nothing is required", markup=False)
+
+
+def _environments() -> Environments:
+    return Environments(FleetSettings.read().program_environments)
+
+
+def _missing(name: str, program: Program, environments: Environments) -> bool:
+    return not all(environments.ready(*one) for one in program.environments(name).values())
+
+
+def _as_record(name: str, program: Program, environments: Environments) -> dict[str, object]:
+    wants = [one for _, listed in program.environments(name).values() for one in listed]
+    return {"name": name, "requires": wants, "installed": not _missing(name, program, environments)}

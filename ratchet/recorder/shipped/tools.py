@@ -1,0 +1,36 @@
+"""Run inside a sandbox: `serve` serves the tools of Ratchet over MCP on stdin and stdout, `agent` is our tool-agent.
+
+Further arguments are those of `python -m ratchet.tools.agent`. What the tools did is written down in /tmp, outside of
+the workspace, and ends with the sandbox: what counts is in the record of the run.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+AT = "/ratchet"
+ROOT, POLICY, AUDIT = "/workspace", f"{AT}/policy.toml", "/tmp/ratchet-tools"
+
+
+def agent(*given: str) -> int:
+    from ratchet.tools.agent import main
+
+    sys.argv = ["tool-agent", "--root", ROOT, "--policy", POLICY, "--audit", AUDIT, *given]
+    return main()
+
+
+def serve() -> int:
+    """As `ratchet tools serve`, which a runner's image does not have."""
+    from ratchet.tools.audit import ToolAudit
+    from ratchet.tools.policy import Policy
+    from ratchet.tools.server import build_server
+    from ratchet.tools.toolbox import OPERATIONS, Toolbox
+
+    policy = Policy.read(Path(POLICY), frozenset(OPERATIONS))
+    asyncio.run(build_server(Toolbox(Path(ROOT), policy, ToolAudit(Path(AUDIT)))).run_stdio_async())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, f"{AT}/packages")
+    raise SystemExit({"agent": agent, "serve": serve}[sys.argv[1]](*sys.argv[2:]))

@@ -1,0 +1,101 @@
+"""What programs require: when it counts as installed, what is told where it is not, and how a program sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ratchet.recorder.environments import READY, Environments, NotInstalled
+from ratchet.recorder.programs import Program, declared_programs, read_programs
+from ratchet.service.errors import SettingsError
+
+FILE = """
+[agents.small]
+programs = ["mine"]
+
+[programs.mine]
+command = ["python", "/agent/main.py"]
+requirements = ["nothing-of-that-name==1"]
+environment = { PATH = "/opt/bin" }
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "programs.toml").write_text(FILE)
+    return tmp_path / "programs.toml"
+
+
+def installed(folder: Path, name: str, *requirements: str) -> Path:
+    place = folder / name
+    place.mkdir(parents=True)
+    (place / READY).write_text(json.dumps(requirements))
+    return place
+
+
+def test_what_is_not_installed_is_told_with_what_to_type(file: Path, tmp_path: Path) -> None:
+    told = f"nothing-of-that-name==1 not installed in .*mine; type: ratchet programs install mine --file {file}"
+    with pytest.raises(SettingsError, match=told):
+        read_programs(file, ("small",), tmp_path)
+    installed(tmp_path, "mine", "nothing-of-that-name==0.9")
+    with pytest.raises(SettingsError, match=told):
+        read_programs(file, ("small",), tmp_path)
+
+
+def test_what_comes_with_ratchet_is_installed_by_its_name(file: Path, tmp_path: Path) -> None:
+    file.write_text('[agents.small]\nprograms = ["aider"]\n')
+
+    with pytest.raises(SettingsError, match=r"aider-chat==[\d.]+ not installed .*: ratchet programs install aider$"):
+        read_programs(file, ("small",), tmp_path)
+
+
+def test_a_program_sees_what_it_requires_and_finds_its_python_first(file: Path, tmp_path: Path) -> None:
+    place = installed(tmp_path / "environments", "mine", "nothing-of-that-name==1")
+
+    mine = read_programs(file, ("small",), tmp_path / "environments")["mine"]
+
+    assert mine.binds == {"/environment": place}
+    assert mine.environment["PATH"] == "/environment/bin:/opt/bin"
+
+
+def test_a_program_with_tools_sees_them_and_its_own_policy_where_it_has_one(tmp_path: Path) -> None:
+    program = Program(command=("it",), tools=True, data={"/ratchet/policy.toml": "mine"})
+    for name, requirements in program.environments("it").values():
+        installed(tmp_path, name, *requirements)
+
+    equipped = program.equipped("it", Environments(tmp_path), "")
+
+    assert equipped.data["/ratchet/policy.toml"] == "mine"
+    assert "ratchet" in equipped.data["/ratchet/run.py"]
+    assert (equipped.binds["/ratchet/packages/ratchet"] / "tools").is_dir()
+
+
+def test_all_that_come_with_ratchet_are_declared_and_said_on_their_page() -> None:
+    found = declared_programs(None)
+    page = (Path(__file__).parents[3] / "docs" / "runner.md").read_text()
+
+    assert {"aider", "mini-swe-agent", "shell", "tool-agent"} <= set(found)
+    for name, program in found.items():
+        limits = program.limits
+        assert re.search(rf"^\| `{name}` \|.*\| {limits.seconds:.0f} s, {limits.calls} calls \|$", page, re.M), name
+
+
+def test_what_can_not_be_had_is_told_and_does_not_count_as_installed(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        closed = tmp_path / "closed"
+        closed.mkdir(mode=0o700)
+        with pytest.raises(NotInstalled, match=f"{closed} may be passed by root alone.*RATCHET_PROGRAM_ENVIRONMENTS"):
+            Environments(closed).install("it", ("nothing",), print)
+    wanted = (str(tmp_path / "no-such-file.whl"),)
+    open_place = Path("/var/tmp", f"ratchet-environments-{os.getpid()}")
+    try:
+        with pytest.raises(NotInstalled, match=r"no-such-file\.whl"):
+            Environments(open_place).install("it", wanted, lambda told: None)
+        assert not Environments(open_place).ready("it", wanted)
+    finally:
+        shutil.rmtree(open_place)

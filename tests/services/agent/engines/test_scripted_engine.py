@@ -1,0 +1,83 @@
+"""The engine that says what a file says: what it takes for heard, its ids, and what it goes on with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+from tokenizers import Tokenizer
+
+from ratchet.service.errors import EngineError, SettingsError
+from schemas.messages.work import Sampling
+from services.agent.engines.engine import IdsRequest, TokenPiece
+from services.agent.engines.scripted import Script, ScriptedEngine, Turn
+from services.agent.settings import AgentSettings
+from tests.programs import REPOSITORY
+
+PLAYED = REPOSITORY / "examples" / "played-model"
+TURNS = (Turn(heard="first", says=("one", "another")), Turn(heard="second", says=("two",)))
+
+
+@pytest.fixture
+def engine() -> ScriptedEngine:
+    return ScriptedEngine(Script(turns=TURNS), PLAYED, Random(1))
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.from_file(str(PLAYED / "tokenizer.json"))
+
+
+async def said(engine: ScriptedEngine, ids: Sequence[int], **given: float) -> list[TokenPiece]:
+    request = IdsRequest(tuple(ids), Sampling(**{"n": 1, "max_tokens": 100} | given))
+    return [piece async for piece in engine.generate_ids(request)]
+
+
+def text(tokenizer: Tokenizer, pieces: Sequence[TokenPiece]) -> str:
+    return tokenizer.decode([token for piece in pieces for token in piece.ids], skip_special_tokens=True)
+
+
+async def test_it_hears_what_was_said_since_its_last_answer_alone(engine: ScriptedEngine, tokenizer: Tokenizer) -> None:
+    prompt = "<|user|>first<|end|><|assistant|>one<|end|><|user|>second<|end|><|assistant|>"
+
+    assert text(tokenizer, await said(engine, tokenizer.encode(prompt).ids)) == "two"
+    unheard = tokenizer.encode("<|user|>third<|end|><|assistant|>").ids
+    assert text(tokenizer, await said(engine, unheard)) == "I have nothing to say to that."
+
+
+async def test_each_way_has_its_chance_and_says_so(engine: ScriptedEngine, tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode("<|user|>first<|end|><|assistant|>").ids
+    drawn = [await said(engine, ids) for _ in range(20)]
+
+    assert {text(tokenizer, pieces) for pieces in drawn} == {"one", "another"}
+    for pieces in drawn:
+        assert math.exp(sum(sum(piece.logprobs) for piece in pieces)) == pytest.approx(0.5)
+        assert pieces[-1].finish_reason == "stop"
+    greedy = [await said(engine, ids, temperature=0) for _ in range(5)]
+    assert {text(tokenizer, pieces) for pieces in greedy} == {"one"}
+    assert (await said(engine, ids, max_tokens=2))[-1].finish_reason == "length"
+
+
+async def test_it_goes_on_with_an_answer_that_has_begun(engine: ScriptedEngine, tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode("<|user|>first<|end|><|assistant|>anot").ids
+
+    assert text(tokenizer, await said(engine, ids)) == "her"
+
+
+def test_a_script_that_can_not_be_used_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="RATCHET_AGENT_SCRIPT is not set"):
+        ScriptedEngine.from_settings(AgentSettings(agent_model=str(PLAYED)))
+    with pytest.raises(SettingsError, match=r"script\.toml can't be read"):
+        Script.read(tmp_path / "script.toml")
+    (tmp_path / "script.toml").write_text('[[turns]]\nheard = "x"\n')
+    with pytest.raises(SettingsError, match=r"script\.toml: .*says"):
+        Script.read(tmp_path / "script.toml")
+    with pytest.raises(EngineError, match="has no tokenizer for a script"):
+        ScriptedEngine(Script(turns=TURNS), tmp_path, Random(1))
+
+
+def test_the_tokenizer_of_a_played_model_is_known_to_whoever_asks() -> None:
+    assert AgentSettings(agent_engine="scripted", agent_model=str(PLAYED)).tokenizer_name == str(PLAYED)
