@@ -161,6 +161,7 @@ class SelectionRow(msgspec.Struct):
     segments: msgspec.Raw = msgspec.Raw()
     trajectory: ReferenceRow | None = None
     sample_status: str | None = None
+    program: str | None = None
 
 
 class SegmentRow(msgspec.Struct):
