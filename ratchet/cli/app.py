@@ -62,6 +62,10 @@ COMMANDS = {
     "adapters": "Versions of the adapters: list, show, diff; promote, rollback, freeze, reanchor; verify, export, …",
     "broker": "Set up a broker: its users and its queues.",
     "experiment": "Adapters tried on live traffic: list, show the evidence as a chart, replay a verdict.",
+    "programs": (
+        "Each program's rollouts in the log: score with its interval, tokens, calls and time, breaks, and how they "
+        "ended."
+    ),
     "token": (
         "API tokens. Once: `ratchet token keys`, and the services get RATCHET_API_PUBLIC_KEYS=keys/jwks.json. Then, "
         "as often as needed: `ratchet token issue --role viewer --name ci --ttl 1h`. A fleet that listens on this "

@@ -54,7 +54,7 @@ def mcp(
     serve_stdio(addresses_of(url or (), FleetFolder.here().record()), Token(token, token_file))
 
 
-SINGLE = ("orchestrator", "scorer", "trainer")
+SINGLE = ("orchestrator", "runner", "scorer", "trainer")
 NOWHERE = "amqp://127.0.0.1/"
 
 
