@@ -20,7 +20,9 @@ NONE_YET = (
 )
 
 
-def programs(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None, json: AsJson = False) -> None:
+def programs(
+    agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None, json: AsJson = False
+) -> None:
     """Each program's rollouts in the log: score with its interval, tokens, calls and time, breaks, and how they ended.
 
     No experiment: not all programs answered the same tasks.

@@ -98,18 +98,14 @@ class _Rules:
         Where there are runners it hears what they tell, through a queue of its own.
         """
         reads = (DEAD_LETTERS, BROADCAST_EXCHANGE) if hears_runners else (DEAD_LETTERS,)
-        own = self._worker(
-            "orchestrator", {"orchestrator", "all services"}, writes=(BROADCAST_EXCHANGE,), reads=reads
-        )
+        own = self._worker("orchestrator", {"orchestrator", "all services"}, writes=(BROADCAST_EXCHANGE,), reads=reads)
         heard = self._one_of((ROLLOUTS_TOPIC,)) if hears_runners else NOTHING
         events = TopicPermission(self._wire(BROADCAST_EXCHANGE), self._one_of((events_topic(""),), end=""), heard)
         write = f"{own.write}|^{re.escape(DEFAULT_EXCHANGE)}$"
         if not hears_runners:
             return Account(own.name, own.configure, write, own.read, (*own.topics, events))
         listeners = self._one_of((LISTENER,), end="")
-        return Account(
-            own.name, listeners, f"{write}|{listeners}", f"{own.read}|{listeners}", (*own.topics, events)
-        )
+        return Account(own.name, listeners, f"{write}|{listeners}", f"{own.read}|{listeners}", (*own.topics, events))
 
     def agent(self, agent_id: str) -> Account:
         """Hears its own events and the copies of the rewards, through queues of its own."""

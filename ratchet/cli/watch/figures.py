@@ -116,9 +116,7 @@ def parse_series(texts: Iterable[str]) -> Series:
     return summed
 
 
-def figures(
-    now: Snapshot, before: Snapshot | None, rollouts: tuple[RolloutFigure, ...] = ()
-) -> WatchFigures:
+def figures(now: Snapshot, before: Snapshot | None, rollouts: tuple[RolloutFigure, ...] = ()) -> WatchFigures:
     """Rates and latencies are those since `before`; counts and scores since the services' start."""
     return WatchFigures(
         tasks_per_s=_rate("ratchet_tasks_closed_total", {}, now, before),
