@@ -55,7 +55,9 @@ COMMANDS = {
         "Write a JSON Schema for each message, an AsyncAPI document of the queues, and an OpenAPI document for each "
         "service; or check that they are current."
     ),
-    "mcp": "Serve MCP on stdin and stdout: the tools of orchestrator, agents, runner, scorer and trainer in one server.",
+    "mcp": (
+        "Serve MCP on stdin and stdout: the tools of orchestrator, agents, runner, scorer and trainer in one server."
+    ),
     "log": "The log of answers and scores.",
     "dead-letters": "What could not be handled: list, show, send back.",
     "models": "Models: fetch a real one without a hub, make the two small ones here; list, show, remove.",
