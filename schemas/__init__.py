@@ -9,6 +9,7 @@ from schemas.messages.feedback import Feedback, LoggedFeedback
 from schemas.messages.response import Response
 from schemas.messages.result import Result
 from schemas.messages.reward import Reward
+from schemas.messages.runner_rollouts import RunnerRollouts
 from schemas.messages.task import Task
 from schemas.messages.train_request import TrainRequest
 from schemas.messages.work import Work
@@ -30,6 +31,7 @@ MESSAGES: tuple[type[Message], ...] = (
     AdapterEvent,
     AdapterReport,
     AgentRewards,
+    RunnerRollouts,
     Feedback,
 )
 RECORDS: tuple[type[Message], ...] = (

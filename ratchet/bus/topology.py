@@ -127,6 +127,10 @@ def work_queue(agent_id: str, *, priority: int = 0) -> str:
     return f"work.{agent_id}.high" if priority >= HIGH_PRIORITY else f"work.{agent_id}"
 
 
+ROLLOUTS_TOPIC = "rollouts"
+"""What runners tell of the rollouts they run."""
+
+
 def events_topic(agent_id: str) -> str:
     """What all replicas of an agent listen to, besides their work queue."""
     return f"events.{agent_id}"

@@ -55,11 +55,13 @@ COMMANDS = {
         "Write a JSON Schema for each message, an AsyncAPI document of the queues, and an OpenAPI document for each "
         "service; or check that they are current."
     ),
-    "mcp": "Serve MCP on stdin and stdout: the tools of orchestrator, agents, scorer and trainer in one server.",
+    "mcp": (
+        "Serve MCP on stdin and stdout: the tools of orchestrator, agents, runner, scorer and trainer in one server."
+    ),
     "log": "The log of answers and scores.",
     "dead-letters": "What could not be handled: list, show, send back.",
     "models": "Models: fetch a real one without a hub, make the two small ones here; list, show, remove.",
-    "programs": "Programs that answer tasks in sandboxes: list them, install what they require.",
+    "programs": "Programs that answer tasks in sandboxes: list, install what they require, compare.",
     "adapters": "Versions of the adapters: list, show, diff; promote, rollback, freeze, reanchor; verify, export, …",
     "broker": "Set up a broker: its users and its queues.",
     "experiment": "Adapters tried on live traffic: list, show the evidence as a chart, replay a verdict.",

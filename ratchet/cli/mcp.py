@@ -44,7 +44,7 @@ def mcp(
         ),
     ] = None,
 ) -> None:
-    """Serve MCP on stdin and stdout: the tools of orchestrator, agents, scorer and trainer in one server.
+    """Serve MCP on stdin and stdout: the tools of orchestrator, agents, runner, scorer and trainer in one server.
 
     It is not meant to be typed: an MCP client starts it (docs/mcp.md has what to write into its configuration). Without
     `--url` it speaks to the fleet that `ratchet up` started here, and may be started before it.
@@ -54,7 +54,7 @@ def mcp(
     serve_stdio(addresses_of(url or (), FleetFolder.here().record()), Token(token, token_file))
 
 
-SINGLE = ("orchestrator", "scorer", "trainer")
+SINGLE = ("orchestrator", "runner", "scorer", "trainer")
 NOWHERE = "amqp://127.0.0.1/"
 
 

@@ -143,6 +143,8 @@ ROUTERS = {
         "services.orchestrator.api.page:page_router",
         "services.orchestrator.api.adapters:adapters_router",
         "services.orchestrator.api.experiments:experiments_router",
+        "services.orchestrator.api.programs:programs_router",
+        "services.orchestrator.api.rollouts:rollouts_router",
         "ratchet.training_runs.api:trainings_router",
         "services.orchestrator.api.fleet:queues_router",
         "services.orchestrator.api.dead_letters:dead_letters_router",

@@ -161,6 +161,7 @@ class SelectionRow(msgspec.Struct):
     segments: msgspec.Raw = msgspec.Raw()
     trajectory: ReferenceRow | None = None
     sample_status: str | None = None
+    program: str | None = None
 
 
 class SegmentRow(msgspec.Struct):
@@ -181,6 +182,31 @@ class TokensRow(msgspec.Struct):
     logprobs: list[float] | None = None
     segments: list[SegmentRow] | None = None
     trajectory: ReferenceRow | None = None
+
+
+class UsageRow(msgspec.Struct):
+    """What a rollout took."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    sampled_tokens: int = 0
+    breaks: dict[str, int] = {}
+    seconds: float | None = None
+
+
+class ProgramRow(msgspec.Struct):
+    """Of an interaction: which program made it, how that ended and what it took."""
+
+    task_id: str
+    agent_id: str
+    timestamp: datetime
+    group_size: int
+    sample: int | None = None
+    program: str | None = None
+    score: float | None = None
+    sample_status: str | None = None
+    usage: UsageRow | None = None
+    arm: ArmRow = msgspec.field(default_factory=ArmRow)
 
 
 class FeedbackRow(msgspec.Struct):

@@ -12,6 +12,8 @@ from schemas.api.adapters import AgentView, Reason, VersionDetail
 from schemas.api.dead_letters import DeadLetters, Requeued
 from schemas.api.experiments import ExperimentDetail, ExperimentSummary
 from schemas.api.page import Page
+from schemas.api.programs import ProgramsCompared
+from schemas.api.rollouts import FleetRollouts
 from schemas.api.runs import RunDetail, RunState, RunView
 from schemas.api.status import Queues, Status
 from schemas.api.tasks import TaskAccepted, TaskHistory, TaskSummary
@@ -204,6 +206,25 @@ def experiment_status(
     moment: looking does no harm to it.
     """
     return Call(path={"experiment_id": experiment_id})
+
+
+@TOOLS.tool("GET /v1/programs", ProgramsCompared, "Compare programs", Effect.READS)
+def compare_programs(agent_id: OneAgent = None) -> Call:
+    """The programs that answer an agent's tasks, side by side, out of the log: mean score with its interval, calls,
+    tokens and seconds of a rollout, how rollouts ended, what broke their conversations. It is no experiment: programs
+    may have answered different tasks.
+    """
+    return Call(query={"agent_id": agent_id})
+
+
+@TOOLS.tool("GET /v1/rollouts", FleetRollouts, "List rollouts", Effect.READS)
+def list_rollouts(
+    task_id: Annotated[Identifier | None, Field(description="Only this task's.")] = None, agent_id: OneAgent = None
+) -> Call:
+    """What programs are at now, over all runners: each rollout that runs, with its calls of the model and tokens so
+    far, and how the newest that ended did.
+    """
+    return Call(query={"task_id": task_id, "agent_id": agent_id})
 
 
 @TOOLS.tool("GET /v1/trainings", Page[RunView], "List trainings", Effect.READS)

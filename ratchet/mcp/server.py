@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from ratchet.http.access.matrix import matrix_of
 from ratchet.http.access.roles import Role
-from ratchet.mcp import agent_tools, orchestrator_tools, scorer_tools, trainer_tools
+from ratchet.mcp import agent_tools, orchestrator_tools, runner_tools, scorer_tools, trainer_tools
 from ratchet.mcp.in_process import caller_address
 from ratchet.mcp.prompts import add_prompts
 from ratchet.mcp.resources import add_resources
@@ -26,6 +26,7 @@ from ratchet.mcp.tool_table import ToolSpec, ToolTable
 TABLES: tuple[ToolTable, ...] = (
     orchestrator_tools.TOOLS,
     agent_tools.TOOLS,
+    runner_tools.TOOLS,
     scorer_tools.TOOLS,
     trainer_tools.TOOLS,
 )

@@ -6,6 +6,7 @@ How it is run, in a sandbox or as it is, is the caller's; what it may do to the 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,11 +32,12 @@ GIVEN_UP_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a program answered, and how it ended as far as whoever ran it can tell."""
+    """What a program answered, and how it ended as far as whoever ran it can tell. `seconds`: that it ran for."""
 
     text: str
     status: SampleStatus
     artifact: Artifact | None = None
+    seconds: float | None = None
 
 
 async def recorded(
@@ -46,10 +48,12 @@ async def recorded(
     A program that failed or met a limit while the engine was away for it is `lost`.
     """
     key = recorder.begin(rollout)
+    began = time.monotonic()
     try:
         ran = await run(key)
     finally:
         recorder.end(key)
+    took = time.monotonic() - began if ran.seconds is None else ran.seconds
     with suppress(TimeoutError):  # what it was asking when it ended is given up as soon as its connection is seen to be
         async with asyncio.timeout(GIVEN_UP_S):
             await rollout.wait_idle()
@@ -57,7 +61,8 @@ async def recorded(
     status = "lost" if lost else ran.status
     overruled = rollout.overruled
     sample = sample_of(rollout.conversation, ran.text, status=status, program=program, overruled=overruled)
-    return sample if ran.artifact is None else sample.model_copy(update={"artifact": ran.artifact})
+    usage = sample.usage and sample.usage.model_copy(update={"seconds": round(took, 3)})
+    return sample.model_copy(update={"usage": usage, "artifact": ran.artifact})
 
 
 def response_of(

@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, GetJsonSchemaHandler, create_model
 from pydantic.json_schema import JsonSchemaValue
 
+from schemas.api.rollouts import FleetRollout
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.base import Record, Score, Timestamp
 
-EventKind = Literal["task.settled", "decision", "experiment", "queues", "adapter", "training", "gap"]
+EventKind = Literal["task.settled", "decision", "experiment", "queues", "adapter", "training", "rollout", "gap"]
 
 
 class TaskSettled(Record):
@@ -87,6 +88,10 @@ class TrainingMoved(Record):
     reason: str | None
     step: int | None = Field(None, description="Steps done, while it runs.")
     steps: int | None = None
+
+
+class RolloutMoved(FleetRollout):
+    """`rollout`: a program's rollout has begun, called the model, or ended."""
 
 
 class Gap(Record):

@@ -87,6 +87,9 @@ class Usage(Record):
     breaks: dict[BreakKind, int] = Field(default_factory=dict, description="How often each kind split it.")
     normalised: int = Field(0, ge=0, description="Answers that came back otherwise written, and were known again.")
     replayed: int = Field(0, ge=0, description="Requests that were sent again and got the stored answer.")
+    seconds: Seconds | None = Field(
+        None, exclude_if=absent, description="From its start to its end, the wait for its turn left out."
+    )
     overruled: dict[str, tuple[float | str, ...]] = Field(
         default_factory=dict,
         exclude_if=lambda asked: not asked,

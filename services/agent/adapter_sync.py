@@ -7,14 +7,12 @@ is unloaded once no task uses it.
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-import uuid
 from datetime import UTC, datetime
 
 from ratchet.bus.protocol import Bus, Delivery
 from ratchet.bus.topology import ADAPTER_REPORTS, events_topic
 from ratchet.service.errors import AdapterError, BusError, EngineError, one_line
+from ratchet.service.process_name import process_name
 from ratchet.service.telemetry import Log
 from schemas.messages.adapter_event import AdapterEvent
 from schemas.messages.adapter_report import AdapterReport
@@ -25,11 +23,6 @@ from services.agent.adapter_cache import AdapterCache
 log = Log("agent.adapters")
 
 
-def replica_name() -> str:
-    """Unique per process: host, process id, and something random for what starts anew under the same id."""
-    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
-
-
 class AdapterSync:
     """One replica's. Works through announcements one by one, the newest first; an older one is passed over."""
 
@@ -38,7 +31,7 @@ class AdapterSync:
         self._bus = bus
         self._cache = cache
         self._base = base
-        self.replica = replica_name()
+        self.replica = process_name()
         self._newest: AdapterEvent | None = None
         self._announced = asyncio.Event()
         self._work: asyncio.Task[None] | None = None

@@ -25,6 +25,7 @@ from ratchet.bus.topology import (
     FEEDBACK,
     KEPT_RESPONSES,
     REWARDS,
+    ROLLOUTS_TOPIC,
     TASKS,
     topology_of,
 )
@@ -330,6 +331,8 @@ class Orchestrator:
             samples.take_up(self.ledger.index.note(f"samples/{agent_id}"))
         self._count_open_works()
         await self._api.watcher.start()
+        if self._settings.programs is not None:
+            await self._bus.listen(ROLLOUTS_TOPIC, self._api.rollouts.heard)
         metrics.is_active.set(1)
         self._start_clocks()
 

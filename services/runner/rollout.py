@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,7 @@ from ratchet.workspaces.workspaces import Workspaces
 from schemas.api.generate import ServedModel
 from schemas.api.rollouts import RunningRollout
 from schemas.messages.response import Sample, SampleStatus
+from schemas.messages.runner_rollouts import RolloutProgress, RolloutState
 from schemas.messages.work import Work
 from schemas.messages.workspace import Artifact
 from services.runner.scratch import Scratch
@@ -44,6 +45,7 @@ LEAST_REQUESTS = 256
 BYTES_A_TOKEN, LEAST_BODY = 32, 256 * 1024
 """A request that has more can't fit the context, whatever its tokens."""
 SHOWN_CHARS = 400
+MOST_SAID = 1000
 MOST_ADDED = 32 * MIB
 """Of what a rollout leaves in its workspace beyond what was there; the rest is left out, with a reason."""
 
@@ -80,6 +82,22 @@ class Underway:
     began: float = field(default_factory=time.monotonic)
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
+    def progress(self, state: RolloutState = "running", says: str | None = None) -> RolloutProgress:
+        """As far as it has come."""
+        work, calls = self.order.work, self.rollout.conversation.calls
+        return RolloutProgress(
+            task_id=work.task_id,
+            agent_id=work.agent_id,
+            program=self.order.name,
+            sample=self.order.number,
+            state=state,
+            started_at=self.started_at,
+            seconds=round(time.monotonic() - self.began, 3),
+            calls=len(calls),
+            sampled_tokens=sum(len(call.ids) for call in calls),
+            says=says,
+        )
+
     def shown(self) -> RunningRollout:
         work, calls = self.order.work, self.rollout.conversation.calls
         return RunningRollout(
@@ -97,11 +115,20 @@ class Underway:
 class Rollouts:
     """Runs them. A fault of the program ends one of them; a fault of ours makes it `lost`."""
 
-    def __init__(self, sandbox: Sandbox, workspaces: Workspaces, scratch: Scratch, http: httpx.AsyncClient) -> None:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        workspaces: Workspaces,
+        scratch: Scratch,
+        http: httpx.AsyncClient,
+        told: Callable[[RolloutProgress], None] = lambda _: None,
+    ) -> None:
+        """`told`: of each that ended, how."""
         self._sandbox = sandbox
         self._workspaces = workspaces
         self._scratch = scratch
         self._http = http
+        self._told = told
         self.underway: dict[Underway, None] = {}
         """Those that run now, the oldest first."""
 
@@ -112,11 +139,12 @@ class Rollouts:
         underway = Underway(order, rollout)
         self.underway[underway] = None
         try:
-            return await self._recorded(order, rollout, budget)
+            return await self._recorded(underway, budget)
         finally:
             del self.underway[underway]
 
-    async def _recorded(self, order: RolloutOrder, rollout: RecordedRollout, budget: Budget) -> Sample:
+    async def _recorded(self, underway: Underway, budget: Budget) -> Sample:
+        order, rollout = underway.order, underway.rollout
         limits = order.program.limits
         recorder = Recorder(max(LEAST_BODY, BYTES_A_TOKEN * (order.model.served.context or 0)))
         began = time.monotonic()
@@ -131,7 +159,7 @@ class Rollouts:
                     job = job_of(order, key, {PORT: path})
                     result = await self._sandbox.run(job, called_off=budget.spent)
                 ran, says = ended(order.program, result, budget)
-                return replace(ran, artifact=await self._artifact(order, result))
+                return replace(ran, artifact=await self._artifact(order, result), seconds=result.wall_s)
             except (SandboxError, OSError) as error:
                 says = one_line(f"a failure of ours: {error}")
                 return Ran("", "lost")
@@ -151,6 +179,7 @@ class Rollouts:
             calls=usage.calls if usage else 0,
             tokens=usage.sampled_tokens if usage else 0,
         )
+        self._told(underway.progress(sample.status or "finished", says[:MOST_SAID] or None))
         return sample
 
     async def _artifact(self, order: RolloutOrder, result: Result) -> Artifact | None:

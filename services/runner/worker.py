@@ -30,6 +30,7 @@ from ratchet.sandbox.sandbox import Sandbox
 from ratchet.service import failpoint
 from ratchet.service.deadline_time import DeadlineTime
 from ratchet.service.errors import EngineError, RatchetError, Reject, Retry, SettingsError, one_line
+from ratchet.service.process_name import process_name
 from ratchet.service.telemetry import Log, task_in_hand
 from ratchet.workspaces.errors import WorkspaceError, WorkspaceUnavailable
 from ratchet.workspaces.tree import Tree
@@ -37,11 +38,13 @@ from ratchet.workspaces.workspaces import Workspaces
 from schemas.api.rollouts import RunningRollouts
 from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response, Sample
+from schemas.messages.runner_rollouts import RolloutProgress
 from schemas.messages.work import Work
 from services.runner import metrics
 from services.runner.agents import Agents
 from services.runner.api import runner_router
 from services.runner.kept_rollouts import KeptRollouts, key_of
+from services.runner.progress import Progress
 from services.runner.rollout import Model, RolloutOrder, Rollouts
 from services.runner.scratch import Scratch, sweep
 from services.runner.settings import RunnerSettings
@@ -80,6 +83,7 @@ class RunnerWorker:
         metrics.at_work.set_function(lambda: len(self._steps_until))
         self._locks = KeyedLock()
         self._answered: OrderedDict[str, None] = OrderedDict()
+        self._progress = Progress(bus, process_name(), self._under_way)
         self._scratch: Scratch | None = None
         self._rollouts: Rollouts | None = None
         self._workspaces: Workspaces | None = None
@@ -96,9 +100,14 @@ class RunnerWorker:
         underway = self._rollouts.underway if self._rollouts else ()
         return RunningRollouts(
             items=[one.shown() for one in underway],
+            ended=self._progress.ended,
             waiting=self._slots.waiting,
             at_once=self._settings.sandbox_runs_at_once,
         )
+
+    def _under_way(self) -> tuple[list[RolloutProgress], int, int]:
+        underway = self._rollouts.underway if self._rollouts else ()
+        return [one.progress() for one in underway], self._slots.waiting, self._settings.sandbox_runs_at_once
 
     async def start(self) -> None:
         """Raises SandboxRefused where the sandbox does not hold here, SettingsError for a program that is not there."""
@@ -110,11 +119,12 @@ class RunnerWorker:
         self._scratch = Scratch()
         sandbox = await Sandbox.opened_or_shown(self._settings)
         self._workspaces = Workspaces(self._settings, sandbox)
-        self._rollouts = Rollouts(sandbox, self._workspaces, self._scratch, self._http)
+        self._rollouts = Rollouts(sandbox, self._workspaces, self._scratch, self._http, self._progress.note)
         for name in self._programs.names:
             await self._try(sandbox, name, self._programs[name])
         for agent in self._programs.by_agent:
             await self._first_seen(agent)
+        self._progress.start()
         self._trouble = None
         for agent, names in self._programs.by_agent.items():
             log.info("runner-started", f"tasks of {agent} go to {', '.join(names)}: {sandbox.facts.says}")
@@ -173,6 +183,7 @@ class RunnerWorker:
 
     async def stop(self) -> None:
         self._time.stop()
+        await self._progress.stop()
         await self._http.aclose()
         if self._workspaces is not None:
             await self._workspaces.close()
@@ -298,6 +309,7 @@ class RunnerWorker:
                 sample = await self._run(work, number, name, model, tree)
         except NoTurn:
             log.warning("lost", f"sample {number} had no turn before its deadline", sample=number, program=name)
+            self._progress.note(without_turn(work, number, name))
             return Sample(text="", status="lost", program=name)
         if sample.status != "lost":
             self._unsaved.setdefault(key, {})[number] = sample
@@ -326,6 +338,21 @@ class RunnerWorker:
         unsaved = self._unsaved.get(key, {})
         for number in list(samples):
             unsaved.pop(number, None)
+
+
+def without_turn(work: Work, number: int, name: str) -> RolloutProgress:
+    return RolloutProgress(
+        task_id=work.task_id,
+        agent_id=work.agent_id,
+        program=name,
+        sample=number,
+        state="lost",
+        started_at=datetime.now(UTC),
+        seconds=0.0,
+        calls=0,
+        sampled_tokens=0,
+        says="it had no turn before its task's deadline",
+    )
 
 
 def failed(work: Work, reason: str) -> Response:

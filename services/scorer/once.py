@@ -1,6 +1,6 @@
 """`python -m services.scorer.once --scorer SPEC`: score answers from stdin, one task a line, with a scorer of choice.
 
-A line is {"task_id", "prompt", "answers": [{"text", "finish_reason", "artifact"}], "reference", "criteria",
+A line is {"task_id", "prompt", "answers": [{"text", "finish_reason", "artifact", "usage"}], "reference", "criteria",
 "task_type", "workspace"}. The first line out is the scorer's identity; then, in the order of the input, {"task_id",
 "scores": [{"score", "status", …}]}. It knows no queue: `ratchet eval --scorer` and `ratchet verify` are its users.
 """
@@ -20,7 +20,7 @@ from schemas.messages.task import ChatMessage
 from schemas.messages.workspace import Artifact, Workspace
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.registry import build_strategy
-from services.scorer.strategies.strategy import Answer, ScoringRequest, Strategy
+from services.scorer.strategies.strategy import Answer, ScoringRequest, Spent, Strategy
 
 AT_ONCE = 16
 Given = TypeVar("Given", bound=Record)
@@ -45,7 +45,8 @@ async def score_all(strategy: Strategy, requests: Sequence[ScoringRequest]) -> l
 
 def request_from(line: Mapping[str, Any]) -> ScoringRequest:
     answers = tuple(
-        Answer(one["text"], one.get("finish_reason"), _given(Artifact, one.get("artifact"))) for one in line["answers"]
+        Answer(one["text"], one.get("finish_reason"), _given(Artifact, one.get("artifact")), _spent(one.get("usage")))
+        for one in line["answers"]
     )
     prompt = line["prompt"]
     return ScoringRequest(
@@ -57,6 +58,10 @@ def request_from(line: Mapping[str, Any]) -> ScoringRequest:
         task_type=line.get("task_type"),
         workspace=_given(Workspace, line.get("workspace")),
     )
+
+
+def _spent(usage: Mapping[str, Any] | None) -> Spent:
+    return Spent(usage.get("sampled_tokens"), usage.get("seconds")) if usage else Spent()
 
 
 def _given(kind: type[Given], value: Any) -> Given | None:

@@ -18,6 +18,7 @@ class ScorerSettings(SandboxSettings, WorkspaceSettings, FleetSettings):
         "verifier:normalised",
         description="Who scores: verifier:exact|normalised|numeric|regex|graded|json, judge:absolute|relative, "
         "likelihood, tests (programs and workspaces by hidden cases), style, security, efficiency, "
+        "tokens:N and time:S (what an answer took; N tokens or S seconds earn a half, of what is right alone), "
         "python:package.module:function, or a weighted sum such as "
         "0.7*verifier:exact + 0.3*judge:absolute. `verifier:exact and judge` asks the judge only about what the "
         "verifier found right, `verifier:exact else judge` only about what it can't tell.",

@@ -10,6 +10,8 @@ from ratchet.service.errors import ScorerError
 
 _PART = re.compile(r"(?:(?P<weight>\d+(?:\.\d+)?|\.\d+)\s*\*\s*)?(?P<name>[A-Za-z_][\w-]*)(?::(?P<argument>[^\s+*]+))?")
 _RULE = re.compile(r"\s(and|else)\s")
+COSTS = frozenset({"tokens", "time"})
+"""Scorers of what an answer took. They earn only what something else found right (`registry.Weighted`)."""
 _EXAMPLES = "`verifier:normalised`, `judge:absolute` or `0.7*verifier:exact + 0.3*judge:absolute`"
 
 
@@ -24,6 +26,10 @@ class Part:
     @property
     def text(self) -> str:
         return f"{self.name}:{self.argument}" if self.argument else self.name
+
+    @property
+    def is_cost(self) -> bool:
+        return self.name in COSTS
 
 
 Rule = Literal["and", "else"]
@@ -58,6 +64,14 @@ class Spec:
 
 def parse_spec(text: str) -> Spec:
     """Weights are optional, but all or none; they are normalised. Raises ScorerError, with an example."""
+    spec = _parsed(text)
+    judging = [spec.named] if spec.rule == "and" else [spec.named[:1], spec.parts]
+    if any(all(part.is_cost for part in parts) for parts in judging):
+        raise _bad(text, "by its cost alone the best answer is none; name what judges it too")
+    return spec
+
+
+def _parsed(text: str) -> Spec:
     decided = _RULE.split(text, maxsplit=1)
     if len(decided) == 3:
         first, rule, rest = decided
@@ -73,7 +87,7 @@ def parse_spec(text: str) -> Spec:
 def _decided_first(text: str, first: str, rule: Rule, rest: str) -> Spec:
     if _RULE.search(rest):
         raise _bad(text, "only one scorer can decide before the others")
-    deciding, others = parse_spec(first), parse_spec(rest)
+    deciding, others = _parsed(first), _parsed(rest)
     if len(deciding.parts) > 1:
         raise _bad(text, f"before {rule!r} stands one scorer, not a sum")
     if deciding.parts[0].text in {part.text for part in others.parts}:

@@ -22,13 +22,13 @@ from ratchet.service.deadline_time import DeadlineTime
 from ratchet.service.errors import Retry, ScorerError
 from ratchet.service.telemetry import Log, task_in_hand
 from schemas.messages.base import Metadata
-from schemas.messages.response import Response
+from schemas.messages.response import Response, Sample
 from schemas.messages.reward import Reward, SampleScore, ScorerIdentity, ScoringLatencies
 from schemas.messages.work import Work
 from services.scorer import metrics
 from services.scorer.api import scorer_router
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.strategy import Answer, ScoringRequest, Strategy, failure, ran_out_of_time
+from services.scorer.strategies.strategy import Answer, ScoringRequest, Spent, Strategy, failure, ran_out_of_time
 
 WEIGHT = 1 / 16
 """Of the newest scoring in the expected time."""
@@ -221,13 +221,21 @@ def request_of(response: Response, work: Work) -> ScoringRequest:
     return ScoringRequest(
         task_id=response.task_id,
         prompt=work.input,
-        answers=tuple([Answer(sample.text, sample.finish_reason, sample.artifact) for sample in response.samples]),
+        answers=tuple(
+            Answer(sample.text, sample.finish_reason, sample.artifact, spent_on(sample)) for sample in response.samples
+        ),
         reference=work.reference,
         criteria=work.criteria,
         task_type=work.task_type,
         workspace=work.workspace,
         fresh=is_rescoring(work.arm.experiment_id),
     )
+
+
+def spent_on(sample: Sample) -> Spent:
+    """As whoever made it said."""
+    usage = sample.usage
+    return Spent(usage.sampled_tokens, usage.seconds) if usage is not None else Spent(sample.sampled_tokens)
 
 
 def not_of_lost(response: Response, scores: Sequence[SampleScore]) -> Sequence[SampleScore]:

@@ -45,7 +45,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
 QUALITY = {"v1.0.0": 0.3, "v1.0.1": 0.6, "v1.0.2": 0.2}
-VIEWS = ("overview", "tasks", "experiments", "adapters", "agreement", "training", "queues", "dead-letters")
+VIEWS = ("overview", "tasks", "experiments", "adapters", "programs", "agreement", "training", "queues", "dead-letters")
 MANY = 100_000
 ADAPTERS, DRAWN = 10_000, 24
 Size = tuple[int, int]
@@ -152,6 +152,7 @@ def test_an_empty_fleet_says_what_to_type(visit: Visit, images: Path) -> None:
         "tasks": "ratchet submit",
         "experiments": "ratchet train",
         "adapters": "ratchet train",
+        "programs": "ratchet up --programs",
         "agreement": "ratchet label",
         "training": "ratchet train",
         "dead-letters": "ratchet dead-letters list",
@@ -493,6 +494,36 @@ def test_a_page_of_which_a_part_did_not_come_is_loaded_again(visit: Visit, learn
     visit.page.reload()
     visit.page.get_by_text("A part of this page could not be loaded.").wait_for()
     visit.console = [line for line in visit.console if "ERR_FAILED" not in line]
+
+
+def test_programs_are_compared_and_their_rollouts_seen_at_work(visit: Visit, fleet: Fleet) -> None:
+    """What the API says of a fleet with a runner; that it says so is tested where the runner is."""
+    running = {"task_id": "t-7", "agent_id": "small", "program": "aider", "sample": 1, "state": "running", "calls": 3}
+    running |= {
+        "started_at": "2031-05-01T12:00:00Z",
+        "seconds": 4.5,
+        "sampled_tokens": 420,
+        "says": None,
+        "runner": "a",
+    }
+    ended = running | {"sample": 0, "state": "limit", "says": "it called the model more than 256 times"}
+    means = {"calls": 4.0, "sampled_tokens": 120.0, "prompt_tokens": 900.0, "seconds": 2.5}
+    score = {"tasks": 30, "mean": 0.8125, "low": 0.7, "high": 0.925}
+    aider = {"agent_id": "small", "program": "aider", "rollouts": 60, "scored": 58, "score": score, **means}
+    aider |= {"ended": {"finished": 54, "limit": 6}, "breaks": {"rewritten": 12}}
+    told = {
+        "programs": {"items": [aider], "since": "2031-05-01T12:00:00Z", "lines": 60},
+        "rollouts": {"items": [ended, running], "runners": [{"runner": "a", "at_once": 8, "running": 1, "waiting": 2}]},
+    }
+    for name, said in told.items():
+        visit.page.route(f"{origin(fleet)}/v1/{name}*", lambda route, said=said: route.fulfill(json=said))
+
+    visit.go("programs")
+
+    visit.wait_for("1 of 8 at once run, 2 wait")
+    for text in ("0.813 ± 0.112", "90 % finished, 10 % limit", "12 rewritten", "more than 256 times", "420"):
+        assert text in visit.text(), text
+    assert faults(visit.page) == []
 
 
 def test_the_theme_is_switched_and_kept(visit: Visit) -> None:

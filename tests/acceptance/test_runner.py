@@ -7,14 +7,16 @@ import os
 import shutil
 import sysconfig
 import tempfile
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import Client
 
 from ratchet.models.toy.byte_tokenizer import byte_tokenizer
-from tests.acceptance.fleet import AGENT, RUNNER, Fleet
+from tests.acceptance.fleet import AGENT, ORCHESTRATOR, RUNNER, Fleet
 from tests.acceptance.ratchet_command import ForkedRatchet
 from tests.processes import marked
 from tests.programs import REPOSITORY
@@ -115,6 +117,13 @@ class Asking:
         ran = self.ratchet("submit", "--file", "task.jsonl", "--no-wait", timeout_s=PATIENCE_S)
         assert ran.code == 0, ran.err
 
+    def get(self, path: str) -> Any:
+        """Of the orchestrator's API."""
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self.fleet[ORCHESTRATOR].port}/v1/{path}", timeout=30
+        ) as answer:
+            return json.load(answer)
+
     def lines(self, task_id: str) -> list[dict[str, Any]]:
         log = self.fleet.logs / "agent_interactions.jsonl"
         found = (json.loads(line) for line in log.read_text().splitlines()) if log.exists() else ()
@@ -158,6 +167,29 @@ def test_the_programs_of_a_group_are_dealt_in_turn_and_one_comes_with_ratchet(as
     assert [line["program"] for line in lines] == ["client", "counted", "shell"]
     assert lines[2]["response"].endswith("hi"), "the echo of the whole conversation"
     assert [line["sample_status"] for line in lines] == ["finished"] * 3
+    assert all(0 < line["usage"]["seconds"] < PATIENCE_S for line in lines)
+
+    def told() -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = asking.get("rollouts?task_id=mixed-1")["items"]
+        return items if [one["state"] for one in items] == ["finished"] * 3 else []
+
+    rollouts = wait_until(told, "the runner tells how they ended", PATIENCE_S)
+    assert {one["program"]: one["calls"] for one in rollouts} == {
+        line["program"]: line["usage"]["calls"] for line in lines
+    }
+    compared = {one["program"]: one for one in asking.get("programs")["items"]}
+    assert {"client", "counted", "shell"} <= set(compared)
+    assert compared["shell"]["ended"] == {"finished": 1}
+
+
+async def test_the_runner_serves_its_tool_over_mcp(fleet: Fleet) -> None:
+    async with Client(f"http://127.0.0.1:{fleet[RUNNER].port}/mcp") as client:
+        listed = [tool.name for tool in (await client.list_tools()).tools]
+        answer = await client.call_tool(listed[0], {})
+
+    assert listed == ["running_rollouts"]
+    assert answer.structured_content is not None
+    assert answer.structured_content["at_once"] == 4
 
 
 def test_the_kill_of_the_runner_in_the_middle_runs_only_what_was_not_finished(asking: Asking) -> None:

@@ -23,6 +23,7 @@ from ratchet.bus.topology import (
     LISTENER,
     RESULTS,
     REWARDS,
+    ROLLOUTS_TOPIC,
     TASKS,
     Topology,
     events_topic,
@@ -71,7 +72,7 @@ def accounts(
     agents = tuple(agents)
     return (
         Account("setup", EVERYTHING, EVERYTHING, EVERYTHING),
-        rules.orchestrator(),
+        rules.orchestrator(hears_runners=runner),
         *(rules.agent(agent_id) for agent_id in agents),
         *([rules.runner(agents)] if runner else []),
         rules.service("scorer"),
@@ -91,14 +92,20 @@ class _Rules:
     def service(self, name: str) -> Account:
         return self._worker(name, {name, "all services"})
 
-    def orchestrator(self) -> Account:
-        """Answers, and dead letters on their way back, go to queues by name; its API shows the dead letters."""
-        own = self._worker(
-            "orchestrator", {"orchestrator", "all services"}, writes=(BROADCAST_EXCHANGE,), reads=(DEAD_LETTERS,)
-        )
-        events = TopicPermission(self._wire(BROADCAST_EXCHANGE), self._one_of((events_topic(""),), end=""), NOTHING)
+    def orchestrator(self, *, hears_runners: bool) -> Account:
+        """Answers, and dead letters on their way back, go to queues by name; its API shows the dead letters.
+
+        Where there are runners it hears what they tell, through a queue of its own.
+        """
+        reads = (DEAD_LETTERS, BROADCAST_EXCHANGE) if hears_runners else (DEAD_LETTERS,)
+        own = self._worker("orchestrator", {"orchestrator", "all services"}, writes=(BROADCAST_EXCHANGE,), reads=reads)
+        heard = self._one_of((ROLLOUTS_TOPIC,)) if hears_runners else NOTHING
+        events = TopicPermission(self._wire(BROADCAST_EXCHANGE), self._one_of((events_topic(""),), end=""), heard)
         write = f"{own.write}|^{re.escape(DEFAULT_EXCHANGE)}$"
-        return Account(own.name, own.configure, write, own.read, (*own.topics, events))
+        if not hears_runners:
+            return Account(own.name, own.configure, write, own.read, (*own.topics, events))
+        listeners = self._one_of((LISTENER,), end="")
+        return Account(own.name, listeners, f"{write}|{listeners}", f"{own.read}|{listeners}", (*own.topics, events))
 
     def agent(self, agent_id: str) -> Account:
         """Hears its own events and the copies of the rewards, through queues of its own."""
@@ -113,8 +120,11 @@ class _Rules:
         )
 
     def runner(self, agents: Iterable[str]) -> Account:
-        """Takes the tasks of the agents and answers in their place; hears nothing."""
-        return self._worker("runner", {*(f"agent {agent_id}" for agent_id in agents), "agents", "all services"})
+        """Takes the tasks of the agents, answers in their place, and tells of what it runs; hears nothing."""
+        roles = {*(f"agent {agent_id}" for agent_id in agents), "agents", "all services"}
+        own = self._worker("runner", roles, writes=(BROADCAST_EXCHANGE,))
+        told = TopicPermission(self._wire(BROADCAST_EXCHANGE), self._one_of((ROLLOUTS_TOPIC,)), NOTHING)
+        return Account(own.name, own.configure, own.write, own.read, (*own.topics, told))
 
     def client(self) -> Account:
         own = f"^{self._prefix}{OWN_QUEUES}"

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from http.client import HTTPException
+from typing import Any
 
 TIMEOUT_S = 2.0
 
@@ -32,6 +33,15 @@ def metrics_text(port: int) -> str | None:
     """The Prometheus text of `/metrics`; None if the service does not answer."""
     status, body = _get(port, "/metrics")
     return body if status == 200 else None
+
+
+def answer_of(port: int, path: str) -> Any:
+    """What a route of the API answers with, decoded; None if the service does not answer, or refuses."""
+    status, body = _get(port, path)
+    try:
+        return json.loads(body) if status == 200 else None
+    except ValueError:
+        return None
 
 
 def _get(port: int, path: str) -> tuple[int, str]:

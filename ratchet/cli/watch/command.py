@@ -17,9 +17,9 @@ from rich.live import Live
 from ratchet.bus.amqp.short_connection import parameters, unreachable
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.fleet.queue_depths import QueueDepth, queue_depths
-from ratchet.cli.fleet.service_http import metrics_text
+from ratchet.cli.fleet.service_http import answer_of, metrics_text
 from ratchet.cli.terminal import ExitCode, out, print_json
-from ratchet.cli.watch.figures import Snapshot, WatchFigures, figures, parse_series
+from ratchet.cli.watch.figures import RolloutFigure, Snapshot, WatchFigures, figures, parse_series, rollouts_of
 from ratchet.cli.watch.view import plain_line, render_watch
 
 Reading = tuple[WatchFigures, tuple[str, ...]]
@@ -32,6 +32,7 @@ def watch(
 ) -> None:
     """Queues, rates, scores by adapter version and latencies by stage; live on a terminal, a line a reading elsewhere.
 
+    Where programs answer tasks, also what each rollout is at: calls and tokens so far, and how the last ones ended.
     With --once the exit code is 3 where no broker answers.
     """
     source = WatchSource(FleetAccess.here())
@@ -100,7 +101,7 @@ class WatchSource:
             self._window.popleft()
         before = self._window[0] if self._window else None
         self._window.append(now)
-        return figures(now, before), tuple(trouble)
+        return figures(now, before, self._rollouts()), tuple(trouble)
 
     def close(self) -> None:
         if self._connection is not None and self._connection.is_open:
@@ -115,6 +116,15 @@ class WatchSource:
         texts = {program.name: metrics_text(program.http_port) for program in record.programs if program.http_port}
         trouble += [f"{name} does not answer" for name, text in texts.items() if text is None]
         return [text for text in texts.values() if text is not None]
+
+    def _rollouts(self) -> tuple[RolloutFigure, ...]:
+        """Of a fleet with a runner, as its orchestrator heard of them; none where it does not say."""
+        record = self._access.record
+        if record is None or not record.options.programs:
+            return ()
+        ports = [one.http_port for one in record.programs if one.name == "orchestrator"]
+        told = answer_of(ports[0], "/v1/rollouts") if ports and ports[0] else None
+        return rollouts_of(told["items"]) if isinstance(told, dict) else ()
 
     def _depths(self, trouble: list[str]) -> tuple[QueueDepth, ...]:
         """Over one connection, made anew after it was lost."""

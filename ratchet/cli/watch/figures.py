@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -15,6 +16,9 @@ Labels = tuple[tuple[str, str], ...]
 Series = Mapping[tuple[str, Labels], float]
 """A sample's name and sorted labels, and its value; summed over the services that show it."""
 
+RUNNING = "running"
+MOST_ENDED = 8
+"""Rollouts that ended which are shown."""
 STAGES = ("queue", "generate", "score_queue", "score", "total")
 
 
@@ -56,6 +60,19 @@ class ScoreFigure:
 
 
 @dataclass(frozen=True, slots=True)
+class RolloutFigure:
+    """A program's rollout: `state` is running, or how it ended. `seconds` so far."""
+
+    task_id: str
+    sample: int
+    program: str
+    state: str
+    seconds: float
+    calls: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class WatchFigures:
     tasks_per_s: float | None
     tokens_per_s: float | None
@@ -67,6 +84,25 @@ class WatchFigures:
     queues: tuple[QueueFigure, ...]
     stages: tuple[StageFigure, ...]
     scores: tuple[ScoreFigure, ...]
+    rollouts: tuple[RolloutFigure, ...] = ()
+
+
+def rollouts_of(told: Iterable[Mapping[str, Any]]) -> tuple[RolloutFigure, ...]:
+    """From the items of the orchestrator's /v1/rollouts: all that run, and of those that ended the newest."""
+    found = [
+        RolloutFigure(
+            task_id=one["task_id"],
+            sample=one["sample"],
+            program=one["program"],
+            state=one["state"],
+            seconds=one["seconds"],
+            calls=one["calls"],
+            tokens=one["sampled_tokens"],
+        )
+        for one in told
+    ]
+    ended = [one for one in found if one.state != RUNNING][-MOST_ENDED:]
+    return (*ended, *(one for one in found if one.state == RUNNING))
 
 
 def parse_series(texts: Iterable[str]) -> Series:
@@ -80,7 +116,7 @@ def parse_series(texts: Iterable[str]) -> Series:
     return summed
 
 
-def figures(now: Snapshot, before: Snapshot | None) -> WatchFigures:
+def figures(now: Snapshot, before: Snapshot | None, rollouts: tuple[RolloutFigure, ...] = ()) -> WatchFigures:
     """Rates and latencies are those since `before`; counts and scores since the services' start."""
     return WatchFigures(
         tasks_per_s=_rate("ratchet_tasks_closed_total", {}, now, before),
@@ -93,6 +129,7 @@ def figures(now: Snapshot, before: Snapshot | None) -> WatchFigures:
         queues=tuple(_queue(depth, now, before) for depth in now.depths),
         stages=tuple(_stage(stage, now.series, before.series if before else {}) for stage in STAGES),
         scores=tuple(_scores(now.series)),
+        rollouts=rollouts,
     )
 
 

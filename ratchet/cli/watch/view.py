@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ratchet.cli.terminal import table
-from ratchet.cli.watch.figures import QueueFigure, ScoreFigure, StageFigure, WatchFigures
+from ratchet.cli.watch.figures import RUNNING, QueueFigure, RolloutFigure, ScoreFigure, StageFigure, WatchFigures
 
 STAGE_NAMES = {"queue": "waiting for the agent", "generate": "generating", "score_queue": "waiting for the scorer",
                "score": "scoring", "total": "admission to log"}  # fmt: skip
@@ -34,6 +34,8 @@ def render_watch(figures: WatchFigures, trouble: tuple[str, ...]) -> Group:
         Panel(_stages(figures.stages), title="latencies", title_align="left"),
         Panel(_scores(figures.scores), title="scores", title_align="left"),
     ]
+    if figures.rollouts:
+        tables.append(Panel(_rollouts(figures.rollouts), title="rollouts", title_align="left"))
     faults = [Text(f"✘ {fault}", style="red") for fault in trouble]
     return Group(Text(plain_line(figures), style="bold"), Columns(tables), *faults)
 
@@ -44,7 +46,16 @@ def plain_line(figures: WatchFigures) -> str:
         f"{rate(figures.tasks_per_s)} tasks/s · {rate(figures.tokens_per_s)} tokens/s · {figures.open_tasks:,} open · "
         f"{figures.answered:,} answered · {figures.failed:,} failed · {figures.retried:,} retried · "
         f"{figures.dead_lettered:,} dead letters · p50 {seconds(total.p50)}, p95 {seconds(total.p95)}"
+        f"{_running(figures.rollouts)}"
     )
+
+
+def _running(rollouts: tuple[RolloutFigure, ...]) -> str:
+    running = [one for one in rollouts if one.state == RUNNING]
+    if not running:
+        return ""
+    calls, tokens = sum(one.calls for one in running), sum(one.tokens for one in running)
+    return f" · {len(running):,} rollouts at {calls:,} calls and {tokens:,} tokens"
 
 
 def _queues(queues: tuple[QueueFigure, ...]) -> Table:
@@ -66,4 +77,12 @@ def _scores(scores: tuple[ScoreFigure, ...]) -> Table:
     shown = table("agent and version", "samples", "mean score")
     for score in scores:
         shown.add_row(f"{score.agent} {score.adapter_version}", f"{score.count:,}", f"{score.mean:.3f}")
+    return shown
+
+
+def _rollouts(rollouts: tuple[RolloutFigure, ...]) -> Table:
+    shown = table("task and sample", "program", "state", "time", "calls", "tokens", left=3)
+    for one in rollouts:
+        name, took = f"{one.task_id} {one.sample}", seconds(one.seconds)
+        shown.add_row(name, one.program, one.state, took, f"{one.calls:,}", f"{one.tokens:,}")
     return shown

@@ -13,6 +13,7 @@ const GO = {
   t: "tasks",
   e: "experiments",
   a: "adapters",
+  p: "programs",
   m: "agreement",
   r: "training",
   q: "queues",

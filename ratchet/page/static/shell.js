@@ -17,6 +17,7 @@ import { DeadLetters } from "./views/dead_letters.js";
 import { Experiment } from "./views/experiment.js";
 import { Experiments } from "./views/experiments.js";
 import { Overview } from "./views/overview.js";
+import { Programs } from "./views/programs.js";
 import { Queues } from "./views/queues.js";
 import { Task } from "./views/task.js";
 import { Tasks } from "./views/tasks.js";
@@ -27,6 +28,7 @@ export const VIEWS = [
   { name: "tasks", title: "Tasks", view: Tasks, one: Task },
   { name: "experiments", title: "Experiments", view: Experiments, one: Experiment },
   { name: "adapters", title: "Adapters", view: Adapters, one: Adapters },
+  { name: "programs", title: "Programs", view: Programs },
   { name: "agreement", title: "Agreement", view: Agreement },
   { name: "training", title: "Training", view: Training, one: Training },
   { name: "queues", title: "Queues", view: Queues },

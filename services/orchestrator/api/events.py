@@ -27,6 +27,7 @@ from schemas.api.events import (
     ExperimentMoved,
     Gap,
     QueuesLooked,
+    RolloutMoved,
     TaskSettled,
     TrainingMoved,
     streamed,
@@ -78,6 +79,7 @@ DATA: dict[EventKind, type[BaseModel]] = {
     "queues": QueuesLooked,
     "adapter": AdapterMoved,
     "training": TrainingMoved,
+    "rollout": RolloutMoved,
     "gap": Gap,
 }
 STREAM: dict[int | str, dict[str, Any]] = {

@@ -12,6 +12,7 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.dead_letters.dead_letter_service import DeadLetterService
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import topology_of
+from ratchet.experiments.programs import ProgramBook
 from ratchet.http.work import Threads
 from ratchet.training_runs.api import trainings_router
 from ratchet.training_runs.reader import TrainingRuns
@@ -20,12 +21,15 @@ from services.orchestrator.api.dead_letters import dead_letters_router
 from services.orchestrator.api.events import events_router
 from services.orchestrator.api.experiments import experiments_router
 from services.orchestrator.api.fleet import log_router, queues_router, status_router
+from services.orchestrator.api.programs import programs_router
+from services.orchestrator.api.rollouts import rollouts_router
 from services.orchestrator.ledger.ledger import Ledger
 from services.orchestrator.observation.decision_book import DecisionBook
 from services.orchestrator.observation.event_hub import EventHub
 from services.orchestrator.observation.experiment_views import ExperimentViews
 from services.orchestrator.observation.overview import Overview
 from services.orchestrator.observation.queue_snapshots import QueueSnapshots
+from services.orchestrator.observation.rollouts_now import RolloutsNow
 from services.orchestrator.observation.served_quality import ServedQuality
 from services.orchestrator.observation.watcher import Watcher
 from services.orchestrator.promotion.promoter import Promoter
@@ -60,7 +64,9 @@ class OrchestratorApi:
         self._dead_letters = DeadLetterService(
             settings.amqp_url.get_secret_value(), settings.namespace, logs_dir=settings.logs_dir
         )
+        self._programs = ProgramBook(settings.logs_dir)
         self._hub = EventHub(f"{int(clock().timestamp() * 1000):x}")
+        self.rollouts = RolloutsNow(self._hub, monotonic)
         self._runs = TrainingRuns(
             settings.adapters_dir,
             threads,
@@ -77,6 +83,8 @@ class OrchestratorApi:
         return [
             adapters_router(self._store, self._book, settings.agents, settings.adapter_max_rank, threads),
             experiments_router(self._book, self._experiments, threads),
+            programs_router(self._programs, threads),
+            rollouts_router(self.rollouts),
             trainings_router(self._runs),
             queues_router(self._queues, topology_of(settings)),
             dead_letters_router(self._dead_letters, threads),

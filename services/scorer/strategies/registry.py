@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -86,12 +87,14 @@ class Composite:
 class Weighted(Composite):
     """A weighted sum of strategies, which run at the same time. The weights add up to 1.
 
-    A null of any part makes the whole a null: a failure never becomes a signal.
+    A null of any part makes the whole a null: a failure never becomes a signal. Parts of cost count times what the
+    others gave, so that a wrong answer earns nothing by being cheap, and half of a right one half of it at most: with
+    0.9*tests + 0.1*tokens:4000 the score is tests * (0.9 + 0.1 * tokens).
     """
 
     def __init__(self, spec: Spec, parts: Sequence[Strategy]) -> None:
         super().__init__(spec, parts)
-        self._weights = tuple(part.weight for part in spec.parts)
+        self._judged = math.fsum(part.weight for part in spec.parts if not part.is_cost)
 
     @property
     def identity(self) -> ScorerIdentity:
@@ -112,7 +115,12 @@ class Weighted(Composite):
             return SampleScore(
                 score=None, status=status, reason="; ".join(f"{part}: {score.reason}" for part, score in nulls)
             )
-        total = sum(weight * (score.score or 0.0) for weight, score in zip(self._weights, scores, strict=True))
+        given = [
+            (part, part.weight * (score.score or 0.0)) for part, score in zip(self._spec.parts, scores, strict=True)
+        ]
+        right = sum(earned for part, earned in given if not part.is_cost)
+        saved = sum(earned for part, earned in given if part.is_cost)
+        total = right + saved * (right / self._judged if self._judged else 1.0)
         parts = {part.text: score.score or 0.0 for part, score in zip(self._spec.parts, scores, strict=True)}
         return SampleScore(score=min(total, 1.0), reason=_reasons(self._spec, scores), parts=parts)
 

@@ -18,15 +18,24 @@ from services.scorer.settings import ScorerSettings
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """What an answer took: tokens that the model sampled, and seconds that a program ran. None: nobody said."""
+
+    tokens: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """One sampled answer; `finish_reason` is `length` where it was cut at the token limit.
 
-    `artifact` is what it left in the task's workspace.
+    `artifact` is what it left in the task's workspace. Two answers that differ only in what was `spent` are equal.
     """
 
     text: str
     finish_reason: FinishReason | None = None
     artifact: Artifact | None = field(default=None, hash=False)
+    spent: Spent = field(default=Spent(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,19 @@ EPSILON = 1e-4
 Scale = Literal["group", "none"]
 
 
+def advantages_among(scores: Sequence[float], sets: Sequence[Sequence[int]], scale: Scale) -> list[float]:
+    """The advantages of a group in which only the samples of one set are compared, as if each set were a group.
+
+    One that is alone in its set has none: 0. `sets` hold the number of each score once (data/peers.py).
+    """
+    found = [0.0] * len(scores)
+    for numbers in (one for one in sets if len(one) > 1):
+        own = group_advantages([scores[number] for number in numbers], scale)
+        for number, advantage in zip(numbers, own, strict=True):
+            found[number] = advantage
+    return found
+
+
 def group_advantages(scores: Sequence[float], scale: Scale) -> list[float]:
     """score - mean, and with scale "group" over (standard deviation + 1e-4), the deviation with Bessel's correction.
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from ratchet.service.errors import TrainingRefused
 from services.trainer.algorithms.hyperparameters import Hyperparameters
+from services.trainer.data.peers import Baseline, peers
 from services.trainer.data.samples import TrainingSample, rollouts_of
 
 
@@ -57,8 +58,17 @@ class TrainerInputs:
     @property
     def scores(self) -> list[list[float]]:
         """The scores of each group, one a rollout."""
+        return [[one.score for one in group] for group in self._firsts]
+
+    def peers(self, baseline: Baseline) -> list[list[list[int]]]:
+        """Of each group, the numbers of the rollouts in it that are compared with one another."""
+        return [peers([one.program for one in group], baseline) for group in self._firsts]
+
+    @property
+    def _firsts(self) -> list[list[TrainingSample]]:
+        """Of each group, the first segment of each rollout."""
         firsts = [self.samples[rows[0]] for rows in self.rollouts]
-        return [[one.score for one in group] for _, group in itertools.groupby(firsts, key=lambda one: one.group)]
+        return [list(group) for _, group in itertools.groupby(firsts, key=lambda one: one.group)]
 
 
 class PolicyTrainer(Protocol):

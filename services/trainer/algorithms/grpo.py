@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ratchet.service.errors import TrainingRefused
-from services.trainer.algorithms.advantages import Scale, group_advantages, tempered
+from services.trainer.algorithms.advantages import Scale, advantages_among, tempered
 from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.hyperparameters import (
     GrpoHyperparameters,
@@ -33,7 +33,11 @@ class Grpo:
         """Raises TrainingRefused where the loss takes whole answers, and there are rollouts in pieces."""
         check_loss(hyperparameters.loss, inputs.rollouts)
         targets = advantage_targets(
-            inputs.scores, hyperparameters.scale, hyperparameters.negative_weight, all_live=hyperparameters.beta > 0
+            inputs.scores,
+            hyperparameters.scale,
+            hyperparameters.negative_weight,
+            inputs.peers(hyperparameters.baseline),
+            all_live=hyperparameters.beta > 0,
         )
         trainer = LoggedTrainer(inputs, hyperparameters, targets, **loss_arguments(hyperparameters))
         if hyperparameters.kl_to == "base" and "ref" in trainer.model.peft_config:
@@ -59,10 +63,19 @@ def check_loss(loss: Loss, rollouts: Sequence[Sequence[int]]) -> None:
 
 
 def advantage_targets(
-    groups: Sequence[Sequence[float]], scale: Scale, negative_weight: float, *, all_live: bool = False
+    groups: Sequence[Sequence[float]],
+    scale: Scale,
+    negative_weight: float,
+    peers: Sequence[Sequence[Sequence[int]]] | None = None,
+    *,
+    all_live: bool = False,
 ) -> TrainingTargets:
-    """Every sample with its advantage over its group; `all_live`: also those without one teach something."""
-    plain = (group_advantages(scores, scale) for scores in groups)
+    """Every sample with its advantage over those of its group that it is compared with, by `peers`: all, if absent.
+
+    `all_live`: also those without one teach something.
+    """
+    together = peers or [[range(len(scores))] for scores in groups]
+    plain = (advantages_among(scores, sets, scale) for scores, sets in zip(groups, together, strict=True))
     weights = [weight for group in plain for weight in tempered(group, negative_weight)]
     numbers = iter(range(len(weights)))
     used = (tuple(next(numbers) for _ in scores) for scores in groups)

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 from ratchet.service.errors import TrainingRefused
 from schemas.messages.base import explain
 from services.trainer.algorithms.advantages import Scale
+from services.trainer.data.peers import Baseline
 
 SMALL_MODEL = 200_000
 SMALL_MODEL_RATE = 1e-3
@@ -131,6 +132,11 @@ class Hyperparameters(BaseModel):
     )
 
     @property
+    def compared_with(self) -> Baseline:
+        """What a sample is compared with, where several programs made those of a group."""
+        return "group"
+
+    @property
     def needs_spread(self) -> bool:
         """Answers are compared with those of their group, so that equal scores teach nothing."""
         return True
@@ -164,13 +170,27 @@ class Hyperparameters(BaseModel):
             ) from None
 
 
+class WithBaseline(Hyperparameters):
+    """Of learners by advantage."""
+
+    baseline: Baseline = Field(
+        "program",
+        description="What a rollout is better or worse than: those of its own program in the group, or the whole "
+        "group. It matters where several programs answer a task.",
+    )
+
+    @property
+    def compared_with(self) -> Baseline:
+        return self.baseline
+
+
 Loss = Literal["dapo", "dr_grpo", "gspo", "cispo", "vespo"]
 CLIPS = (0.2, 3.0)
 GSPO_CLIPS = (3e-4, 4e-4)
 """As published (Zheng et al. 2025): a whole answer's ratio, a mean over its tokens, moves far less than a token's."""
 
 
-class GrpoHyperparameters(Hyperparameters):
+class GrpoHyperparameters(WithBaseline):
     """On top of them, the knobs of the policy gradient."""
 
     loss: Loss = Field("dapo", description="dapo, dr_grpo, gspo, cispo or vespo.")

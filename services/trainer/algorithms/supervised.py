@@ -17,7 +17,7 @@ from ratchet.logs.best_answer import best_index
 from services.trainer.algorithms.advantages import Scale
 from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.algorithms.grpo import advantage_targets
-from services.trainer.algorithms.hyperparameters import Hyperparameters
+from services.trainer.algorithms.hyperparameters import Hyperparameters, WithBaseline
 from services.trainer.algorithms.logged_trainer import LoggedTrainer, Tensors, loss_mask
 from services.trainer.algorithms.plan import TrainingTargets
 
@@ -44,7 +44,7 @@ class BestOfGroupSft:
         return SupervisedTrainer(inputs, hyperparameters, self.targets(inputs.scores))
 
 
-class WeightedSftHyperparameters(Hyperparameters):
+class WeightedSftHyperparameters(WithBaseline):
     scale: Scale = Field(
         "none", description="Advantages as they are (none), or over the deviation of their group (group)."
     )
@@ -54,7 +54,8 @@ class WeightedSft:
     hyperparameters = WeightedSftHyperparameters
 
     def trainer(self, inputs: TrainerInputs, hyperparameters: WeightedSftHyperparameters) -> LoggedTrainer:
-        targets = advantage_targets(inputs.scores, hyperparameters.scale, negative_weight=0.0)
+        peers = inputs.peers(hyperparameters.baseline)
+        targets = advantage_targets(inputs.scores, hyperparameters.scale, 0.0, peers)
         return SupervisedTrainer(inputs, hyperparameters, targets)
 
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Literal, Self
 
 from ratchet.logs.rows import ReferenceRow
+from services.trainer.data.peers import Baseline, peers, widest_range
 
 ZERO_SPREAD = 1e-9
 WORST_SCORE = 0.0
@@ -48,6 +49,7 @@ class Reason(StrEnum):
     OTHER_WEIGHTS = "other_weights", "The adapter of that version had other weights then."
     OTHER_BASE = "other_base", "Another base model or tokenizer answered."
     FILTERED_SAMPLING = "filtered_sampling", "Sampled with temperature 0, top_p or top_k: not the policy's own choice."
+    ALONE = "alone", "No other usable sample of its group is by the same program: nothing to compare it with."
     INCOMPLETE = "incomplete", "Samples of the group are missing from the window."
     TOO_FEW_SAMPLES = "too_few_samples", "Fewer usable samples than a comparison needs."
     ZERO_SPREAD = "zero_spread", "All scores are the same: nothing is better than anything."
@@ -70,6 +72,8 @@ class DataPolicy:
     base_revision: str | None = None
     min_samples: int = 2
     needs_spread: bool = True
+    baseline: Baseline = "group"
+    """What a sample is compared with, where the learner compares."""
     truncated: Literal["drop", "keep"] = "drop"
     unscorable: Literal["worst", "drop"] = "worst"
     score_noise: float = 0.0
@@ -98,6 +102,8 @@ class LoggedSampleFacts:
     """Where its tokens are, if not in the line."""
     unscorable: bool = False
     """The scorer says that this answer can't be scored; neither a failure of ours nor an answer it says nothing of."""
+    program: str | None = None
+    """What made it; None where the model was asked itself."""
 
     @property
     def given(self) -> float | None:
@@ -144,8 +150,27 @@ def sample_reason(sample: LoggedSampleFacts, taught: float | None, policy: DataP
     return None if sample.has_tokens else Reason.NO_TOKENS
 
 
-def group_reason(group: LoggedGroup, scores: Sequence[float], policy: DataPolicy) -> Reason | None:
-    """Why the whole group is left out. `scores`: those of its usable samples."""
+def with_alone(
+    samples: Sequence[LoggedSampleFacts], reasons: Sequence[Reason | None], policy: DataPolicy
+) -> list[Reason | None]:
+    """The reasons, and one for each usable sample that would be compared with itself alone.
+
+    The whole group in place of its program would make the programs' difference its advantage.
+    """
+    found = list(reasons)
+    if policy.needs_spread and policy.baseline == "program":
+        usable = [number for number, reason in enumerate(reasons) if reason is None]
+        sets = peers([samples[number].program for number in usable], policy.baseline)
+        if len(sets) > 1:
+            for alone in (one for one in sets if len(one) == 1):
+                found[usable[alone[0]]] = Reason.ALONE
+    return found
+
+
+def group_reason(
+    group: LoggedGroup, scores: Sequence[float], programs: Sequence[str | None], policy: DataPolicy
+) -> Reason | None:
+    """Why the whole group is left out. `scores` and `programs`: those of its usable samples."""
     if group.version not in policy.versions:
         return Reason.OTHER_VERSION
     known = policy.versions[group.version]
@@ -159,7 +184,7 @@ def group_reason(group: LoggedGroup, scores: Sequence[float], policy: DataPolicy
         return Reason.INCOMPLETE
     if len(scores) < policy.min_samples:
         return Reason.TOO_FEW_SAMPLES
-    flat = max(scores) - min(scores) <= ZERO_SPREAD
+    flat = widest_range(scores, peers(programs, policy.baseline)) <= ZERO_SPREAD
     return Reason.ZERO_SPREAD if flat and policy.needs_spread else None
 
 

@@ -36,6 +36,7 @@ from services.trainer.data.filters import (
     group_reason,
     sample_reason,
     taught_scores,
+    with_alone,
 )
 from services.trainer.data.range_sums import RangeSums
 from services.trainer.data.score_noise import ScoreNoise
@@ -50,7 +51,8 @@ LOST: SampleStatus = "lost"
 class KeptGroup:
     """A group that may teach: where its usable samples are, and their scores, in the order of the samples.
 
-    `feedback`: how many of the scores are an application's; `unscorable`: how many answers had none.
+    `programs` made them; empty where all were by the same, or by none. `feedback`: how many of the scores are an
+    application's; `unscorable`: how many answers had none.
     """
 
     version: str
@@ -59,8 +61,14 @@ class KeptGroup:
     at: datetime
     positions: array[int]
     scores: array[float]
+    programs: tuple[str | None, ...] = ()
     feedback: int = 0
     unscorable: int = 0
+
+    @property
+    def made_by(self) -> tuple[str | None, ...]:
+        """As many as there are scores."""
+        return self.programs or (None,) * len(self.scores)
 
 
 @dataclass(slots=True)
@@ -104,6 +112,8 @@ class JournalScan:
         self._begun: dict[int, LoggedGroup] = {}
         self._closed: set[int] = set()
         self._scorers: dict[ScorerRow | None, int] = {}
+        self._once: dict[tuple[str | None, ...], tuple[str | None, ...]] = {}
+        """The programs of groups, each tuple kept once."""
         self._found = Scan()
 
     def read(self, since: int, until: int | None) -> Scan:
@@ -193,11 +203,13 @@ class JournalScan:
         self._note_scorer(group, samples)
         taught = taught_scores(samples, policy)
         reasons = [sample_reason(sample, score, policy) for sample, score in zip(samples, taught, strict=True)]
-        if group_reason(group, _scores(taught, reasons), policy) is None:
+        reasons = with_alone(samples, reasons, policy)
+        if group_reason(group, _scores(taught, reasons), _programs(samples, reasons), policy) is None:
             reasons = [reason or self._unreadable(one) for one, reason in zip(samples, reasons, strict=True)]
+            reasons = with_alone(samples, reasons, policy)
         usable = [sample for sample, reason in zip(samples, reasons, strict=True) if reason is None]
-        scores = _scores(taught, reasons)
-        if (why := group_reason(group, scores, policy)) is not None:
+        scores, programs = _scores(taught, reasons), _programs(samples, reasons)
+        if (why := group_reason(group, scores, programs, policy)) is not None:
             found.drop("groups", why)
             found.drop("samples", why, len(samples))
             return
@@ -212,6 +224,7 @@ class JournalScan:
                 at=group.at,
                 positions=positions,
                 scores=array("d", scores),
+                programs=self._once.setdefault(programs, programs) if len(set(programs)) > 1 else (),
                 feedback=sum(sample.feedback is not None for sample in usable),
                 unscorable=sum(sample.given is None for sample in usable),
             )
@@ -240,6 +253,10 @@ def _scores(taught: Sequence[float | None], reasons: Sequence[Reason | None]) ->
     return [score for score, reason in zip(taught, reasons, strict=True) if score is not None and reason is None]
 
 
+def _programs(samples: Sequence[LoggedSampleFacts], reasons: Sequence[Reason | None]) -> tuple[str | None, ...]:
+    return tuple(sample.program for sample, reason in zip(samples, reasons, strict=True) if reason is None)
+
+
 def _facts(position: int, logged: SelectionRow, feedback: float | None) -> LoggedSampleFacts:
     tokens = (logged.prompt_ids, logged.completion_ids, logged.logprobs)
     has_segments = bytes(logged.segments) not in NOTHING
@@ -253,5 +270,6 @@ def _facts(position: int, logged: SelectionRow, feedback: float | None) -> Logge
         has_tokens=has_segments or apart is not None or not any(bytes(raw) in NOTHING for raw in tokens),
         trajectory=apart,
         lost=logged.sample_status == LOST,
+        program=logged.program,
         text=hash(bytes(logged.response)),
     )

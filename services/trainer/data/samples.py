@@ -29,7 +29,7 @@ class TrainingSample:
     `completion`: the natural log of the probability the behaviour policy sampled it with. `sampled` says of each token
     whether it was sampled (1) or given (0, its `logprobs` entry is 0); None where all were. Neighbours with the same
     `rollout` are segments of one sample of their group; None is a sample of one segment. `broke`: why a segment does
-    not go on from what came before.
+    not go on from what came before. `program`: what made the rollout, where its group has several.
     """
 
     group: int
@@ -41,6 +41,7 @@ class TrainingSample:
     sampled: array[int] | None = None
     rollout: int | None = None
     broke: str | None = None
+    program: str | None = None
 
     @property
     def length(self) -> int:
@@ -98,7 +99,7 @@ def _samples(number: int, group: KeptGroup, found: dict[int, TokensRow]) -> Iter
     def prompt_of(ids: Sequence[int]) -> array[int]:
         return prompts.setdefault(tuple(ids), array("l", ids))
 
-    for rollout, (line, score) in enumerate(zip(lines, group.scores, strict=True)):
+    for rollout, (line, score, program) in enumerate(zip(lines, group.scores, group.made_by, strict=True)):
         for segment in line.segments or [_whole(line, asked)]:
             given = line.segments is not None
             logprobs, sampled = _aligned(segment)
@@ -112,6 +113,7 @@ def _samples(number: int, group: KeptGroup, found: dict[int, TokensRow]) -> Iter
                 sampled=sampled if given else None,
                 rollout=rollout if given else None,
                 broke=segment.broke,
+                program=program,
             )
 
 

@@ -5,7 +5,6 @@ Pure. What comes out is what is trained on.
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from ratchet.logs.rows import ScorerRow
 from schemas.records.adapter_card import DataRange, DataWindow
 from services.trainer.data.filters import DataPolicy, Reason
 from services.trainer.data.journal_scan import KeptGroup, Scan
+from services.trainer.data.peers import deviation, peers
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +98,10 @@ def _reason(
         return Reason.OTHER_TEMPERATURE
     if policy.max_age_s is not None and newest and newest - group.at > timedelta(seconds=policy.max_age_s):
         return Reason.TOO_OLD
-    quiet = policy.needs_spread and statistics.pstdev(group.scores) <= noise
-    return Reason.BELOW_NOISE if quiet else None
+    if not policy.needs_spread:
+        return None
+    spread = deviation(group.scores, peers(group.made_by, policy.baseline))
+    return Reason.BELOW_NOISE if spread <= noise else None
 
 
 def _drop(scan: Scan, groups: Iterable[KeptGroup], reason: Reason) -> None:

@@ -56,6 +56,7 @@ def choices_of(request: TrainRequest, agent: AgentAdapters, base: BaseModelIdent
         base_revision=base.revision,
         min_samples=knobs.min_samples,
         needs_spread=knobs.needs_spread,
+        baseline=knobs.compared_with,
         truncated=knobs.truncated,
         unscorable=knobs.unscorable,
         score_noise=knobs.score_noise,

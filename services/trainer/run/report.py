@@ -52,7 +52,8 @@ def report(
             "scorer_noise": selection.noise,
             "mean_score": _mean_score(selection),
         }
-        | conversations(inputs, trainer),
+        | conversations(inputs, trainer)
+        | programs(inputs),
         "parent_match": asdict(match),
         "plan": {
             "steps": trainer.state.max_steps,
@@ -109,6 +110,21 @@ def conversations(inputs: TrainerInputs, trainer: PolicyTrainer) -> dict[str, An
         trained = sum(tokens[number] for group in targets.used for number in group if targets.live[number])
         figures |= {"trained_tokens": trained, "without_advantage_tokens": figures["sampled_tokens"] - trained}
     return {"conversations": figures}
+
+
+def programs(inputs: TrainerInputs) -> dict[str, Any]:
+    """Where groups have several: rollouts and mean score of each. Those alone in their groups are not among them."""
+    if all(sample.program is None for sample in inputs.samples):
+        return {}
+    scores: dict[str, list[float]] = {}
+    for first in (inputs.samples[rows[0]] for rows in inputs.rollouts):
+        scores.setdefault(first.program or "", []).append(first.score)
+    return {
+        "programs": {
+            name: {"rollouts": len(given), "mean_score": sum(given) / len(given)}
+            for name, given in sorted(scores.items())
+        }
+    }
 
 
 def _mean_score(selection: Selection) -> float:

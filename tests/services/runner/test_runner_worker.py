@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from ratchet.bus.topology import RESPONSES
+from ratchet.bus.topology import RESPONSES, ROLLOUTS_TOPIC
 from ratchet.recorder.environments import Environments
 from ratchet.recorder.programs import Program
 from ratchet.service.errors import DiskFull, EngineError, Reject, SettingsError
 from schemas.messages.response import Response, Sample
+from schemas.messages.runner_rollouts import RunnerRollouts
 from schemas.messages.work import Sampling, Work
 from schemas.messages.workspace import Workspace
 from services.agent.engines.echo import EchoEngine
@@ -75,6 +76,7 @@ async def test_a_group_is_one_response_with_a_rollout_for_each_sample(
     for sample in response.samples:
         assert sample.segments is not None and sample.usage is not None
         assert (sample.status, sample.usage.calls, len(sample.segments)) == ("finished", 1, 1)
+        assert 0 < (sample.usage.seconds or 0) < 60
     assert kept.bytes == 0
 
 
@@ -349,10 +351,13 @@ async def test_an_agent_that_is_away_is_waited_for_and_told_as_a_trouble(
 
 async def test_what_runs_is_shown_while_it_runs(make_house: MakeHouse, make_work: MakeWork) -> None:
     code = "ask('hello'); import signal; signal.pause()"
+    told: list[RunnerRollouts] = []
     async with make_house({"it": python(code)}, sandbox_runs_at_once=1) as house:
+        await house.bus.listen(ROLLOUTS_TOPIC, lambda news: told.append(RunnerRollouts.decode(news.body)))
         running = asyncio.create_task(house.worker.handle(delivery(make_work(sampling=Sampling(n=3)))))
         await until(lambda: any(one.sampled_tokens >= len("hello") for one in house.worker.running().items))
         shown = house.worker.running()
+        await until(lambda: any(one.calls for news in told for one in news.items), "it is told over the bus")
         await cancelled(running)
         assert house.worker.running().items == []
 
@@ -360,6 +365,9 @@ async def test_what_runs_is_shown_while_it_runs(make_house: MakeHouse, make_work
     assert (one.task_id, one.agent_id, one.program, one.sample, one.calls) == ("t-1", "small", "it", 0, 1)
     assert (shown.waiting, shown.at_once) == (2, 1)
     assert 0 < one.ends_within_s <= 300
+    (heard,) = told[-1].items
+    assert (heard.task_id, heard.program, heard.sample, heard.state) == ("t-1", "it", 0, "running")
+    assert (told[-1].waiting, told[-1].at_once) == (2, 1)
 
 
 async def test_the_end_of_a_handler_ends_what_it_ran(make_house: MakeHouse, make_work: MakeWork) -> None:

@@ -38,6 +38,10 @@ def test_a_specification_names_its_parts(text: str, parts: list[Part]) -> None:
         ("verifier:exact and verifier:exact", "named twice"),
         ("verifier:exact and judge else likelihood", "only one scorer can decide"),
         ("verifier:exact + likelihood and judge", "one scorer, not a sum"),
+        ("tokens:4000", "by its cost alone"),
+        ("tokens:4000 + time:60", "by its cost alone"),
+        ("verifier:exact else tokens:4000", "by its cost alone"),
+        ("tokens:4000 else verifier:exact", "by its cost alone"),
     ],
 )
 def test_what_can_not_be_read_is_named_with_an_example(text: str, fault: str) -> None:
@@ -67,3 +71,10 @@ def test_any_text_is_a_specification_or_a_scorer_error(text: str) -> None:
         return
     assert sum(part.weight for part in spec.parts) == pytest.approx(1.0)
     assert parse_spec(spec.text).text == spec.text
+
+
+@pytest.mark.parametrize(
+    "text", ["tests and tokens:4000", "0.9*tests + 0.1*tokens:4000", "verifier:exact else 2*judge + 1*time:60"]
+)
+def test_cost_stands_beside_what_judges(text: str) -> None:
+    assert any(part.is_cost for part in parse_spec(text).named)

@@ -4,6 +4,7 @@ import { words } from "../core/format.js";
 
 const TONES = {
   ok: "good",
+  finished: "good",
   probation: "good",
   stable: "good",
   promoted: "good",
@@ -15,6 +16,8 @@ const TONES = {
   open: "under",
   running: "under",
   frozen: "warn",
+  limit: "warn",
+  lost: "warn",
   rejected: "bad",
   rolled_back: "bad",
   aborted: "bad",

@@ -6,6 +6,7 @@ import { useResource } from "../core/resource.js";
 import { apiPath, link } from "../core/router.js";
 import { Card, Facts, Heading } from "../parts/frame.js";
 import { Pill } from "../parts/pill.js";
+import { Rollouts } from "../parts/rollouts.js";
 import { Empty, Loaded } from "../parts/states.js";
 
 const HOPS = {
@@ -30,6 +31,7 @@ export function Task({ parts }) {
         <${Card} title="Answer"><${Answer} task=${data} /><//>
       </div>
       <${Timeline} task=${data} />
+      ${data.state === "open" && html`<${AtWork} id=${id} />`}
       <${Feedback} given=${data.feedback} />
       <${Samples} task=${data} />
     </div>`}<//>`;
@@ -131,6 +133,16 @@ function barPlace(hop, end) {
   };
 }
 
+/** What programs are at, while the task is open; nothing where none answers it. */
+function AtWork({ id }) {
+  const { data } = useResource(apiPath(["rollouts"], { task_id: id }), { kinds: ["rollout"] });
+  if (!data?.items.length) return null;
+  const running = data.items.filter((one) => one.state === "running").length;
+  return html`<${Card} title="Rollouts" caption=${`${count(running)} run now, ${count(data.items.length - running)} ended`}>
+    <${Rollouts} rollouts=${data.items} ofTask />
+  <//>`;
+}
+
 function Samples({ task }) {
   if (!task.samples.length) return null;
   const ordered = [...task.samples].sort(
@@ -151,6 +163,7 @@ function Sample({ one }) {
     one.program && `by ${one.program}`,
     one.ended && words(one.ended),
     one.usage && plural(one.usage.calls, "call"),
+    one.usage?.seconds && seconds(one.usage.seconds),
   ];
   return html`<div class="sample ${one.chosen ? "chosen" : ""}">
     <div class="mark">

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import re
 
-from ratchet.bus.topology import KEPT_RESPONSES, Topology, fleet_topology
+from ratchet.bus.topology import (
+    BROADCAST_EXCHANGE,
+    KEPT_RESPONSES,
+    LISTENER,
+    ROLLOUTS_TOPIC,
+    Topology,
+    fleet_topology,
+)
 from ratchet.cli.broker.accounts import Account, accounts
 
 AGENTS = ("small", "coder")
@@ -53,3 +60,20 @@ def test_only_the_set_up_configures_more_than_queues_of_its_own() -> None:
     users = fleet(fleet_topology(AGENTS)).values()
 
     assert [user.name for user in users if re.search(user.configure, "tasks")] == ["setup"]
+
+
+def test_the_orchestrator_hears_runners_and_only_they_tell() -> None:
+    topology = fleet_topology(AGENTS)
+    without = fleet(topology)
+    users = {one.name: one for one in accounts(topology, AGENTS, runner=True)}
+
+    def may(user: Account, what: str) -> bool:
+        patterns = [getattr(topic, what) for topic in user.topics if topic.exchange == BROADCAST_EXCHANGE]
+        return any(re.search(pattern, ROLLOUTS_TOPIC) for pattern in patterns)
+
+    assert {name for name, user in users.items() if may(user, "write")} == {"runner"}
+    assert {name for name, user in users.items() if may(user, "read")} == {"orchestrator"}
+    own = f"{LISTENER}abc"
+    assert all(re.search(getattr(users["orchestrator"], what), own) for what in ("configure", "write", "read"))
+    assert re.search(users["orchestrator"].read, BROADCAST_EXCHANGE)
+    assert not may(without["orchestrator"], "read") and without["orchestrator"].configure == "^$"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
+
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from rich.console import Console
 
 from ratchet.cli.fleet.queue_depths import QueueDepth
-from ratchet.cli.watch.figures import Snapshot, figures, parse_series, total
+from ratchet.cli.watch.figures import Snapshot, figures, parse_series, rollouts_of, total
 from ratchet.cli.watch.view import plain_line, rate, render_watch, seconds
 
 
@@ -82,3 +84,27 @@ def test_it_can_be_shown_with_and_without_traffic() -> None:
 def test_seconds_are_written_in_the_unit_a_person_would_use() -> None:
     assert [seconds(value) for value in (None, 0.0000512, 0.0123, 4.25)] == ["–", "51 µs", "12 ms", "4.2 s"]
     assert rate(1234.56) == "1,234.6"
+
+
+def test_rollouts_that_run_are_shown_and_the_newest_that_ended() -> None:
+    told = [
+        {
+            "task_id": "t",
+            "sample": n,
+            "program": "shell",
+            "state": state,
+            "seconds": 2.5,
+            "calls": 3,
+            "sampled_tokens": 70,
+        }
+        for n, state in enumerate(["finished"] * 9 + ["limit", "running", "running"])
+    ]
+    seen = figures(snapshot(1.0, exposed(closed=3)), None, rollouts_of(told))
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(render_watch(seen, ()))
+    text = console.export_text()
+
+    assert [one.sample for one in seen.rollouts] == [*range(2, 12)]
+    assert plain_line(seen).endswith("2 rollouts at 6 calls and 140 tokens")
+    assert all(word in text for word in ("t 10", "shell", "limit", "2.5 s"))
+    assert "rollouts" not in plain_line(figures(snapshot(1.0, exposed(closed=3)), None))

@@ -16,6 +16,7 @@ from services.trainer.data.filters import (
     is_other_base,
     sample_reason,
     taught_scores,
+    with_alone,
 )
 
 POLICY = DataPolicy(agent_id="small", versions={"v1.0.2": "aa", "v1.0.0": None}, base_revision="0123456789abcdef")
@@ -77,7 +78,7 @@ def test_an_answer_that_was_too_long_to_score_stays_to_be_unlearned() -> None:
 
 
 def test_equal_scores_teach_a_learner_that_compares_nothing() -> None:
-    assert group_reason(GROUP, (0.4,), replace(POLICY, needs_spread=False, min_samples=1)) is None
+    assert group_reason(GROUP, (0.4,), (None,), replace(POLICY, needs_spread=False, min_samples=1)) is None
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,38 @@ def test_equal_scores_teach_a_learner_that_compares_nothing() -> None:
     ],
 )
 def test_a_group(group: LoggedGroup, scores: tuple[float, ...], reason: Reason | None) -> None:
-    assert group_reason(group, scores, POLICY) is reason
+    assert group_reason(group, scores, (None,) * len(scores), POLICY) is reason
+
+
+BY_PROGRAM = replace(POLICY, baseline="program")
+
+
+@pytest.mark.parametrize(
+    ("scores", "programs", "policy", "reason"),
+    [
+        ((0.1, 0.9), ("aider", "aider"), BY_PROGRAM, None),
+        ((0.1, 0.1, 0.9, 0.9), ("shell", "shell", "aider", "aider"), BY_PROGRAM, Reason.ZERO_SPREAD),
+        ((0.1, 0.1, 0.9, 0.9), ("shell", "shell", "aider", "aider"), POLICY, None),
+        ((0.1, 0.2, 0.9, 0.9), ("shell", "shell", "aider", "aider"), BY_PROGRAM, None),
+    ],
+)
+def test_programs_that_differ_from_one_another_alone_teach_nothing(
+    scores: tuple[float, ...], programs: tuple[str, ...], policy: DataPolicy, reason: Reason | None
+) -> None:
+    assert group_reason(GROUP, scores, programs, policy) is reason
+
+
+def test_the_only_usable_sample_of_its_program_is_left_out_where_there_are_others() -> None:
+    def left_out(*programs: str | None, policy: DataPolicy = BY_PROGRAM, lost: int | None = None) -> list[int]:
+        samples = [replace(SAMPLE, program=program) for program in programs]
+        reasons = [Reason.LOST if number == lost else None for number in range(len(samples))]
+        return [n for n, reason in enumerate(with_alone(samples, reasons, policy)) if reason is Reason.ALONE]
+
+    assert left_out("aider", "shell", "aider") == [1]
+    assert left_out("aider", "shell", "aider", "shell", lost=0) == [2]
+    assert left_out("aider", "shell", "aider", policy=POLICY) == []
+    assert left_out("aider", "shell", policy=replace(BY_PROGRAM, needs_spread=False)) == []
+    assert left_out("aider") == []  # too few samples, which is another reason
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from schemas.messages.response import Segment
 from schemas.messages.reward import NOT_MENTIONED, ScorerIdentity
 from schemas.messages.work import Arm, Sampling
 from schemas.records.interaction import Interaction
+from services.trainer.algorithms.algorithm import TrainerInputs
 from services.trainer.data.filters import DataPolicy
 from services.trainer.data.journal_scan import JournalScan
 from services.trainer.data.samples import load_samples, rollouts_of
@@ -375,3 +376,38 @@ def test_what_an_evaluation_asks_teaches_nothing_whoever_asked_it(tmp_path: Path
     found = selected(logs, replace(POLICY, held_out=frozenset([input_sha256("sort: dc")])))
 
     assert found.counts == {"lines": 4, "groups": 1, "samples": 2, "lines.evaluation": 2}
+
+
+def by_programs(task_id: str, *made: tuple[str | None, float]) -> list[bytes]:
+    return [
+        line(task_id, number, score=score, program=program, response=str(number), group_size=len(made))
+        for number, (program, score) in enumerate(made)
+    ]
+
+
+def test_rollouts_are_compared_within_their_program_where_asked(tmp_path: Path) -> None:
+    lines = by_programs("a", ("aider", 0.9), ("shell", 0.1), ("aider", 0.7), ("shell", 0.3))
+    lines += by_programs("b", ("aider", 0.9), ("shell", 0.1), ("aider", 0.8))
+    lines += by_programs("c", ("aider", 0.9), ("shell", 0.1), ("aider", 0.9), ("shell", 0.1))
+    lines += by_programs("d", ("shell", 0.4), ("shell", 0.6)) + by_programs("e", ("aider", 1.0), ("shell", 0.0))
+    logs = write_log(tmp_path, lines)
+
+    apart, together = selected(logs, replace(POLICY, baseline="program")), selected(logs)
+
+    assert [list(kept.scores) for kept in apart.groups] == [[0.9, 0.1, 0.7, 0.3], [0.9, 0.8], [0.4, 0.6]]
+    assert {name: count for name, count in apart.counts.items() if "." in name} == {
+        **{"groups.zero_spread": 1, "samples.zero_spread": 4, "samples.alone": 1},
+        **{"groups.too_few_samples": 1, "samples.too_few_samples": 2},
+    }
+    assert together.counts["groups"] == 5
+    inputs = TrainerInputs(None, None, load_samples(logs, apart.groups), tmp_path, 0, 1.0, 1e-4, on_gpu=False)
+    assert inputs.peers("program") == [[[0, 2], [1, 3]], [[0, 1]], [[0, 1]]]
+    assert inputs.peers("group") == [[[0, 1, 2, 3]], [[0, 1]], [[0, 1]]]
+
+
+def test_programs_whose_own_scores_spread_less_than_the_noise_teach_nothing(tmp_path: Path) -> None:
+    logs = write_log(tmp_path, by_programs("a", ("aider", 0.9), ("shell", 0.1), ("aider", 0.91), ("shell", 0.11)))
+    policy = replace(POLICY, score_noise=0.05)
+
+    assert selected(logs, replace(policy, baseline="program")).counts["groups.below_noise"] == 1
+    assert selected(logs, policy).counts["groups"] == 1

@@ -1,4 +1,4 @@
-"""`ratchet programs`: the programs that may answer tasks, and what they require, installed for their sandboxes."""
+"""`ratchet programs`: those that may answer tasks, what they require for their sandboxes, and how they compare."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
+from ratchet.cli.fleet.folder import FleetAccess
+from ratchet.cli.programs.comparison import NONE_YET, comparison
 from ratchet.cli.terminal import AsJson, CommandError, UsageError, out, print_json, say, table
+from ratchet.experiments.programs import ProgramBook
 from ratchet.recorder.environments import Environments, NotInstalled
 from ratchet.recorder.programs import Program, declared_programs
 from ratchet.service.settings import FleetSettings
@@ -62,6 +65,19 @@ def install(
         raise CommandError(str(error)) from None
     if not wanted:
         out.print("nothing is required", markup=False)
+
+
+@programs.command()
+def compare(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None, json: AsJson = False) -> None:
+    """Each program's rollouts in the log: score with its interval, tokens, calls and time, breaks, and how they ended.
+
+    No experiment: not all programs answered the same tasks.
+    """
+    found = ProgramBook(FleetAccess.here().logs_dir).compared(agent)
+    if json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        out.print(comparison(found) if found.items else NONE_YET)
 
 
 def _environments() -> Environments:

@@ -1,0 +1,1 @@
+"""What `ratchet programs` shows."""

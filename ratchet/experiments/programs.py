@@ -1,0 +1,147 @@
+"""An agent's programs side by side, out of the log of interactions: what their rollouts scored, and what they took.
+
+A task counts once for each program, with the mean over that program's rollouts in its group: these are no independent
+observations. Lost rollouts, which failures of ours ended, have no score. The fleet's own tasks (golden ones, anchors,
+evaluations) are left out. Differences between programs are no experiment: not all of them answered the same tasks.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from ratchet.experiments.served import Mean
+from ratchet.logs.groups import Groups
+from ratchet.logs.names import INTERACTIONS, active_path, is_own
+from ratchet.logs.reader import LogReader
+from ratchet.logs.rows import ProgramRow
+from ratchet.logs.segments import Position, sealed_end, sealed_segments
+from ratchet.logs.start_offset import read_start_offsets
+from ratchet.service.errors import JournalError
+from schemas.api.programs import ProgramFigures, ProgramsCompared
+from schemas.api.status import Interval
+
+MOST_BYTES = 1024**3
+"""Of the newest log that are read, about: whole segments."""
+FINISHED = "finished"
+
+Name = tuple[str, str]
+"""Of an agent and its program."""
+
+
+@dataclass(slots=True)
+class ProgramTally:
+    """Of one program. `score`: over tasks; the others over rollouts that told."""
+
+    score: Mean = field(default_factory=Mean)
+    rollouts: int = 0
+    scored: int = 0
+    ended: Counter[str] = field(default_factory=Counter)
+    breaks: Counter[str] = field(default_factory=Counter)
+    calls: Mean = field(default_factory=Mean)
+    sampled_tokens: Mean = field(default_factory=Mean)
+    prompt_tokens: Mean = field(default_factory=Mean)
+    seconds: Mean = field(default_factory=Mean)
+
+    def add(self, rollouts: Sequence[ProgramRow]) -> None:
+        """All that this program made of one task."""
+        scores = [one.score for one in rollouts if one.score is not None]
+        if scores:
+            self.score.add(math.fsum(scores) / len(scores))
+            self.scored += len(scores)
+        for one in rollouts:
+            self.rollouts += 1
+            self.ended[one.sample_status or FINISHED] += 1
+            if one.usage is not None:
+                self.breaks.update(one.usage.breaks)
+                self.calls.add(one.usage.calls)
+                self.sampled_tokens.add(one.usage.sampled_tokens)
+                self.prompt_tokens.add(one.usage.prompt_tokens)
+                if one.usage.seconds is not None:
+                    self.seconds.add(one.usage.seconds)
+
+    def figures(self, agent_id: str, program: str) -> ProgramFigures:
+        return ProgramFigures(
+            agent_id=agent_id,
+            program=program,
+            rollouts=self.rollouts,
+            scored=self.scored,
+            score=_interval(self.score),
+            ended=dict(sorted(self.ended.items())),
+            breaks=dict(sorted(self.breaks.items())),
+            calls=_mean(self.calls),
+            sampled_tokens=_mean(self.sampled_tokens),
+            prompt_tokens=_mean(self.prompt_tokens),
+            seconds=_mean(self.seconds),
+        )
+
+
+class ProgramBook:
+    """Reads the log from where it was left, and all of it anew where that place is gone. Blocks."""
+
+    def __init__(self, logs_dir: Path, most_bytes: int = MOST_BYTES) -> None:
+        self._logs_dir = logs_dir
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._begin_anew()
+
+    def compared(self, agent_id: str | None = None) -> ProgramsCompared:
+        """As the log is now. Raises JournalError for a log with a part missing."""
+        with self._lock:
+            try:
+                self._read_on()
+            except JournalError:  # retention removed the place, or another log was put there
+                self._begin_anew()
+                self._read_on()
+            items = [one.figures(*name) for name, one in sorted(self._tallies.items()) if agent_id in (None, name[0])]
+            return ProgramsCompared(items=items, since=self._since, lines=self._lines)
+
+    def _begin_anew(self) -> None:
+        self._reader: LogReader | None = None
+        self._groups = Groups[str, ProgramRow]()
+        self._tallies: dict[Name, ProgramTally] = {}
+        self._since: datetime | None = None
+        self._lines = 0
+
+    def _read_on(self) -> None:
+        if self._reader is None:
+            self._reader = LogReader(self._logs_dir, INTERACTIONS, self._start(), on_bad=lambda bad: None)
+        for record in self._reader.records(ProgramRow):
+            self._take(record.value)
+
+    def _start(self) -> Position:
+        """Of the first segment from which on no more is left than is read."""
+        sealed, active = sealed_segments(self._logs_dir, INTERACTIONS), active_path(self._logs_dir, INTERACTIONS)
+        end = sealed_end(sealed) + (active.stat().st_size if active.exists() else 0)
+        starts = [*(segment.start for segment in sealed), sealed_end(sealed)]
+        start = next((one for one in starts if end - one <= self._most_bytes), starts[-1])
+        return max(start, read_start_offsets(self._logs_dir).begin(INTERACTIONS))
+
+    def _take(self, row: ProgramRow) -> None:
+        self._lines += 1
+        self._since = self._since or row.timestamp
+        if row.program is None or is_own(row.arm.experiment_id):
+            return
+        if (group := self._groups.add(row.task_id, row.sample, row.group_size, row)) is not None:
+            by_program: dict[Name, list[ProgramRow]] = {}
+            for one in group:
+                by_program.setdefault((one.agent_id, one.program or ""), []).append(one)
+            for name, rollouts in by_program.items():
+                self._tallies.setdefault(name, ProgramTally()).add(rollouts)
+
+
+def _mean(mean: Mean) -> float | None:
+    return mean.mean if mean.count else None
+
+
+def _interval(mean: Mean) -> Interval | None:
+    if not mean.count:
+        return None
+    half = mean.half_width
+    low, high = (None, None) if half is None else (mean.mean - half, mean.mean + half)
+    return Interval(tasks=mean.count, mean=mean.mean, low=low, high=high)

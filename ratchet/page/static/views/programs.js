@@ -1,0 +1,72 @@
+// Programs: what runs now, and each agent's programs side by side, out of the log.
+import { count, NONE, percent, plural, score, seconds, words } from "../core/format.js";
+import { html } from "../core/html.js";
+import { useResource } from "../core/resource.js";
+import { Card, Heading } from "../parts/frame.js";
+import { Rollouts } from "../parts/rollouts.js";
+import { Empty, Loaded } from "../parts/states.js";
+import { Table } from "../parts/table.js";
+
+const ENDED_SHOWN = 12;
+
+export function Programs() {
+  const compared = useResource("v1/programs", { kinds: ["task.settled"] });
+  const now = useResource("v1/rollouts", { kinds: ["rollout"] });
+  return html`
+    <${Heading} title="Programs" about="What answers tasks in sandboxes: scripts, coding agents, teams of them" />
+    <${Loaded} resource=${compared}>${(data) => html`<div class="stack">
+      ${now.data && html`<${Now} rollouts=${now.data} />`}
+      ${data.items.length ? agents(data.items).map((one) => html`<${Agent} key=${one[0].agent_id} figures=${one} />`)
+        : html`<${Card}><${Empty} title="No program has answered a task yet"
+            commands=${["ratchet up --programs examples/own-program/programs.toml"]}>
+            An agent may be a program, run once for each sample, and learned from as any answer is.<//><//>`}
+    </div>`}<//>`;
+}
+
+function agents(items) {
+  const found = new Map();
+  for (const one of items) found.set(one.agent_id, [...(found.get(one.agent_id) ?? []), one]);
+  return [...found.values()];
+}
+
+function Now({ rollouts: { items, runners } }) {
+  const running = items.filter((one) => one.state === "running");
+  const ended = items.filter((one) => one.state !== "running").slice(-ENDED_SHOWN);
+  if (!running.length && !ended.length) return null;
+  const waiting = runners.reduce((sum, one) => sum + one.waiting, 0);
+  const places = runners.reduce((sum, one) => sum + one.at_once, 0);
+  const caption = `${count(running.length)} of ${count(places)} at once run, ${count(waiting)} wait`;
+  return html`<${Card} title="Now" caption=${caption}><${Rollouts} rollouts=${[...ended, ...running]} /><//>`;
+}
+
+function Agent({ figures }) {
+  const [{ agent_id: agent }] = figures;
+  const caption = "Mean score over tasks with its 95 % interval; cost a rollout. Programs may have answered other tasks";
+  return html`<${Card} title=${agent} caption=${caption}>
+    <${Table} still label="Programs of ${agent}" rows=${figures} keyOf=${(one) => one.program} columns=${[
+      { title: "program", cell: (one) => one.program },
+      { title: "rollouts", class: "n", cell: (one) => count(one.rollouts) },
+      { title: "score", class: "n", cell: (one) => interval(one.score) },
+      { title: "tokens", class: "n", cell: (one) => count(one.sampled_tokens) },
+      { title: "calls", class: "n", cell: (one) => (one.calls === null ? NONE : one.calls.toFixed(1)) },
+      { title: "time", class: "n", cell: (one) => seconds(one.seconds) },
+      { title: "ended", class: "wide", cell: (one) => ends(one) },
+      { title: "breaks", class: "wide", cell: (one) => counts(one.breaks) },
+    ]} />
+  <//>`;
+}
+
+function interval(one) {
+  if (!one) return NONE;
+  return one.high === null ? score(one.mean) : `${score(one.mean)} ± ${score(one.high - one.mean)}`;
+}
+
+function ends({ ended, rollouts }) {
+  const parts = Object.entries(ended);
+  if (parts.length === 1) return words(parts[0][0]);
+  return parts.map(([state, number]) => `${percent(number / rollouts)} ${words(state)}`).join(", ");
+}
+
+function counts(kinds) {
+  return Object.entries(kinds).map(([kind, number]) => plural(number, words(kind), words(kind))).join(", ") || NONE;
+}

@@ -1,0 +1,41 @@
+"""RunnerRollouts: what a runner's rollouts are at, about once a second while there are any.
+
+For whoever listens just then: each message says all of it, so one that was missed is made up for by the next.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from schemas.messages.base import AgentId, Identifier, Message, Metadata, Record, Seconds, Timestamp
+
+RolloutState = Literal["running", "finished", "failed", "limit", "lost"]
+
+
+class RolloutProgress(Record):
+    """One rollout, as far as it has come."""
+
+    task_id: Identifier
+    agent_id: AgentId
+    program: Identifier
+    sample: int = Field(ge=0, description="Which of its group.")
+    state: RolloutState = Field(description="Running, or how it ended.")
+    started_at: Timestamp
+    seconds: Seconds = Field(description="Since its start, or that it took.")
+    calls: int = Field(ge=0, description="Of the model, so far.")
+    sampled_tokens: int = Field(ge=0)
+    says: str | None = Field(None, max_length=2000, description="How it ended, in a sentence.")
+
+
+class RunnerRollouts(Message):
+    """The rollouts that run, and those that ended in the last half minute."""
+
+    TYPE: ClassVar[str] = "runner_rollouts.v1"
+
+    runner: Identifier
+    metadata: Metadata = Metadata()
+    at_once: int = Field(ge=1, description="Rollouts that it runs side by side.")
+    waiting: int = Field(ge=0, description="Rollouts that wait for their turn.")
+    items: tuple[RolloutProgress, ...] = Field(description="The oldest first.")

@@ -1,0 +1,105 @@
+"""What runners tell of their rollouts: the newest word on each, and an event where that says something new.
+
+In memory, and for people: the log has what came of them. A runner that is silent has none that run.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ratchet.bus.protocol import Delivery
+from ratchet.service.telemetry import Log
+from schemas.api.rollouts import FleetRollout, FleetRollouts, RunnerView
+from schemas.messages.base import DecodeError
+from schemas.messages.runner_rollouts import RolloutProgress, RunnerRollouts
+from services.orchestrator.observation.event_hub import EventHub
+
+log = Log("rollouts")
+
+SILENT_S = 15.0
+"""A runner that has told nothing for so long is gone, and so is what it ran."""
+KEPT = 1024
+"""Rollouts that are known at a time; those that ended first are forgotten first."""
+
+Name = tuple[str, int]
+"""Of a rollout: its task and which of the group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """`at` in seconds of a steady clock."""
+
+    at: float
+    message: RunnerRollouts
+
+
+class RolloutsNow:
+    def __init__(self, hub: EventHub, seconds: Callable[[], float]) -> None:
+        self._hub = hub
+        self._seconds = seconds
+        self._runners: dict[str, Heard] = {}
+        self._running: dict[Name, FleetRollout] = {}
+        self._ended: OrderedDict[Name, FleetRollout] = OrderedDict()
+
+    def heard(self, delivery: Delivery) -> None:
+        """A broadcast of a runner's."""
+        if delivery.type != RunnerRollouts.TYPE:
+            return
+        try:
+            message = RunnerRollouts.decode(delivery.body)
+        except DecodeError as error:
+            log.error("rollouts-unreadable", error.reason)
+            return
+        self._runners[message.runner] = Heard(self._seconds(), message)
+        told = {(one.task_id, one.sample): one for one in message.items}
+        for name in [name for name, one in self._running.items() if one.runner == message.runner and name not in told]:
+            del self._running[name]
+        for name, one in told.items():
+            self._take(name, one, message.runner)
+
+    def now(self, task_id: str | None = None, agent_id: str | None = None) -> FleetRollouts:
+        """Those that run, and the newest that ended, the oldest first."""
+        self._forget_silent()
+        every = (*self._ended.values(), *self._running.values())
+        found = [one for one in every if task_id in (None, one.task_id) and agent_id in (None, one.agent_id)]
+        return FleetRollouts(
+            items=sorted(found, key=lambda one: (one.started_at, one.task_id, one.sample)),
+            runners=[self._view(heard.message) for _, heard in sorted(self._runners.items())],
+        )
+
+    def _take(self, name: Name, told: RolloutProgress, runner: str) -> None:
+        one = FleetRollout.assembled(told.__dict__ | {"runner": runner})
+        known = self._running.get(name) or self._ended.get(name)
+        if told.state == "running":
+            self._ended.pop(name, None)
+            self._running[name] = one
+        elif known is None or known.started_at <= one.started_at:
+            self._running.pop(name, None)
+            self._ended[name] = one
+            while len(self._ended) > KEPT:
+                self._ended.popitem(last=False)
+        if known is None or _moved(known, one):
+            self._publish(one)
+
+    def _publish(self, one: FleetRollout) -> None:
+        if self._hub.clients:
+            self._hub.publish("rollout", one.model_dump(mode="json"))
+        else:
+            self._hub.pass_over()
+
+    def _forget_silent(self) -> None:
+        before = self._seconds() - SILENT_S
+        gone = {name for name, heard in self._runners.items() if heard.at < before}
+        for name in gone:
+            del self._runners[name]
+        self._running = {name: one for name, one in self._running.items() if one.runner not in gone}
+
+    def _view(self, message: RunnerRollouts) -> RunnerView:
+        running = sum(one.runner == message.runner for one in self._running.values())
+        return RunnerView(runner=message.runner, at_once=message.at_once, running=running, waiting=message.waiting)
+
+
+def _moved(before: FleetRollout, now: FleetRollout) -> bool:
+    return (before.state, before.calls, before.sampled_tokens) != (now.state, now.calls, now.sampled_tokens)

@@ -1,0 +1,86 @@
+"""Tells the fleet what this runner's rollouts are at: all of it, once a second while anything runs or has just ended.
+
+For whoever listens just then. Nothing waits for it, and a broker that is away costs nothing but the news.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from ratchet.bus.protocol import Bus
+from ratchet.bus.topology import ROLLOUTS_TOPIC
+from ratchet.service.errors import BusError
+from schemas.messages.base import Metadata
+from schemas.messages.runner_rollouts import RolloutProgress, RunnerRollouts
+
+TELL_EVERY_S = 1.0
+REPEATED_S = 30.0
+"""The end of a rollout is told for so long."""
+KEPT = 128
+"""Ends that are remembered."""
+
+
+class Progress:
+    """`state`: those that run, how many wait, and how many may run at once."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        runner: str,
+        state: Callable[[], tuple[Sequence[RolloutProgress], int, int]],
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._bus = bus
+        self._runner = runner
+        self._state = state
+        self._seconds = seconds
+        self._ended: deque[tuple[float, RolloutProgress]] = deque(maxlen=KEPT)
+        self._numbers = itertools.count()
+        self._silent = True
+        self._telling: asyncio.Task[None] | None = None
+
+    @property
+    def ended(self) -> list[RolloutProgress]:
+        """The newest, the oldest first."""
+        return [one for _, one in self._ended]
+
+    def note(self, ended: RolloutProgress) -> None:
+        self._ended.append((self._seconds(), ended))
+
+    def start(self) -> None:
+        self._telling = asyncio.create_task(self._keep_telling())
+
+    async def stop(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+            await asyncio.gather(self._telling, return_exceptions=True)
+
+    async def tell(self) -> None:
+        """Says what there is to say; once nothing runs any more, that too, and then no more. Raises BusError."""
+        running, waiting, at_once = self._state()
+        since = self._seconds() - REPEATED_S
+        items = (*(one for at, one in self._ended if at >= since), *running)
+        if self._silent and not items and not waiting:
+            return
+        message = RunnerRollouts(
+            runner=self._runner,
+            metadata=Metadata(timestamp=datetime.now(UTC), source="runner"),
+            at_once=at_once,
+            waiting=waiting,
+            items=items,
+        )
+        message_id = f"{self._runner}/rollouts/{next(self._numbers)}"
+        await self._bus.broadcast(ROLLOUTS_TOPIC, message.encode(), type=RunnerRollouts.TYPE, message_id=message_id)
+        self._silent = not items and not waiting
+
+    async def _keep_telling(self) -> None:
+        while True:
+            await asyncio.sleep(TELL_EVERY_S)
+            with suppress(BusError):
+                await self.tell()
