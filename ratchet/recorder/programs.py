@@ -238,7 +238,7 @@ def declared_programs(file: Path | None) -> dict[str, Program]:
     """By name, whatever of what they require is installed: those that agents of the file have, or those that are
     installed themselves. Raises SettingsError."""
     if file is None:
-        return {name: _installed(name, "what is installed") for name in sorted(entry_points(group=GROUP).names)}
+        return {name: _installed(name, "what is installed") for name in sorted(INSTALLED.names)}
     return _declared(file, _read(file, None))
 
 
