@@ -18,7 +18,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +70,7 @@ def under_kills(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "kills": {name: count for name, count in sorted(rig.struck.items()) if " " not in name},
         "strikes": {name: count for name, count in sorted(rig.struck.items()) if " " in name},
         "left": left,
-        **asdict(books),
+        **vars(books),
         "complaints": rig.complaints + [f"left behind: {one}" for one in left],
     }
 

@@ -33,8 +33,8 @@ class Books:
     rollouts: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
     nulls: int = 0
-    hurried_samples: int = 0
-    """Of tasks that had but seconds: these may meet their limit."""
+    unfinished: int = 0
+    """Rollouts of tasks that had more than seconds."""
     calls: int = 0
     tokens: int = 0
     taught: int = 0
@@ -74,7 +74,7 @@ def books_of(logs: Path, ledger: Ledger, samples: int) -> Books:
 def _count(line: Interaction, own: dict[str, tuple[str, int]], books: Books, *, hurried: bool) -> None:
     books.rollouts[line.sample_status or "none"] += 1
     books.nulls += line.score is None
-    books.hurried_samples += hurried
+    books.unfinished += line.sample_status != "finished" and not hurried
     books.calls += line.usage.calls if line.usage else 0
     books.tokens += line.sampled_tokens or 0
     books.complaints += [f"{line.task_id}, sample {line.sample}: {why}" for why in _faults(line, own, hurried=hurried)]
@@ -92,8 +92,6 @@ def _faults(line: Interaction, own: dict[str, tuple[str, int]], *, hurried: bool
     found += [f"{own[name]} has its tokens, too" for name in names if own.setdefault(name, this) != this]
     if line.sample_status == "lost" and line.score is not None:
         found.append(f"it was lost, and has the score {line.score}")
-    if line.sample_status == "lost" and not hurried:
-        found.append("it was lost, and nobody was in a hurry")
     if line.sample_status == "finished":
         found += _not_whole(line, names, hurried=hurried)
     return found

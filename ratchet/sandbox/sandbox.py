@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from ratchet.sandbox import bubblewrap, cgroup, refusal
+from ratchet.sandbox import bubblewrap, cgroup, half_started, refusal
 from ratchet.sandbox.cgroup import Cgroups
 from ratchet.sandbox.job import Job, Result, SandboxError, SandboxRefused
 from ratchet.sandbox.running import Stop, run
@@ -48,6 +48,7 @@ class Sandbox:
         machine = refusal.look(bubblewrap.missing_programs())
         if machine.missing:
             raise SandboxRefused(refusal.sentence(machine, "There is no sandbox on this machine"))
+        half_started.sweep()
         cgroups = cgroup.find(settings.sandbox_cgroup)
         if cgroups is None and (settings.sandbox_require_cgroup or settings.sandbox_cgroup):
             raise SandboxRefused(_no_cgroup(settings.sandbox_cgroup))
