@@ -23,6 +23,8 @@ from tests.acceptance.ledger import Ledger
 
 TOKENIZER = byte_tokenizer(8192)
 RIGHT, WRONG = "right", "wrong"
+OWN = 16
+"""Letters of a run's own word; an answer that was given up may have fewer of it."""
 
 
 @dataclass
@@ -84,16 +86,18 @@ def _faults(line: Interaction, own: dict[str, tuple[str, int]], *, hurried: bool
     """Of one rollout."""
     found = []
     words = {word for segment in line.segments or () for word in _said_by(segment)}
-    whose = {tuple(word.split(" ")[:2]) for word in words}
-    names = {word.split(" ")[2] for word in words if word.count(" ") > 1}
-    if whose - {(line.task_id, str(line.sample))} or len(names) > 1:
+    whose = f"{line.task_id} {line.sample} "
+    names = {word.removeprefix(whose).partition(" ")[0] for word in words if word.startswith(whose)} - {""}
+    whole = {name for name in names if len(name) == OWN}
+    cut = {name for name in names - whole if not any(name == one[: len(name)] for one in whole)}
+    if len(whole) > 1 or (whole and cut) or not all(word.startswith(whose) or whose.startswith(word) for word in words):
         found.append(f"it has tokens of others: {sorted(words)}")
     this = (line.task_id, line.sample or 0)
-    found += [f"{own[name]} has its tokens, too" for name in names if own.setdefault(name, this) != this]
+    found += [f"{own[name]} has its tokens, too" for name in whole if own.setdefault(name, this) != this]
     if line.sample_status == "lost" and line.score is not None:
         found.append(f"it was lost, and has the score {line.score}")
     if line.sample_status == "finished":
-        found += _not_whole(line, names, hurried=hurried)
+        found += _not_whole(line, whole, hurried=hurried)
     return found
 
 
