@@ -65,6 +65,9 @@ bench: setup .venv/compiler  ## The benchmarks of docs/benchmarks.md; each print
 	$(BIN)/python -m bench.pipeline --flat
 	$(BIN)/python -m bench.faults --all --minutes 30
 	$(BIN)/python -m bench.faults --only enospc --cycles 1000
+	$(BIN)/python -m bench.rollouts
+	$(BIN)/python -m bench.rollouts --kills
+	$(BIN)/python -m bench.recorded
 	$(BIN)/python -m bench.api
 	$(BIN)/python -m bench.generation
 	$(BIN)/ratchet models fetch smollm2
@@ -89,7 +92,7 @@ agents-test: setup  ## Third-party clients and agents, unchanged, against the re
 	$(BIN)/python -m pytest -m agents tests/agents
 	cat .venv-agents/report.md
 
-long-test: setup  ## The long versions of fault tests: 10,000 generated hostile messages on a real broker. Five minutes.
+long-test: setup  ## The long versions of fault tests: 10,000 generated hostile messages, rollouts and recorded programs under kills. Ten minutes.
 	$(BIN)/python -m pytest -m long tests
 
 dashboard-images: setup .venv/browser  ## The pictures in docs/dashboards.md, of a real fleet: a quarter of an hour. Needs npm.

@@ -20,6 +20,7 @@ from ratchet.bus.retry_policy import pause_s
 from ratchet.conversation.template import ChatTemplate
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
 from ratchet.recorder.engine import Token
+from ratchet.service import failpoint
 from ratchet.service.errors import EngineError
 from schemas.api.generate import ServedModel, TokensTold
 from schemas.messages.work import Arm, Sampling
@@ -137,6 +138,7 @@ class AgentTokens:
                 async with aclosing(self._asked([*prompt_ids, *sampled], most - len(sampled))) as tokens:
                     async for token in tokens:
                         sampled.append(token.id)
+                        failpoint.reach("call-sampled")
                         yield token
                 self.trouble = None
                 return
@@ -146,6 +148,7 @@ class AgentTokens:
                 self.trouble = str(error)
                 raise
             if sampled and (len(sampled) >= most or sampled[-1] in self._ends):
+                self.trouble = None
                 return
             self._at += 1
             if len(sampled) > before:

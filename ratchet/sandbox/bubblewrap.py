@@ -1,4 +1,5 @@
-"""The command line that starts a job in bubblewrap. Pure, but for looking at what the machine's root looks like.
+"""The command line that starts a job in bubblewrap. Pure, but for looking at what the machine's root looks like, and
+for naming this process.
 
 setpriv    an own user id, where we are root; nothing of our privileges
 choom      the first to go where memory runs out
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ratchet.sandbox import relay
+from ratchet.sandbox import half_started, relay
 from ratchet.sandbox.job import WORKSPACE, Job, SandboxError
 from ratchet.sandbox.limits import Limits
 
@@ -87,7 +88,7 @@ def command_line(job: Job, opened: OpenFiles, *, as_root: bool, memory_is_held: 
         *(*_root(opened), *(("--proc",) if own_proc else ("--dir",)), "/proc", *_workspace(job, opened)),
         *_environment(job),
         *("--remount-ro", "/", "--"),
-        *("/bin/sh", "-c", HANDSHAKE, "sh", str(job.limits.processes), str(job.limits.open_files)),
+        *("/bin/sh", "-c", HANDSHAKE, half_started.owner(), str(job.limits.processes), str(job.limits.open_files)),
         *_relayed(job),
         *job.command,
     ]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from ratchet.sandbox import bubblewrap, cgroup, metrics, refusal, surroundings
+from ratchet.sandbox import bubblewrap, cgroup, half_started, metrics, refusal, surroundings
 from ratchet.sandbox.cgroup import Cgroups
 from ratchet.sandbox.job import Job, Result, SandboxError, SandboxRefused
 from ratchet.sandbox.running import Stop, run
@@ -75,6 +75,7 @@ class Sandbox:
         isolation = settings.sandbox_isolation
         if missing := surroundings.faults(isolation, surroundings.look()):
             raise SandboxRefused(f"RATCHET_SANDBOX_ISOLATION={isolation}, but {'; '.join(missing)}; {refusal.MORE}")
+        half_started.sweep()
         cgroups = cgroup.find(settings.sandbox_cgroup)
         if cgroups is None and (settings.sandbox_require_cgroup or settings.sandbox_cgroup):
             raise SandboxRefused(_no_cgroup(settings.sandbox_cgroup))

@@ -41,8 +41,10 @@ outcome-written: on disk, nobody told."""
 RETENTION_STEPS = ("ids-kept", "start-moved", "segment-removed")
 """ids-kept: the ids of a segment's tasks are on disk. start-moved: the log begins behind it, which is on disk.
 segment-removed: its file is gone."""
-RUNNER_STEPS = ("rollout-kept",)
-"""rollout-kept: a finished rollout is on disk, its task is not answered."""
+RUNNER_STEPS = ("rollout-begun", "call-sampled", "rollout-ended", "rollout-kept")
+"""rollout-begun: its key and its socket are there, its program is not. call-sampled: a token of an answer has come, its
+program has not heard of it. rollout-ended: it is over, and nowhere on disk. rollout-kept: it is on disk, its task is
+not answered."""
 ALL_STEPS = (*STEPS, *TASK_STEPS, *REGISTRY_STEPS, *TRAINER_STEPS, *RETENTION_STEPS, *RUNNER_STEPS)
 STEP_BYTES = 64
 

@@ -22,6 +22,7 @@ from ratchet.recorder.rollout import Budget, RecordedRollout
 from ratchet.sandbox.job import End, Job, Result, SandboxError
 from ratchet.sandbox.limits import MIB
 from ratchet.sandbox.sandbox import Sandbox
+from ratchet.service import failpoint
 from ratchet.service.errors import one_line
 from ratchet.service.telemetry import Log
 from ratchet.workspaces.tree import Tree
@@ -157,6 +158,7 @@ class Rollouts:
                 most_requests = max(LEAST_REQUESTS, REQUESTS_A_CALL * limits.calls)
                 async with serving_at(path, recorder, budget, most_requests):
                     job = job_of(order, key, {PORT: path})
+                    failpoint.reach("rollout-begun")
                     result = await self._sandbox.run(job, called_off=budget.spent)
                 ran, says = ended(order.program, result, budget)
                 return replace(ran, artifact=await self._artifact(order, result), seconds=result.wall_s)

@@ -9,6 +9,7 @@ import os
 import secrets
 import shutil
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from ratchet.files.folder_lock import FolderLock
 
 PREFIX = "ratchet-runner-"
 PASSABLE = 0o711
+HALF_MADE_S = 60.0
+"""One that is this old and has no name yet was left by a process that was killed while it made it."""
 
 
 class Scratch:
@@ -48,9 +51,12 @@ class Scratch:
 def sweep(below: Path | None = None) -> list[str]:
     """Remove the folders of this user whose process is gone. Returns their names."""
     removed = []
-    for folder in (below or Path(tempfile.gettempdir())).glob(f"{PREFIX}*"):
+    root = below or Path(tempfile.gettempdir())
+    for folder in (*root.glob(f"{PREFIX}*"), *root.glob(f".{PREFIX}*")):
         with suppress(OSError):
             if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+                continue
+            if folder.name.startswith(".") and folder.stat().st_mtime > time.time() - HALF_MADE_S:
                 continue
             lock = FolderLock(folder)
             if not lock.try_acquire(sign=False):

@@ -200,6 +200,8 @@ class RunnerWorker:
         async with self._locks.of(key):
             if key not in self._answered:
                 await self._answer(work, key, delivery)
+                self._unsaved.pop(key, None)
+                await asyncio.to_thread(self._kept.remove, key)
                 self._answered[key] = None
                 if len(self._answered) > ANSWERED_KEPT:
                     self._answered.popitem(last=False)
@@ -218,7 +220,6 @@ class RunnerWorker:
         if model is None:
             metrics.expired.inc()
             log.info("expired", "not answered: the deadline passed while it waited", deadline=work.deadline)
-            self._forget(key)
             return
         samples = await self._group(work, key, model, tree)
         latencies = GenerationLatencies(
@@ -230,11 +231,6 @@ class RunnerWorker:
         failpoint.reach("worked")
         await publish_response(self._bus, response, delivery.body)
         metrics.answered.inc()
-        self._forget(key)
-        await asyncio.to_thread(self._kept.remove, key)
-
-    def _forget(self, key: str) -> None:
-        self._unsaved.pop(key, None)
 
     def _names(self, work: Work) -> tuple[str, ...]:
         return work.programs or self._programs.by_agent[work.agent_id]
@@ -311,6 +307,7 @@ class RunnerWorker:
             log.warning("lost", f"sample {number} had no turn before its deadline", sample=number, program=name)
             self._progress.note(without_turn(work, number, name))
             return Sample(text="", status="lost", program=name)
+        failpoint.reach("rollout-ended")
         if sample.status != "lost":
             self._unsaved.setdefault(key, {})[number] = sample
             await self._save(key, {number: sample})

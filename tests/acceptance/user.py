@@ -11,10 +11,11 @@ import json
 import random
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
@@ -133,6 +134,11 @@ class User:
             fields["deadline"] = deadline.isoformat()
         return json.dumps(fields).encode()
 
+    def is_right(self, result: Mapping[str, Any]) -> bool:
+        """Of a task that was answered."""
+        version, _, answer = (result.get("response") or "").rpartition(": ")
+        return bool(answer == f"say {result['task_id']}" and result.get("score") == (0.0 if version else 1.0))
+
     async def _publish_once(self, queue: str, body: bytes) -> None:
         line = await self._open_line()
         message = aio_pika.Message(body, delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
@@ -174,11 +180,9 @@ class User:
     async def _on_result(self, message: AbstractIncomingMessage) -> None:
         result = json.loads(message.body)
         task_id = result["task_id"]
-        version, _, answer = (result.get("response") or "").rpartition(": ")
-        right = answer == f"say {task_id}" and result.get("score") == (0.0 if version else 1.0)
         if result["status"] != "ok":
             self.ledger.not_ok[task_id] = f"{result['status']}: {result.get('reason')}"
-        elif not right:
+        elif not self.is_right(result):
             self.ledger.not_ok[task_id] = f"wrong: {result.get('response')!r}, score {result.get('score')}"
         if task_id in self.ledger.may_expire:
             self.ledger.not_ok.pop(task_id, None)

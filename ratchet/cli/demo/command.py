@@ -97,7 +97,7 @@ def demo(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Which tasks are drawn.")] = 1,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the fleet running.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the fleet running; of --tools, not its agent.")] = False,
     port_base: Annotated[int, typer.Option(help="As for `ratchet up`.")] = 8700,
     amqp_port: Annotated[int, typer.Option(help="As for `ratchet up`.")] = 5673,
     timeout: Annotated[
@@ -205,6 +205,8 @@ def _tools_demo(sizes: Sizes, options: FleetOptions, seed: int, *, keep: bool, a
         else:
             out.print(render_tool_story(story), soft_wrap=False)
     _say_next(place, "ratchet log show TASK", stays=keep)
+    if keep:
+        say("Its agent ended with this command: what you submit there is answered by the model alone, without tools.")
     if story.faults:
         raise typer.Exit(ExitCode.FAILED)
 

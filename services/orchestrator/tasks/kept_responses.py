@@ -37,12 +37,16 @@ class KeptResponses:
         self._awaited: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
 
     async def keep(self, task_id: str, response: bytes) -> None:
-        """Until the Reward of this task comes, if it is open; on disk when this returns. Raises StorageUnavailable."""
+        """Until the Reward of this task comes, if it is open; on disk when this returns. Raises StorageUnavailable.
+
+        The first one stays: an agent that was killed before its ack answers once more, otherwise, and what comes next
+        is the Reward of the first.
+        """
         self._newest = self._seconds()
         known = self._ledger.find(task_id)
         if known is None or known.result is not None:
             return
-        await self._ledger.keep_response(task_id, response)
+        await self._ledger.keep_response(task_id, self._ledger.index.kept_response(task_id) or response)
         for arrived in self._awaited.get(task_id, ()):
             arrived.set()
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +27,7 @@ from schemas.messages.workspace import Workspace
 from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import IdsRequest, TokenPiece
 from services.runner.kept_rollouts import KeptRollouts, key_of
+from services.runner.scratch import HALF_MADE_S, Scratch, sweep
 from services.runner.settings import RunnerSettings
 from tests.processes import marked
 from tests.services.runner.conftest import MakeHouse, cancelled, delivery, limits, python
@@ -388,8 +391,11 @@ async def test_a_work_that_no_program_can_answer_is_answered_with_why(
         with pytest.raises(Reject, match="'coder', which has no programs here"):
             await house.worker.handle(delivery(make_work(agent_id="coder")))
         late = make_work("late", deadline=datetime.now(UTC) - timedelta(seconds=1))
+        kept = KeptRollouts(house.worker._settings.runner_dir, 10**9)
+        kept.put(key_of(late), {0: Sample(text="in vain", status="finished", program="it")})
         await house.worker.handle(delivery(late))
 
+    assert kept.of(key_of(late)) == {}, "nobody comes back for it"
     assert response.error == "agent small has no program 'aider': it has it"
     assert len(house.bus.published(RESPONSES)) == 1
 
@@ -447,3 +453,16 @@ def test_addresses_of_agents_are_read_by_agent_and_replica() -> None:
     assert settings.runner_agents == {"small": ("http://a:1", "http://b:2"), "coder": ("http://c:3",)}
     with pytest.raises(SettingsError, match="coder=http://host:8710"):
         RunnerSettings().require_agents(("coder",))
+
+
+def test_folders_of_sockets_are_swept_once_nobody_holds_them_also_half_made_ones(tmp_path: Path) -> None:
+    mine = Scratch(tmp_path)
+    left = [tmp_path / name for name in ("ratchet-runner-dead", ".ratchet-runner-old", ".ratchet-runner-new")]
+    for folder in left:
+        folder.mkdir()
+    ago = time.time() - 2 * HALF_MADE_S
+    os.utime(left[1], (ago, ago))
+
+    assert sorted(sweep(tmp_path)) == [".ratchet-runner-old", "ratchet-runner-dead"]
+    assert {path.name for path in tmp_path.iterdir()} == {mine.folder.name, ".ratchet-runner-new"}
+    mine.close()

@@ -158,6 +158,23 @@ async def test_a_draft_shaped_reward_is_completed_from_the_kept_response(tmp_pat
         assert [(line.score, line.score_status) for line in fleet.logged()] == [(0.75, "ok"), (None, "unscorable")]
 
 
+async def test_a_second_and_other_response_does_not_take_the_place_of_the_one_that_is_being_scored(
+    tmp_path: Path,
+) -> None:
+    """As of an agent that was killed once its Response was confirmed, and got the Work again."""
+    async with house(tmp_path, external_scorer=True) as fleet:
+        await fleet.submit(Task(task_id="t1", input="x"))
+        (work,) = await fleet.work()
+        for texts in (("a", "b"), ("c", "d")):
+            await fleet.send("responses.kept", answered(work, *texts).encode(), reply_to=None)
+        await until(lambda: fleet.bus.outcomes["responses.kept", "acked"] == 2)
+
+        await fleet.reward(Reward(task_id="t1", score=0.75, scoring_agent_id="theirs"))
+
+        (result,) = await fleet.results()
+        assert (result.response, result.score) == ("a", 0.75)
+
+
 async def test_rewards_that_come_before_their_responses_wait_for_them_and_not_on_the_ladder(tmp_path: Path) -> None:
     """More of them than are handled at once, in the other order, and copies that nobody waits for in between."""
     tasks = [f"t{number}" for number in range(12)]

@@ -1,0 +1,1 @@
+"""Programs that are recorded, while what records them is killed."""

@@ -1,0 +1,186 @@
+"""Many recorded conversations on a whole fleet, and what is killed in the middle of them: the agent, `ratchet record`
+itself, the broker.
+
+Each task is a group of runs of one program, which calls the model a number of times and prints an answer that some runs
+have right. Whoever recorded a task and was killed comes back with the same command, but for a few, whose tasks must end
+at their deadline. Left out: kills of the orchestrator and the scorer, which are rows of bench.faults.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ratchet.models.toy.byte_tokenizer import byte_tokenizer
+from tests.acceptance.brokers import MortalBroker
+from tests.acceptance.fleet import AGENT, Fleet
+from tests.programs import environment
+
+PROGRAM = """
+import json, os, sys, urllib.request
+
+def ask(messages):
+    body = json.dumps({"model": "any", "messages": messages}).encode()
+    headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"}
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)
+    return json.load(urllib.request.urlopen(request))["choices"][0]["message"]
+
+messages = [{"role": "user", "content": "so?"}]
+with open(sys.argv[1], "a") as begun:
+    begun.write(" ".join([str(os.getpid()), os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"]]) + "\\n")
+for turn in range(int(sys.argv[2])):
+    messages += [ask(messages), {"role": "user", "content": "and " * 8 + str(turn)}]
+print("right" if int(os.environ["RATCHET_SAMPLE"]) % 2 else "wrong")
+"""
+LATENCY_S = "0.2"
+KILLED, ENDS = -9, (0, 4)
+"""Exit codes of the command; the second: its task has a Result. With others it says that broker or agent are away."""
+AGAIN_S = 1.0
+BACK_WITHIN_S = 240.0
+"""The deadline of a task that somebody comes back for."""
+NOBODY_BACK_S = 45.0
+DONE_WITHIN_S = 600.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`at_once`: tasks that are recorded side by side, of `samples` runs each. `left`: nobody comes back for these."""
+
+    tasks: int
+    samples: int
+    turns: int
+    at_once: int
+    left: frozenset[str] = frozenset()
+    kill_every_s: float = 4.0
+
+    @property
+    def ids(self) -> list[str]:
+        return [f"talk-{number}" for number in range(self.tasks)]
+
+
+@dataclass
+class Account:
+    """What was killed how often, and what each command that came to its end said, by task."""
+
+    kills: dict[str, int] = field(default_factory=dict)
+    exits: dict[str, int] = field(default_factory=dict)
+    said: dict[str, str] = field(default_factory=dict)
+    refused: int = 0
+    """Commands that were typed while the broker or the agent was away, and said so."""
+    seconds: float = 0.0
+
+    def note(self, what: str) -> None:
+        self.kills[what] = self.kills.get(what, 0) + 1
+
+
+class Recordings:
+    """Those who type `ratchet record`, for one fleet."""
+
+    def __init__(self, fleet: Fleet, folder: Path, plan: Plan) -> None:
+        self._folder = folder
+        self._plan = plan
+        tokenizer = folder / "tokenizer"
+        byte_tokenizer(8192).save_pretrained(tokenizer)
+        (tokenizer / "config.json").write_text("{}")
+        self._where = ("--url", f"http://127.0.0.1:{fleet[AGENT].port}", "--tokenizer", str(tokenizer))
+        self._settings = {
+            "RATCHET_AMQP_URL": fleet.amqp_url,
+            "RATCHET_NAMESPACE": fleet.namespace,
+            "RATCHET_LOGS_DIR": str(fleet.logs),
+        }
+        self._running: dict[str, subprocess.Popen[str]] = {}
+        self._lock = threading.Lock()
+        self.account = Account()
+
+    def begun(self, task_id: str) -> Path:
+        """Where its programs write their pid, base URL and key."""
+        return self._folder / f"{task_id}.begun"
+
+    def record(self, task_id: str) -> None:
+        """Until its command comes to an end by itself; or, of a task that is left, until it was killed."""
+        left, gives_up_at = task_id in self._plan.left, time.monotonic() + BACK_WITHIN_S
+        while (code := self._once(task_id, NOBODY_BACK_S if left else BACK_WITHIN_S)) not in ENDS:
+            if (code == KILLED and left) or time.monotonic() > gives_up_at:
+                break
+            if code != KILLED:
+                self.account.refused += 1
+                time.sleep(AGAIN_S)
+        self.account.exits[task_id] = code
+
+    def kill_one(self, draw: random.Random) -> bool:
+        """One whose programs have begun; whoever records a task that is left, first."""
+        with self._lock:
+            begun = [task_id for task_id in self._running if self.begun(task_id).exists()]
+            chosen = [task_id for task_id in begun if task_id in self._plan.left] or begun
+            if not chosen:
+                return False
+            self._running[draw.choice(chosen)].kill()
+        return True
+
+    def _once(self, task_id: str, deadline_s: float) -> int:
+        command = [sys.executable, "-m", "ratchet.cli", "record", *self._where]
+        command += ["--task-id", task_id, "--input", "x", "--reference", "right", "--samples", str(self._plan.samples)]
+        command += ["--deadline", str(deadline_s), "--", sys.executable, "-c", PROGRAM]
+        process = subprocess.Popen(
+            [*command, str(self.begun(task_id)), str(self._plan.turns)],
+            cwd=self._folder,
+            env=environment(self._settings),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with self._lock:
+            self._running[task_id] = process
+        _, said = process.communicate()
+        with self._lock:
+            del self._running[task_id]
+        self.account.said[task_id] = said
+        return process.returncode
+
+
+@contextmanager
+def recording(broker: MortalBroker, folder: Path, plan: Plan) -> Iterator[tuple[Fleet, Recordings]]:
+    fleet = Fleet(folder / "fleet", broker.url, environment={"RATCHET_AGENT_ECHO_LATENCY_S": LATENCY_S})
+    fleet.start()
+    try:
+        yield fleet, Recordings(fleet, folder, plan)
+        fleet.stop()
+    finally:
+        fleet.kill()
+
+
+def strike(broker: MortalBroker, fleet: Fleet, recordings: Recordings, plan: Plan, seed: int) -> None:
+    """Record all tasks of the plan, and go on killing one part after the other until all are at their end."""
+    draw, began, account = random.Random(seed), time.monotonic(), recordings.account
+    with ThreadPoolExecutor(plan.at_once) as people:
+        asked: list[Future[None]] = [people.submit(recordings.record, task_id) for task_id in plan.ids]
+        done = threading.Event()
+        while not all(one.done() for one in asked):
+            for what in ("agent", "recorder", "broker", "recorder"):
+                done.wait(plan.kill_every_s)
+                if all(one.done() for one in asked):
+                    break
+                if what == "recorder":
+                    if recordings.kill_one(draw):
+                        account.note(what)
+                    continue
+                if what == "agent":
+                    fleet[AGENT].kill()
+                    fleet[AGENT].start()
+                else:
+                    broker.kill()
+                    broker.start()
+                account.note(what)
+            if time.monotonic() - began > DONE_WITHIN_S:
+                raise TimeoutError(f"{sum(not one.done() for one in asked)} tasks have no end: {account}")
+        for one in asked:
+            one.result()
+    account.seconds = time.monotonic() - began

@@ -1,0 +1,97 @@
+"""`python -m bench.rollouts`: what a rollout of a program costs over a bare process, what eight at once cost each
+other, and what a bad neighbour costs.
+
+`--kills`: 200 tasks of 8 rollouts each, while whatever takes part in them is killed at every step; then the books. Exit
+code 0 only if nothing was lost, scored twice or taught that has no score, and nothing is left on the machine. Needs a
+private RabbitMQ node.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.machine import machine
+
+OUT = Path(__file__).parents[1] / "out"
+TASKS, SAMPLES = 200, 8
+CLIENTS = ("aiormq", "aio_pika", "pika", "asyncio", "ratchet", "httpx")
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.rollouts", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kills", action="store_true", help="kill -9 at every step, in place of the figures")
+    parser.add_argument("--tasks", type=int, default=TASKS, help=f"with --kills: of {SAMPLES} rollouts each ({TASKS})")
+    parser.add_argument("--seed", type=int, default=None, help="of the draws; printed, random if not given")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds; medians over them are printed (3)")
+    parser.add_argument("--folder", type=Path, help="keep logs and data here (else a temporary folder)")
+    given = parser.parse_args()
+    given.seed = random.randrange(1 << 32) if given.seed is None else given.seed
+    return given
+
+
+@contextmanager
+def passable(folder: Path | None) -> Iterator[Path]:
+    """One that every user may pass, since a sandbox has a user id of its own; removed if it is not named."""
+    place = folder or Path(tempfile.mkdtemp(prefix="ratchet-rollouts-", dir="/var/tmp"))
+    place.mkdir(parents=True, exist_ok=True)
+    place.chmod(0o755)
+    try:
+        yield place
+    finally:
+        if folder is None:
+            shutil.rmtree(place)
+
+
+def under_kills(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    from bench.rollouts.kills import Plan, left_behind, measure
+    from bench.rollouts.left_behind import adopt_orphans
+    from tests.acceptance.brokers import mortal_broker
+
+    adopt_orphans()
+    with mortal_broker(folder / "broker") as broker:
+        books, rig = asyncio.run(measure(broker, folder, Plan(given.tasks, SAMPLES, given.seed)))
+    left = left_behind(rig, folder)
+    return {
+        "machine": machine(),
+        "seed": given.seed,
+        "kills": {name: count for name, count in sorted(rig.struck.items()) if " " not in name},
+        "strikes": {name: count for name, count in sorted(rig.struck.items()) if " " in name},
+        "left": left,
+        **vars(books),
+        "complaints": rig.complaints + [f"left behind: {one}" for one in left],
+    }
+
+
+def main() -> int:
+    given = options()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%T")
+    for client in CLIENTS:
+        logging.getLogger(client).setLevel(logging.CRITICAL)
+    with passable(given.folder) as folder:
+        if given.kills:
+            found = under_kills(given, folder)
+        else:
+            from bench.rollouts.figures import measured
+
+            found = {"machine": machine()} | measured(folder, given.rounds)
+    OUT.mkdir(exist_ok=True)
+    (OUT / ("rollouts-kills.json" if given.kills else "rollouts.json")).write_text(json.dumps(found, indent=2) + "\n")
+    print(json.dumps(found, indent=2))
+    return 1 if found.get("complaints") else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""What became of the rollouts, read from the log: each sample once and whole, each token one rollout's, no null taught.
+
+A rollout says in each of its calls whose it is (rig.py), so what was recorded is held against that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.rollouts.rig import TURNS
+from ratchet.logs.names import INTERACTIONS
+from ratchet.logs.reader import read
+from ratchet.models.toy.byte_tokenizer import byte_tokenizer
+from schemas.messages.response import Segment
+from schemas.records.interaction import Interaction
+from services.trainer.data.filters import DataPolicy
+from services.trainer.data.journal_scan import JournalScan
+from services.trainer.data.samples import load_samples
+from services.trainer.data.selection import select
+from tests.acceptance.ledger import Ledger
+
+TOKENIZER = byte_tokenizer(8192)
+RIGHT, WRONG = "right", "wrong"
+OWN = 16
+"""Letters of a run's own word; an answer that was given up may have fewer of it."""
+
+
+@dataclass
+class Books:
+    """`rollouts` by how they ended, `ended` tasks without an answer by their status."""
+
+    tasks: int = 0
+    rollouts: Counter[str] = field(default_factory=Counter)
+    ended: Counter[str] = field(default_factory=Counter)
+    nulls: int = 0
+    unfinished: int = 0
+    """Rollouts of tasks that had more than seconds."""
+    calls: int = 0
+    tokens: int = 0
+    taught: int = 0
+    taught_tokens: int = 0
+    left_out: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    lost: int = 0
+    logged_twice: int = 0
+    nulls_taught: int = 0
+    complaints: list[str] = field(default_factory=list)
+
+
+def books_of(logs: Path, ledger: Ledger, samples: int) -> Books:
+    """Raises ValueError for a log of which bytes are missing."""
+    ledger.read_logs(logs)
+    books = Books(len(ledger.acknowledged), complaints=ledger.complaints())
+    books.lost, books.logged_twice = len(ledger.lost), len(ledger.logged_twice) + len(ledger.admitted_twice)
+    lines = {line.position: Interaction.decode(line.data) for line in read(logs, INTERACTIONS)}
+    groups: dict[str, list[Interaction]] = defaultdict(list)
+    for line in lines.values():
+        groups[line.task_id].append(line)
+    own: dict[str, tuple[str, int]] = {}
+    for task_id, group in groups.items():
+        if [line.sample for line in group] == [None]:
+            books.ended[group[0].status] += 1
+            if not group[0].reason or task_id not in ledger.may_expire:
+                books.complaints.append(f"{task_id} ended without an answer: {group[0].status}: {group[0].reason}")
+            continue
+        if sorted(line.sample if line.sample is not None else -1 for line in group) != list(range(samples)):
+            books.complaints.append(f"{task_id} has the samples {[line.sample for line in group]}")
+        for line in group:
+            _count(line, own, books, hurried=task_id in ledger.may_expire)
+    _count_taught(logs, lines, books)
+    return books
+
+
+def _count(line: Interaction, own: dict[str, tuple[str, int]], books: Books, *, hurried: bool) -> None:
+    books.rollouts[line.sample_status or "none"] += 1
+    books.nulls += line.score is None
+    books.unfinished += line.sample_status != "finished" and not hurried
+    books.calls += line.usage.calls if line.usage else 0
+    books.tokens += line.sampled_tokens or 0
+    books.complaints += [f"{line.task_id}, sample {line.sample}: {why}" for why in _faults(line, own, hurried=hurried)]
+
+
+def _faults(line: Interaction, own: dict[str, tuple[str, int]], *, hurried: bool) -> list[str]:
+    """Of one rollout."""
+    found = []
+    words = {word for segment in line.segments or () for word in _said_by(segment)}
+    whose = f"{line.task_id} {line.sample} "
+    names = {word.removeprefix(whose).partition(" ")[0] for word in words if word.startswith(whose)} - {""}
+    whole = {name for name in names if len(name) == OWN}
+    cut = {name for name in names - whole if not any(name == one[: len(name)] for one in whole)}
+    if len(whole) > 1 or (whole and cut) or not all(word.startswith(whose) or whose.startswith(word) for word in words):
+        found.append(f"it has tokens of others: {sorted(words)}")
+    this = (line.task_id, line.sample or 0)
+    found += [f"{own[name]} has its tokens, too" for name in whole if own.setdefault(name, this) != this]
+    if line.sample_status == "lost" and line.score is not None:
+        found.append(f"it was lost, and has the score {line.score}")
+    if line.sample_status == "finished":
+        found += _not_whole(line, whole, hurried=hurried)
+    return found
+
+
+def _said_by(segment: Segment) -> list[str]:
+    """What was sampled, a text for each call."""
+    ids = segment.completion_ids
+    return [TOKENIZER.decode(list(ids[start:stop]), skip_special_tokens=True) for start, stop in segment.spans]
+
+
+def _not_whole(line: Interaction, names: set[str], *, hurried: bool) -> list[str]:
+    if line.usage is None or len(line.segments or ()) != 1 or len(names) != 1:
+        return [f"{len(line.segments or ())} segments by {len(names)} runs, where one asked one thing after the other"]
+    (segment,), (name,) = line.segments or (), names
+    said = [f"{line.task_id} {line.sample} {name} {turn}" for turn in range(TURNS)]
+    ends = {segment.completion_ids[stop - 1] for _, stop in segment.spans}
+    patch = line.artifact.patch if line.artifact else ""
+    right = RIGHT if (line.sample or 0) % 2 else WRONG
+    holds = {
+        "calls": _said_by(segment) == said and line.usage.calls == TURNS,
+        "ends": len(ends) == 1,
+        "tokens": len(segment.logprobs) == line.usage.sampled_tokens == segment.sampled_tokens,
+        "patch": all(f"+{name} {turn}" in patch for turn in range(TURNS)) and patch.count(name) == TURNS,
+        "answer": line.response == right,
+        "score": line.score == float(right == RIGHT) or (hurried and line.score is None),
+    }
+    return [f"its {what} are not those of a whole run" for what, right in holds.items() if not right]
+
+
+def _count_taught(logs: Path, lines: dict[int, Interaction], books: Books) -> None:
+    """What the trainer makes of the log: each scored rollout of a group that teaches, once and whole, and no null."""
+    policy = DataPolicy(agent_id="small", versions={"v1.0.0": None})
+    chosen = select(JournalScan(logs, policy).read(0, None), policy)
+    positions = [position for group in chosen.groups for position in group.positions]
+    rows = load_samples(logs, chosen.groups)
+    books.taught, books.taught_tokens, books.left_out = len(positions), sum(row.tokens for row in rows), chosen.counts
+    nulls = [position for position in positions if _is_null(lines[position])]
+    books.nulls_taught = len(nulls)
+    books.complaints += [f"a null is taught: {lines[one].task_id}, sample {lines[one].sample}" for one in nulls]
+    if len(set(positions)) != len(positions):
+        books.complaints.append(f"{len(positions) - len(set(positions))} rollouts are taught twice")
+    wanted = set(_teaching(lines))
+    if wanted != set(positions):
+        names = [f"{lines[one].task_id}/{lines[one].sample}" for one in wanted ^ set(positions)]
+        books.complaints.append(f"taught, or not, against the rule: {names[:8]}: {chosen.counts}")
+    whole = sum(lines[position].sampled_tokens or 0 for position in positions)
+    if books.taught_tokens != whole:
+        books.complaints.append(f"{books.taught_tokens:,} tokens are taught, of {whole:,} that were sampled")
+
+
+def _is_null(line: Interaction) -> bool:
+    return line.sample is None or line.score is None or line.sample_status == "lost"
+
+
+def _teaching(lines: dict[int, Interaction]) -> list[int]:
+    """Positions of the rollouts that should teach: with tokens and a score, beside another with another score."""
+    groups: dict[str, dict[int, float]] = defaultdict(dict)
+    for position, line in lines.items():
+        if not _is_null(line) and line.score is not None and line.sampled_tokens:
+            groups[line.task_id][position] = line.score
+    return [position for group in groups.values() if len(set(group.values())) > 1 for position in group]

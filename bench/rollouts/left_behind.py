@@ -1,0 +1,72 @@
+"""What a fleet of programs leaves on the machine once it has ended, whatever was killed: processes, groups, mounts,
+files. Sockets and keys live in processes, and the files of sockets among the files.
+
+Nothing gets away: this process adopts whatever outlives the one that started it, so that all that a fleet ever started
+and that still runs are its descendants.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from ratchet.sandbox import cgroup
+
+SET_CHILD_SUBREAPER = 36
+"""Of prctl."""
+MOUNTS = Path("/proc/self/mountinfo")
+GONE_WITHIN_S = 10.0
+LOOK_EVERY_S = 0.1
+
+
+def adopt_orphans() -> None:
+    """From now on. Raises OSError."""
+    if ctypes.CDLL(None, use_errno=True).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "orphans can't be adopted")
+
+
+def running() -> dict[int, str]:
+    """Our descendants that run, by their ids. Those that ended and were ours by adoption are reaped."""
+    found = {}
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            found[process.pid] = " ".join(process.cmdline())[:200] or process.name()
+    return found
+
+
+def processes(before: Collection[int] = ()) -> list[str]:
+    """Those that still run a while after the end, but for those that ran before."""
+    until = time.monotonic() + GONE_WITHIN_S
+    while (left := {pid: says for pid, says in running().items() if pid not in before}) and time.monotonic() < until:
+        time.sleep(LOOK_EVERY_S)
+    return [f"process {pid}: {says}" for pid, says in left.items()]
+
+
+def groups(owners: Collection[int]) -> list[str]:
+    """Control groups of runs that these processes started."""
+    found = cgroup.find()
+    names = [path for folder in found.folders for path in folder.glob(f"{cgroup.PREFIX}*")] if found else []
+    return [f"cgroup {path}" for path in names if _owner(path) in owners]
+
+
+def _owner(path: Path) -> int:
+    pid = path.name.removeprefix(cgroup.PREFIX).partition("-")[0]
+    return int(pid) if pid.isdigit() else 0
+
+
+def mounts(folder: Path) -> list[str]:
+    """At or from below a folder. A sandbox's own are of its namespace, which is gone with its processes."""
+    return [f"mount {line}" for line in MOUNTS.read_text().splitlines() if str(folder) in line]
+
+
+def files(*folders: Path) -> list[str]:
+    """Whatever lies below folders that should be empty, sockets included."""
+    found = (path for folder in folders for path in folder.rglob("*"))
+    return [f"file {path}" for path in found if not path.is_dir() or not any(path.iterdir())]

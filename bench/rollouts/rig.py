@@ -1,0 +1,196 @@
+"""A fleet whose tasks programs answer, with workspaces of every kind, and who asks it.
+
+Each rollout makes several calls and names itself in each: its task, its sample, and a word of its own that no other run
+has, not even another try of the same sample. So a token that is logged says whose it is. What it leaves in its
+workspace says so too. Every second rollout of a group is right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import tarfile
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from bench.faults.supervisor import Supervisor
+from ratchet.models.toy.byte_tokenizer import byte_tokenizer
+from tests.acceptance.brokers import MortalBroker
+from tests.acceptance.fleet import RUNNER, Fleet
+from tests.acceptance.user import User
+from tests.ratchet.workspaces.conftest import Server, git
+
+PROGRAM = """
+import json, os, sys, urllib.request
+
+def ask(messages):
+    body = json.dumps({"model": "any", "messages": messages}).encode()
+    headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)
+    return json.load(urllib.request.urlopen(request))["choices"][0]["message"]
+
+assert open("given.txt").read() == "given\\n"
+task, sample, own = os.environ["RATCHET_TASK_ID"], os.environ["RATCHET_SAMPLE"], os.urandom(8).hex()
+messages = []
+for turn in range(int(sys.argv[2])):
+    messages.append({"role": "user", "content": f"{task} {sample} {own} {turn}"})
+    answer = ask(messages)
+    assert answer["content"] == messages[-1]["content"], answer
+    messages.append({"role": "assistant", "content": answer["content"]})
+    open("did.txt", "a").write(f"{own} {turn}\\n")
+print("right" if int(sample) % 2 else "wrong")
+"""
+FILES = {"given.txt": "given\n"}
+TURNS = 3
+LATENCY_S = 0.2
+"""Of an answer of the model."""
+AT_ONCE = 8
+DEADLINE_S = 7200
+
+
+@dataclass
+class Rig:
+    broker: MortalBroker
+    fleet: Fleet
+    user: User
+    supervisor: Supervisor
+    draw: random.Random
+    mark: str
+    """In the command of each program."""
+    temporary: Path
+    """Where all temporary files of the fleet lie."""
+    complaints: list[str] = field(default_factory=list)
+    struck: Counter[str] = field(default_factory=Counter)
+    pids: set[int] = field(default_factory=set)
+    """Of the fleet's processes, in all their lives."""
+
+    @property
+    def answered(self) -> int:
+        return len(self.user.ledger.answers)
+
+    def note_pids(self) -> None:
+        self.pids |= {member.pid for member in self.fleet}
+
+
+class Asking(User):
+    """Tasks whose right answer is `right`; their workspaces lie in the task, in a folder, in a repository, in an
+    archive, in turns."""
+
+    def __init__(self, amqp_url: str, namespace: str, workspaces: list[dict[str, Any]], **given: Any) -> None:
+        super().__init__(amqp_url, namespace, **given)
+        self._workspaces = workspaces
+
+    def task(self, task_id: str, deadline: datetime | None = None) -> bytes:
+        number = int(task_id.rpartition("-")[2])
+        body = json.loads(super().task(task_id, deadline or datetime.fromtimestamp(_later(), UTC)))
+        return json.dumps(
+            body | {"input": "go", "reference": "right", "workspace": self._workspaces[number % len(self._workspaces)]}
+        ).encode()
+
+    def is_right(self, result: Mapping[str, Any]) -> bool:
+        return bool(result.get("response") == "right" and result.get("score") == 1.0)
+
+
+def _later() -> float:
+    return datetime.now(UTC).timestamp() + DEADLINE_S
+
+
+@asynccontextmanager
+async def rollouts(
+    broker: MortalBroker, folder: Path, seed: int, *, samples: int, hurried: float = 0.0, turns: int = TURNS
+) -> AsyncIterator[Rig]:
+    """Ready; at the end everything is stopped in good order. `folder` is one that every user may pass."""
+    server = Server(folder / "served")
+    try:
+        fleet, mark = _fleet(broker, folder, server, turns)
+        namespace = fleet.namespace
+        user = Asking(broker.url, namespace, _workspaces(folder, server), samples=samples, hurried=hurried)
+        rig = Rig(broker, fleet, user, Supervisor(fleet), random.Random(seed), mark, folder / "temporary")
+        await asyncio.to_thread(fleet.start)
+        rig.note_pids()
+        watching = [asyncio.create_task(work) for work in (rig.supervisor.run(), user.read_results())]
+        try:
+            yield rig
+        finally:
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+            await user.close()
+            rig.note_pids()
+            for member in fleet:
+                rig.supervisor.resume(member)
+            with suppress(Exception):
+                rig.supervisor.exit_codes = await asyncio.to_thread(fleet.stop)
+            fleet.kill()
+    finally:
+        server.close()
+
+
+def _fleet(broker: MortalBroker, folder: Path, server: Server, turns: int) -> tuple[Fleet, str]:
+    tokenizer, program, temporary = folder / "tokenizer", folder / "program", folder / "temporary"
+    byte_tokenizer(8192).save_pretrained(tokenizer)
+    (tokenizer / "config.json").write_text("{}")
+    program.mkdir()
+    (program / "solver.py").write_text(PROGRAM)
+    temporary.mkdir()
+    mark = f"ratchet-rollouts-{uuid.uuid4().hex}"
+    (folder / "programs.toml").write_text(
+        '[agents.small]\nprograms = ["solver"]\n\n[programs.solver]\n'
+        f'command = ["python3", "-I", "-S", "/agent/solver.py", "{mark}", "{turns}"]\n'
+        f'binds = {{ "/agent" = "{program}" }}\n'
+    )
+    settings = {
+        "RATCHET_AGENT_ECHO_LATENCY_S": str(LATENCY_S),
+        "RATCHET_AGENT_TOKENIZER": str(tokenizer),
+        "RATCHET_SANDBOX_RUNS_AT_ONCE": str(AT_ONCE),
+        "RATCHET_WORKSPACE_FOLDERS": str(folder / "given"),
+        "RATCHET_WORKSPACE_URLS": f"{server.url}/",
+        "RATCHET_WORKSPACE_CACHE": str(folder / "cache"),
+        "TMPDIR": str(temporary),
+    }
+    namespace = f"{uuid.uuid4().hex[:8]}."
+    return Fleet(folder / "fleet", broker.url, namespace, programs=folder / "programs.toml", environment=settings), mark
+
+
+def _workspaces(folder: Path, server: Server) -> list[dict[str, Any]]:
+    (folder / "given").mkdir()
+    repository = server.folder / "shop"
+    repository.mkdir(parents=True)
+    for place in (folder / "given", repository):
+        for name, text in FILES.items():
+            (place / name).write_text(text)
+    git(repository, "init", "-q")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "x")
+    archive = _archive()
+    (server.folder / "given.tar.gz").write_bytes(archive)
+    return [
+        {"files": FILES},
+        {"folder": str(folder / "given")},
+        {"git": {"url": f"{server.url}/shop", "commit": git(repository, "rev-parse", "HEAD")}},
+        {"archive": {"url": f"{server.url}/given.tar.gz", "sha256": sha256(archive).hexdigest()}},
+    ]
+
+
+def _archive() -> bytes:
+    packed = BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, text in FILES.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            archive.addfile(member, BytesIO(text.encode()))
+    return packed.getvalue()
+
+
+def runner_folder(rig: Rig) -> Path:
+    """Where finished rollouts are kept."""
+    return Path(rig.fleet[RUNNER].environment["RATCHET_RUNNER_DIR"]) / "rollouts"

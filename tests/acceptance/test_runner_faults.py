@@ -1,0 +1,50 @@
+"""Rollouts while whatever takes part in them is killed at every step. At length: `bench.rollouts --kills`."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.rollouts.kills import STRIKES, Plan, Strike, left_behind, measure
+from bench.rollouts.left_behind import running
+from ratchet.cli.fleet.local_broker import server_folder
+from tests.acceptance.brokers import mortal_broker
+from tests.acceptance.fleet import AGENT, RUNNER, SCORER
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.broker,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(server_folder() is None, reason="kills its broker, so it needs a private RabbitMQ node"),
+]
+
+SOME = {
+    *((RUNNER, step) for step in ("rollout-begun", "call-sampled", "rollout-ended", "rollout-kept", "before-ack")),
+    *((AGENT, "call-sampled"), (SCORER, "worked"), ("broker", "published"), ("program", "call-sampled")),
+}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """One that every user may pass."""
+    place = Path(tempfile.mkdtemp(prefix="ratchet-rollouts-", dir="/var/tmp"))
+    place.chmod(0o755)
+    yield place
+    shutil.rmtree(place)
+
+
+async def test_each_rollout_is_logged_once_and_whole_whatever_is_killed(folder: Path) -> None:
+    before = set(running())
+    strikes = tuple(one for one in STRIKES if (one.victim, one.step) in SOME)
+    with mortal_broker(folder / "broker") as broker:
+        books, rig = await measure(broker, folder, Plan(30, 4, seed=1, strikes=strikes, again=False))
+
+    assert rig.complaints == []
+    assert (books.lost, books.logged_twice, books.nulls_taught) == (0, 0, 0)
+    assert {Strike(RUNNER, RUNNER, "rollout-ended"), Strike(AGENT, RUNNER, "call-sampled")} <= set(strikes)
+    assert [str(one) for one in strikes if not rig.struck[str(one)]] == []
+    assert left_behind(rig, folder, before) == []

@@ -1,0 +1,37 @@
+"""What is left of a run whose starter was killed while it was set up; the next that opens a sandbox ends it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from ratchet.sandbox import half_started
+from tests.ratchet.sandbox.conftest import ROOT
+from tests.waiting import wait_until
+
+
+def test_a_run_whose_starter_was_killed_while_it_was_set_up_is_ended_by_the_next() -> None:
+    command = [sys.executable, "-m", "tests.ratchet.sandbox.killed_starter"]
+    killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=True)
+    left = int(killed.stdout.split()[0])
+    ours = subprocess.Popen(
+        ["bwrap", "--ro-bind", "/", "/", "sh", "-c", "read word", half_started.owner()], stdin=subprocess.PIPE
+    )
+    try:
+        assert Path(f"/proc/{left}").exists()
+
+        assert left in half_started.sweep()
+
+        wait_until(lambda: not Path(f"/proc/{left}").exists() or state(left) == "Z", "it is gone")
+        assert ours.poll() is None, "what belongs to a process that is there goes on"
+    finally:
+        ours.kill()
+        ours.wait()
+
+
+def state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
