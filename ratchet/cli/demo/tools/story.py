@@ -8,6 +8,7 @@ from typing import Any
 
 from ratchet.cli.demo.books import Account
 from ratchet.cli.demo.story import DemoTurn
+from ratchet.cli.demo.tools.in_sandboxes import outcome_of
 from ratchet.cli.demo.tools.verifier import is_done
 from ratchet.experiments.gain import Estimate, Gain
 from ratchet.logs.rows import AnswerRow
@@ -87,6 +88,7 @@ class ToolStory:
     """`gain`: of single rollouts, by the hidden verifier; `blanked`: the primary's where tools bring nothing."""
 
     seed: int
+    sandboxed: bool
     primary: str
     gain: Gain
     blanked: Estimate
@@ -122,6 +124,7 @@ class ToolStory:
             "faults": self.faults,
             "seconds": self.seconds,
             "seed": self.seed,
+            "sandboxed": self.sandboxed,
             "primary": self.primary,
             "held_out": self.gain.as_dict(),
             "blanked": asdict(self.blanked),
@@ -140,13 +143,13 @@ def done_by_task(tasks: Mapping[str, ToolTask], rows: Sequence[AnswerRow]) -> di
     for row in rows:
         if row.sample is not None:
             task = tasks[row.task_id]
-            found.setdefault(str(task.workspace), []).append(float(is_done(task, row.response or "")))
+            found.setdefault(str(task.workspace), []).append(float(is_done(task, outcome_of(row))))
     return found
 
 
 def first_outcomes(tasks: Mapping[str, ToolTask], rows: Sequence[AnswerRow]) -> dict[int, str]:
     """By workspace, what became of the first rollout."""
-    return {tasks[row.task_id].workspace: row.response or "" for row in rows if row.sample == 0}
+    return {tasks[row.task_id].workspace: outcome_of(row) for row in rows if row.sample == 0}
 
 
 def examples_of(
