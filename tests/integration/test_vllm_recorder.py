@@ -11,6 +11,7 @@ import os
 import random
 import re
 from collections.abc import AsyncIterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -154,7 +155,7 @@ async def test_a_conversation_with_tools_goes_on_as_ids_and_each_turn_finds_the_
     calls = rollout.conversation.calls
     assert called >= CALLED, messages
     assert [tuple(prompt) for prompt in watched.prompts] == [tuple(call.prompt_ids) for call in calls]
-    for before, call in zip(calls, calls[1:], strict=False):
+    for before, call in pairwise(calls):
         asked_and_said = [*before.prompt_ids, *before.ids]
         assert list(call.prompt_ids[: len(asked_and_said)]) == asked_and_said
 

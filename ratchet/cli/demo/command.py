@@ -191,9 +191,7 @@ def _real_demo(sizes: Sizes, options: FleetOptions, seed: int, *, keep: bool, as
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _tools_demo(
-    sizes: Sizes, options: FleetOptions, seed: int, *, sandboxed: bool, keep: bool, as_json: bool
-) -> None:
+def _tools_demo(sizes: Sizes, options: FleetOptions, seed: int, *, sandboxed: bool, keep: bool, as_json: bool) -> None:
     place, run, models = DemoPlace.here("demo-tools"), run_name(), FleetSettings.read().models_dir
 
     def plan_for(namespace: str) -> ToolPlan:

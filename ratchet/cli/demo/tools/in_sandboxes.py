@@ -19,7 +19,7 @@ from schemas.messages.workspace import Workspace
 
 PROGRAM = "tool-agent"
 AT = "/program"
-SCORER = "2*tests + verifier:exact"
+SCORER = "2*tests + 1*verifier:exact"
 """A third for the right file and no other, a third for what it holds, a third for what was said: as `verifier:json`
 gives them where the agent tells its own outcome."""
 RUNS_AT_ONCE = 8
@@ -62,7 +62,7 @@ def message_fields(task: ToolTask) -> dict[str, Any]:
 
 
 def criteria(task: ToolTask) -> str:
-    """Two cases, on the files as the agent left them: which there are, with the ten as they were; what the new holds."""
+    """Two cases on the files as they were left: which there are, with the ten as they were, and what the new one holds."""
     names = sorted([*task.files, task.target])
     as_it_was = "".join(task.files[name] for name in sorted(task.files))
     which = {

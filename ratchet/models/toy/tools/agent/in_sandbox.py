@@ -5,6 +5,8 @@ to see. Started once for each rollout, so it is the standard library alone, and 
 with the tools that the model is offered, and how many calls of the model there may be.
 """
 
+# ruff: noqa: PTH123  (pathlib takes as long to import as all the rest)
+
 import http.client
 import json
 import os
@@ -37,7 +39,7 @@ def main() -> None:
         offered = json.load(file)
     about, _, question = sys.stdin.read().strip().partition(": ")
     blanked = about.endswith(", blanked")
-    scheme, _, host, path = os.environ["OPENAI_BASE_URL"].split("/", 3)
+    _, _, host, path = os.environ["OPENAI_BASE_URL"].split("/", 3)
     connection = http.client.HTTPConnection(host)
     headers = {"Authorization": f"Bearer {os.environ['OPENAI_API_KEY']}", "Content-Type": "application/json"}
     messages = [{"role": "user", "content": question}]

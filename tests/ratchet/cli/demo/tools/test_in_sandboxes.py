@@ -25,6 +25,7 @@ from ratchet.models.toy.tools.tokenizer import END, READ, TEXT_CALLED
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.command import Program, run_with
 from ratchet.recorder.programs import read_programs
+from ratchet.sandbox import bubblewrap
 from schemas.messages.response import Sample
 from schemas.messages.workspace import Artifact
 from services.scorer.settings import ScorerSettings
@@ -71,6 +72,7 @@ LEFT: dict[str, tuple[dict[str, str], str]] = {
 @pytest.fixture
 async def scorers() -> AsyncIterator[tuple[Strategy, Strategy]]:
     """In sandboxes, and where the agent tells its own outcome."""
+    assert bubblewrap.missing_programs() == [], "sh infra/setup-debian.sh installs it"
     found = [build_strategy(ScorerSettings.read(scorer=scorer)) for scorer in (SCORER, "verifier:json")]
     for scorer in found:
         await scorer.start()
@@ -80,7 +82,6 @@ async def scorers() -> AsyncIterator[tuple[Strategy, Strategy]]:
 
 
 async def test_what_is_left_earns_what_the_agents_own_word_of_it_does(scorers: tuple[Strategy, Strategy]) -> None:
-    assert sys.executable  # it runs what it scores
     answers = tuple(Answer(said, artifact=Artifact(patch=patch(**changed))) for changed, said in LEFT.values())
     told = tuple(Answer(outcome(changed, said)) for changed, said in LEFT.values())
     sandboxed, itself = scorers
@@ -141,7 +142,7 @@ async def ran(task: ToolTask, turns: list[str], folder: Path) -> Sample:
     for path, text in program.data.items():
         (folder.parent / Path(path).name).write_text(text)
     places = [str(folder.parent / Path(part).name) if part in program.data else part for part in program.command[1:]]
-    script = 'import os, sys; os.chdir(sys.argv[1]); os.execv(sys.executable, [sys.executable, *sys.argv[2:]])'
+    script = "import os, sys; os.chdir(sys.argv[1]); os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"
     command = (sys.executable, "-c", script, str(folder), *places)
     recorder, rollout = Recorder(), rollout_of(saying(turns))
     async with recorder.serving() as base_url:
