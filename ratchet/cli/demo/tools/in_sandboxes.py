@@ -62,7 +62,7 @@ def message_fields(task: ToolTask) -> dict[str, Any]:
 
 
 def criteria(task: ToolTask) -> str:
-    """Two cases on the files as they were left: which there are, with the ten as they were, and what the new one holds."""
+    """Two cases on the files as they were left: which there are, the ten unchanged, and what the new one holds."""
     names = sorted([*task.files, task.target])
     as_it_was = "".join(task.files[name] for name in sorted(task.files))
     which = {
