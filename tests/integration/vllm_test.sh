@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A real vLLM: `make vllm-test`. First the engine's contract, on a tiny model: writes what the server said to the
 # recording that the normal tests replay. Then SmolLM2 with adapters that a fleet trains on it: canary and primary side
-# by side, swapped under load, their log-probabilities held against the trainer's.
+# by side, swapped under load, their log-probabilities held against the trainer's; and an agent with tools, recorded.
 # The first run installs 3 GB and fetches the model; then a quarter of an hour on two cores.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -7,8 +7,9 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +27,7 @@ from ratchet.cli.demo.real.time_left import TimeLeft
 from ratchet.cli.demo.real.view import render_real_story
 from ratchet.cli.demo.story import Story
 from ratchet.cli.demo.story_view import render_story
+from ratchet.cli.demo.tools import in_sandboxes
 from ratchet.cli.demo.tools import plan as tool_plan
 from ratchet.cli.demo.tools.performance import ToolPerformance
 from ratchet.cli.demo.tools.plan import ToolPlan
@@ -63,6 +65,7 @@ class Sizes:
 QUICK_SIZES = Sizes(tasks=200, samples=8, turns=2, groups=128, no_turn_after=180.0, timeout=180.0)
 REAL_SIZES = Sizes(tasks=64, samples=4, turns=2, groups=160, no_turn_after=540.0, timeout=600.0)
 TOOLS_SIZES = Sizes(tasks=150, samples=2, turns=3, groups=128, no_turn_after=200.0, timeout=180.0)
+SANDBOXED_SIZES = replace(TOOLS_SIZES, turns=1)
 
 
 def demo(
@@ -71,6 +74,10 @@ def demo(
     ] = False,
     tools: Annotated[
         bool, typer.Option("--tools", help="With a tiny model that has to use tools, over several turns.")
+    ] = False,
+    sandboxed: Annotated[
+        bool,
+        typer.Option("--sandboxed", help="With --tools: its agent is a program of the runner, in sandboxes; one turn."),
     ] = False,
     tasks: Annotated[
         int | None,
@@ -119,18 +126,23 @@ def demo(
     before it answers; recorded token for token, it learns from whole conversations. A fleet in .ratchet/demo-tools,
     some minutes on two cores. Exit code 1 also if less than 0.80 of its held-out tasks are done in the end, more
     than 0.02 of them where its tools bring nothing, or what was trained on is not what was sampled.
+
+    --tools --sandboxed: the same agent as a program of the runner, each rollout in a sandbox of its own, its tools on
+    real files there, scored by hidden tests of what it left. One turn, some ten minutes on two cores.
     """
     if real and tools:
         raise UsageError("give either --real or --tools")
+    if sandboxed and not tools:
+        raise UsageError("--sandboxed is for --tools")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # its fleet is stopped then, as with Ctrl-C
     counts = {"tasks": tasks, "samples": samples, "turns": turns, "groups": groups}
     given: dict[str, Any] = counts | {"no_turn_after": no_turn_after, "timeout": timeout}
     sizes = replace(
-        REAL_SIZES if real else TOOLS_SIZES if tools else QUICK_SIZES,
+        REAL_SIZES if real else SANDBOXED_SIZES if sandboxed else TOOLS_SIZES if tools else QUICK_SIZES,
         **{name: value for name, value in given.items() if value is not None},
     )
     options = FleetOptions(agents=(AGENT,), port_base=port_base, amqp_port=amqp_port)
-    show = _real_demo if real else _tools_demo if tools else _demo
+    show = _real_demo if real else partial(_tools_demo, sandboxed=sandboxed) if tools else _demo
     show(sizes, options, seed, keep=keep, as_json=json)
 
 
@@ -179,11 +191,11 @@ def _real_demo(sizes: Sizes, options: FleetOptions, seed: int, *, keep: bool, as
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _tools_demo(sizes: Sizes, options: FleetOptions, seed: int, *, keep: bool, as_json: bool) -> None:
+def _tools_demo(sizes: Sizes, options: FleetOptions, seed: int, *, sandboxed: bool, keep: bool, as_json: bool) -> None:
     place, run, models = DemoPlace.here("demo-tools"), run_name(), FleetSettings.read().models_dir
 
     def plan_for(namespace: str) -> ToolPlan:
-        queue = namespace + queue_of(run)
+        queue = None if sandboxed else namespace + queue_of(run)
         return ToolPlan(sizes.tasks, sizes.samples, TOOLS_GROUP, seed, sizes.timeout, queue)
 
     stages = tool_plan.stages(plan_for(""), sizes.turns, sizes.groups)
@@ -194,10 +206,16 @@ def _tools_demo(sizes: Sizes, options: FleetOptions, seed: int, *, keep: bool, a
     make_models(models, narrator.say, only=tool_plan.MODEL)
     options = replace(options, model=str(models / tool_plan.MODEL), scorer="verifier:json")
     settings = tool_plan.settings(seed) | {"RATCHET_MODELS_DIR": str(models)}
+    programs = None
+    if sandboxed:
+        programs = in_sandboxes.programs(AGENT)
+        options = replace(options, scorer=in_sandboxes.SCORER, programs=str(place.programs))
+        settings |= in_sandboxes.settings(place.root)
     golden = lambda namespace: plan_for(namespace).golden  # noqa: E731
-    with _fleet_of_its_own(place, options, settings, golden, narrator, sizes.timeout, keep=keep):
+    with _fleet_of_its_own(place, options, settings, golden, narrator, sizes.timeout, keep=keep, programs=programs):
         access = FleetAccess.here()
-        with tool_agent(access, AGENT, queue_of(run), place.root / "log" / "tool-agent.log"):
+        log = place.root / "log" / "tool-agent.log"
+        with nullcontext() if sandboxed else tool_agent(access, AGENT, queue_of(run), log):
             plan = plan_for(access.namespace)
             story = ToolPerformance(access, place, AGENT, plan, loop_plan, narrator, left, run).perform()
         if as_json:
@@ -221,15 +239,18 @@ def _fleet_of_its_own(
     timeout_s: float,
     *,
     keep: bool,
+    programs: str | None = None,
 ) -> Iterator[None]:
     """Up within the block; an earlier demo's fleet is stopped first. Down after it, unless it is kept. `golden`: what
-    the gate asks, in a namespace."""
+    the gate asks, in a namespace; `programs`: the runner's file of them, where there is one."""
     amqp_url = os.environ.get("RATCHET_AMQP_URL")
     namespace = f"demo-{uuid.uuid4().hex[:8]}." if amqp_url else ""
     with only(place.settings(namespace) | dict(settings)):
         stop_fleet()
         place.make_anew(namespace)
         write_golden_set(place, AGENT, golden(namespace))
+        if programs is not None:
+            place.programs.write_text(programs, encoding="utf-8")
         narrator.heading("The models and the fleet")
         start_fleet(options, amqp_url, timeout_s, insist=False)
         narrator.say(f"Watch it learn: http://127.0.0.1:{options.port_base}/")

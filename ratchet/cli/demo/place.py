@@ -56,6 +56,11 @@ class DemoPlace:
         return self.root / "result.html"
 
     @property
+    def programs(self) -> Path:
+        """Of the tools demo in sandboxes: the file of the runner's programs."""
+        return self.root / "programs.toml"
+
+    @property
     def settings_file(self) -> Path:
         """For a shell to read: after it every `ratchet` command looks at the demo's fleet."""
         return self.root / "env"

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from ratchet.models.tokenization import chat_template
-from ratchet.models.toy.tools.agent.__main__ import RecordedAgent
+from ratchet.models.toy.tools.agent.__main__ import RecordedAgent, agent_s_client
 from ratchet.models.toy.tools.agent.conversing import MOST_CALLS, converse
 from ratchet.models.toy.tools.recipe import FLAWLESS
 from ratchet.models.toy.tools.task import ToolTask, Workspace, tool_task
@@ -56,8 +56,8 @@ def saying(turns: Sequence[str]) -> ScriptedEngine:
 
 async def sample_of_run(task: ToolTask, engine: ScriptedEngine) -> Sample:
     recorder, rollout = Recorder(), rollout_of(engine)
-    async with recorder.serving() as base_url:
-        return await RecordedAgent(recorder, base_url).run(work_of(task.input), 0, rollout)
+    async with recorder.serving() as base_url, agent_s_client() as http:
+        return await RecordedAgent(recorder, base_url, http).run(work_of(task.input), 0, rollout)
 
 
 async def test_a_careful_model_does_the_task_and_is_recorded_token_for_token() -> None:
@@ -99,8 +99,9 @@ async def test_an_engine_that_fails_loses_the_rollout() -> None:
 
 async def test_a_task_of_another_kind_is_rejected() -> None:
     recorder = Recorder()
-    with pytest.raises(Reject, match="no task of a workspace"):
-        await RecordedAgent(recorder, "http://nowhere").run(work_of("sort: gbaec"), 0, rollout_of(saying([])))
+    async with agent_s_client() as http:
+        with pytest.raises(Reject, match="no task of a workspace"):
+            await RecordedAgent(recorder, "http://nowhere", http).run(work_of("sort: gbaec"), 0, rollout_of(saying([])))
 
 
 async def test_the_agent_speaks_plain_openai_with_its_tools(serve: Callable[..., httpx.AsyncClient]) -> None:

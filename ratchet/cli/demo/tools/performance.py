@@ -63,6 +63,7 @@ class ToolPerformance:
         self.fleet.write_report()
         return ToolStory(
             seed=self.plan.seed,
+            sandboxed=self.plan.sandboxed,
             primary=primary,
             gain=gain(*done),
             blanked=estimate([share for shares in guessed.values() for share in shares]),

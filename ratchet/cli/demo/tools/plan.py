@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from ratchet.cli.demo.tools import in_sandboxes
 from ratchet.models.toy.tools.task import Part, ToolTask, tool_task
 from schemas.messages.base import Metadata
 from schemas.messages.task import Task
@@ -45,14 +46,18 @@ def settings(seed: int) -> dict[str, str]:
 @dataclass(frozen=True, slots=True)
 class ToolPlan:
     """`tasks` held-out ones, `samples` rollouts of each before and after; `group`: of one to learn from. `queue`:
-    where who answers them takes its Work, on the wire."""
+    where who answers them takes its Work, on the wire; None where the fleet's runner does, in sandboxes."""
 
     tasks: int
     samples: int
     group: int
     seed: int
     stall_s: float
-    queue: str
+    queue: str | None
+
+    @property
+    def sandboxed(self) -> bool:
+        return self.queue is None
 
     @property
     def held_out(self) -> list[ToolTask]:
@@ -71,7 +76,7 @@ class ToolPlan:
 
     def asked(self, tasks: Mapping[str, ToolTask], version: str, samples: int) -> list[Task]:
         """By task id, without their answers: what is right is not for the fleet to know. They teach nothing."""
-        hidden = {"reference": None, "adapter_version": version}
+        hidden = {"reference": None, "criteria": None, "adapter_version": version}
         return [self._message(task, name, samples).model_copy(update=hidden) for name, task in tasks.items()]
 
     def users(self, run: str) -> Iterator[Task]:
@@ -98,24 +103,26 @@ class ToolPlan:
 
     def _message(self, task: ToolTask, task_id: str, samples: int) -> Task:
         """With what the graded scorer needs."""
+        graded = in_sandboxes.message_fields(task) if self.sandboxed else {"reference": task.answer}
         return Task(
             task_id=task_id,
             input=task.input,
             metadata=Metadata(timestamp=datetime.now(UTC), source="ratchet demo --tools"),
-            reference=task.answer,
             samples=samples,
             task_type="tools",
             work_to=self.queue,
+            **graded,
         )
 
 
 def stages(plan: ToolPlan, turns: int, groups: int) -> dict[str, float]:
     """In their order: about how many seconds each takes on two idle cores. The pace that is seen corrects them."""
-    measuring = ROLLOUT_S * plan.tasks * plan.samples
+    rollout_s = in_sandboxes.ROLLOUT_S if plan.sandboxed else ROLLOUT_S
+    measuring = rollout_s * plan.tasks * plan.samples
     turn = {
-        "collect": ROLLOUT_S * groups * plan.group,
+        "collect": rollout_s * groups * plan.group,
         "train": STARTED_S + TRAINED_S * groups * plan.group,
-        "prove": PROVED_S,
+        "prove": PROVED_S + PROOF_TASKS * (rollout_s - ROLLOUT_S),
     }
     return {
         "start": 60.0,
@@ -136,3 +143,5 @@ STARTED_S = 8.0
 TRAINED_S = 0.01
 PROVED_S = 15.0
 """Of one rollout; of a training before its first step, and of one rollout trained on; of the live test."""
+PROOF_TASKS = 350
+"""Rollouts that it takes, the gate's among them."""

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ratchet.cli.demo.story import DemoStory
+from ratchet.cli.demo.tools.in_sandboxes import outcome_of
 from ratchet.cli.demo.tools.verifier import is_done
 from ratchet.experiments.gain import Estimate, Gain
 from ratchet.logs.rows import AnswerRow
@@ -85,6 +86,7 @@ class ToolStory(DemoStory):
     """`gain`: of single rollouts, by the hidden verifier; `blanked`: the primary's where tools bring nothing."""
 
     seed: int
+    sandboxed: bool
     gain: Gain
     blanked: Estimate
     conversations: tuple[Conversations, ...]
@@ -102,6 +104,7 @@ class ToolStory(DemoStory):
     def _own_figures(self) -> Mapping[str, Any]:
         return {
             "seed": self.seed,
+            "sandboxed": self.sandboxed,
             "held_out": self.gain.as_dict(),
             "blanked": asdict(self.blanked),
             "conversations": [asdict(one) for one in self.conversations],
@@ -115,13 +118,13 @@ def done_by_task(tasks: Mapping[str, ToolTask], rows: Sequence[AnswerRow]) -> di
     for row in rows:
         if row.sample is not None:
             task = tasks[row.task_id]
-            found.setdefault(str(task.workspace), []).append(float(is_done(task, row.response or "")))
+            found.setdefault(str(task.workspace), []).append(float(is_done(task, outcome_of(row))))
     return found
 
 
 def first_outcomes(tasks: Mapping[str, ToolTask], rows: Sequence[AnswerRow]) -> dict[int, str]:
     """By workspace, what became of the first rollout."""
-    return {tasks[row.task_id].workspace: row.response or "" for row in rows if row.sample == 0}
+    return {tasks[row.task_id].workspace: outcome_of(row) for row in rows if row.sample == 0}
 
 
 def examples_of(

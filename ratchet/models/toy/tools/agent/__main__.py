@@ -33,15 +33,18 @@ from schemas.messages.work import Work
 TASKS, ROLLOUTS = 32, 48
 """At once."""
 SILENT_S = 120.0
+IDLE_S = 2.0
+"""A connection to the recorder is kept so long for the next rollout: less than the recorder keeps it."""
 PROGRAM = "tool-agent"
 
 
 class RecordedAgent:
     """The agent's rollouts, with the recorder between it and the model."""
 
-    def __init__(self, recorder: Recorder, base_url: str) -> None:
+    def __init__(self, recorder: Recorder, base_url: str, http: httpx.AsyncClient) -> None:
         self._recorder = recorder
         self._base_url = base_url
+        self._http = http
         self._room = asyncio.Semaphore(ROLLOUTS)
 
     async def run(self, work: Work, number: int, rollout: RecordedRollout) -> Sample:
@@ -52,16 +55,22 @@ class RecordedAgent:
             raise Reject(str(error)) from None
         said = ""
         status: SampleStatus = "finished"
-        async with self._room, httpx.AsyncClient(timeout=SILENT_S, trust_env=False, verify=False) as http:
+        async with self._room:
             key = self._recorder.begin(rollout)
             try:
-                said = await converse(http, self._base_url, key, workspace)
+                said = await converse(self._http, self._base_url, key, workspace)
             except httpx.HTTPError:
                 status = "lost" if rollout.engine_trouble else "failed"
             finally:
                 self._recorder.end(key)
         await rollout.wait_idle()
         return sample_of(rollout.conversation, outcome(workspace.changed, said), status=status, program=PROGRAM)
+
+
+def agent_s_client() -> httpx.AsyncClient:
+    """One for all rollouts: each call brings the key of its own."""
+    limits = httpx.Limits(max_keepalive_connections=ROLLOUTS, keepalive_expiry=IDLE_S)
+    return httpx.AsyncClient(timeout=SILENT_S, limits=limits, trust_env=False)
 
 
 async def serve(order: AgentOrder, stopped: asyncio.Event) -> None:
@@ -76,7 +85,8 @@ async def serve(order: AgentOrder, stopped: asyncio.Event) -> None:
         base_url = await stack.enter_async_context(recorder.serving())
         bus = await own_bus(order.amqp_url, order.namespace, order.queue, name=PROGRAM)
         stack.push_async_callback(bus.stop, 0.0)
-        agent = RecordedAgent(recorder, base_url)
+        http = await stack.enter_async_context(agent_s_client())
+        agent = RecordedAgent(recorder, base_url, http)
         answers = RecordedAnswers(bus, fleet, order.agent_urls, served, template, agent.run)
 
         async def handle(delivery: Delivery) -> None:

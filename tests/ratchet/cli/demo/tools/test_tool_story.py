@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from ratchet.cli.demo.books import Account
+from ratchet.cli.demo.tools import in_sandboxes
 from ratchet.cli.demo.tools.plan import TRAINING, ToolPlan, further_turns, settings, stages
 from ratchet.cli.demo.tools.story import Conversations, ToolStory, done_by_task, examples_of, first_outcomes
 from ratchet.cli.demo.tools.view import render_tool_story
@@ -19,6 +21,7 @@ from ratchet.logs.rows import AnswerRow
 from ratchet.models.toy.tools.task import ToolTask, task_of
 from schemas.messages.task import Task
 from services.orchestrator.settings import OrchestratorSettings
+from services.runner.settings import RunnerSettings
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
 from services.trainer.settings import TrainerSettings
 from tests.ratchet.cli.demo.test_story import PROMOTION, TURN
@@ -67,6 +70,7 @@ def story() -> ToolStory:
     first = first_outcomes(before, given[0]), first_outcomes(after, given[1])
     return ToolStory(
         seed=3,
+        sandboxed=False,
         primary="v1.0.1",
         gain=gain(done_by_task(before, given[0]), done_by_task(after, given[1])),
         blanked=Estimate(0.01, 0.0, 0.02, 12),
@@ -139,6 +143,18 @@ def test_held_out_tasks_go_out_without_their_answers_to_a_named_version_and_to_w
         assert task_of(str(task.input)).held_out
 
 
+def test_in_sandboxes_tasks_bring_their_files_and_held_out_ones_neither_what_is_right_nor_how_it_is_checked() -> None:
+    plan = replace(PLAN, queue=None)
+    (taught,) = first(plan.users("r"), 1)
+    held_out = plan.asked(named("before"), "v1.0.0", 2)
+    for task in [taught, *plan.golden, *held_out]:
+        assert task.workspace is not None and task.work_to is None
+        assert task.workspace.files == task_of(str(task.input)).files
+    assert (taught.reference, plan.sandboxed) == (task_of(str(taught.input)).sum, True)
+    assert {(task.reference, task.criteria) for task in held_out} == {(None, None)}
+    assert stages(plan, 1, 64)["collect 1"] > stages(PLAN, 1, 64)["collect 1"]
+
+
 def first(stream: object, count: int) -> list[Task]:
     return [next(stream) for _ in range(count)]  # type: ignore[call-overload]
 
@@ -159,6 +175,8 @@ def test_its_settings_are_ones_that_the_services_take() -> None:
     GrpoHyperparameters.model_validate(TRAINING)
     known = OrchestratorSettings.model_fields.keys() | TrainerSettings.model_fields.keys() | {"agent_seed"}
     assert given.keys() <= known
+    sandboxed = in_sandboxes.settings(Path("demo"))
+    assert {name.removeprefix("RATCHET_").lower() for name in sandboxed} <= RunnerSettings.model_fields.keys()
 
 
 def test_every_stage_has_its_time_and_further_turns_are_stages() -> None:
