@@ -83,10 +83,23 @@ class ScoreRow(msgspec.Struct):
     arm: ArmRow = msgspec.field(default_factory=ArmRow)
 
 
+class ArtifactRow(msgspec.Struct):
+    """What an answer left in its workspace."""
+
+    patch: str = ""
+    files: dict[str, str] = {}
+
+
 class ScoredAnswerRow(ScoreRow):
-    """Of an interaction: whether two answers of a group are the same."""
+    """Of an interaction: whether two answers of a group are the same, and what the user's was chosen by."""
 
     response: str | None = None
+    select: str | None = None
+    pass_score: float | None = None
+    artifact: ArtifactRow | None = None
+    sample_status: str | None = None
+    ended_at: datetime | None = None
+    place: int | None = None
 
 
 class AnswerRow(ScoredAnswerRow):
@@ -161,6 +174,7 @@ class SelectionRow(msgspec.Struct):
     segments: msgspec.Raw = msgspec.Raw()
     trajectory: ReferenceRow | None = None
     sample_status: str | None = None
+    select: str | None = None
 
 
 class SegmentRow(msgspec.Struct):
