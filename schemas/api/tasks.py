@@ -30,7 +30,7 @@ class TaskSubmission(Task):
 class Deliberation(TaskSubmission):
     """A Task of which several answers are made, and one of them chosen."""
 
-    samples: Annotated[int, Field(ge=1, le=64), NO_BOOLEAN] = Field(  # type: ignore[assignment]
+    samples: Annotated[int, Field(ge=1, le=64), NO_BOOLEAN] = Field(
         8, description="Group size: answers sampled; the user gets one of them."
     )
     select: Select = Field("best", description=Task.model_fields["select"].description)

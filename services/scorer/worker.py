@@ -188,7 +188,7 @@ class ScorerWorker:
         _count(response, scores, latencies)
 
     async def _scored(self, response: Response, work: Work, attempt: int) -> list[SampleScore]:
-        """Of each sample; those that were called off are shown to nobody, nor in a deliberation those that were lost."""
+        """Of each sample. In a deliberation nobody is asked about those that were lost or called off."""
         request = request_of(response, work)
         if work.select is None or not self._deliberates:
             return list(await self._scores(request, attempt))

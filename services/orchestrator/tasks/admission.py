@@ -48,8 +48,8 @@ class AdmissionPolicy:
         """Raises Reject for a choice that can't be made, or a score that nothing is held against."""
         if task.select == "judge" and not self.judge_selects:
             raise Reject(
-                "select: judge needs a judge that may be asked, and this fleet has none: set RATCHET_JUDGE_SELECTS=true "
-                "for the orchestrator and the scorer, and name the judge (RATCHET_SCORER_JUDGE_MODEL); or select: best"
+                "select: judge needs a judge that may be asked, and this fleet has none: set RATCHET_JUDGE_SELECTS for "
+                "orchestrator and scorer, and name the judge (RATCHET_SCORER_JUDGE_MODEL); or select: best"
             )
         if task.pass_score is not None and task.select != FIRST_PASSING:
             raise Reject("pass_score is the score that passes, of select: first-passing: name both, or neither")
