@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ratchet.bus.topology import RESPONSES
 from ratchet.cli.result import find_task
 from ratchet.experiments.logged import outcome_of
 from ratchet.logs.best_answer import result_of
@@ -20,9 +22,13 @@ from schemas.messages.task import Task
 from schemas.messages.work import Work
 from services.orchestrator.tasks.admission import AdmissionPolicy, Origin, admit
 from services.orchestrator.training.trigger import teaches
+from services.scorer.settings import ScorerSettings
+from services.scorer.strategies.strategy import ScoringRequest
+from services.scorer.worker import ScorerWorker
 from tests.services.orchestrator.api.calling import SCORES, TEXTS, answering, api_of
 from tests.services.orchestrator.house import House, answered, house, scored
 from tests.services.orchestrator.promotion.test_arms import drawn, watched, work_of
+from tests.services.scorer.scripted import Scripted
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -90,6 +96,46 @@ async def test_what_is_chosen_is_what_the_log_tells_again_whoever_reads_it(what:
         await again.submit(task)
         assert await again.results() == [result]
         assert again.bus.published("work.small") == []
+
+
+class Slow(Scripted):
+    """Scores what says "quick", and never comes back from the rest."""
+
+    one_by_one = True
+
+    async def score(self, request: ScoringRequest) -> list[SampleScore]:
+        if any(answer.text != "quick" for answer in request.answers):
+            await asyncio.Event().wait()
+        return [SampleScore(score=0.5)] * len(request.answers)
+
+
+@pytest.mark.parametrize(("select", "status"), [("best", "ok"), (None, "expired")], ids=["named", "as ever"])
+async def test_a_deadline_takes_the_best_so_far_where_a_choice_is_named(
+    select: Any, status: str, tmp_path: Path
+) -> None:
+    async with house(tmp_path) as fleet:
+        worker = ScorerWorker(ScorerSettings(), fleet.bus, Slow(()))
+        await worker.start()
+        await fleet.bus.consume(RESPONSES, worker.handle, prefetch=8)
+        deadline = datetime.now(UTC) + timedelta(seconds=1.5)
+        await fleet.submit(Task(task_id="t1", input="x", samples=3, select=select, deadline=deadline))
+        response = answered((await fleet.work())[0], "slow", "quick", "slower")
+        await fleet.send(RESPONSES, response.encode(), type="response.v1", reply_to=None)
+        (result,) = await fleet.results()
+        logged = fleet.logged()
+        await worker.stop()
+
+    assert result.status == status
+    if select is None:
+        assert (result.response, [line.sample for line in logged]) == (None, [None])
+        return
+    assert (result.response, result.score, result.partial) == ("quick", 0.5, True)
+    assert result.reason == "1 of 3 answers were made and scored by the deadline: it is chosen among these"
+    assert [(line.sample, line.score, line.score_status) for line in logged] == [
+        (0, None, "timeout"),
+        (1, 0.5, "ok"),
+        (2, None, "timeout"),
+    ]
 
 
 @pytest.mark.parametrize(
