@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -104,8 +103,9 @@ def deliberate(
     pass_score: Annotated[
         float | None, Field(gt=0, le=1, description="Of first-passing: the score that passes; 1.0 if absent.")
     ] = None,
-    within_s: Annotated[
-        float | None, Field(gt=0, description="Seconds from now after which you get the best there is by then.")
+    deadline: Annotated[
+        str | None,
+        Field(description="ISO 8601, such as 2026-01-15T09:31:00Z: then you get the best there is by that time."),
     ] = None,
     wait_s: Annotated[
         float, Field(ge=0, le=LONGEST_WAIT_S, description="Seconds to wait for the result; 0 returns at once.")
@@ -136,7 +136,7 @@ def deliberate(
         "samples": samples,
         "select": select,
         "pass_score": pass_score,
-        "deadline": None if within_s is None else (datetime.now(UTC) + timedelta(seconds=within_s)).isoformat(),
+        "deadline": deadline,
         "agent_id": agent_id,
         "task_id": task_id,
         "reference": reference,
