@@ -163,7 +163,7 @@ def _remark(lines: Sequence[Interaction], *, late: bool) -> str | None:
     scored = sum(line.score is not None for line in lines)
     found = []
     if late:
-        found.append(f"{scored} of {len(lines)} answers were made and scored by the deadline: it is chosen among these")
+        found.append(f"only {scored} of {len(lines)} answers were made and scored by the deadline")
     if lines[0].select == "judge" and scored and all(line.place is None for line in lines):
         found.append("the judge put the answers into no order: this is the best-scored")
     if is_censored(lines[0].select) and first_passing(lines) is None:

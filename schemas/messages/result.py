@@ -29,7 +29,7 @@ class Result(Message):
     partial: bool | None = Field(
         None,
         exclude_if=absent,
-        description="True: not all answers were made and scored by the deadline; this is chosen among those that were.",
+        description="True: not all answers were made and scored by the deadline; it is chosen by what there was.",
     )
     votes: int | None = Field(
         None, ge=1, exclude_if=absent, description="Of `select: majority`: how many of the answers say the same."

@@ -88,6 +88,9 @@ class JudgesOrder:
     async def stop(self) -> None:
         await self._judge.stop()
 
+    def advanced_at(self) -> float:
+        return self._judge.advanced_at()
+
     async def of(self, request: ScoringRequest, scores: Sequence[SampleScore], seconds: float) -> list[int]:
         """Of the finalists, the preferred first; none where the judge did not say, or not in time."""
         among = finalists(request.answers, scores)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from fastapi import APIRouter
 
-from ratchet.bus.in_hand import Stepwise, never
+from ratchet.bus.in_hand import NEVER, Stepwise
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.bus.topology import AUDIT_SCORES, AUDITS, DRAFT_RESPONSES, RESPONSES, REWARDS
@@ -134,8 +134,11 @@ class ScorerWorker:
         log.info("scorer-started", f"scoring {self._from} with {identity.id}", **identity.model_dump())
 
     def subscriptions(self) -> Sequence[Subscription]:
-        advanced_at = self._strategy.advanced_at if isinstance(self._strategy, Stepwise) else never
-        return [Subscription(self._from, self.handle, self._prefetch, advanced_at=advanced_at)]
+        return [Subscription(self._from, self.handle, self._prefetch, advanced_at=self._advanced_at)]
+
+    def _advanced_at(self) -> float:
+        strategy = self._strategy.advanced_at() if isinstance(self._strategy, Stepwise) else NEVER
+        return strategy if self._order is None else max(strategy, self._order.advanced_at())
 
     def trouble(self) -> str | None:
         return self._strategy.trouble()

@@ -160,7 +160,7 @@ def test_the_result_says_what_was_there_by_the_deadline() -> None:
     result = result_of([line(0, **late), line(1, "b", 0.25, select="best"), line(2, **late)])
 
     assert (result.status, result.sample, result.score, result.partial) == ("ok", 1, 0.25, True)
-    assert result.reason == "1 of 3 answers were made and scored by the deadline: it is chosen among these"
+    assert result.reason == "only 1 of 3 answers were made and scored by the deadline"
 
 
 def test_a_task_that_names_no_choice_has_the_result_that_it_always_had() -> None:

@@ -130,7 +130,7 @@ async def test_a_deadline_takes_the_best_so_far_where_a_choice_is_named(
         assert (result.response, [line.sample for line in logged]) == (None, [None])
         return
     assert (result.response, result.score, result.partial) == ("quick", 0.5, True)
-    assert result.reason == "1 of 3 answers were made and scored by the deadline: it is chosen among these"
+    assert result.reason == "only 1 of 3 answers were made and scored by the deadline"
     assert [(line.sample, line.score, line.score_status) for line in logged] == [
         (0, None, "timeout"),
         (1, 0.5, "ok"),
