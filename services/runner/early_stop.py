@@ -80,20 +80,10 @@ class EarlyStop:
             budget.end(ANOTHER_PASSED)
 
     async def _passes(self, sample: Sample) -> bool:
-        work = self._work
-        asked = ScoreRequest(
-            input=work.input,
-            responses=(sample.text,),
-            artifacts=None if sample.artifact is None else (sample.artifact,),
-            workspace=work.workspace,
-            reference=work.reference,
-            criteria=work.criteria,
-            task_type=work.task_type,
-        )
         try:
             reply = await self._http.post(
                 f"{self._url}/v1/score",
-                content=asked.model_dump_json(exclude_none=True),
+                content=_asked(self._work, sample).model_dump_json(exclude_none=True),
                 headers={"Content-Type": "application/json"},
                 timeout=min(ASKED_S, max(0.0, self._left_s())),
             )
@@ -103,4 +93,16 @@ class EarlyStop:
             why = one_line(str(error) or type(error).__name__)
             log.warning("no-verdict", f"the scorer did not say whether an answer passes, so none is called off: {why}")
             return False
-        return passes(score.score, work.pass_score)
+        return passes(score.score, self._work.pass_score)
+
+
+def _asked(work: Work, sample: Sample) -> ScoreRequest:
+    return ScoreRequest(
+        input=work.input,
+        responses=(sample.text,),
+        artifacts=None if sample.artifact is None else (sample.artifact,),
+        workspace=work.workspace,
+        reference=work.reference,
+        criteria=work.criteria,
+        task_type=work.task_type,
+    )

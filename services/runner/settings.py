@@ -41,6 +41,7 @@ class RunnerSettings(WorkspaceSettings, SandboxSettings, FleetSettings):
     )
     runner_scorer_url: str | None = Field(
         None,
+        pattern=r"^https?://[^/]+$",
         description="Where the scorer is: http://host:8750. It is asked whether an answer passes, where a task wants "
         "the first that does (`select: first-passing`), so that the others are called off; if not set, none is.",
     )
