@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import RESPONSES, fleet_topology
 from ratchet.http.server.application import application
+from ratchet.logs.best_answer import result_of
 from schemas.messages.response import Response, Sample
 from schemas.messages.reward import SampleScore
+from schemas.messages.task import Task
 from schemas.messages.work import Sampling
 from services.runner.kept_rollouts import KeptRollouts, key_of
 from services.runner.slots import NoTurn, Slots
@@ -20,6 +23,7 @@ from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import ScoringRequest
 from services.scorer.worker import ScorerWorker
 from tests.processes import marked
+from tests.services.orchestrator.house import house
 from tests.services.runner.conftest import MakeHouse, delivery, limits, python
 from tests.services.runner.test_runner_worker import SAY, MakeWork
 from tests.services.scorer.scripted import Scripted
@@ -46,9 +50,11 @@ class Exact(Scripted):
 
 
 @asynccontextmanager
-async def scorer() -> AsyncIterator[tuple[Exact, str]]:
-    bus, settings, strategy = MemoryBus(fleet_topology(("small",))), ScorerSettings(), Exact()
+async def scorer(of_fleet: MemoryBus | None = None) -> AsyncIterator[tuple[Exact, str]]:
+    bus, settings, strategy = of_fleet or MemoryBus(fleet_topology(("small",))), ScorerSettings(), Exact()
     worker = ScorerWorker(settings, bus, strategy)
+    if of_fleet is not None:
+        await of_fleet.consume(RESPONSES, worker.handle, prefetch=8)
     async with serving(application("scorer", worker.routers(), settings, worker.trouble)) as url:
         yield strategy, url
 
@@ -86,6 +92,34 @@ async def test_what_runs_when_one_passes_is_called_off_and_gone_and_what_waits_n
     for sample in response.samples:
         assert (sample.status == "cancelled") == (sample.ended_at is None)
         assert sample.status != "cancelled" or (sample.text, sample.segments) == ("", None)
+
+
+async def test_a_user_gets_the_first_that_passes_and_the_log_has_the_rest_as_called_off(
+    tmp_path: Path, make_house: MakeHouse
+) -> None:
+    programs = {"hangs": python(HANGS, limits=limits(seconds=600)), "passes": python("print(ask('ab'))")}
+    async with (
+        house(tmp_path / "logs") as fleet,
+        scorer(fleet.bus) as (_, url),
+        make_house(programs, of_fleet=fleet.bus, runner_scorer_url=url) as running,
+    ):
+        for subscription in running.worker.subscriptions():
+            await fleet.bus.consume(subscription.queue, subscription.handler, prefetch=8)
+        dealt = ("hangs", "passes", "hangs")
+        await fleet.submit(Task(task_id="t1", input="x", samples=3, programs=dealt, **FIRST))
+        (result,) = await fleet.results()
+        logged = fleet.logged()
+        assert marked(MARK) == []
+
+    assert (result.status, result.response, result.sample, result.score) == ("ok", "ab", 1, 1.0)
+    assert (result.partial, result.reason) == (None, None)
+    assert [(line.program, line.sample_status, line.score, line.score_status) for line in logged] == [
+        ("hangs", "cancelled", None, "cancelled"),
+        ("passes", "finished", 1.0, "ok"),
+        ("hangs", "cancelled", None, "cancelled"),
+    ]
+    assert result_of(logged) == result
+    assert logged[0].arm.experiment_id is None
 
 
 async def test_none_is_called_off_where_nothing_passes_or_nobody_says_so_and_other_tasks_ask_nobody(
