@@ -14,7 +14,7 @@ import typer
 
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.terminal import CommandError, TimedOut, print_json, print_raw, say
-from ratchet.logs.best_answer import best
+from ratchet.logs.best_answer import chosen
 from ratchet.logs.groups import Groups
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.reader import LogReader
@@ -43,14 +43,14 @@ def _print(task: LoggedTask, task_id: str, *, as_json: bool) -> None:
         print_json({"task_id": task_id, "open": not samples, "samples": samples})
     if not task.lines:
         raise TimedOut(f"task {task_id} is admitted and not answered yet: `ratchet status` shows whether all is well")
-    best = task.best
-    if best.status != "ok":
-        raise CommandError(f"task {task_id} {best.status}: {best.reason}")
+    answer = task.chosen
+    if answer.status != "ok":
+        raise CommandError(f"task {task_id} {answer.status}: {answer.reason}")
     if not as_json:
-        print_raw(best.response or "")
-        score = "none" if best.score is None else f"{best.score:.3f}"
-        chosen = f"sample {best.sample} of {len(task.lines)}"
-        say(f"score {score} · {best.agent_id} {best.adapter_version} · {chosen}")
+        print_raw(answer.response or "")
+        score = "none" if answer.score is None else f"{answer.score:.3f}"
+        which = f"sample {answer.sample} of {len(task.lines)}"
+        say(f"score {score} · {answer.agent_id} {answer.adapter_version} · {which}")
 
 
 class LoggedLine(NamedTuple):
@@ -65,9 +65,9 @@ class LoggedTask:
     lines: tuple[LoggedLine, ...]
 
     @property
-    def best(self) -> AnswerRow:
+    def chosen(self) -> AnswerRow:
         """The line whose sample the user got."""
-        return best(line.row for line in self.lines)
+        return chosen([line.row for line in self.lines])
 
 
 def find_task(logs_dir: Path, task_id: str) -> LoggedTask | None:

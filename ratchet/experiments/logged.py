@@ -11,6 +11,7 @@ from ratchet.experiments.assignment import Assignment
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.refusals import is_refusal
 from ratchet.experiments.unit import Audit, Enrolment, Outcome, mean
+from ratchet.logs.best_answer import chosen
 from ratchet.logs.groups import grouped
 from schemas.messages.reward import ScorerIdentity
 from schemas.messages.task import Task
@@ -42,13 +43,13 @@ def enrolment_of(work: Work) -> Enrolment:
 
 
 def outcome_of(lines: Sequence[Interaction]) -> Outcome:
-    """Of all the lines of one task, in the order of its samples: the mean of its group and the best of it."""
+    """Of all the lines of one task, in the order of its samples: the mean of its group, and what the user got."""
     answered = [line for line in lines if line.status == "ok" and line.sample is not None]
     scores = [line.score for line in answered if line.score is not None]
     return Outcome(
         succeeded=bool(scores),
         score=mean(scores),
-        served=max(scores, default=None),
+        served=chosen(answered).score if answered else None,
         scored=len(scores) / len(lines),
         length=mean([float(tokens) for line in answered if (tokens := line.sampled_tokens) is not None]),
         latency_s=mean([line.latencies.total_s for line in answered]),

@@ -1,6 +1,7 @@
 """What users are served: the best of a group of answers, beside a single one, by version. Pure.
 
-A task is one observation: its served score is its best answer's, its single score the mean over its answers, which is
+A task is one observation: its served score is that of the answer its user got, which is the best one's where the task
+does not choose otherwise (ratchet/logs/best_answer.py); its single score the mean over its answers, which is
 what one answer drawn from the group scores in expectation. The served answer is chosen by the same scores that measure
 it, so a noisy scorer flatters it; single scores are not flattered. Intervals are normal approximations at 95 %.
 """
@@ -50,12 +51,16 @@ class Quality:
     single: Mean = field(default_factory=Mean)
     distinct: Mean = field(default_factory=Mean)
 
-    def observe(self, scores: Sequence[float | None], answers: Sequence[str | None]) -> None:
-        """One task's group. One without any score, such as a task that failed, tells nothing here."""
+    def observe(self, scores: Sequence[float | None], answers: Sequence[str | None], served: float | None) -> None:
+        """One task's group; `served` is the score of the answer the user got.
+
+        One without any score, such as a task that failed, tells nothing here.
+        """
         known = [score for score in scores if score is not None]
         if not known:
             return
-        self.served.add(max(known))
+        if served is not None:
+            self.served.add(served)
         self.single.add(math.fsum(known) / len(known))
         if len(answers) > 1:
             self.distinct.add(len(set(answers)))

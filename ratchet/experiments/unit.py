@@ -53,7 +53,7 @@ class Outcome:
     """Whether there is an answer that could be audited."""
 
     served: float | None = None
-    """Score of the answer the user got: the best of the group."""
+    """Score of the answer the user got: the best of the group, where the task does not choose otherwise."""
 
     def by(self, metric: Literal["single", "served"]) -> Outcome:
         """As an experiment on this metric counts it.

@@ -1,16 +1,38 @@
-"""Which answer of a group is the best: the best-scored, the first among equals; no score is worse than any. Pure.
+"""Which answer of a group the user gets: the one place that chooses. Pure.
 
 The Result is a function of the logged lines alone, so that the one sent and the one rebuilt from the log are the same.
+How it is chosen is the task's `select`, which its lines have:
+
+- `best`, also where there is none: the best-scored, the first among equals; no score is worse than any.
+- `majority`: what most answers say, by `meaning` (same_answer.py); where as many say something else, what has the
+  better score, then what was sampled first. Of those that say it, the best-scored.
+- `judge`: the first in the judge's order; where the judge put none in order, the best.
+- `first-passing`: of those whose score passes the first in time, or without times the first; where none passes, the
+  best.
+
+An answer that was lost, or called off, is chosen by none of them while there is another; by `best`, where the task does
+not say it, such a one has no score, which is as bad as any other without one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
+from ratchet.logs.same_answer import meaning
 from schemas.messages.base import Metadata
 from schemas.messages.result import Result
+from schemas.messages.task import Select
 from schemas.records.interaction import Interaction
+
+FIRST_PASSING: Select = "first-passing"
+PASSES = 1.0
+"""The score that passes where the task names none."""
+NOT_THERE = ("lost", "cancelled")
+"""How a rollout ended that left no answer."""
+LATE = datetime.max.replace(tzinfo=UTC)
 
 
 class Scored(Protocol):
@@ -20,17 +42,64 @@ class Scored(Protocol):
     def score(self) -> float | None: ...
 
 
+class Artifact(Protocol):
+    @property
+    def patch(self) -> str: ...
+    @property
+    def files(self) -> Mapping[str, str]: ...
+
+
+class Answered(Scored, Protocol):
+    """The same, with all that a choice looks at."""
+
+    @property
+    def sample(self) -> int | None: ...
+    @property
+    def response(self) -> str | None: ...
+    @property
+    def artifact(self) -> Artifact | None: ...
+    @property
+    def sample_status(self) -> str | None: ...
+    @property
+    def ended_at(self) -> datetime | None: ...
+    @property
+    def place(self) -> int | None: ...
+    @property
+    def select(self) -> str | None: ...
+    @property
+    def pass_score(self) -> float | None: ...
+
+
 Line = TypeVar("Line", bound=Scored)
+AnswerLine = TypeVar("AnswerLine", bound=Answered)
+
+
+def chosen(lines: Sequence[AnswerLine]) -> AnswerLine:
+    """Of the lines of one task, in the order of its samples, the one whose answer the user gets."""
+    select = lines[0].select
+    if select is None:
+        return best(lines)
+    there = [line for line in lines if line.sample_status not in NOT_THERE] or lines
+    match select:
+        case "majority":
+            return best(_most_said(there))
+        case "judge":
+            return min(there, key=lambda line: (_place(line), _rank(line.score)))
+        case "first-passing":
+            return first_passing(there) or best(there)
+        case _:
+            return best(there)
+
+
+def ranked(lines: Sequence[AnswerLine]) -> list[AnswerLine]:
+    """The chosen one first, then the best of the others first."""
+    first = chosen(lines)
+    return [first, *sorted((line for line in lines if line is not first), key=lambda line: _rank(line.score))]
 
 
 def best(lines: Iterable[Line]) -> Line:
-    """Of the lines of one task, in the order of its samples, the one whose answer the user gets."""
+    """The best-scored, the first among equals."""
     return min(lines, key=lambda line: _rank(line.score))
-
-
-def ranked(lines: Iterable[Line]) -> list[Line]:
-    """The best first."""
-    return sorted(lines, key=lambda line: _rank(line.score))
 
 
 def best_index(scores: Sequence[float | None]) -> int:
@@ -38,9 +107,39 @@ def best_index(scores: Sequence[float | None]) -> int:
     return min(range(len(scores)), key=lambda index: _rank(scores[index]))
 
 
+def passes(score: float | None, pass_score: float | None) -> bool:
+    """Of `first-passing`, where the task names that score, or none."""
+    return score is not None and score >= (PASSES if pass_score is None else pass_score)
+
+
+def first_passing(lines: Sequence[AnswerLine]) -> AnswerLine | None:
+    """The first in time that passes; without times, in the order of the samples."""
+    passing = [line for line in lines if passes(line.score, line.pass_score)]
+    return min(passing, key=lambda line: line.ended_at or LATE, default=None)
+
+
+def votes(lines: Sequence[AnswerLine], line: AnswerLine) -> int:
+    """How many of the answers say what this one says, itself included."""
+    own = _meaning(line)
+    return sum(_meaning(other) == own for other in lines if other.sample_status not in NOT_THERE) or 1
+
+
+def is_best(select: str | None) -> bool:
+    """Whether the user gets the best-scored."""
+    return select in (None, "best")
+
+
+def is_censored(select: str | None) -> bool:
+    """Whether it depends on the scores of a group which of its answers were made at all: then what there is of them is
+    no sample of what the model writes, and nothing is learned, measured or tried on it."""
+    return select == FIRST_PASSING
+
+
 def result_of(lines: Sequence[Interaction]) -> Result:
     """Of all the lines of one task, in the order of its samples."""
-    line = best(lines)
+    line = chosen(lines)
+    given = line.select is not None and line.sample is not None
+    late = given and any(_came_too_late(one) for one in lines)
     return Result.assembled(
         {
             "task_id": line.task_id,
@@ -50,11 +149,49 @@ def result_of(lines: Sequence[Interaction]) -> Result:
             "adapter_version": line.adapter_version,
             "metadata": Metadata(timestamp=line.timestamp, source="ratchet"),
             "status": line.status,
-            "reason": line.reason,
+            "reason": line.reason or (_remark(lines, late=late) if given else None),
             "sample": line.sample,
             "artifact": line.artifact,
+            "partial": True if late else None,
+            "votes": votes(lines, line) if given and line.select == "majority" else None,
         }
     )
+
+
+def _remark(lines: Sequence[Interaction], *, late: bool) -> str | None:
+    """What the user of an answered deliberation should know."""
+    scored = sum(line.score is not None for line in lines)
+    found = []
+    if late:
+        found.append(f"only {scored} of {len(lines)} answers were made and scored by the deadline")
+    if lines[0].select == "judge" and scored and all(line.place is None for line in lines):
+        found.append("the judge put the answers into no order: this is the best-scored")
+    if is_censored(lines[0].select) and first_passing(lines) is None:
+        found.append("no answer passed: this is the best-scored")
+    return "; ".join(found) or None
+
+
+def _came_too_late(line: Interaction) -> bool:
+    return line.score is None and (line.score_status == "timeout" or line.sample_status == "lost")
+
+
+def _most_said(lines: Sequence[AnswerLine]) -> list[AnswerLine]:
+    """Those who say what most say; of as many, who has the best score, then the first."""
+    saying: dict[str, list[AnswerLine]] = defaultdict(list)
+    for line in lines:
+        saying[_meaning(line)].append(line)
+    return min(saying.values(), key=lambda alike: (-len(alike), _rank(best(alike).score)))
+
+
+def _meaning(line: Answered) -> str:
+    """Of an answer with a workspace, what it left there; else its text."""
+    if line.artifact is None:
+        return meaning(line.response or "")
+    return repr((line.artifact.patch, sorted(line.artifact.files.items())))
+
+
+def _place(line: Answered) -> float:
+    return float("inf") if line.place is None else line.place
 
 
 def _rank(score: float | None) -> float:

@@ -83,16 +83,23 @@ class ScoreRow(msgspec.Struct):
     arm: ArmRow = msgspec.field(default_factory=ArmRow)
 
 
-class ScoredAnswerRow(ScoreRow):
-    """Of an interaction: whether two answers of a group are the same."""
-
-    response: str | None = None
-
-
 class ArtifactRow(msgspec.Struct):
-    """Of an interaction: what it changed in its workspace."""
+    """What an answer left in its workspace."""
 
     patch: str = ""
+    files: dict[str, str] = {}
+
+
+class ScoredAnswerRow(ScoreRow):
+    """Of an interaction: whether two answers of a group are the same, and what the user's was chosen by."""
+
+    response: str | None = None
+    select: str | None = None
+    pass_score: float | None = None
+    artifact: ArtifactRow | None = None
+    sample_status: str | None = None
+    ended_at: datetime | None = None
+    place: int | None = None
 
 
 class AnswerRow(ScoredAnswerRow):
@@ -169,6 +176,7 @@ class SelectionRow(msgspec.Struct):
     trajectory: ReferenceRow | None = None
     sample_status: str | None = None
     program: str | None = None
+    select: str | None = None
 
 
 class SegmentRow(msgspec.Struct):

@@ -20,7 +20,7 @@ from schemas.api.tasks import TaskAccepted, TaskHistory, TaskSummary
 from schemas.messages.base import AdapterVersion, AgentId, Identifier, Score
 from schemas.messages.feedback import LoggedFeedback
 from schemas.messages.result import Result
-from schemas.messages.task import Prompt
+from schemas.messages.task import Prompt, Select
 
 LONGEST_WAIT_S = 600
 
@@ -89,6 +89,65 @@ def submit_task(
         "metadata": {"source": "mcp"},
     }
     return Call(query={"wait_s": wait_s}, body=body, wait_s=wait_s, awaited="waiting for the result of the task")
+
+
+@TOOLS.tool("POST /v1/deliberate", Result | TaskAccepted, "Deliberate", Effect.ADDS)
+def deliberate(
+    input: Annotated[Prompt, Field(description="The prompt: text, or a list of chat messages with role and content.")],
+    samples: Annotated[int, Field(ge=1, le=64, description="Answers to sample.")] = 8,
+    select: Annotated[
+        Select,
+        Field(
+            description="Which you get: best-scored, what most say (majority), what the judge prefers among the best, "
+            "or the first that passes, at which the others are called off."
+        ),
+    ] = "best",
+    pass_score: Annotated[
+        float | None, Field(gt=0, le=1, description="Of first-passing: the score that passes; 1.0 if absent.")
+    ] = None,
+    deadline: Annotated[
+        str | None,
+        Field(description="ISO 8601, such as 2026-01-15T09:31:00Z: then you get the best there is by that time."),
+    ] = None,
+    wait_s: Annotated[
+        float, Field(ge=0, le=LONGEST_WAIT_S, description="Seconds to wait for the result; 0 returns at once.")
+    ] = 30.0,
+    agent_id: Annotated[
+        AgentId | None, Field(description="Which agent answers; the fleet's default one if absent.")
+    ] = None,
+    task_id: Annotated[
+        Identifier | None,
+        Field(description="Your own id. The same id again returns the same result, never a second run."),
+    ] = None,
+    reference: Annotated[
+        str | None, Field(description="The right answer, for scorers that verify; agents never see it.")
+    ] = None,
+    criteria: Annotated[str | None, Field(description="What a good answer is, for scorers that judge.")] = None,
+    max_tokens: Annotated[int | None, Field(ge=1, description="Tokens an answer may have.")] = None,
+    task_type: Annotated[
+        Identifier | None, Field(description="Tasks of one type are compared with each other.")
+    ] = None,
+) -> Call:
+    """Have several answers to one question made side by side, and get one of them, chosen as you say.
+
+    It is submit_task with a way to choose. At the deadline you get the best of what is scored by then (partial: true).
+    If nothing comes within wait_s, you get state "open" and the task goes on: ask get_task with its task_id later.
+    """
+    body = {
+        "input": prompt_json(input),
+        "samples": samples,
+        "select": select,
+        "pass_score": pass_score,
+        "deadline": deadline,
+        "agent_id": agent_id,
+        "task_id": task_id,
+        "reference": reference,
+        "criteria": criteria,
+        "max_tokens": max_tokens,
+        "task_type": task_type,
+        "metadata": {"source": "mcp"},
+    }
+    return Call(query={"wait_s": wait_s}, body=body, wait_s=wait_s, awaited="waiting for the answers")
 
 
 @TOOLS.tool("GET /v1/tasks/{task_id}", TaskHistory, "Show a task", Effect.READS)

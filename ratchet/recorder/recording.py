@@ -57,7 +57,7 @@ async def recorded(
     with suppress(TimeoutError):  # what it was asking when it ended is given up as soon as its connection is seen to be
         async with asyncio.timeout(GIVEN_UP_S):
             await rollout.wait_idle()
-    lost = ran.status != "finished" and rollout.engine_trouble is not None
+    lost = ran.status in ("failed", "limit") and rollout.engine_trouble is not None
     status = "lost" if lost else ran.status
     overruled = rollout.overruled
     sample = sample_of(rollout.conversation, ran.text, status=status, program=program, overruled=overruled)

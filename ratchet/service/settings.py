@@ -89,6 +89,11 @@ class FleetSettings(BaseSettings):
         description="Who audits: a second scorer, written as RATCHET_SCORER, that sees a share of the answers, never "
         "teaches, and can stop what only the scorer likes; nobody if not set. The same for every service.",
     )
+    judge_selects: bool = Field(
+        False,
+        description="Tasks may have the judge choose among the best answers (`select: judge`): the scorer's judge is "
+        "asked once more then, whatever RATCHET_SCORER names. The same for the orchestrator and the scorer.",
+    )
     logs_dir: Path = Field(Path("logs"), description="Folder of the two logs and of the index over them.")
     index_dir: Path | None = Field(
         None,

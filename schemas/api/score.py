@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from schemas.messages.base import Identifier, Record, Seconds
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from schemas.messages.task import Prompt, Reference
+from schemas.messages.workspace import Artifact, Workspace
 
 
 class ScoreRequest(Record):
@@ -16,9 +17,19 @@ class ScoreRequest(Record):
     responses: Annotated[tuple[str, ...], Field(min_length=1, max_length=64)] = Field(
         description="The answers; a relative judge compares them with each other."
     )
+    artifacts: Annotated[tuple[Artifact | None, ...], Field(min_length=1, max_length=64)] | None = Field(
+        None, description="Of a task with a workspace: what each of the answers left in it."
+    )
+    workspace: Workspace | None = Field(None, description="The files that the answers change.")
     reference: Reference | None = Field(None, description="The right answer, for scorers that verify.")
     criteria: str | None = Field(None, description="What a good answer is, for scorers that judge.")
     task_type: Identifier | None = Field(None, description="The kind of task, where scoring depends on it.")
+
+    @model_validator(mode="after")
+    def _an_artifact_each(self) -> Self:
+        if self.artifacts is not None and len(self.artifacts) != len(self.responses):
+            raise ValueError("artifacts has not as many as responses: null for an answer that left nothing")
+        return self
 
 
 class ScoreAnswer(Record):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ from schemas.messages.feedback import LoggedFeedback
 from schemas.messages.response import BreakKind, FinishReason, SampleStatus, ToolCall, Usage
 from schemas.messages.result import Result
 from schemas.messages.reward import ScorerIdentity, ScoreStatus
-from schemas.messages.task import Prompt, Task, Tool
+from schemas.messages.task import NO_BOOLEAN, Prompt, Select, Task, Tool
 from schemas.messages.work import Arm, Sampling
 from schemas.messages.workspace import Artifact, Workspace
 
@@ -25,6 +25,15 @@ class TaskSubmission(Task):
     task_id: Identifier | None = Field(  # type: ignore[assignment]
         None, description="Unique per task; also the idempotency key. Made up if absent."
     )
+
+
+class Deliberation(TaskSubmission):
+    """A Task of which several answers are made, and one of them chosen."""
+
+    samples: Annotated[int, Field(ge=1, le=64), NO_BOOLEAN] = Field(
+        8, description="Group size: answers sampled; the user gets one of them."
+    )
+    select: Select = Field("best", description=Task.model_fields["select"].description)
 
 
 class TaskAccepted(Record):
@@ -100,6 +109,7 @@ class LoggedSample(Record):
     usage: Usage | None = Field(None, description="What the rollout took.")
     artifact: Artifact | None = Field(None, description="What it left in its workspace.")
     parts: dict[str, Score] | None = Field(None, description="What each strategy gave, of a score put together.")
+    place: int | None = Field(None, description="In the judge's order, where it was to choose; 1 is the best.")
 
 
 class TaskHistory(Record):
@@ -113,6 +123,8 @@ class TaskHistory(Record):
     tools: tuple[Tool, ...] | None = Field(None, description="What the model could ask for.")
     workspace: Workspace | None = Field(None, description="Files that the answer changes.")
     programs: tuple[str, ...] | None = Field(None, description="Which of the agent's programs were to answer.")
+    select: Select | None = Field(None, description="How the user's answer is chosen; null: the best-scored.")
+    pass_score: Score | None = Field(None, description="The score that passes, of first-passing; null: 1.0.")
     metadata: Metadata
     reference: str | None
     criteria: str | None

@@ -6,13 +6,13 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.messages.base import Identifier, Message, Metadata, Record, Seconds, Sha256, absent
+from schemas.messages.base import Identifier, Message, Metadata, Record, Seconds, Sha256, Timestamp, absent
 from schemas.messages.work import Sampling, Work
 from schemas.messages.workspace import Artifact
 
 FinishReason = Literal["stop", "length"]
 BreakKind = Literal["rewritten", "tools_changed", "parallel", "aborted", "retokenised"]
-SampleStatus = Literal["finished", "failed", "limit", "lost"]
+SampleStatus = Literal["finished", "failed", "limit", "lost", "cancelled"]
 
 
 class ToolCall(Record):
@@ -115,8 +115,11 @@ class Sample(Record):
     )
     status: SampleStatus | None = Field(
         None,
-        description="How a rollout ended: by itself (also if absent), by a fault of the program, at a limit, or lost "
-        "by a failure of ours, from which nothing is learned.",
+        description="How a rollout ended: by itself (also if absent), by a fault of the program, at a limit, lost by "
+        "a failure of ours, or cancelled since another answer had passed; from the last two nothing is learned.",
+    )
+    ended_at: Timestamp | None = Field(
+        None, exclude_if=absent, description="When a rollout ended, where the first that passes is to be chosen."
     )
     program: Identifier | None = Field(None, description="What made the rollout.")
     usage: Usage | None = None

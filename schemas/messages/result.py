@@ -24,8 +24,16 @@ class Result(Message):
     adapter_version: str | None = None
     metadata: Metadata = Metadata()
     status: ResultStatus = "ok"
-    reason: str | None = Field(None, description="For failed and expired: what happened and what to do.")
+    reason: str | None = Field(None, description="For failed, expired and partial: what happened and what to do.")
     sample: int | None = Field(None, ge=0, description="Index of the chosen sample in its group.")
+    partial: bool | None = Field(
+        None,
+        exclude_if=absent,
+        description="True: not all answers were made and scored by the deadline; it is chosen by what there was.",
+    )
+    votes: int | None = Field(
+        None, ge=1, exclude_if=absent, description="Of `select: majority`: how many of the answers say the same."
+    )
     artifact: Artifact | None = Field(
         None, exclude_if=absent, description="Of a task with a workspace: what the chosen sample changed in it."
     )

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from schemas.messages.base import Identifier, Message, Metadata, Record, Score, Seconds, absent
 from schemas.messages.response import Response
 
-ScoreStatus = Literal["ok", "unscorable", "infra_fail", "timeout"]
+ScoreStatus = Literal["ok", "unscorable", "infra_fail", "timeout", "cancelled"]
 NOT_MENTIONED = "the scorer gave no score for this sample"
 """The reason of a sample that its Reward says nothing of, as a draft-shaped one does of all but the first."""
 
@@ -20,6 +20,9 @@ class SampleScore(Record):
     score: Score | None = None
     status: ScoreStatus = "ok"
     reason: str | None = None
+    place: int | None = Field(
+        None, ge=1, exclude_if=absent, description="Where `select: judge` is asked: the judge's order, 1 the best."
+    )
     parts: dict[str, Score] | None = Field(
         None, exclude_if=absent, description="Of a score that was put together: what each strategy gave."
     )

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from schemas.messages.base import AgentId, Identifier, Message, Metadata, Record, Seconds, Timestamp
 
-RolloutState = Literal["running", "finished", "failed", "limit", "lost"]
+RolloutState = Literal["running", "finished", "failed", "limit", "lost", "cancelled"]
 
 
 class RolloutProgress(Record):

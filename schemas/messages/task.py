@@ -74,6 +74,9 @@ NO_BOOLEAN = BeforeValidator(_no_boolean)
 """Pydantic would take `true` for 1. Last in an Annotated, after the bounds, which it would hide from the schema."""
 
 
+Select = Literal["best", "majority", "judge", "first-passing"]
+"""How the user's answer is chosen among the samples (ratchet/logs/best_answer.py)."""
+
 OwnQueue = Annotated[str, StringConstraints(max_length=255, pattern=r"^[A-Za-z0-9_.:-]{0,60}?reply\.[A-Za-z0-9_.:-]+$")]
 
 
@@ -91,7 +94,17 @@ class Task(Message):
     )
     criteria: str | None = Field(None, description="What a good answer is, for scorers that judge.")
     samples: Annotated[int, Field(ge=1, le=64), NO_BOOLEAN] | None = Field(
-        None, description="Group size: answers sampled; the user gets the best."
+        None, description="Group size: answers sampled; the user gets one of them."
+    )
+    select: Select | None = Field(
+        None,
+        exclude_if=absent,
+        description="Which of them: the best-scored (also if absent), what most of them say, what the judge prefers "
+        "among the best, or the first in time that passes, at which the others are called off. Where it is named, the "
+        "deadline takes the best of what is scored by then.",
+    )
+    pass_score: Annotated[float, Field(gt=0.0, le=1.0), NO_BOOLEAN] | None = Field(
+        None, exclude_if=absent, description="Of `first-passing`: the score that passes; 1.0 if absent."
     )
     temperature: Annotated[float, Field(ge=0.0, le=5.0), NO_BOOLEAN] | None = Field(
         None, description="Of the sampling; the fleet's if absent."

@@ -20,7 +20,7 @@ from schemas.messages.base import (
 )
 from schemas.messages.response import FinishReason, SampleStatus, Segment, Usage, sampled_tokens
 from schemas.messages.reward import ScorerIdentity, ScoreStatus
-from schemas.messages.task import Prompt, Tool
+from schemas.messages.task import Prompt, Select, Tool
 from schemas.messages.work import Arm, Sampling
 from schemas.messages.workspace import Artifact
 
@@ -87,6 +87,11 @@ class Interaction(Message):
     program: Identifier | None = Field(None, exclude_if=absent, description="What made the rollout.")
     usage: Usage | None = Field(None, exclude_if=absent)
     artifact: Artifact | None = Field(None, exclude_if=absent, description="What it left in its workspace.")
+    ended_at: Timestamp | None = Field(
+        None, exclude_if=absent, description="When a rollout ended, where the first that passes is to be chosen."
+    )
+    select: Select | None = Field(None, exclude_if=absent, description="How the user's answer is chosen.")
+    pass_score: Score | None = Field(None, exclude_if=absent, description="The score that passes, of first-passing.")
     tools: tuple[Tool, ...] | None = Field(None, exclude_if=absent, description="What the model could ask for.")
     token_texts: tuple[str, ...] | None = Field(
         None, exclude_if=absent, description="Of each of completion_ids its text, where the task asked for them."
@@ -103,6 +108,7 @@ class Interaction(Message):
     score_parts: dict[str, Score] | None = Field(
         None, exclude_if=absent, description="Of a score that was put together: what each strategy gave."
     )
+    place: int | None = Field(None, ge=1, exclude_if=absent, description="In the judge's order, of select: judge.")
     latencies: Latencies
     attempts: Attempts | None = Field(None, description="Null where the first attempt did both.")
     epoch: LogEpoch = None

@@ -149,6 +149,7 @@ class Orchestrator:
             timedelta(seconds=settings.task_deadline_s),
             timedelta(seconds=settings.longest_deadline_s),
             settings.max_logged_bytes,
+            settings.judge_selects,
         )
         arms = {agent: Arms(agent) for agent in settings.agents}
         self._samples = {agent: AdaptiveSamples(one, settings.adaptive) for agent, one in arms.items()}

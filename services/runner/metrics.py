@@ -13,7 +13,8 @@ SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 
 rollouts = LoopCounter(
     "ratchet_runner_rollouts_total",
-    "Rollouts, by program and by how they ended: finished, failed, limit, lost (by a failure of ours).",
+    "Rollouts, by program and by how they ended: finished, failed, limit, lost (by a failure of ours), cancelled "
+    "(another of its group had passed).",
     ["program", "status"],
 )
 tokens = LoopCounter("ratchet_runner_tokens_total", "Tokens sampled in rollouts.", ["program"])

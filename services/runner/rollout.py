@@ -33,6 +33,7 @@ from schemas.messages.response import Sample, SampleStatus
 from schemas.messages.runner_rollouts import RolloutProgress, RolloutState
 from schemas.messages.work import Work
 from schemas.messages.workspace import Artifact
+from services.runner.early_stop import ANOTHER_PASSED
 from services.runner.scratch import Scratch
 
 log = Log("runner")
@@ -63,7 +64,7 @@ class Model:
 @dataclass(frozen=True, slots=True)
 class RolloutOrder:
     """`seconds`: until it has to end, so that what it has can still be scored. `tree`: what its workspace begins with,
-    None for an empty folder that nobody asks back."""
+    None for an empty folder that nobody asks back. `budget`: what it may take; who ends it calls the rollout off."""
 
     work: Work
     number: int
@@ -71,6 +72,7 @@ class RolloutOrder:
     program: Program
     model: Model
     seconds: float
+    budget: Budget
     tree: Tree | None = None
 
 
@@ -134,19 +136,18 @@ class Rollouts:
         """Those that run now, the oldest first."""
 
     async def run(self, order: RolloutOrder) -> Sample:
-        limits, model = order.program.limits, order.model
-        budget = Budget(limits.calls, limits.tokens)
+        model, budget = order.model, order.budget
         rollout = rollout_of(order.work, order.number, self._http, model.urls, model.served, model.template, budget)
         underway = Underway(order, rollout)
         self.underway[underway] = None
         try:
-            return await self._recorded(underway, budget)
+            return await self._recorded(underway)
         finally:
             del self.underway[underway]
 
-    async def _recorded(self, underway: Underway, budget: Budget) -> Sample:
+    async def _recorded(self, underway: Underway) -> Sample:
         order, rollout = underway.order, underway.rollout
-        limits = order.program.limits
+        limits, budget = order.program.limits, order.budget
         recorder = Recorder(max(LEAST_BODY, BYTES_A_TOKEN * (order.model.served.context or 0)))
         began = time.monotonic()
         says = ""
@@ -161,12 +162,16 @@ class Rollouts:
                     failpoint.reach("rollout-begun")
                     result = await self._sandbox.run(job, called_off=budget.spent)
                 ran, says = ended(order.program, result, budget)
+                if ran.status == "cancelled":
+                    return ran
                 return replace(ran, artifact=await self._artifact(order, result), seconds=result.wall_s)
             except (SandboxError, OSError) as error:
                 says = one_line(f"a failure of ours: {error}")
                 return Ran("", "lost")
 
         sample = await recorded(recorder, rollout, order.name, in_sandbox)
+        if sample.status == "cancelled":  # a part of an answer is none: what it took is all that is told
+            sample = Sample(text="", status="cancelled", program=order.name, usage=sample.usage)
         if sample.status == "lost" and rollout.engine_trouble:
             says = one_line(f"{says}; the model was away: {rollout.engine_trouble}")
         tell = log.warning if sample.status == "lost" else log.info
@@ -235,9 +240,10 @@ def ended(program: Program, result: Result, budget: Budget) -> tuple[Ran, str]:
         case End.SIGNALLED:
             status = "failed"
         case End.CANCELLED:
-            status, says = "limit", budget.says or says
+            called_off = budget.says == ANOTHER_PASSED
+            status, says = "cancelled" if called_off else "limit", budget.says or says
         case _:
             status = "limit"
-    if status != "finished" and (said := result.stderr[-4 * SHOWN_CHARS :].decode(errors="replace").strip()):
+    if status in ("failed", "limit") and (said := result.stderr[-4 * SHOWN_CHARS :].decode(errors="replace").strip()):
         says += f"; it said: …{one_line(said[-SHOWN_CHARS:])}"
     return Ran(answer.decode(errors="replace").strip(), status), says

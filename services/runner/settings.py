@@ -39,6 +39,12 @@ class RunnerSettings(WorkspaceSettings, SandboxSettings, FleetSettings):
         description="Where the agents are that serve the model to programs: small=http://host:8710, several by comma, "
         "replicas of one by blank.",
     )
+    runner_scorer_url: str | None = Field(
+        None,
+        pattern=r"^https?://[^/]+$",
+        description="Where the scorer is: http://host:8750. It is asked whether an answer passes, where a task wants "
+        "the first that does (`select: first-passing`), so that the others are called off; if not set, none is.",
+    )
     runner_tokenizer: str | None = Field(
         None, description="Folder or hub name of the model's tokenizer, where it is not what the agent says it is."
     )

@@ -18,10 +18,12 @@ from ratchet.bus.in_hand import NEVER
 from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.bus.topology import HIGH_PRIORITY, work_queue
 from ratchet.concurrency.keyed import KeyedLock
+from ratchet.logs.best_answer import NOT_THERE, is_censored
 from ratchet.openai.errors import ServerUnavailable
 from ratchet.recorder.agent import agent_client
 from ratchet.recorder.programs import Program, Programs
 from ratchet.recorder.recording import publish_response, response_of
+from ratchet.recorder.rollout import Budget
 from ratchet.recorder.work import time_within
 from ratchet.runtime.runner import Subscription
 from ratchet.sandbox.job import Job, SandboxError
@@ -38,11 +40,12 @@ from ratchet.workspaces.workspaces import Workspaces
 from schemas.api.rollouts import RunningRollouts
 from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response, Sample
-from schemas.messages.runner_rollouts import RolloutProgress
+from schemas.messages.runner_rollouts import RolloutProgress, RolloutState
 from schemas.messages.work import Work
 from services.runner import metrics
 from services.runner.agents import Agents
 from services.runner.api import runner_router
+from services.runner.early_stop import ANOTHER_PASSED, ASKED_S, EarlyStop
 from services.runner.kept_rollouts import KeptRollouts, key_of
 from services.runner.progress import Progress
 from services.runner.rollout import Model, RolloutOrder, Rollouts
@@ -286,8 +289,13 @@ class RunnerWorker:
         if unsaved := self._unsaved.get(key):
             await self._save(key, unsaved)
         missing = [number for number in range(work.sampling.n) if number not in done]
+        stop = EarlyStop(work, self._http, self._settings.runner_scorer_url, lambda: self._left_s(work))
+        if missing and done:
+            self._stepped_at = time.monotonic() + ASKED_S
+            await asyncio.gather(*map(stop.look_at, done.values()))
+            self._stepped_at = time.monotonic()
         ran = await asyncio.gather(
-            *(self._one(work, key, number, model, tree) for number in missing), return_exceptions=True
+            *(self._one(work, key, number, model, tree, stop) for number in missing), return_exceptions=True
         )
         for outcome in ran:
             if isinstance(outcome, BaseException):
@@ -295,25 +303,43 @@ class RunnerWorker:
         done |= {number: sample for number, sample in zip(missing, ran, strict=True) if isinstance(sample, Sample)}
         return [done[number] for number in range(work.sampling.n)]
 
-    async def _one(self, work: Work, key: str, number: int, model: Model, tree: Tree | None) -> Sample:
+    async def _one(self, work: Work, key: str, number: int, model: Model, tree: Tree | None, stop: EarlyStop) -> Sample:
         names = self._names(work)
         name = names[number % len(names)]
-        waited = time.monotonic()
+        limits = self._programs[name].limits
+        budget = Budget(limits.calls, limits.tokens)
+        stop.begin(budget)
+        kept = None
         try:
-            async with self._slots.of(work.priority, time_within(self._left_s(work), None)):
-                metrics.wait_seconds.observe(time.monotonic() - waited)
-                sample = await self._run(work, number, name, model, tree)
-        except NoTurn:
-            log.warning("lost", f"sample {number} had no turn before its deadline", sample=number, program=name)
-            self._progress.note(without_turn(work, number, name))
-            return Sample(text="", status="lost", program=name)
-        failpoint.reach("rollout-ended")
-        if sample.status != "lost":
-            self._unsaved.setdefault(key, {})[number] = sample
-            await self._save(key, {number: sample})
+            sample = await self._in_turn(work, number, name, model, tree, budget)
+            failpoint.reach("rollout-ended")
+            if sample.status not in NOT_THERE:
+                if is_censored(work.select):
+                    sample = sample.model_copy(update={"ended_at": datetime.now(UTC)})
+                self._unsaved.setdefault(key, {})[number] = sample
+                await self._save(key, {number: sample})
+                kept = sample
+        finally:
+            await stop.ended(budget, kept)
         return sample
 
-    async def _run(self, work: Work, number: int, name: str, model: Model, tree: Tree | None) -> Sample:
+    async def _in_turn(
+        self, work: Work, number: int, name: str, model: Model, tree: Tree | None, budget: Budget
+    ) -> Sample:
+        waited = time.monotonic()
+        try:
+            async with self._slots.of(work.priority, time_within(self._left_s(work), None), budget.spent):
+                metrics.wait_seconds.observe(time.monotonic() - waited)
+                return await self._run(work, number, name, model, tree, budget)
+        except NoTurn:
+            if budget.says == ANOTHER_PASSED:
+                self._progress.note(without_turn(work, number, name, "cancelled", ANOTHER_PASSED))
+                return Sample(text="", status="cancelled", program=name)
+            log.warning("lost", f"sample {number} had no turn before its deadline", sample=number, program=name)
+            self._progress.note(without_turn(work, number, name, "lost", "it had no turn before its task's deadline"))
+            return Sample(text="", status="lost", program=name)
+
+    async def _run(self, work: Work, number: int, name: str, model: Model, tree: Tree | None, budget: Budget) -> Sample:
         assert self._rollouts is not None
         program = self._programs[name]
         seconds = time_within(self._left_s(work), program.limits.seconds)
@@ -321,7 +347,7 @@ class RunnerWorker:
         step = object()
         self._steps_until[step] = began + seconds + ENDING_S
         try:
-            sample = await self._rollouts.run(RolloutOrder(work, number, name, program, model, seconds, tree))
+            sample = await self._rollouts.run(RolloutOrder(work, number, name, program, model, seconds, budget, tree))
         finally:
             del self._steps_until[step]
             self._stepped_at = time.monotonic()
@@ -337,18 +363,18 @@ class RunnerWorker:
             unsaved.pop(number, None)
 
 
-def without_turn(work: Work, number: int, name: str) -> RolloutProgress:
+def without_turn(work: Work, number: int, name: str, state: RolloutState, says: str) -> RolloutProgress:
     return RolloutProgress(
         task_id=work.task_id,
         agent_id=work.agent_id,
         program=name,
         sample=number,
-        state="lost",
+        state=state,
         started_at=datetime.now(UTC),
         seconds=0.0,
         calls=0,
         sampled_tokens=0,
-        says="it had no turn before its task's deadline",
+        says=says,
     )
 
 

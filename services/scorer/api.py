@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Protocol
 
 from fastapi import APIRouter, Request
@@ -40,11 +41,13 @@ def scorer_router(scorer: Scoring) -> APIRouter:
 
 
 async def _scores(scorer: Scoring, body: ScoreRequest) -> Sequence[SampleScore]:
+    artifacts = body.artifacts or repeat(None, len(body.responses))
     return await scorer.score(
         ScoringRequest(
             task_id=f"api-{uuid.uuid4().hex}",
             prompt=body.input,
-            answers=tuple(Answer(text) for text in body.responses),
+            answers=tuple(map(Answer, body.responses, repeat(None), artifacts)),
+            workspace=body.workspace,
             reference=body.reference,
             criteria=body.criteria,
             task_type=body.task_type,

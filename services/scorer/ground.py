@@ -36,6 +36,7 @@ class OnGround:
 
     name: ClassVar[str]
     revision: str
+    one_by_one = True
 
     def __init__(self, settings: ScorerSettings) -> None:
         self._ground = Ground.of(settings)

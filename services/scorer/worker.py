@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from fastapi import APIRouter
 
-from ratchet.bus.in_hand import Stepwise, never
+from ratchet.bus.in_hand import NEVER, Stepwise
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.bus.topology import AUDIT_SCORES, AUDITS, DRAFT_RESPONSES, RESPONSES, REWARDS
+from ratchet.logs.best_answer import NOT_THERE
 from ratchet.logs.names import is_rescoring
 from ratchet.runtime.runner import Subscription
 from ratchet.service import failpoint
@@ -27,8 +29,17 @@ from schemas.messages.reward import Reward, SampleScore, ScorerIdentity, Scoring
 from schemas.messages.work import Work
 from services.scorer import metrics
 from services.scorer.api import scorer_router
+from services.scorer.deliberation import JudgesOrder, in_places, scored_by
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.strategy import Answer, ScoringRequest, Spent, Strategy, failure, ran_out_of_time
+from services.scorer.strategies.strategy import (
+    Answer,
+    ScoringRequest,
+    Spent,
+    Strategy,
+    failure,
+    ran_out_of_time,
+    scores_one_by_one,
+)
 
 WEIGHT = 1 / 16
 """Of the newest scoring in the expected time."""
@@ -72,6 +83,8 @@ class Lateness:
 
 LOST_ROLLOUT = SampleScore(score=None, status="infra_fail", reason="the rollout was lost by a failure of ours")
 
+CALLED_OFF = SampleScore(score=None, status="cancelled", reason="called off: another answer had passed")
+
 log = Log("scorer")
 
 
@@ -89,10 +102,16 @@ class ScorerWorker:
         bus: Bus,
         strategy: Strategy,
         *,
+        order: JudgesOrder | None = None,
         wall: Callable[[], float] = time.time,
         seconds: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`wall`, in seconds since 1970, may jump; `seconds` never does."""
+        """`order`: for tasks that have the judge choose.
+
+        `wall`, in seconds since 1970, may jump; `seconds` never does.
+        """
+        self._deliberates = not settings.scorer_audits
+        self._order = order
         self._retries = settings.scorer_retries
         self._prefetch = settings.scorer_prefetch
         self._from, self._to = (AUDITS, AUDIT_SCORES) if settings.scorer_audits else (RESPONSES, REWARDS)
@@ -112,13 +131,18 @@ class ScorerWorker:
 
     async def start(self) -> None:
         await self._strategy.start()
+        if self._order is not None:
+            await self._order.start()
         self._time.start()
         identity = self._strategy.identity
         log.info("scorer-started", f"scoring {self._from} with {identity.id}", **identity.model_dump())
 
     def subscriptions(self) -> Sequence[Subscription]:
-        advanced_at = self._strategy.advanced_at if isinstance(self._strategy, Stepwise) else never
-        return [Subscription(self._from, self.handle, self._prefetch, advanced_at=advanced_at)]
+        return [Subscription(self._from, self.handle, self._prefetch, advanced_at=self._advanced_at)]
+
+    def _advanced_at(self) -> float:
+        strategy = self._strategy.advanced_at() if isinstance(self._strategy, Stepwise) else NEVER
+        return strategy if self._order is None else max(strategy, self._order.advanced_at())
 
     def trouble(self) -> str | None:
         return self._strategy.trouble()
@@ -126,6 +150,8 @@ class ScorerWorker:
     async def stop(self) -> None:
         self._time.stop()
         await self._strategy.stop()
+        if self._order is not None:
+            await self._order.stop()
 
     async def handle(self, delivery: Delivery) -> None:
         """Returns once the Reward is confirmed. Raises Reject for no Response, Retry where scoring itself failed."""
@@ -160,13 +186,40 @@ class ScorerWorker:
         began = self._seconds()
         in_hand = self._lateness.begin()
         try:
-            scores = not_of_lost(response, await self._scores(request_of(response, work), delivery.attempt))
+            scores = not_of_lost(response, await self._scored(response, work, delivery.attempt))
         finally:
             score_s = self._seconds() - began
             self._lateness.end(score_s, in_hand)
         latencies = ScoringLatencies(queue_s=queue_s, score_s=score_s, attempts=delivery.attempts)
         await self._publish(delivery.body, self._reward(response, work, scores, latencies))
         _count(response, scores, latencies)
+
+    async def _scored(self, response: Response, work: Work, attempt: int) -> list[SampleScore]:
+        """Of each sample. In a deliberation nobody is asked about those that were lost or called off."""
+        request = request_of(response, work)
+        if work.select is None or not self._deliberates:
+            return list(await self._scores(request, attempt))
+        samples = response.samples
+        there = [number for number, sample in enumerate(samples) if sample.status not in NOT_THERE]
+        request = replace(request, answers=tuple(request.answers[number] for number in there))
+        scores = await self._deliberated(request, work, attempt) if there else ()
+        of_sample = dict(zip(there, scores, strict=True))
+        return [of_sample.get(number, LOST_ROLLOUT) for number in range(len(samples))]
+
+    async def _deliberated(self, request: ScoringRequest, work: Work, attempt: int) -> Sequence[SampleScore]:
+        """What is scored in time for the deadline, and, where the judge is to choose, its order."""
+
+        def left_s() -> float:
+            return self._time.left_s(work.deadline, work.admitted_at) - SETTLED_S
+
+        if scores_one_by_one(self._strategy):
+            scores: Sequence[SampleScore] = await scored_by(self.score, request, left_s())
+            self._retry_failed(scores, attempt)
+        else:
+            scores = await self._scores(request, attempt)
+        if work.select == "judge" and self._order is not None:
+            scores = in_places(scores, await self._order.of(request, scores, left_s()))
+        return scores
 
     async def score(self, request: ScoringRequest) -> Sequence[SampleScore]:
         """One score per answer. Raises nothing: where the strategy fails, they are nulls that say so."""
@@ -181,10 +234,13 @@ class ScorerWorker:
 
     async def _scores(self, request: ScoringRequest, attempt: int) -> Sequence[SampleScore]:
         scores = await self.score(request)
+        self._retry_failed(scores, attempt)
+        return scores
+
+    def _retry_failed(self, scores: Sequence[SampleScore], attempt: int) -> None:
         if attempt < self._retries and all(score.status == "infra_fail" for score in scores):
             metrics.tasks_of("retried").inc()
             raise Retry(f"no answer could be scored: {scores[0].reason}")
-        return scores
 
     async def _publish(self, response_body: bytes, reward: Reward) -> None:
         failpoint.reach("worked")
@@ -239,12 +295,12 @@ def spent_on(sample: Sample) -> Spent:
 
 
 def not_of_lost(response: Response, scores: Sequence[SampleScore]) -> Sequence[SampleScore]:
-    """What a failure of ours ended is no work of the model: it has no score."""
-    if "lost" not in [sample.status for sample in response.samples]:
+    """What a failure of ours ended, or what was called off, is no work of the model: it has no score."""
+    instead = {"lost": LOST_ROLLOUT, "cancelled": CALLED_OFF}
+    if instead.keys().isdisjoint([sample.status for sample in response.samples]):
         return scores
     return [
-        LOST_ROLLOUT if sample.status == "lost" else score
-        for sample, score in zip(response.samples, scores, strict=True)
+        instead.get(sample.status or "finished", score) for sample, score in zip(response.samples, scores, strict=True)
     ]
 
 

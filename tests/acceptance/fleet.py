@@ -131,6 +131,8 @@ class Fleet:
             where = f"{self.agents[0]}=http://127.0.0.1:{self.members[AGENT].port}"
             folder = str(self.folder / "runner")
             told = {"RATCHET_RUNNER_AGENTS": where, "RATCHET_RUNNER_DIR": folder}
+            if SCORER in self.members:
+                told["RATCHET_RUNNER_SCORER_URL"] = f"http://127.0.0.1:{self.members[SCORER].port}"
             self._enlist(RUNNER, "services.runner", "RATCHET_RUNNER_HTTP_PORT", told)
 
     @property

@@ -60,12 +60,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     packages = sysconfig.get_path("purelib")
     (place / "programs.toml").write_text(f"""
 [agents.small]
-programs = ["client", "counted", "shell"]
+programs = ["client", "counted", "shell", "waits"]
 
 [programs.client]
 command = ["python3", "/agent/client.py"]
 binds = {{ "/agent" = ".", "/packages" = "{packages_with_openai(packages)}" }}
 environment = {{ PYTHONPATH = "/packages" }}
+
+[programs.waits]
+command = ["python3", "-c", "import signal; signal.pause()", "{MARK}"]
 
 [programs.counted]
 command = ["python3", "/agent/counted.py", "{MARK}"]
@@ -190,6 +193,23 @@ async def test_the_runner_serves_its_tool_over_mcp(fleet: Fleet) -> None:
     assert listed == ["running_rollouts"]
     assert answer.structured_content is not None
     assert answer.structured_content["at_once"] == 4
+
+
+def test_the_first_that_passes_ends_its_group_across_processes(asking: Asking) -> None:
+    dealt = ["waits", "client", "waits"]
+    given = {"input": "hello", "reference": "again: hello", "select": "first-passing", "samples": 3}
+    asking.submit(task_id="first-1", **given, programs=dealt)
+
+    lines = asking.logged("first-1", 3)
+    assert [(line["program"], line["sample_status"], line["score"]) for line in lines] == [
+        ("waits", "cancelled", None),
+        ("client", "finished", 1.0),
+        ("waits", "cancelled", None),
+    ]
+    assert [line["score_status"] for line in lines] == ["cancelled", "ok", "cancelled"]
+    assert marked(MARK) == []
+    told = asking.ratchet("result", "first-1", timeout_s=PATIENCE_S)
+    assert (told.code, "again: hello" in told.out) == (0, True)
 
 
 def test_the_kill_of_the_runner_in_the_middle_runs_only_what_was_not_finished(asking: Asking) -> None:

@@ -159,6 +159,7 @@ def test_a_model_server_reaches_none_but_who_asks_it() -> None:
     }
     assert {name for name in EVERY if "generation" in EVERY[name].get("networks", ())} == {"agent", "agent-gpu", "vllm"}
     assert {name for name in EVERY if "programs" in EVERY[name].get("networks", ())} == {"agent", "agent-gpu", "runner"}
+    assert {name for name in EVERY if "verdicts" in EVERY[name].get("networks", ())} == {"runner", "scorer"}
 
 
 def test_no_release_and_no_setting_of_ours_touches_the_broker() -> None:

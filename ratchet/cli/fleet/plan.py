@@ -135,12 +135,15 @@ def _services(options: FleetOptions) -> list[Program]:
 
 
 def _runner(options: FleetOptions, agents: Sequence[Program]) -> Program:
-    """It is told where each replica of each agent is."""
+    """It is told where each replica of each agent is, and the scorer."""
     where: dict[str, list[str]] = {}
     for program in agents:
         where.setdefault(program.environment["RATCHET_AGENT_ID"], []).append(f"http://127.0.0.1:{program.http_port}")
     told = ",".join(f"{agent}={' '.join(urls)}" for agent, urls in where.items())
-    return _service("runner", "runner", options.port_base + RUNNER, {"RATCHET_RUNNER_AGENTS": told})
+    scorer = (
+        {} if options.no_scorer else {"RATCHET_RUNNER_SCORER_URL": f"http://127.0.0.1:{options.port_base + SCORER}"}
+    )
+    return _service("runner", "runner", options.port_base + RUNNER, {"RATCHET_RUNNER_AGENTS": told, **scorer})
 
 
 def _auditor(options: FleetOptions) -> Program:

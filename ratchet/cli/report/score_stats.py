@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.experiments.served import Mean, Quality
+from ratchet.logs.best_answer import chosen, is_censored
 from ratchet.logs.groups import grouped
 from ratchet.logs.names import ANCHORS, EVALUATION, INTERACTIONS, RESCORED, is_own
 from ratchet.logs.reader import LogReader
@@ -129,11 +130,13 @@ def _add(agent: AgentScores, group: list[ScoredAnswerRow]) -> None:
     if not is_own(experiment_id):
         agent.tasks += 1
         agent.failed += score is None
+        if is_censored(first.select):
+            return
         agent.timeline.add(first.timestamp, first.adapter_version, score)
         _count(agent.live, first.adapter_version, score)
         if first.adapter_version in agent.live:
             quality = agent.quality.setdefault(first.adapter_version, Quality())
-            quality.observe([row.score for row in group], [row.response for row in group])
+            quality.observe([row.score for row in group], [row.response for row in group], chosen(group).score)
     elif ANCHORS in experiment_id:
         _add_anchor(agent, f"{experiment_id}/{first.task_id.rpartition('/')[2]}", score)
     elif RESCORED not in experiment_id and EVALUATION not in experiment_id:

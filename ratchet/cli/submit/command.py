@@ -31,7 +31,13 @@ def submit(
     agent: Annotated[str | None, typer.Option(help="Which agent answers.")] = None,
     reference: Annotated[str | None, typer.Option(help="The right answer, for scorers that verify.")] = None,
     criteria: Annotated[str | None, typer.Option(help="What a good answer is, for scorers that judge.")] = None,
-    samples: Annotated[int | None, typer.Option(help="Answers to sample; the best-scored one comes back.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Answers to sample; one of them comes back.")] = None,
+    select: Annotated[
+        str | None, typer.Option(help="Which: best (if not given), majority, judge or first-passing.")
+    ] = None,
+    pass_score: Annotated[
+        float | None, typer.Option(help="With --select first-passing: the score that passes; 1.0 if not given.")
+    ] = None,
     priority: Annotated[int | None, typer.Option(help="0 to 9; 5 and above overtakes what waits below.")] = None,
     deadline: Annotated[
         float | None, typer.Option(min=0, help="Seconds from now after which it is no longer wanted.")
@@ -49,6 +55,7 @@ def submit(
     if file and (task_id or reference):
         raise typer.BadParameter("--task-id and --reference belong to one task: write them into the file's lines")
     fields: dict[str, Any] = {"agent_id": agent, "reference": reference, "criteria": criteria, "samples": samples}
+    fields |= {"select": select, "pass_score": pass_score}
     fields |= {"priority": priority, "task_id": task_id, "deadline": _moment(deadline)}
     submission = Submission(wait=wait, timeout_s=timeout, as_json=json)
     if file is not None:
@@ -188,7 +195,10 @@ def _print_one(result: Result, how: Submission) -> None:
     elif result.status == "ok":
         print_raw(result.response or "")
         score = "none" if result.score is None else f"{result.score:.3f}"
-        say(f"score {score} · {result.agent_id} {result.adapter_version} · {result.task_id}")
+        votes = f" · {result.votes} say so" if result.votes else ""
+        say(f"score {score}{votes} · {result.agent_id} {result.adapter_version} · {result.task_id}")
+        if result.reason:
+            say(result.reason)
     else:
         say_error(f"{result.status}: {result.reason or 'no reason given'} ({result.task_id})")
 

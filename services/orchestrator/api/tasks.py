@@ -1,4 +1,4 @@
-"""/v1/tasks: submit and wait, the list, one task's whole history."""
+"""/v1/tasks: submit and wait, the list, one task's whole history. /v1/deliberate: a task with several answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ratchet.http.problem import Problem, problems
 from ratchet.http.server.idempotency import IdempotencyKey, id_from_key, key_reused
 from ratchet.http.work import Threads, while_connected
 from schemas.api.page import Page
-from schemas.api.tasks import TaskAccepted, TaskHistory, TaskSubmission, TaskSummary
+from schemas.api.tasks import Deliberation, TaskAccepted, TaskHistory, TaskSubmission, TaskSummary
 from schemas.messages.feedback import LoggedFeedback
 from schemas.messages.result import Result
 from services.orchestrator.ledger.ledger import Ledger
@@ -29,6 +29,8 @@ from services.orchestrator.tasks.task_service import SaysSomethingElse, TaskServ
 
 LONGEST_WAIT_S = 600
 ROUTE = "POST /v1/tasks"
+DELIBERATE = "POST /v1/deliberate"
+DELIBERATE_WAIT_S = 30.0
 
 WaitS = Annotated[float, Query(ge=0, le=LONGEST_WAIT_S, description="Seconds to wait for the Result.")]
 TaskId = Annotated[str, InPath(description="A task's id; it may hold slashes.")]
@@ -50,22 +52,11 @@ def tasks_router(
 ) -> APIRouter:
     router = APIRouter(tags=["tasks"])
 
-    @router.post("/v1/tasks", response_model=Result, responses=ACCEPTED | problems(410, 422, 503))
-    async def submit(
-        submission: Annotated[TaskSubmission, Body()],
-        request: Request,
-        response: Response,
-        caller: CallerOf,
-        wait_s: WaitS = 0,
-        idempotency_key: IdempotencyKey = None,
+    async def submitted(
+        submission: TaskSubmission, request: Request, caller: Caller, wait_s: float, key: str | None, route: str
     ) -> Any:
-        """Submit a task. Its Result, if it comes in time or is known already; else where to look for it.
-
-        The same `task_id` is the same task: sent again it is not run again. Without one the header Idempotency-Key
-        serves as one, and must then come with the same task.
-        """
-        keyed = submission.task_id is None and idempotency_key is not None
-        task_id = submission.task_id or _made_up(caller, idempotency_key)
+        keyed = submission.task_id is None and key is not None
+        task_id = submission.task_id or _made_up(caller, route, key)
         try:
             await service.submit(submission.model_copy(update={"task_id": task_id}), same=keyed)
         except SaysSomethingElse:
@@ -78,6 +69,35 @@ def tasks_router(
         location = f"/v1/tasks/{quote(task_id)}"
         accepted = TaskAccepted(task_id=task_id, location=location)
         return Response(accepted.model_dump_json(), 202, {"Location": location}, "application/json")
+
+    @router.post("/v1/tasks", response_model=Result, responses=ACCEPTED | problems(410, 422, 503))
+    async def submit(
+        submission: Annotated[TaskSubmission, Body()],
+        request: Request,
+        caller: CallerOf,
+        wait_s: WaitS = 0,
+        idempotency_key: IdempotencyKey = None,
+    ) -> Any:
+        """Submit a task. Its Result, if it comes in time or is known already; else where to look for it.
+
+        The same `task_id` is the same task: sent again it is not run again. Without one the header Idempotency-Key
+        serves as one, and must then come with the same task.
+        """
+        return await submitted(submission, request, caller, wait_s, idempotency_key, ROUTE)
+
+    @router.post("/v1/deliberate", response_model=Result, responses=ACCEPTED | problems(410, 422, 503))
+    async def deliberate(
+        submission: Annotated[Deliberation, Body()],
+        request: Request,
+        caller: CallerOf,
+        wait_s: WaitS = DELIBERATE_WAIT_S,
+        idempotency_key: IdempotencyKey = None,
+    ) -> Any:
+        """Have several answers made, and get the one chosen. A task like any other, with `samples` and `select` given.
+
+        Otherwise as POST /v1/tasks.
+        """
+        return await submitted(submission, request, caller, wait_s, idempotency_key, DELIBERATE)
 
     @router.get("/v1/tasks", responses=problems(422, 503))
     async def tasks(
@@ -109,5 +129,5 @@ def tasks_router(
     return router
 
 
-def _made_up(caller: Caller, key: str | None) -> str:
-    return id_from_key(caller, ROUTE, key) if key else f"task-{uuid.uuid4().hex}"
+def _made_up(caller: Caller, route: str, key: str | None) -> str:
+    return id_from_key(caller, route, key) if key else f"task-{uuid.uuid4().hex}"

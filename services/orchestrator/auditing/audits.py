@@ -20,6 +20,7 @@ from ratchet.bus.topology import AUDITS
 from ratchet.experiments.assignment import draw
 from ratchet.experiments.logged import unit_of
 from ratchet.experiments.replay import began_at
+from ratchet.logs.best_answer import is_censored
 from ratchet.logs.groups import grouped
 from ratchet.logs.names import AUDIT_INDEX, INTERACTIONS, is_own
 from ratchet.logs.names import AUDITS as AUDIT_LOG
@@ -144,7 +145,9 @@ class Audits:
         for running, experiment in self._arms[work.agent_id].trials:
             if running.experiment_id == work.arm.experiment_id and experiment.plan.audit is not None:
                 return experiment.audits(unit_of(work)[0])
-        return self._policy.enabled and draw("audited", work.task_id) < self._policy.share
+        return (
+            self._policy.enabled and not is_censored(work.select) and draw("audited", work.task_id) < self._policy.share
+        )
 
     def _ask(self, work: Work, lines: Sequence[Interaction]) -> None:
         wait_s = self._policy.timeout_s if self._policy.enabled else 0.0

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ratchet.experiments.assignment import draw
 from ratchet.http.work import Threads
+from ratchet.logs.best_answer import NOT_THERE
 from ratchet.logs.groups import grouped
 from ratchet.logs.names import INTERACTIONS, LABEL_INDEX, LABELS, is_own
 from ratchet.logs.reader import active_tail
@@ -182,9 +183,10 @@ def _may_be_shown(line: Interaction) -> bool:
 
 def _to_show(group: Sequence[Interaction], *, pairs: bool) -> list[tuple[int, ...]]:
     """Samples of a group to be shown; of a pair those whose texts differ."""
+    there = [line for line in group if line.sample_status not in NOT_THERE]
     if not pairs:
-        return [(line.sample or 0,) for line in group]
-    return [(one.sample or 0, two.sample or 0) for one, two in combinations(group, 2) if one.response != two.response]
+        return [(line.sample or 0,) for line in there]
+    return [(one.sample or 0, two.sample or 0) for one, two in combinations(there, 2) if one.response != two.response]
 
 
 def _shown(group: Sequence[Interaction], samples: tuple[int, ...]) -> ToLabel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ratchet.experiments.served import Mean, Quality
+from ratchet.logs.best_answer import chosen, is_censored
 from ratchet.logs.names import is_own
 from schemas.api.status import Interval, QualityFigure
 from schemas.records.interaction import Interaction
@@ -16,15 +17,15 @@ class ServedQuality:
         self._of: dict[tuple[str, str], Quality] = {}
 
     def closed(self, lines: Sequence[Interaction]) -> None:
-        """A task has these lines in the log. The fleet's own tasks serve nobody."""
+        """A task has these lines in the log. The fleet's own tasks serve nobody; of a censored one no mean is one."""
         first = lines[0]
-        if is_own(first.arm.experiment_id):
+        if is_own(first.arm.experiment_id) or is_censored(first.select):
             return
         of = first.agent_id, first.adapter_version
         quality = self._of.get(of)
         if quality is None:
             quality = self._of[of] = Quality()
-        quality.observe([line.score for line in lines], [line.response for line in lines])
+        quality.observe([line.score for line in lines], [line.response for line in lines], chosen(lines).score)
 
     def figures(self) -> list[QualityFigure]:
         """By agent and version."""

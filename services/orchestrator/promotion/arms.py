@@ -10,6 +10,7 @@ from collections import Counter
 from ratchet.experiments.assignment import draw
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.logged import audit_of, enrolment_of, outcome_of, unit_of
+from ratchet.logs.best_answer import is_censored
 from ratchet.logs.names import EVALUATION, VALIDATION
 from ratchet.service.errors import Reject
 from schemas.messages.task import Task
@@ -75,6 +76,8 @@ class Arms:
         if not self.trials:
             return self.arm(self.adapters.primary, sequence)
         unit_id, in_session = unit_of(task)
+        if is_censored(task.select):
+            return self.arm(self._version_of_session(unit_id) if in_session else self.adapters.primary, sequence)
         for running, experiment, share in self._open_to(unit_id, in_session):
             if sequence < running.first_sequence:
                 continue
@@ -88,6 +91,13 @@ class Arms:
                     propensity=assignment.propensity,
                 )
         return self.arm(self.adapters.primary, sequence)
+
+    def _version_of_session(self, session_id: str) -> str:
+        """What answers it now; for a task of it that no experiment counts."""
+        for running, experiment in self.trials:
+            if experiment.knows(session_id) and (known := experiment.arm_for(session_id, in_session=True)):
+                return running.treatment if known.is_candidate else running.control
+        return self.adapters.primary
 
     def _open_to(self, unit_id: str, in_session: bool) -> list[tuple[RunningExperiment, Experiment, float | None]]:
         """The experiments that may take the unit, in turn, each with the share of its treatment if not the plan's.

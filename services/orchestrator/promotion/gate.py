@@ -156,7 +156,8 @@ class Gate:
 
     def _named(self, task: Task, run: str, version: str, number: int) -> Task:
         task_id = f"golden/{self._arms.agent_id}/{run}/{version}/{self._seconds():.3f}/{number}"
-        return task.model_copy(update={"task_id": task_id, "agent_id": self._arms.agent_id, "deadline": None})
+        given = {"task_id": task_id, "agent_id": self._arms.agent_id, "deadline": None}
+        return task.model_copy(update={**given, "select": None, "pass_score": None})
 
 
 def read_golden_tasks(path: Path) -> list[Task]:

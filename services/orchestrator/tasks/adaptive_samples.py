@@ -19,6 +19,7 @@ import msgspec
 
 from ratchet.experiments.mean_bounds import MeanBounds
 from ratchet.experiments.served import best_of
+from ratchet.logs.best_answer import is_best
 from ratchet.logs.names import is_own
 from ratchet.service.telemetry import Log
 from schemas.api.status import SamplesFigures
@@ -98,7 +99,7 @@ class AdaptiveSamples:
         if not self._policy.adapts or is_own(work.arm.experiment_id) or lines[0].sample is None:
             return
         self._count_saved(work, lines)
-        if work.samples is None and self._arms.adapters.distrusted is None:
+        if work.samples is None and is_best(work.select) and self._arms.adapters.distrusted is None:
             self._observe(lines)
             self._decide()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from ratchet.logs.best_answer import FIRST_PASSING, is_best
 from ratchet.service.errors import Reject
 from schemas.messages.task import Task
 from schemas.messages.work import Arm, Sampling, Work
@@ -22,6 +23,8 @@ class AdmissionPolicy:
     """How far ahead a task may name its own deadline."""
     max_logged_bytes: int = 32 * 1024 * 1024
     """Of one task: each line of its group repeats what it was asked."""
+    judge_selects: bool = False
+    """Whether the fleet has a judge that can be asked to choose."""
 
     def agent_for(self, task: Task) -> str:
         """The agent the task names, or the fleet's first. Raises Reject for one that is not of this fleet."""
@@ -40,6 +43,16 @@ class AdmissionPolicy:
                 f"{self.max_logged_bytes:,} (RATCHET_MAX_LOGGED_BYTES): ask for fewer samples, or send a reference to "
                 f"the data instead"
             )
+
+    def check_select(self, task: Task) -> None:
+        """Raises Reject for a choice that can't be made, or a score that nothing is held against."""
+        if task.select == "judge" and not self.judge_selects:
+            raise Reject(
+                "select: judge needs a judge that may be asked, and this fleet has none: set RATCHET_JUDGE_SELECTS for "
+                "orchestrator and scorer, and name the judge (RATCHET_SCORER_JUDGE_MODEL); or select: best"
+            )
+        if task.pass_score is not None and task.select != FIRST_PASSING:
+            raise Reject("pass_score is the score that passes, of select: first-passing: name both, or neither")
 
     def check_deadline(self, task: Task, now: datetime) -> None:
         """Raises Reject for a deadline too far ahead: until then its logs are kept, and an experiment waits for it."""
@@ -81,7 +94,8 @@ def admit(
 def _sampling(task: Task, usual: Sampling, samples: int | None) -> Sampling:
     """The fleet's, but for what the task asks; of tokens it gets no more than the fleet allows."""
     tokens = task.max_tokens and min(task.max_tokens, usual.max_tokens)
-    lowered = samples if task.samples is None and samples is not None and samples < usual.n else None
+    may_lower = task.samples is None and is_best(task.select)
+    lowered = samples if may_lower and samples is not None and samples < usual.n else None
     if not (task.samples or lowered or tokens) and task.temperature is None and task.top_p is None:
         return usual
     asked = {

@@ -90,6 +90,7 @@ class Intake:
     def _check(self, task: Task, size: int) -> None:
         self._arms[self._policy.agent_for(task)].check(task)
         self._policy.check_size(task, size)
+        self._policy.check_select(task)
         if task.deadline is not None:
             self._policy.check_deadline(task, self._clock())
 

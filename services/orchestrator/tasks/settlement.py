@@ -73,10 +73,12 @@ def settle(reward: Reward, response: Response, work: Work, now: datetime) -> lis
                 "program": sample.program,
                 "usage": sample.usage,
                 "artifact": sample.artifact,
+                "ended_at": sample.ended_at,
                 "score": score.score,
                 "score_status": score.status,
                 "score_reason": score.reason,
                 "score_parts": score.parts,
+                "place": score.place,
             }
         )
         for index, (sample, score) in enumerate(zip(response.samples, scores, strict=True))

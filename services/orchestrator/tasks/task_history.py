@@ -75,6 +75,8 @@ def history(
         tools=work.tools,
         workspace=work.workspace,
         programs=work.programs,
+        select=work.select,
+        pass_score=work.pass_score,
         metadata=work.metadata,
         reference=work.reference,
         criteria=work.criteria,
@@ -136,6 +138,7 @@ def _sample(line: Interaction, result: Result | None, unreadable: str | None) ->
         usage=line.usage,
         artifact=line.artifact,
         parts=line.score_parts,
+        place=line.place,
     )
 
 

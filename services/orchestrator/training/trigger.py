@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ratchet.logs.best_answer import is_censored
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.records.interaction import Interaction
 
@@ -39,7 +40,9 @@ class TrainingState:
 
 
 def teaches(lines: Sequence[Interaction]) -> bool:
-    """A group with at least two scores that are not all the same."""
+    """A group with at least two scores that are not all the same, of a task that the trainer may learn from."""
+    if is_censored(lines[0].select):
+        return False
     return len(lines) > 1 and len({line.score for line in lines if line.score is not None}) > 1
 
 

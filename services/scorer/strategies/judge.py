@@ -9,7 +9,7 @@ import asyncio
 import os
 import time
 from collections.abc import Sequence
-from statistics import median
+from statistics import fmean, median
 from typing import Any, Self
 
 from ratchet.bus.in_hand import NEVER
@@ -87,6 +87,20 @@ class Judge:
 
     async def score(self, request: ScoringRequest) -> list[SampleScore]:
         return await score_distinct(request, self._judge, repeat_share=self._settings.scorer_judge_repeat_share)
+
+    @property
+    def one_by_one(self) -> bool:
+        return not self._relative
+
+    async def compared(self, request: ScoringRequest, answers: Sequence[Answer]) -> list[float] | None:
+        """What it gives the answers side by side, in [0, 1]: the mean over as many calls as there are answers, in each
+        of which another stands first. None unless more than half of the calls brought a verdict."""
+        turns = range(len(answers))
+        ballots = await asyncio.gather(*(self._ballot(request, answers, turn) for turn in turns))
+        valid = [[score.score or 0.0 for score in ballot] for ballot in ballots if ballot[0].score is not None]
+        if 2 * len(valid) <= len(ballots):
+            return None
+        return [fmean(of_one) for of_one in zip(*valid, strict=True)]
 
     async def _judge(self, request: ScoringRequest) -> list[SampleScore]:
         panels = [request.answers] if self._relative else [(answer,) for answer in request.answers]

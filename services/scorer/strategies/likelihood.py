@@ -44,6 +44,8 @@ class TokenRow:
 class Likelihood:
     """One thread owns the model; what waits meanwhile becomes its next round."""
 
+    one_by_one = True
+
     def __init__(self, settings: ScorerSettings) -> None:
         self._settings = settings
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="likelihood")

@@ -34,6 +34,8 @@ Function = Callable[..., Any]
 class PythonFunction:
     """At most `concurrency` calls run at once; one that overran keeps its place until it ends."""
 
+    one_by_one = True
+
     def __init__(self, name: str, function: Function, *, timeout_s: float, concurrency: int) -> None:
         self._name = name
         self._function = function

@@ -8,7 +8,7 @@ take longer than half a minute for a task is also a `ratchet.bus.in_hand.Stepwis
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from schemas.messages.response import FinishReason
 from schemas.messages.reward import SampleScore, ScorerIdentity
@@ -71,6 +71,20 @@ class Strategy(Protocol):
 
     def trouble(self) -> str | None:
         """Why it can't score now, as a sentence; None if it can."""
+
+
+@runtime_checkable
+class OneByOne(Protocol):
+    """A strategy that scores each answer by itself, so that a group may be given to it an answer at a time."""
+
+    @property
+    def one_by_one(self) -> bool:
+        """False where the answers of a group are compared with each other after all."""
+
+
+def scores_one_by_one(strategy: Strategy) -> bool:
+    """One that does not say is taken to compare."""
+    return isinstance(strategy, OneByOne) and strategy.one_by_one
 
 
 class StrategyClass(Protocol):

@@ -26,6 +26,8 @@ Verdict = Callable[[str, ScoringRequest], SampleScore]
 class Verifier:
     """A task without a reference, or with one that can't be read, is unscorable."""
 
+    one_by_one = True
+
     def __init__(self, mode: str, verdict: Verdict, *, revision: str = REVISION, threaded: bool = False) -> None:
         self._verdict = verdict
         self._threaded = threaded

@@ -34,13 +34,14 @@ class Reason(StrEnum):
     VALIDATION = "validation", "Traffic of the validation gate: golden tasks are never trained on."
     EVALUATION = "evaluation", "Asks what a registered evaluation set asks: no training ever sees it."
     NO_SAMPLE = "no_sample", "The task ended without an answer."
+    FIRST_PASSING = "first_passing", "Asked for the first that passes: which answers were made depends on their scores."
     DUPLICATE = "duplicate", "The same task and sample were logged before."
     NULL_SCORE = "null_score", "The scorer gave no score, by a failure of ours or for all answers to the task."
     TRUNCATED = "truncated", "The answer was cut at its length limit."
     NO_TOKENS = "no_tokens", "Token ids or log-probabilities were not logged, or do not align."
     NO_TRAJECTORY = "no_trajectory", "Its conversation lies in a file of its own, which is missing."
     BAD_TRAJECTORY = "bad_trajectory", "Its conversation lies in a file of its own, which is damaged."
-    LOST = "lost", "The rollout was lost by a failure of ours."
+    LOST = "lost", "The rollout was lost by a failure of ours, or called off."
     OTHER_VERSION = (
         "other_version",
         "Answered by an adapter that is not the parent, a candidate made from it, nor close enough behind.",
@@ -97,7 +98,7 @@ class LoggedSampleFacts:
     feedback: float | None = None
     """The application's score."""
     lost: bool = False
-    """The agent says that a failure of ours ended it."""
+    """The agent says that a failure of ours ended it, or that it was called off."""
     trajectory: ReferenceRow | None = None
     """Where its tokens are, if not in the line."""
     unscorable: bool = False

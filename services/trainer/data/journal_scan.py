@@ -18,13 +18,13 @@ from pathlib import Path
 import msgspec
 
 from ratchet.adapters.evaluations import logged_input_sha256
+from ratchet.logs.best_answer import NOT_THERE, is_censored
 from ratchet.logs.groups import Groups
 from ratchet.logs.names import INTERACTIONS, is_own
 from ratchet.logs.reader import BadLine, Line, LogReader, decode, end_of_log
 from ratchet.logs.rows import ScorerRow, SelectionRow
 from ratchet.logs.start_offset import read_start_offsets
 from ratchet.logs.trajectories import TrajectoryUnreadable, segments_at
-from schemas.messages.response import SampleStatus
 from schemas.messages.reward import NOT_MENTIONED, ScoreStatus
 from schemas.records.adapter_card import DataRange
 from services.trainer.data.feedback_scores import NO_FEEDBACK, FeedbackScores
@@ -44,7 +44,6 @@ from services.trainer.data.score_noise import ScoreNoise
 SHARE_EVERY_BYTES = 1024 * 1024
 NOTHING = (b"", b"null", b"[]")
 UNSCORABLE: ScoreStatus = "unscorable"
-LOST: SampleStatus = "lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +163,8 @@ class JournalScan:
             return Reason.OTHER_AGENT
         if is_own(logged.arm.experiment_id):
             return Reason.VALIDATION
+        if is_censored(logged.select):
+            return Reason.FIRST_PASSING
         if self._policy.held_out and logged_input_sha256(bytes(logged.input)) in self._policy.held_out:
             return Reason.EVALUATION
         return Reason.NO_SAMPLE if logged.sample is None else None
@@ -269,7 +270,7 @@ def _facts(position: int, logged: SelectionRow, feedback: float | None) -> Logge
         truncated=logged.finish_reason == "length",
         has_tokens=has_segments or apart is not None or not any(bytes(raw) in NOTHING for raw in tokens),
         trajectory=apart,
-        lost=logged.sample_status == LOST,
+        lost=logged.sample_status in NOT_THERE,
         program=logged.program,
         text=hash(bytes(logged.response)),
     )

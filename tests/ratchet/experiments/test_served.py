@@ -23,9 +23,9 @@ def test_the_best_is_chosen_by_its_score_and_counts_with_what_it_is_worth() -> N
 
 def test_a_group_is_one_observation_and_one_without_a_score_is_none() -> None:
     quality = Quality()
-    quality.observe([0.2, 0.6, None], ["a", "b", "a"])
-    quality.observe([None], ["c"])
-    quality.observe([1.0], ["c"])
+    quality.observe([0.2, 0.6, None], ["a", "b", "a"], 0.6)
+    quality.observe([None], ["c"], None)
+    quality.observe([1.0], ["c"], 1.0)
 
     assert (quality.served.mean, quality.single.mean, quality.distinct.mean) == (0.8, pytest.approx(0.7), 2.0)
     assert (quality.served.count, quality.distinct.count) == (2, 1)

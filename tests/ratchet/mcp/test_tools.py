@@ -26,6 +26,7 @@ VIEWER, SUBMITTER, OPERATOR, _ = Role
 ALL = {VIEWER, SUBMITTER, OPERATOR}
 ROLES = {
     "submit_task": {SUBMITTER, OPERATOR},
+    "deliberate": {SUBMITTER, OPERATOR},
     "get_task": ALL,
     "list_tasks": {VIEWER, OPERATOR},
     "list_adapters": ALL,
@@ -113,7 +114,8 @@ def test_each_is_marked_by_what_it_does() -> None:
 
     assert marked[Effect.REPLACES] == {"promote", "rollback"}
     assert marked[Effect.SETS] == {"freeze", "unfreeze", "reanchor"}
-    assert marked[Effect.ADDS] == {"submit_task", "requeue_dead_letters", "give_feedback", "start_training"}
+    adding = {"submit_task", "deliberate", "requeue_dead_letters", "give_feedback", "start_training"}
+    assert marked[Effect.ADDS] == adding
     assert BY_NAME["promote"].annotations.destructive_hint is True
     assert BY_NAME["freeze"].annotations.destructive_hint is False
     assert BY_NAME["submit_task"].annotations.idempotent_hint is False
@@ -132,6 +134,12 @@ def test_what_changes_the_fleet_in_the_matrix_is_marked_as_changing() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "request_line", "body"),
     [
+        (
+            "deliberate",
+            {"input": "x", "select": "majority", "wait_s": 5},
+            "POST /v1/deliberate?wait_s=5",
+            {"input": "x", "samples": 8, "select": "majority", "metadata": {"source": "mcp"}},
+        ),
         ("get_task", {"task_id": "a/b"}, "GET /v1/tasks/a%2Fb", None),
         ("list_tasks", {"state": "open", "limit": 5}, "GET /v1/tasks?state=open&limit=5", None),
         ("list_adapters", {}, "GET /v1/adapters", None),

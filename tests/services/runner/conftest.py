@@ -83,10 +83,14 @@ def make_house(tmp_path: Path, tokenizer: Path) -> MakeHouse:
 
     @asynccontextmanager
     async def house(
-        programs: Mapping[str, Program], engine: EchoEngine | None = None, **given: Any
+        programs: Mapping[str, Program],
+        engine: EchoEngine | None = None,
+        of_fleet: MemoryBus | None = None,
+        **given: Any,
     ) -> AsyncIterator[House]:
-        bus = MemoryBus(fleet_topology(("small",)))
-        await bus.start()
+        bus = of_fleet or MemoryBus(fleet_topology(("small",)))
+        if of_fleet is None:
+            await bus.start()
         of_agent = AgentSettings(adapters_dir=tmp_path / "adapters")
         async with (
             agent(of_agent, engine or EchoEngine()) as (serves, _),

@@ -13,6 +13,7 @@ from ratchet.http.server.application import application
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.registry import build_strategy
 from services.scorer.worker import ScorerWorker
+from tests.services.scorer.scripted import OK, Scripted
 
 
 async def scored(folder: Path, scorer: str, body: dict[str, Any]) -> tuple[httpx.Response, MemoryBus]:
@@ -59,3 +60,19 @@ async def test_there_are_one_to_sixty_four_answers(tmp_path: Path) -> None:
         body = {"input": "x", "responses": ["a"] * count, "reference": "a"}
         answer, _ = await scored(tmp_path, "verifier:exact", body)
         assert answer.status_code == status
+
+
+async def test_what_answers_left_in_a_workspace_is_scored_with_them(tmp_path: Path) -> None:
+    body: dict[str, Any] = {"input": "x", "responses": ["a", "b"], "workspace": {"files": {"one": "1"}}}
+    strategy = Scripted([OK, OK])
+    settings = ScorerSettings(logs_dir=tmp_path)
+    worker = ScorerWorker(settings, MemoryBus(fleet_topology(("small",))), strategy)
+    app = application("scorer", worker.routers(), settings, worker.trouble)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        answer = await client.post("/v1/score", json=body | {"artifacts": [{"patch": "+1"}, None]})
+        refused = await client.post("/v1/score", json=body | {"artifacts": [None]})
+
+    (request,) = strategy.requests
+    assert [one.artifact and one.artifact.patch for one in request.answers] == ["+1", None]
+    assert request.workspace is not None and request.workspace.files == {"one": "1"}
+    assert (answer.status_code, refused.status_code) == (200, 422)

@@ -48,6 +48,7 @@ function Asked({ task }) {
     ["by", task.metadata.source],
     ["right answer", task.reference],
     ["criteria", task.criteria],
+    ["chosen by", task.select && [task.select, task.pass_score].filter(Boolean).join(" ")],
     ["type", task.task_type],
     ["session", task.session_id],
     ["priority", task.priority || null],
@@ -64,6 +65,7 @@ function Answer({ task }) {
     ${!result && html`<${Empty} small>It is on its way. This page shows the answer when it is there.<//>`}
     <div class="after"><${Facts} pairs=${[
       ["score", result ? score(result.score) : null],
+      ["votes", result?.votes],
       ["agent", task.agent_id],
       ["adapter", html`<${Adapter} agent=${task.agent_id} arm=${task.arm} />`],
       ["experiment", task.arm.experiment_id && html`<${Assigned} arm=${task.arm} />`],
@@ -162,6 +164,7 @@ function Sample({ one }) {
     one.finish_reason && `ended by ${words(one.finish_reason)}`,
     one.program && `by ${one.program}`,
     one.ended && words(one.ended),
+    one.place && `place ${one.place} of the judge`,
     one.usage && plural(one.usage.calls, "call"),
     one.usage?.seconds && seconds(one.usage.seconds),
   ];

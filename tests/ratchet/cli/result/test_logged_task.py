@@ -38,7 +38,7 @@ def test_a_task_is_found_in_old_and_new_segments_with_its_best_sample(tmp_path: 
         task = find_task(tmp_path, name)
         assert task is not None
         assert [line.row.sample for line in task.lines] == [0, 1, 2]
-        assert task.best.sample == 2
+        assert task.chosen.sample == 2
 
 
 def test_a_sample_logged_twice_counts_once(tmp_path: Path) -> None:

@@ -318,6 +318,23 @@ def test_a_rollout_that_we_lost_is_left_out_of_its_group_and_of_its_mean(tmp_pat
     assert found.counts["samples.lost"] == 1
 
 
+def test_a_group_that_ends_with_the_first_that_passes_teaches_nothing_whether_it_was_cut_or_not(tmp_path: Path) -> None:
+    whole = [
+        line(task, index, group_size=2, segments=TALK, **NO_TOKENS, score=score, response=str(index), **given)
+        for task, given in (("first", {"select": "first-passing"}), ("best", {"select": "best"}))
+        for index, score in enumerate((1.0, 0.5))
+    ]
+    cut = [
+        line("cut", 0, segments=TALK, **NO_TOKENS, group_size=2, score=1.0, select="first-passing"),
+        line("cut", 1, **NO_TOKENS, group_size=2, score=None, sample_status="cancelled", select="first-passing"),
+    ]
+
+    found = selected(write_log(tmp_path, [*whole, *cut]))
+
+    assert [list(kept.scores) for kept in found.groups] == [[1.0, 0.5]]
+    assert found.counts["lines.first_passing"] == 4
+
+
 @pytest.mark.parametrize(
     "wrong", [{"spans": ((0, 9),)}, {"logprobs": (-0.5,)}, {"logprobs": (-0.5, -0.25, -0.1)}], ids=str
 )

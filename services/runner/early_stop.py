@@ -1,0 +1,108 @@
+"""Of a group of which the first passing answer is wanted: each that ends is shown to the scorer, and once one passes
+the others are called off.
+
+The scorer's word only ends the group: it scores the whole of it as any other, and it is those scores that are logged
+and that choose. While it can't be asked nothing is called off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import httpx
+
+from ratchet.logs.best_answer import NOT_THERE, is_censored, passes
+from ratchet.recorder.rollout import Budget
+from ratchet.service.errors import one_line
+from ratchet.service.telemetry import Log
+from schemas.api.score import ScoreAnswer, ScoreRequest
+from schemas.messages.response import Sample
+from schemas.messages.work import Work
+
+ANOTHER_PASSED = "another answer of its group had passed"
+ASKED_S = 600.0
+"""The scorer may take so long for an answer."""
+
+log = Log("runner")
+
+
+class EarlyStop:
+    """Of one group: `begin` is called for each of its rollouts that is to run, and `ended` when it did, however."""
+
+    def __init__(
+        self, work: Work, http: httpx.AsyncClient, scorer_url: str | None, left_s: Callable[[], float]
+    ) -> None:
+        """`left_s`: seconds to the deadline."""
+        self._work = work
+        self._http = http
+        self._url = scorer_url if is_censored(work.select) and work.evaluation is None else None
+        self._left_s = left_s
+        self._budgets: dict[Budget, None] = {}
+        self._over = asyncio.Event()
+        self._passed = False
+
+    def begin(self, budget: Budget) -> None:
+        """A rollout waits for its turn, and then runs, with this budget, which is ended once another has passed."""
+        if self._passed:
+            budget.end(ANOTHER_PASSED)
+        else:
+            self._budgets[budget] = None
+
+    async def ended(self, budget: Budget, sample: Sample | None) -> None:
+        """It is on disk, or there is none. Returns once it is known whether it passes, or nothing is left to end."""
+        self._budgets.pop(budget, None)
+        if not self._budgets:
+            self._over.set()
+        elif sample is not None:
+            await self.look_at(sample)
+
+    async def look_at(self, sample: Sample) -> None:
+        """Call the others off if this one passes."""
+        if self._url is None or self._over.is_set() or sample.status in NOT_THERE:
+            return
+        verdict = asyncio.create_task(self._passes(sample))
+        over = asyncio.create_task(self._over.wait())
+        try:
+            await asyncio.wait((verdict, over), return_when=asyncio.FIRST_COMPLETED)
+            if verdict.done() and verdict.result() and not self._passed:
+                self._call_off()
+        finally:
+            verdict.cancel()
+            over.cancel()
+            await asyncio.gather(verdict, over, return_exceptions=True)
+
+    def _call_off(self) -> None:
+        self._passed = True
+        self._over.set()
+        log.info("called-off", f"an answer passes: {len(self._budgets)} rollouts of its group are called off")
+        for budget in list(self._budgets):
+            budget.end(ANOTHER_PASSED)
+
+    async def _passes(self, sample: Sample) -> bool:
+        try:
+            reply = await self._http.post(
+                f"{self._url}/v1/score",
+                content=_asked(self._work, sample).model_dump_json(exclude_none=True),
+                headers={"Content-Type": "application/json"},
+                timeout=min(ASKED_S, max(0.0, self._left_s())),
+            )
+            reply.raise_for_status()
+            (score,) = ScoreAnswer.model_validate_json(reply.content).scores
+        except (httpx.HTTPError, ValueError) as error:
+            why = one_line(str(error) or type(error).__name__)
+            log.warning("no-verdict", f"the scorer did not say whether an answer passes, so none is called off: {why}")
+            return False
+        return passes(score.score, self._work.pass_score)
+
+
+def _asked(work: Work, sample: Sample) -> ScoreRequest:
+    return ScoreRequest(
+        input=work.input,
+        responses=(sample.text,),
+        artifacts=None if sample.artifact is None else (sample.artifact,),
+        workspace=work.workspace,
+        reference=work.reference,
+        criteria=work.criteria,
+        task_type=work.task_type,
+    )
