@@ -28,15 +28,15 @@ TASKS = 200
 @pytest.fixture(scope="module")
 def ratchet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ratchet]:
     """In a folder where such a fleet is up; it is down afterwards."""
-    ratchet = ForkedRatchet(tmp_path_factory.mktemp("external"))
+    typed = Ratchet(tmp_path_factory.mktemp("external"))
     ports = ["--port-base", str(free_base()), "--amqp-port", str(free_amqp_port())]
     try:
-        ran = ratchet("up", "--agents", "", "--external-agents", "node", "--no-scorer", *ports)
+        ran = typed("up", "--agents", "", "--external-agents", "node", "--no-scorer", *ports)
         assert ran.code == 0, ran.err
-        yield ratchet
+        yield ForkedRatchet(typed.folder)
     finally:
-        ratchet("down")
-    assert processes_of(ratchet.folder) == []
+        typed("down")
+    assert processes_of(typed.folder) == []
 
 
 def record_of(ratchet: Ratchet) -> Any:
@@ -75,7 +75,7 @@ def test_only_what_is_ours_is_started_and_who_is_missing_is_said(ratchet: Ratche
 
 
 def test_what_it_was_started_with_is_remembered(ratchet: Ratchet) -> None:
-    again = ratchet("up")
+    again = Ratchet(ratchet.folder)("up")
 
     assert again.code == 0
     assert "already up" in again.err

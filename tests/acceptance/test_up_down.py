@@ -96,7 +96,7 @@ def test_watch_sees_the_answered_tasks(ratchet: Ratchet) -> None:
 def test_a_second_up_says_so_and_changes_nothing(ratchet: Ratchet, options: list[str]) -> None:
     before = pid_of(ratchet, "orchestrator")
 
-    again = ratchet("up", *options)
+    again = Ratchet(ratchet.folder)("up", *options)
 
     assert again.code == 0
     assert "already up" in again.err
@@ -104,7 +104,7 @@ def test_a_second_up_says_so_and_changes_nothing(ratchet: Ratchet, options: list
 
 
 def test_other_options_are_refused_while_it_is_up(ratchet: Ratchet, options: list[str]) -> None:
-    ran = ratchet("up", *options, "--replicas", "2")
+    ran = Ratchet(ratchet.folder)("up", *options, "--replicas", "2")
 
     assert ran.code == 1
     assert "ratchet down" in ran.err
@@ -134,7 +134,7 @@ def test_a_killed_broker_is_started_again_and_kept_its_queues(ratchet: Ratchet) 
 
 
 def test_another_fleet_on_the_same_ports_is_refused(ratchet: Ratchet, options: list[str], tmp_path: Path) -> None:
-    ran = ForkedRatchet(tmp_path)("up", *options)
+    ran = Ratchet(tmp_path)("up", *options)
 
     assert ran.code == 1
     assert "(for orchestrator)" in ran.err
@@ -151,7 +151,7 @@ def test_a_fleet_whose_supervisor_was_killed_is_put_in_order(ratchet: Ratchet, o
     os.kill(supervisor, signal.SIGKILL)
     assert ratchet("status").code == 1
 
-    again = ratchet("up", *options)
+    again = Ratchet(ratchet.folder)("up", *options)
 
     assert again.code == 0, again.err
     assert "left behind" in again.err
