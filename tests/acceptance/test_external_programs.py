@@ -13,7 +13,7 @@ import pytest
 from ratchet.cli.fleet.local_broker import server_folder
 from ratchet.logs.reader import read_json
 from tests.acceptance.node_programs import node, running  # noqa: F401  (a fixture)
-from tests.acceptance.ratchet_command import ForkedRatchet, Ratchet
+from tests.acceptance.ratchet_command import Ratchet
 from tests.acceptance.test_up_down import free_amqp_port, free_base, processes_of
 from tests.waiting import wait_until
 
@@ -28,15 +28,15 @@ TASKS = 200
 @pytest.fixture(scope="module")
 def ratchet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ratchet]:
     """In a folder where such a fleet is up; it is down afterwards."""
-    typed = Ratchet(tmp_path_factory.mktemp("external"))
+    ratchet = Ratchet(tmp_path_factory.mktemp("external"))
     ports = ["--port-base", str(free_base()), "--amqp-port", str(free_amqp_port())]
     try:
-        ran = typed("up", "--agents", "", "--external-agents", "node", "--no-scorer", *ports)
+        ran = ratchet("up", "--agents", "", "--external-agents", "node", "--no-scorer", *ports)
         assert ran.code == 0, ran.err
-        yield ForkedRatchet(typed.folder)
+        yield ratchet
     finally:
-        typed("down")
-    assert processes_of(typed.folder) == []
+        ratchet("down")
+    assert processes_of(ratchet.folder) == []
 
 
 def record_of(ratchet: Ratchet) -> Any:
@@ -75,7 +75,7 @@ def test_only_what_is_ours_is_started_and_who_is_missing_is_said(ratchet: Ratche
 
 
 def test_what_it_was_started_with_is_remembered(ratchet: Ratchet) -> None:
-    again = Ratchet(ratchet.folder)("up")
+    again = ratchet("up")
 
     assert again.code == 0
     assert "already up" in again.err

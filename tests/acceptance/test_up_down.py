@@ -13,7 +13,7 @@ import pytest
 from ratchet.cli.fleet.local_broker import free_port, server_folder
 from ratchet.cli.fleet.plan import DISTRIBUTION_OFFSET, FIRST_AGENT, MAPPER_OFFSET, SCORER
 from ratchet.cli.fleet.ports import is_taken
-from tests.acceptance.ratchet_command import ForkedRatchet, Ratchet
+from tests.acceptance.ratchet_command import Ratchet
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -46,14 +46,13 @@ def options() -> list[str]:
 @pytest.fixture(scope="module")
 def ratchet(options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ratchet]:
     """In a folder where a fleet is up; it is down afterwards, and no process of it is left."""
-    typed = Ratchet(tmp_path_factory.mktemp("up"))
-    ratchet = ForkedRatchet(typed.folder)
+    ratchet = Ratchet(tmp_path_factory.mktemp("up"))
     try:
-        ran = typed("up", *options)
+        ran = ratchet("up", *options)
         assert ran.code == 0, ran.err
         yield ratchet
     finally:
-        ran = typed("down")
+        ran = ratchet("down")
     assert ran.code == 0
     assert processes_of(ratchet.folder) == []
 
@@ -96,7 +95,7 @@ def test_watch_sees_the_answered_tasks(ratchet: Ratchet) -> None:
 def test_a_second_up_says_so_and_changes_nothing(ratchet: Ratchet, options: list[str]) -> None:
     before = pid_of(ratchet, "orchestrator")
 
-    again = Ratchet(ratchet.folder)("up", *options)
+    again = ratchet("up", *options)
 
     assert again.code == 0
     assert "already up" in again.err
@@ -104,7 +103,7 @@ def test_a_second_up_says_so_and_changes_nothing(ratchet: Ratchet, options: list
 
 
 def test_other_options_are_refused_while_it_is_up(ratchet: Ratchet, options: list[str]) -> None:
-    ran = Ratchet(ratchet.folder)("up", *options, "--replicas", "2")
+    ran = ratchet("up", *options, "--replicas", "2")
 
     assert ran.code == 1
     assert "ratchet down" in ran.err
@@ -151,7 +150,7 @@ def test_a_fleet_whose_supervisor_was_killed_is_put_in_order(ratchet: Ratchet, o
     os.kill(supervisor, signal.SIGKILL)
     assert ratchet("status").code == 1
 
-    again = Ratchet(ratchet.folder)("up", *options)
+    again = ratchet("up", *options)
 
     assert again.code == 0, again.err
     assert "left behind" in again.err
