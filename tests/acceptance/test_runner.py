@@ -17,7 +17,7 @@ from mcp import Client
 
 from ratchet.models.toy.byte_tokenizer import byte_tokenizer
 from tests.acceptance.fleet import AGENT, ORCHESTRATOR, RUNNER, Fleet
-from tests.acceptance.ratchet_command import ForkedRatchet
+from tests.acceptance.ratchet_command import Ratchet
 from tests.processes import marked
 from tests.programs import REPOSITORY
 from tests.waiting import wait_until
@@ -112,7 +112,7 @@ class Asking:
             "RATCHET_LOGS_DIR": str(fleet.logs),
         }
         self.folder = folder
-        self.ratchet = ForkedRatchet(folder, settings)
+        self.ratchet = Ratchet(folder, settings)
 
     def submit(self, **task: Any) -> None:
         """Without waiting for the result."""

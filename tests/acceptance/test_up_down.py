@@ -13,7 +13,7 @@ import pytest
 from ratchet.cli.fleet.local_broker import free_port, server_folder
 from ratchet.cli.fleet.plan import DISTRIBUTION_OFFSET, FIRST_AGENT, MAPPER_OFFSET, SCORER
 from ratchet.cli.fleet.ports import is_taken
-from tests.acceptance.ratchet_command import ForkedRatchet, Ratchet
+from tests.acceptance.ratchet_command import Ratchet
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -46,14 +46,13 @@ def options() -> list[str]:
 @pytest.fixture(scope="module")
 def ratchet(options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ratchet]:
     """In a folder where a fleet is up; it is down afterwards, and no process of it is left."""
-    typed = Ratchet(tmp_path_factory.mktemp("up"))
-    ratchet = ForkedRatchet(typed.folder)
+    ratchet = Ratchet(tmp_path_factory.mktemp("up"))
     try:
-        ran = typed("up", *options)
+        ran = ratchet("up", *options)
         assert ran.code == 0, ran.err
         yield ratchet
     finally:
-        ran = typed("down")
+        ran = ratchet("down")
     assert ran.code == 0
     assert processes_of(ratchet.folder) == []
 
@@ -134,7 +133,7 @@ def test_a_killed_broker_is_started_again_and_kept_its_queues(ratchet: Ratchet) 
 
 
 def test_another_fleet_on_the_same_ports_is_refused(ratchet: Ratchet, options: list[str], tmp_path: Path) -> None:
-    ran = ForkedRatchet(tmp_path)("up", *options)
+    ran = Ratchet(tmp_path)("up", *options)
 
     assert ran.code == 1
     assert "(for orchestrator)" in ran.err
