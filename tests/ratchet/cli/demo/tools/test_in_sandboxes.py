@@ -93,11 +93,9 @@ async def test_what_is_left_earns_what_the_agents_own_word_of_it_does(scorers: t
     assert found == pytest.approx({how: score.score for how, score in zip(LEFT, same, strict=True)})
     assert (found["all right"], found["all wrong"], found["nothing"]) == pytest.approx((1.0, 0.0, 0.0))
 
-
-async def test_a_file_that_was_to_be_read_only_is_no_right_file(scorers: tuple[Strategy, Strategy]) -> None:
     spoilt = Answer(TASK.sum, artifact=Artifact(patch=patch(**{TASK.target: TASK.sum, FIRST: "7"})))
-    (score,) = await scorers[0].score(ScoringRequest("t", TASK.input, (spoilt,), **message_fields(TASK)))
-    assert score.score == pytest.approx(2 / 3)
+    (score,) = await sandboxed.score(ScoringRequest("t", TASK.input, (spoilt,), **message_fields(TASK)))
+    assert score.score == pytest.approx(2 / 3)  # a file that was to be read is no longer as it was
 
 
 def row(said: str, changed: Mapping[str, str] | None) -> AnswerRow:
