@@ -44,7 +44,7 @@ def missing_tool(plan: Plan, *, has_proc: bool = True) -> str | None:
     """A sentence where this machine can't run the plan's language. `has_proc`: whether its sandboxes have a /proc."""
     tool = TOOLS[plan.language]
     if not has_proc and plan.language in NEED_PROC:
-        return f"{tool} reads /proc, which sandboxes of this container don't have: a scorer with an unmasked /proc is needed"
+        return f"{tool} reads /proc, which sandboxes of this container don't have: its /proc must not be masked"
     if shutil.which(tool, path=WHERE_TOOLS_ARE) is not None:
         return None
     return f"this scorer's machine has no {tool} for {plan.language}: sh infra/setup-toolchains.sh"
