@@ -118,6 +118,11 @@ class Sandbox:
             around=AROUND[self._isolation] + ("" if self._own_proc else ", without /proc"),
         )
 
+    @property
+    def has_proc(self) -> bool:
+        """False where a container's is masked, and what runs sees an empty one."""
+        return self._own_proc
+
     def run_blocking(self, job: Job, stop: Stop | None = None) -> Result:
         """From the start to the end of the last process. Raises SandboxError where the sandbox itself failed."""
         if stop is not None:

@@ -102,6 +102,11 @@ class Ground:
             workspaces, self._workspaces, self._sandbox = self._workspaces, None, None
             await workspaces.close()
 
+    @property
+    def has_proc(self) -> bool:
+        """Of its sandboxes, once it is open."""
+        return self._sandbox is None or self._sandbox.has_proc
+
     async def run(self, job: Job) -> Result:
         assert self._sandbox is not None, "open() comes first"
         async with self._slots:

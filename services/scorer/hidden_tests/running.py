@@ -27,6 +27,8 @@ from services.scorer.hidden_tests.plan import Case, Plan
 
 T = TypeVar("T")
 Run = Callable[[Job], Awaitable[Result]]
+NEED_PROC = ("rust",)
+"""Languages whose compiler looks for itself there."""
 WHERE_TOOLS_ARE = "/usr/local/bin:/usr/bin:/bin"
 SHOWN_FAULTS = 5
 AT_ONCE = 4
@@ -38,9 +40,11 @@ class DoesNotBuild(Exception):
     """The answer's own fault, in the compiler's words."""
 
 
-def missing_tool(plan: Plan) -> str | None:
-    """A sentence where this machine can't run the plan's language."""
+def missing_tool(plan: Plan, *, has_proc: bool = True) -> str | None:
+    """A sentence where this machine can't run the plan's language. `has_proc`: whether its sandboxes have a /proc."""
     tool = TOOLS[plan.language]
+    if not has_proc and plan.language in NEED_PROC:
+        return f"{tool} reads /proc, which sandboxes of this container don't have: its /proc must not be masked"
     if shutil.which(tool, path=WHERE_TOOLS_ARE) is not None:
         return None
     return f"this scorer's machine has no {tool} for {plan.language}: sh infra/setup-toolchains.sh"

@@ -58,7 +58,7 @@ class Efficiency(OnGround):
             return no_score(count, str(error))
         if request.reference is None or not plan.cases:
             return no_score(count, "nothing to measure by: the task has no reference, or no hidden cases")
-        if (missing := missing_tool(plan)) is not None:
+        if (missing := missing_tool(plan, has_proc=self._ground.has_proc)) is not None:
             return failure(count, missing)
         reference = Answer(request.reference)
 

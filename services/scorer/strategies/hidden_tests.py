@@ -38,7 +38,7 @@ class HiddenTests(OnGround):
             plan = plan_of(request.criteria)
         except ScorerError as error:
             return no_score(len(request.answers), str(error))
-        if (missing := missing_tool(plan)) is not None:
+        if (missing := missing_tool(plan, has_proc=self._ground.has_proc)) is not None:
             return failure(len(request.answers), missing)
 
         async def judge(before: Tree, after: Tree) -> SampleScore:

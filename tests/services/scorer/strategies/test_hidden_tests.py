@@ -13,7 +13,8 @@ from ratchet.cli.verify.cheats import cheats, no_ops
 from ratchet.service.errors import ScorerError
 from schemas.messages.reward import SampleScore
 from services.scorer.hidden_tests.languages import TOOLS
-from services.scorer.hidden_tests.running import WHERE_TOOLS_ARE
+from services.scorer.hidden_tests.plan import plan_of
+from services.scorer.hidden_tests.running import WHERE_TOOLS_ARE, missing_tool
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.hidden_tests import HiddenTests
 from services.scorer.strategies.registry import build_strategy
@@ -192,6 +193,13 @@ def test_it_is_a_scorer_by_name() -> None:
     assert build_strategy(ScorerSettings.read(scorer="tests")).identity.id == "tests"
     with pytest.raises(ScorerError, match="takes no argument"):
         build_strategy(ScorerSettings.read(scorer="tests:python"))
+
+
+def test_a_compiler_that_needs_proc_is_missing_where_there_is_none() -> None:
+    rust, go = plan_of(criteria("rust", "commands")), plan_of(criteria("go", "functions"))
+
+    assert "rustc reads /proc" in (missing_tool(rust, has_proc=False) or "")
+    assert missing_tool(go, has_proc=False) == missing_tool(go)
 
 
 async def test_it_refuses_to_start_where_no_sandbox_holds() -> None:
