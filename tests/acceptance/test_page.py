@@ -508,7 +508,7 @@ def test_programs_are_compared_and_their_rollouts_seen_at_work(visit: Visit, fle
     }
     ended = running | {"sample": 0, "state": "limit", "says": "it called the model more than 256 times"}
     means = {"calls": 4.0, "sampled_tokens": 120.0, "prompt_tokens": 900.0, "seconds": 2.5}
-    score = {"tasks": 30, "mean": 0.8125, "low": 0.7, "high": 0.925}
+    score = {"tasks": 30, "mean": 0.8, "low": 0.7, "high": 0.9}
     aider = {"agent_id": "small", "program": "aider", "rollouts": 60, "scored": 58, "score": score, **means}
     aider |= {"ended": {"finished": 54, "limit": 6}, "breaks": {"rewritten": 12}}
     told = {
@@ -521,7 +521,7 @@ def test_programs_are_compared_and_their_rollouts_seen_at_work(visit: Visit, fle
     visit.go("programs")
 
     visit.wait_for("1 of 8 at once run, 2 wait")
-    for text in ("0.813 ± 0.112", "90 % finished, 10 % limit", "12 rewritten", "more than 256 times", "420"):
+    for text in ("0.800 ± 0.100", "90 % finished, 10 % limit", "12 rewritten", "more than 256 times", "420"):
         assert text in visit.text(), text
     assert faults(visit.page) == []
 

@@ -45,7 +45,7 @@ class House:
 def one(sample: int = 0, state: str = "running", calls: int = 1, task: str = "t-1", **given: Any) -> RolloutProgress:
     fields = {"task_id": task, "agent_id": "small", "program": "shell", "sample": sample, "state": state}
     fields |= {"started_at": BEGAN, "seconds": 2.0, "calls": calls, "sampled_tokens": 10 * calls}
-    return RolloutProgress(**(fields | given))  # type: ignore[arg-type]
+    return RolloutProgress.model_validate(fields | given)
 
 
 def test_a_rollout_runs_gets_on_and_ends_and_each_is_an_event_once() -> None:
