@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ratchet.files.atomic_file import replace_file
+from ratchet.files.folder_lock import FolderLock
 from ratchet.sandbox.bubblewrap import PATH
 from ratchet.service.errors import RatchetError, SettingsError
 
@@ -58,13 +59,23 @@ class Environments:
             raise NotInstalled(f"no python3 in {PATH}: a sandbox sees no other")
         self._folder.mkdir(parents=True, exist_ok=True)
         self._require_passable()
+        lock = FolderLock(self._folder)
+        if not lock.try_acquire():
+            raise NotInstalled(f"something is installed in {self._folder} right now ({lock.holder()}): try again then")
+        try:
+            say(f"{name}: installing {', '.join(requirements)}")
+            self._make(place, python, requirements)
+        finally:
+            lock.release()
+        return place
+
+    @staticmethod
+    def _make(place: Path, python: str, requirements: Sequence[str]) -> None:
         shutil.rmtree(place, ignore_errors=True)
-        say(f"{name}: installing {', '.join(requirements)}")
         _run([python, "-m", "venv", str(place)], "apt-get install python3-venv, where it lacks ensurepip")
         pip = [str(place / "bin/python"), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
         _run([*pip, *requirements], f"the Python of sandboxes here is {python}")
         replace_file(place / READY, json.dumps(list(requirements)).encode(), mode=0o644)
-        return place
 
     def _require_passable(self) -> None:
         if os.geteuid() != 0:

@@ -29,15 +29,20 @@ OPTIONS = (
     "--chat-history-file=/tmp/aider.chat",
     "--input-history-file=/tmp/aider.input",
 )
-IDENTITY = {"GIT_AUTHOR_NAME": "Ratchet", "GIT_AUTHOR_EMAIL": "program@ratchet.invalid"}
-IDENTITY |= {name.replace("AUTHOR", "COMMITTER"): value for name, value in IDENTITY.items()}
+BEGUN = (
+    ("init", "-q"),
+    ("config", "user.name", "Ratchet"),
+    ("config", "user.email", "program@ratchet.invalid"),
+    ("add", "--all"),
+    ("commit", "-q", "--allow-empty", "-m", "begun"),
+)
 
 
 def make_repository() -> list[str]:
     """Of what is there, unless it is one; the files in it."""
     if not Path(".git").exists():
-        for typed in (("init", "-q"), ("add", "--all"), ("commit", "-q", "--allow-empty", "-m", "begun")):
-            subprocess.run(["git", *typed], check=True, env=os.environ | IDENTITY)
+        for typed in BEGUN:
+            subprocess.run(["git", *typed], check=True)
     listed = subprocess.run(["git", "ls-files", "-z"], capture_output=True, check=True).stdout
     return [name for name in os.fsdecode(listed).split("\0") if name and Path(name).is_file()]
 

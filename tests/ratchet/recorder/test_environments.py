@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ratchet.files.folder_lock import FolderLock
 from ratchet.recorder.environments import READY, Environments, NotInstalled
 from ratchet.recorder.programs import Program, declared_programs, read_programs
 from ratchet.service.errors import SettingsError
@@ -91,11 +92,18 @@ def test_what_can_not_be_had_is_told_and_does_not_count_as_installed(tmp_path: P
         closed.mkdir(mode=0o700)
         with pytest.raises(NotInstalled, match=f"{closed} may be passed by root alone.*RATCHET_PROGRAM_ENVIRONMENTS"):
             Environments(closed).install("it", ("nothing",), print)
-    wanted = (str(tmp_path / "no-such-file.whl"),)
+    wanted = ("nothing",)
     open_place = Path("/var/tmp", f"ratchet-environments-{os.getpid()}")
     try:
-        with pytest.raises(NotInstalled, match=r"no-such-file\.whl"):
+        open_place.mkdir(mode=0o755)
+        (open_place / "it").write_text("a file, where an environment has to go")
+        with pytest.raises(NotInstalled, match=r"-m venv .* failed \(apt-get install python3-venv.*it"):
             Environments(open_place).install("it", wanted, lambda told: None)
         assert not Environments(open_place).ready("it", wanted)
+        other = FolderLock(open_place)
+        assert other.try_acquire()
+        with pytest.raises(NotInstalled, match=rf"is installed in {open_place} right now \(pid {os.getpid()} on .*\)"):
+            Environments(open_place).install("it", wanted, lambda told: None)
+        other.release()
     finally:
         shutil.rmtree(open_place)
