@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -44,6 +45,8 @@ LATENCY_S = "0.2"
 KILLED, ENDS = -9, (0, 4)
 """Exit codes of the command; the second: its task has a Result. With others it says that broker or agent are away."""
 AGAIN_S = 1.0
+MOST_KILLS = 3
+"""Of the command of one task, so that it comes to its end where a start takes longer than the time between kills."""
 BACK_WITHIN_S = 240.0
 """The deadline of a task that somebody comes back for."""
 NOBODY_BACK_S = 45.0
@@ -97,6 +100,7 @@ class Recordings:
             "RATCHET_LOGS_DIR": str(fleet.logs),
         }
         self._running: dict[str, subprocess.Popen[str]] = {}
+        self._killed: Counter[str] = Counter()
         self._lock = threading.Lock()
         self.account = Account()
 
@@ -118,11 +122,14 @@ class Recordings:
     def kill_one(self, draw: random.Random) -> bool:
         """One whose programs have begun; whoever records a task that is left, first."""
         with self._lock:
-            begun = [task_id for task_id in self._running if self.begun(task_id).exists()]
+            often = {task_id for task_id, kills in self._killed.items() if kills >= MOST_KILLS}
+            begun = [task_id for task_id in self._running if task_id not in often and self.begun(task_id).exists()]
             chosen = [task_id for task_id in begun if task_id in self._plan.left] or begun
             if not chosen:
                 return False
-            self._running[draw.choice(chosen)].kill()
+            task_id = draw.choice(chosen)
+            self._running[task_id].kill()
+            self._killed[task_id] += 1
         return True
 
     def _once(self, task_id: str, deadline_s: float) -> int:

@@ -15,7 +15,7 @@ def ask(text):
     request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)
     return json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
 """
-BAD_S = 4.0
+BAD_S = 3.0
 """A bad one has so long, which is longer than the good one takes."""
 GOOD_CALLS = 4
 SECRET = "neighbour-secret"
