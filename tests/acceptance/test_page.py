@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pika
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from ratchet.adapters.registry import RegistryStore
 from ratchet.adapters.signatures import Signing
@@ -496,6 +496,10 @@ def test_a_page_of_which_a_part_did_not_come_is_loaded_again(visit: Visit, learn
     visit.console = [line for line in visit.console if "ERR_FAILED" not in line]
 
 
+def answering(said: object) -> Callable[[Route], None]:
+    return lambda route: route.fulfill(json=said)
+
+
 def test_programs_are_compared_and_their_rollouts_seen_at_work(visit: Visit, fleet: Fleet) -> None:
     """What the API says of a fleet with a runner; that it says so is tested where the runner is."""
     running = {"task_id": "t-7", "agent_id": "small", "program": "aider", "sample": 1, "state": "running", "calls": 3}
@@ -516,7 +520,7 @@ def test_programs_are_compared_and_their_rollouts_seen_at_work(visit: Visit, fle
         "rollouts": {"items": [ended, running], "runners": [{"runner": "a", "at_once": 8, "running": 1, "waiting": 2}]},
     }
     for name, said in told.items():
-        visit.page.route(f"{origin(fleet)}/v1/{name}*", lambda route, said=said: route.fulfill(json=said))
+        visit.page.route(f"{origin(fleet)}/v1/{name}*", answering(said))
 
     visit.go("programs")
 
