@@ -10,7 +10,7 @@ from infra.api_keys import KEYS_AT, MOUNT, ApiKeys
 from infra.broker import Accounts
 from infra.broker_users import SETUP, work_queues
 from infra.foundation import ADAPTERS, AUDIT, DECISION_KEYS, LOGS, MODELS
-from infra.network import AGENT_API, API
+from infra.network import AGENT_API, API, SCORER_API
 from infra.process import Backlog, Claim, Files, Kind, Mount, Port, Process, Program, Role, Scale, Scratch
 from infra.settings import RUNS_CODE, Agent, Auditor, Autoscaling, Resources, Scorer, StackSettings, gigabytes
 from infra.vllm import HUB_TOKEN_AT, SHARED_MEMORY, URL_BESIDE, hub_token, judge_url, server
@@ -186,7 +186,7 @@ def _scoring(
         environment |= {"RATCHET_SCORER_JUDGE_URL": judge_url(), "RATCHET_SCORER_JUDGE_MODEL": settings.judge.model}
     runs_code = RUNS_CODE.search(wanted.strategy) is not None
     models = (Access.READ if runs_code else _models_access(settings)) if scores_locally else None
-    main = service_program("scorer", 8750, settings, wanted.resources, models=models, downloads=not runs_code)
+    main = service_program("scorer", SCORER_API, settings, wanted.resources, models=models, downloads=not runs_code)
     if runs_code:
         environment |= around_sandboxes(settings)
         main = replace(main, mounts=(*main.mounts, Mount(Scratch("workspaces", wanted.cache), WORKSPACES_AT)))

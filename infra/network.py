@@ -24,6 +24,7 @@ AMQP, EPMD, CLUSTERING, MANAGEMENT, BROKER_METRICS = 5672, 4369, 25672, 15672, 1
 VLLM = 8000
 API = 8700
 AGENT_API = 8710
+SCORER_API = 8750
 HTTPS, DNS = 443, 53
 PRIVATE_RANGES = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"]
 """Closed to pods that may reach a hub: the cluster's own networks, and the cloud's metadata."""
@@ -45,6 +46,7 @@ FLOWS = (
     Flow(Role.SCORER, Role.BROKER, AMQP),
     Flow(Role.RUNNER, Role.BROKER, AMQP),
     Flow(Role.RUNNER, Role.AGENT, AGENT_API),
+    Flow(Role.RUNNER, Role.SCORER, SCORER_API),
     Flow(Role.TRAINER, Role.BROKER, AMQP),
     Flow(Role.SETUP, Role.BROKER, AMQP),
     Flow(Role.OPERATOR, Role.BROKER, AMQP),

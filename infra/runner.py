@@ -1,7 +1,7 @@
 """Runners, and the token they ask agents with: long-lived pods that KEDA scales by the tasks of agents with programs.
 
 A runner's pod is where code of strangers runs. So it has the broker's password of a user that takes work and answers,
-a token that agents alone take, and nothing else of the fleet's; it reaches the broker and the agents.
+a token that agents and the scorer alone take, and nothing else of the fleet's; it reaches these and the broker.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from infra.fleet import (
     told_of_programs,
 )
 from infra.foundation import ROLLOUTS, RUNNER_TOKEN
-from infra.network import AGENT_API
+from infra.network import AGENT_API, SCORER_API
 from infra.process import Backlog, Claim, Files, Mount, Process, Program, Role, Scale, Scratch, SiteClaim
 from infra.settings import Resources, Runner, StackSettings, gigabytes
 
@@ -78,7 +78,8 @@ def runner(wanted: Runner, settings: StackSettings, accounts: Accounts, keys: Ap
             "RATCHET_RUNNER_DIR": ROLLOUTS_AT,
             "RATCHET_RUNNER_KEEP_GB": f"{gigabytes(settings.storage.rollouts) * CLAIM_SHARE:g}",
             "RATCHET_SANDBOX_RUNS_AT_ONCE": str(wanted.runs_at_once),
-        },
+        }
+        | ({} if settings.external_scorer else {"RATCHET_RUNNER_SCORER_URL": f"http://scorer:{SCORER_API}"}),
         scale=Scale(wanted.min_replicas, wanted.max_replicas, Backlog(queues, wanted.tasks_per_replica), by_cpu=True),
         drain_s=wanted.drain_s,
     )

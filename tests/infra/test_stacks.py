@@ -296,8 +296,9 @@ def test_programs_run_where_nothing_is_to_be_had(programs: list[Manifest]) -> No
         "site-agents-of-the-site": True, "secret-files": True, "secret-settings": True, "temporary": False,
     }  # fmt: skip
     assert set(one(programs, "Secret", "runner")["stringData"]) == {"RATCHET_AMQP_URL"}
-    assert reached == {("broker", 5672), ("agent", 8710), ("elsewhere", 53), ("elsewhere", 443)}
+    assert reached == {("broker", 5672), ("agent", 8710), ("scorer", 8750), ("elsewhere", 53), ("elsewhere", 443)}
     assert told["RATCHET_RUNNER_AGENTS"] == "small=http://agent-small:8710"
+    assert told["RATCHET_RUNNER_SCORER_URL"] == "http://scorer:8750"
     assert pod["terminationGracePeriodSeconds"] > float(told["RATCHET_DRAIN_GRACE_S"]) == 300
 
 
