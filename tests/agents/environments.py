@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ratchet.recorder.environments import Environments, NotInstalled
 from ratchet.recorder.programs import declared_programs
-from ratchet.recorder.shipped import AIDER, MINI_SWE_AGENT
+from ratchet.recorder.shipped.declared import AIDER, MINI_SWE_AGENT
 from tests.acceptance.node_programs import node_executable
 from tests.programs import REPOSITORY
 

@@ -159,7 +159,8 @@ def test_a_model_server_reaches_none_but_who_asks_it() -> None:
     }
     assert {name for name in EVERY if "generation" in EVERY[name].get("networks", ())} == {"agent", "agent-gpu", "vllm"}
     assert {name for name in EVERY if "programs" in EVERY[name].get("networks", ())} == {"agent", "agent-gpu", "runner"}
-    assert {name for name in EVERY if "verdicts" in EVERY[name].get("networks", ())} == {"runner", "scorer"}
+    asked = {name for name in EVERY if "verdicts" in EVERY[name].get("networks", ())}
+    assert asked == {"runner", "scorer", "verifier"}
 
 
 def test_no_release_and_no_setting_of_ours_touches_the_broker() -> None:
@@ -293,8 +294,8 @@ def test_what_runs_code_is_told_what_stands_around_it_and_reaches_nobody_it_need
 
     assert {SERVICES[name]["environment"]["RATCHET_SANDBOX_ISOLATION"] for name in RUN_CODE} == {"pod"}
     assert {name: set(SERVICES[name]["networks"]) for name in RUN_CODE} == {
-        "runner": {"broker", "metrics", "programs"},
-        "verifier": {"broker", "metrics", "judging"},
+        "runner": {"broker", "metrics", "programs", "verdicts"},
+        "verifier": {"broker", "metrics", "judging", "verdicts"},
     }
     assert reached["runner"] >= {"agent"}
     for name in RUN_CODE:
