@@ -48,7 +48,8 @@ def test_the_likelihood_strategy_is_built_without_loading_its_model() -> None:
     [
         (
             "oracle",
-            "there is no scorer 'oracle'; installed are efficiency, judge, likelihood, python, security, X,
+            "there is no scorer 'oracle'; installed are efficiency, judge, likelihood, python, security, style, tests, "
+            "time, tokens, verifier",
         ),
         ("verifier:vibes", "no verifier 'vibes'"),
         ("judge:harsh", "no judge 'harsh'"),
