@@ -16,6 +16,8 @@ RUNGS = ("retry.5s", "retry.30s", "retry.5m")
 LISTENERS = r"^ratchet\.listener\."
 OWN_QUEUES = r"^(reply\.|amq\.gen)"
 NOTHING, EVERYTHING = "^$", ".*"
+ROLLOUTS = "rollouts"
+"""The topic on which runners tell what they run."""
 SETUP, CLIENT, OPERATOR, SCALER, SCORER = "setup", "client", "operator", "keda", "scorer"
 
 
@@ -47,7 +49,7 @@ def users(
     agents = tuple(agents)
     return (
         User(SETUP, EVERYTHING, EVERYTHING, EVERYTHING),
-        _orchestrator(agents, audits=auditor, keeps=external_scorer),
+        _orchestrator(agents, audits=auditor, keeps=external_scorer, hears_runners=runner),
         *(_agent(agent, keeps=external_scorer) for agent in agents),
         *([_runner(agents, keeps=external_scorer)] if runner else []),
         _worker(SCORER, reads=("responses",), publishes=("responses.draft", "rewards")),
@@ -84,8 +86,11 @@ def _worker(name: str, *, reads: tuple[str, ...], publishes: tuple[str, ...]) ->
     return User(name, write=exactly(EXCHANGE, *RUNGS), read=exactly(*reads), topics=topics)
 
 
-def _orchestrator(agents: tuple[str, ...], *, audits: bool, keeps: bool) -> User:
-    """`keeps`: copies of the Responses, to complete the Rewards of a scorer of another make with."""
+def _orchestrator(agents: tuple[str, ...], *, audits: bool, keeps: bool, hears_runners: bool) -> User:
+    """`keeps`: copies of the Responses, to complete the Rewards of a scorer of another make with.
+
+    Where there are runners it hears what they tell, through a queue of its own.
+    """
     work = tuple(queue for agent in agents for queue in work_queues(agent))
     own = _worker(
         "orchestrator",
@@ -96,11 +101,13 @@ def _orchestrator(agents: tuple[str, ...], *, audits: bool, keeps: bool) -> User
         ),
         publishes=(*work, "responses", "results", "training", *(("audits",) if audits else ())),
     )
-    events = Topic(BROADCAST, r"^events\.")
+    events = Topic(BROADCAST, r"^events\.", exactly(ROLLOUTS) if hears_runners else NOTHING)
+    listeners = f"|{LISTENERS}" if hears_runners else ""
     return User(
         own.name,
-        write=f"{own.write}|{exactly(BROADCAST, BY_NAME)}",
-        read=f"{own.read}|{exactly('dead-letters')}",
+        configure=LISTENERS if hears_runners else NOTHING,
+        write=f"{own.write}|{exactly(BROADCAST, BY_NAME)}{listeners}",
+        read=f"{own.read}|{exactly('dead-letters', *([BROADCAST] if hears_runners else []))}{listeners}",
         topics=(*own.topics, events),
     )
 
@@ -110,9 +117,11 @@ def _answers(*, keeps: bool) -> tuple[str, ...]:
 
 
 def _runner(agents: tuple[str, ...], *, keeps: bool) -> User:
-    """It takes the agents' tasks and answers in their place; it hears nothing."""
-    own = tuple(queue for agent in agents for queue in work_queues(agent))
-    return _worker("runner", reads=own, publishes=_answers(keeps=keeps))
+    """It takes the agents' tasks, answers in their place, and tells of what it runs; it hears nothing."""
+    queues = tuple(queue for agent in agents for queue in work_queues(agent))
+    own = _worker("runner", reads=queues, publishes=_answers(keeps=keeps))
+    told = Topic(BROADCAST, exactly(ROLLOUTS))
+    return User(own.name, write=f"{own.write}|{exactly(BROADCAST)}", read=own.read, topics=(*own.topics, told))
 
 
 def _agent(agent: str, *, keeps: bool) -> User:

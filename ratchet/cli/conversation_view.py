@@ -68,7 +68,7 @@ def _usage(line: Interaction) -> str:
     breaks = ", ".join(f"{count} {kind}" for kind, count in usage.breaks.items()) or "no breaks"
     trained = line.sampled_tokens or 0
     parts = [f"{_many(usage.calls, 'call')}, {_many(usage.sampled_tokens, 'token')} sampled, {trained:,} in the log"]
-    parts += [f"{usage.seconds:,.1f} s"] * (usage.seconds is not None)
+    parts += [] if usage.seconds is None else [f"{usage.seconds:,.1f} s"]
     parts.append(breaks)
     parts += [f"{usage.normalised} answers normalised"] * bool(usage.normalised)
     parts += [f"{usage.replayed} replayed"] * bool(usage.replayed)

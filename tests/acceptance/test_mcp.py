@@ -125,6 +125,7 @@ async def test_every_tool_does_its_work_on_a_running_fleet(fleet: Fleet) -> None
 async def tasks(ask: Asking) -> None:
     result = await ask("submit_task", input="hello", reference="hello", task_id="mcp-1", samples=4, wait_s=30)
     again = await ask("submit_task", input="hello", reference="hello", task_id="mcp-1", samples=4)
+    chosen = await ask("deliberate", input="hey", task_id="mcp-2", samples=3, select="majority", wait_s=30)
     history = await ask("get_task", task_id="mcp-1")
     feedback = await ask("give_feedback", task_id="mcp-1", score=0.25, reason="terse", feedback_id="mcp-f-1")
     listed = await ask("list_tasks", state="ok", limit=5)
@@ -135,11 +136,12 @@ async def tasks(ask: Asking) -> None:
 
     assert (result["status"], result["response"], result["score"]) == ("ok", "hello", 1.0)
     assert again == result
+    assert (chosen["status"], chosen["response"], chosen["votes"]) == ("ok", "hey", 3)
     assert (programs["items"], rollouts["items"]) == ([], [])
     assert (len(history["samples"]), history["metadata"]["source"]) == (4, "mcp")
     assert (feedback["score"], feedback["given_by"]) == (0.25, "local")
-    assert [task["task_id"] for task in listed["items"]] == ["mcp-1"]
-    assert (status["ready"], status["tasks"]["answered"]) == (True, 1)
+    assert [task["task_id"] for task in listed["items"]] == ["mcp-2", "mcp-1"]
+    assert (status["ready"], status["tasks"]["answered"]) == (True, 2)
     assert {"tasks", "work.small", "dead-letters"} <= {queue["name"] for queue in queues["items"]}
     assert "no task" in (await ask.refused("get_task", task_id="never/asked")).lower()
     assert "nobody" in await ask.refused("submit_task", input="x", agent_id="nobody")
@@ -213,7 +215,7 @@ async def resources_and_prompts(client: Client) -> None:
 
     read = {uri: json.loads((await client.read_resource(uri)).contents[0].text) for uri in listed}  # type: ignore[union-attr]
     tail = read["ratchet://log/tail"]["items"]
-    assert {line["task_id"] for line in tail} == {"mcp-1"}
+    assert {line["task_id"] for line in tail} == {"mcp-1", "mcp-2"}
     assert read["ratchet://registry"]["items"][0]["agent_id"] == "small"
     assert read["ratchet://decisions"]["items"][0]["move"]["kind"] == "unfreeze"
     task = await client.read_resource("ratchet://tasks/mcp-1")

@@ -165,9 +165,9 @@ def test_a_service_that_can_t_start_is_reported_with_its_reason_and_nothing_is_l
 
     ports = ("--port-base", base)
 
-    ran = ratchet("up", "--engine", "no-such-engine", "--scorer", "verifier:exact", "--no-trainer", *ports)
+    ran = ratchet("up", "--engine", "scripted", "--scorer", "verifier:exact", "--no-trainer", *ports)
 
     assert ran.code == 1
     assert "agent-small can't start" in ran.err
-    assert "no-such-engine" in ran.err
+    assert "RATCHET_AGENT_SCRIPT is not set" in ran.err
     assert processes_of(tmp_path) == []

@@ -32,7 +32,9 @@ def check_engine(name: str) -> None:
     """Raises SettingsError for one that is not installed. Loads nothing."""
     installed = ENGINES.names | BATCH_ENGINES.names
     if name not in installed:
-        raise SettingsError(f"RATCHET_AGENT_ENGINE={name!r}: no such engine; installed are {sorted(installed)}")
+        raise SettingsError(
+            f"RATCHET_AGENT_ENGINE={name!r}: no such engine; installed are {', '.join(sorted(installed))}"
+        )
 
 
 def make_batch_engine(settings: AgentSettings) -> BatchEngine:

@@ -50,7 +50,7 @@ ROLES = {
     "give_feedback": {SUBMITTER, OPERATOR},
     "generate": {SUBMITTER, OPERATOR},
     "loaded_adapters": ALL,
-    "score": {SUBMITTER, OPERATOR},
+    "score": {SUBMITTER, OPERATOR, Role.RUNNER},
     "start_training": {OPERATOR},
     "get_run": {VIEWER, OPERATOR},
     "list_runs": {VIEWER, OPERATOR},

@@ -41,7 +41,7 @@ function Now({ rollouts: { items, runners } }) {
 
 function Agent({ figures }) {
   const [{ agent_id: agent }] = figures;
-  const caption = "Mean score over tasks with its 95 % interval; cost a rollout. Programs may have answered other tasks";
+  const caption = "Mean score over tasks with its 95 % interval; cost a rollout. Not all answered the same tasks";
   return html`<${Card} title=${agent} caption=${caption}>
     <${Table} still label="Programs of ${agent}" rows=${figures} keyOf=${(one) => one.program} columns=${[
       { title: "program", cell: (one) => one.program },

@@ -140,7 +140,8 @@ function AtWork({ id }) {
   const { data } = useResource(apiPath(["rollouts"], { task_id: id }), { kinds: ["rollout"] });
   if (!data?.items.length) return null;
   const running = data.items.filter((one) => one.state === "running").length;
-  return html`<${Card} title="Rollouts" caption=${`${count(running)} run now, ${count(data.items.length - running)} ended`}>
+  const caption = `${count(running)} run now, ${count(data.items.length - running)} ended`;
+  return html`<${Card} title="Rollouts" caption=${caption}>
     <${Rollouts} rollouts=${data.items} ofTask />
   <//>`;
 }
