@@ -2,7 +2,9 @@
 
 A task counts once for each program, with the mean over that program's rollouts in its group: these are no independent
 observations. Lost rollouts, which failures of ours ended, have no score. The fleet's own tasks (golden ones, anchors,
-evaluations) are left out. Differences between programs are no experiment: not all of them answered the same tasks.
+evaluations) are left out, and those that asked for the first that passes: of the slower program the rollouts are
+missing there in which the faster one was right. Differences between programs are no experiment: not all of them
+answered the same tasks.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ratchet.experiments.served import Mean
+from ratchet.logs.best_answer import is_censored
 from ratchet.logs.groups import Groups
 from ratchet.logs.names import INTERACTIONS, active_path, is_own
 from ratchet.logs.reader import LogReader
@@ -125,7 +128,7 @@ class ProgramBook:
     def _take(self, row: ProgramRow) -> None:
         self._lines += 1
         self._since = self._since or row.timestamp
-        if row.program is None or is_own(row.arm.experiment_id):
+        if row.program is None or is_own(row.arm.experiment_id) or is_censored(row.select):
             return
         if (group := self._groups.add(row.task_id, row.sample, row.group_size, row)) is not None:
             by_program: dict[Name, list[ProgramRow]] = {}

@@ -218,6 +218,7 @@ class ProgramRow(msgspec.Struct):
     group_size: int
     sample: int | None = None
     program: str | None = None
+    select: str | None = None
     score: float | None = None
     sample_status: str | None = None
     usage: UsageRow | None = None

@@ -2,7 +2,8 @@
 
 Bubblewrap dies with the process that started it. But its inner process waits for a word of the outer one, without end,
 if that is killed before it has given it. Both have their owner in their command lines, so the next that opens a sandbox
-ends what belongs to no process that is there.
+ends what belongs to no process that is there. Ids of processes are those of a namespace: who looks at a machine sees
+the runs of its containers too, and leaves them alone.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from pathlib import Path
 
 PREFIX = "ratchet-run-of-"
 PROGRAM = b"bwrap"
+NAMESPACE = Path("/proc/self/ns/pid")
 STARTED = 19
 """Field of /proc/PID/stat behind the name: when the process began, in ticks since the machine did."""
 
 
 def owner() -> str:
     """This process, told from any other that has its number later."""
-    return f"{PREFIX}{os.getpid()}-{_started(os.getpid())}"
+    return f"{PREFIX}{os.getpid()}-{_started(os.getpid())}-{_namespace()}"
 
 
 def sweep() -> list[int]:
@@ -40,8 +42,15 @@ def _owner(command: list[bytes]) -> str | None:
 
 
 def _is_there(of: str) -> bool:
-    number, _, began = of.removeprefix(PREFIX).partition("-")
-    return number.isdigit() and _started(int(number)) == began
+    """Also where that can't be told from here."""
+    number, began, namespace = [*of.removeprefix(PREFIX).split("-", 2), "", ""][:3]
+    return namespace != _namespace() or (number.isdigit() and _started(int(number)) == began)
+
+
+def _namespace() -> str:
+    with suppress(OSError):
+        return str(NAMESPACE.readlink())
+    return ""
 
 
 def _started(pid: int) -> str | None:

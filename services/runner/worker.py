@@ -45,7 +45,7 @@ from schemas.messages.work import Work
 from services.runner import metrics
 from services.runner.agents import Agents
 from services.runner.api import runner_router
-from services.runner.early_stop import ANOTHER_PASSED, ASKED_S, EarlyStop
+from services.runner.early_stop import ANOTHER_PASSED, EarlyStop
 from services.runner.kept_rollouts import KeptRollouts, key_of
 from services.runner.progress import Progress
 from services.runner.rollout import Model, RolloutOrder, Rollouts
@@ -290,13 +290,21 @@ class RunnerWorker:
             await self._save(key, unsaved)
         missing = [number for number in range(work.sampling.n) if number not in done]
         stop = EarlyStop(work, self._http, self._settings.runner_scorer_url, lambda: self._left_s(work))
-        if missing and done:
-            self._stepped_at = time.monotonic() + ASKED_S
-            await asyncio.gather(*map(stop.look_at, done.values()))
-            self._stepped_at = time.monotonic()
-        ran = await asyncio.gather(
-            *(self._one(work, key, number, model, tree, stop) for number in missing), return_exceptions=True
-        )
+        looking = [asyncio.create_task(stop.look_at(sample)) for sample in done.values()] if missing else []
+        try:
+            if looking:
+                left_s = self._left_s(work)
+                within_s = left_s - time_within(left_s, None)
+                self._stepped_at = time.monotonic() + within_s
+                await asyncio.wait(looking, timeout=max(0.0, within_s))
+                self._stepped_at = time.monotonic()
+            ran = await asyncio.gather(
+                *(self._one(work, key, number, model, tree, stop) for number in missing), return_exceptions=True
+            )
+            await asyncio.gather(*looking)  # there is nothing left to call off
+        finally:
+            for one in looking:
+                one.cancel()
         for outcome in ran:
             if isinstance(outcome, BaseException):
                 raise outcome

@@ -29,22 +29,39 @@ Scoring = Callable[[ScoringRequest], Awaitable[Sequence[SampleScore]]]
 
 
 async def scored_by(score: Scoring, request: ScoringRequest, seconds: float) -> list[SampleScore]:
-    """Each distinct answer by itself; one that has no score after so many seconds is a null that says so."""
-    asked = {
-        answer: asyncio.ensure_future(score(replace(request, answers=(answer,))))
-        for answer in dict.fromkeys(request.answers)
-    }
+    """Each distinct answer by itself, with its copies; what has no score after so many seconds is a null that says so.
+
+    Copies differ in what they took, which may be a part of the score.
+    """
+    alike: dict[Answer, list[int]] = {}
+    for number, answer in enumerate(request.answers):
+        alike.setdefault(answer, []).append(number)
+    asked = [
+        asyncio.ensure_future(score(replace(request, answers=tuple(request.answers[number] for number in numbers))))
+        for numbers in alike.values()
+    ]
     if not asked:
         return []
+    scores = ran_out_of_time(len(request.answers), CUT)
     try:
-        await asyncio.wait(asked.values(), timeout=max(0.0, seconds))
-        (late,) = ran_out_of_time(1, CUT)
-        scores = {answer: one.result()[0] if one.done() else late for answer, one in asked.items()}
+        await asyncio.wait(asked, timeout=max(0.0, seconds))
+        for numbers, one in zip(alike.values(), asked, strict=True):
+            for number, found in zip(numbers, one.result() if one.done() else (), strict=False):
+                scores[number] = found
     finally:
-        for one in asked.values():
+        for one in asked:
             one.cancel()
-        await asyncio.gather(*asked.values(), return_exceptions=True)
-    return [scores[answer] for answer in request.answers]
+        await asyncio.gather(*asked, return_exceptions=True)
+    return scores
+
+
+async def scored_whole(score: Scoring, request: ScoringRequest, seconds: float) -> Sequence[SampleScore]:
+    """All answers together; nulls that say so if that takes more than so many seconds."""
+    try:
+        async with asyncio.timeout(max(0.0, seconds)):
+            return await score(request)
+    except TimeoutError:
+        return ran_out_of_time(len(request.answers), CUT)
 
 
 def finalists(answers: Sequence[Answer], scores: Sequence[SampleScore]) -> list[int]:

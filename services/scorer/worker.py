@@ -5,6 +5,7 @@ The auditor is the same worker on queues of its own.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from fastapi import APIRouter
 from ratchet.bus.in_hand import NEVER, Stepwise
 from ratchet.bus.message_id import derived_id
 from ratchet.bus.protocol import Bus, Delivery, opened
+from ratchet.bus.retry_policy import RETRY_LADDER
 from ratchet.bus.topology import AUDIT_SCORES, AUDITS, DRAFT_RESPONSES, RESPONSES, REWARDS
 from ratchet.logs.best_answer import NOT_THERE
 from ratchet.logs.names import is_rescoring
@@ -29,7 +31,7 @@ from schemas.messages.reward import Reward, SampleScore, ScorerIdentity, Scoring
 from schemas.messages.work import Work
 from services.scorer import metrics
 from services.scorer.api import scorer_router
-from services.scorer.deliberation import JudgesOrder, in_places, scored_by
+from services.scorer.deliberation import JudgesOrder, in_places, scored_by, scored_whole
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import (
     Answer,
@@ -212,11 +214,9 @@ class ScorerWorker:
         def left_s() -> float:
             return self._time.left_s(work.deadline, work.admitted_at) - SETTLED_S
 
-        if scores_one_by_one(self._strategy):
-            scores: Sequence[SampleScore] = await scored_by(self.score, request, left_s())
-            self._retry_failed(scores, attempt)
-        else:
-            scores = await self._scores(request, attempt)
+        by_the_deadline = scored_by if scores_one_by_one(self._strategy) else scored_whole
+        scores = await by_the_deadline(self.score, request, left_s())
+        self._retry_failed(scores, attempt, left_s())
         if work.select == "judge" and self._order is not None:
             scores = in_places(scores, await self._order.of(request, scores, left_s()))
         return scores
@@ -237,8 +237,10 @@ class ScorerWorker:
         self._retry_failed(scores, attempt)
         return scores
 
-    def _retry_failed(self, scores: Sequence[SampleScore], attempt: int) -> None:
-        if attempt < self._retries and all(score.status == "infra_fail" for score in scores):
+    def _retry_failed(self, scores: Sequence[SampleScore], attempt: int, left_s: float = math.inf) -> None:
+        """Unless it would come back too late. Raises Retry."""
+        pause_s = RETRY_LADDER[min(attempt, len(RETRY_LADDER) - 1)].delay_ms / 1000
+        if attempt < self._retries and pause_s < left_s and all(score.status == "infra_fail" for score in scores):
             metrics.tasks_of("retried").inc()
             raise Retry(f"no answer could be scored: {scores[0].reason}")
 

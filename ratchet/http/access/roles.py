@@ -14,7 +14,8 @@ class Role(StrEnum):
     OPERATOR = "operator"
     """Does everything, also what changes which adapter answers."""
     RUNNER = "runner"
-    """Asks agents for tokens on behalf of programs, and nothing else: it lies where code of strangers runs."""
+    """Asks agents for tokens on behalf of programs, and the scorer whether an answer passes: nothing else, for it lies
+    where code of strangers runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """The program `aider`: `python aider.py TASK_FILE`, inside a sandbox, makes the workspace a repository and runs Aider.
 
 It is given the files that the task names, or all of a small workspace; of a large one it has its own map. It streams
-and edits by its own format for a model that it does not know. What it keeps about itself is removed in the end. Left
-out: its commits, which would ask the model for a message each.
+and edits by its own format for a model that it does not know. What it keeps about itself is removed in the end, but
+nothing that was there before, such as the project's own settings for it. Left out: its commits, which would ask the
+model for a message each.
 """
 
 import os
@@ -65,13 +66,22 @@ def is_text(name: str) -> bool:
     return True
 
 
+def kept() -> set[Path]:
+    """What is about Aider."""
+    return set(Path().glob(".aider*"))
+
+
+def forget(before: set[Path]) -> None:
+    for one in kept() - before:
+        shutil.rmtree(one) if one.is_dir() else one.unlink()
+
+
 def main() -> int:
-    task = sys.argv[1]
+    task, before = sys.argv[1], kept()
     files = given(make_repository(), Path(task).read_text(encoding="utf-8", errors="replace"))
     options = [option.format(task=task) for option in OPTIONS]
     ended = subprocess.run([sys.executable, "-m", "aider", *options, *files], check=False)
-    for kept in Path().glob(".aider*"):
-        shutil.rmtree(kept) if kept.is_dir() else kept.unlink()
+    forget(before)
     return ended.returncode
 
 

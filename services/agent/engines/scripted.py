@@ -98,12 +98,15 @@ class ScriptedEngine(EchoEngine):
         return Generation(tuple(Sample(text=before + text, finish_reason="stop") for text in texts))
 
     async def generate_ids(self, request: IdsRequest) -> AsyncGenerator[TokenPiece, None]:
-        """Goes on with a beginning of an answer that stands there already. The first token has all of the chance."""
+        """Goes on with a beginning of an answer that stands there already; what begins none, such as the template's own
+        end of the line, is passed over. The first token has all of the chance."""
         if request.adapter is not None and request.adapter not in self.adapters():
             raise AdapterError(f"the scripted engine has no adapter {request.adapter!r}: load it first")
         heard, begun = self._split(request.prompt_ids)
         written = [[*self._tokenizer.encode(text, add_special_tokens=False).ids, self._ends] for text in heard]
-        fitting = [one for one in written if one[: len(begun)] == begun] or written
+        fitting = [one for one in written if one[: len(begun)] == begun]
+        if not fitting:
+            fitting, begun = written, []
         chosen = self._chance.choice(fitting) if request.sampling.temperature else fitting[0]
         said = chosen[len(begun) :][: request.sampling.max_tokens]
         logprob = -math.log(len(fitting)) if request.sampling.temperature else 0.0

@@ -1,11 +1,12 @@
 """What runners tell of their rollouts: the newest word on each, and an event where that says something new.
 
-In memory, and for people: the log has what came of them. A runner that is silent has none that run.
+In memory, and for people: the log has what came of them. A runner that is silent has none that run. Runners lie where
+code of strangers runs, so what one tells, and how many tell, is bounded.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,6 +23,12 @@ SILENT_S = 15.0
 """A runner that has told nothing for so long is gone, and so is what it ran."""
 KEPT = 1024
 """Rollouts that are known at a time; those that ended first are forgotten first."""
+MOST_RUNNING = 8192
+"""That are known to run, on all runners."""
+MOST_TOLD = 1024
+"""In a message; of more the last count, where those that run stand."""
+MOST_BYTES = 4 * 1024 * 1024
+MOST_RUNNERS = 256
 
 Name = tuple[str, int]
 """Of a rollout: its task and which of the group."""
@@ -32,7 +39,8 @@ class Heard:
     """`at` in seconds of a steady clock."""
 
     at: float
-    message: RunnerRollouts
+    at_once: int
+    waiting: int
 
 
 class RolloutsNow:
@@ -47,13 +55,20 @@ class RolloutsNow:
         """A broadcast of a runner's."""
         if delivery.type != RunnerRollouts.TYPE:
             return
+        if len(delivery.body) > MOST_BYTES:
+            log.error("rollouts-unreadable", f"a runner tells {len(delivery.body):,} bytes: passed over")
+            return
         try:
             message = RunnerRollouts.decode(delivery.body)
         except DecodeError as error:
             log.error("rollouts-unreadable", error.reason)
             return
-        self._runners[message.runner] = Heard(self._seconds(), message)
-        told = {(one.task_id, one.sample): one for one in message.items}
+        self._forget_silent()
+        if message.runner not in self._runners and len(self._runners) >= MOST_RUNNERS:
+            log.error("too-many-runners", f"{MOST_RUNNERS} runners tell already: {message.runner} is passed over")
+            return
+        self._runners[message.runner] = Heard(self._seconds(), message.at_once, message.waiting)
+        told = {(one.task_id, one.sample): one for one in message.items[-MOST_TOLD:]}
         for name in [name for name, one in self._running.items() if one.runner == message.runner and name not in told]:
             del self._running[name]
         for name, one in told.items():
@@ -63,16 +78,22 @@ class RolloutsNow:
         """Those that run, and the newest that ended, the oldest first."""
         self._forget_silent()
         every = (*self._ended.values(), *self._running.values())
+        running = Counter(one.runner for one in self._running.values())
         found = [one for one in every if task_id in (None, one.task_id) and agent_id in (None, one.agent_id)]
         return FleetRollouts(
             items=sorted(found, key=lambda one: (one.started_at, one.task_id, one.sample)),
-            runners=[self._view(heard.message) for _, heard in sorted(self._runners.items())],
+            runners=[
+                RunnerView(runner=name, at_once=heard.at_once, running=running[name], waiting=heard.waiting)
+                for name, heard in sorted(self._runners.items())
+            ],
         )
 
     def _take(self, name: Name, told: RolloutProgress, runner: str) -> None:
         one = FleetRollout.assembled(told.__dict__ | {"runner": runner})
         known = self._running.get(name) or self._ended.get(name)
         if told.state == "running":
+            if name not in self._running and len(self._running) >= MOST_RUNNING:
+                return
             self._ended.pop(name, None)
             self._running[name] = one
         elif known is None or known.started_at <= one.started_at:
@@ -80,6 +101,8 @@ class RolloutsNow:
             self._ended[name] = one
             while len(self._ended) > KEPT:
                 self._ended.popitem(last=False)
+        else:
+            return
         if known is None or _moved(known, one):
             self._publish(one)
 
@@ -92,13 +115,11 @@ class RolloutsNow:
     def _forget_silent(self) -> None:
         before = self._seconds() - SILENT_S
         gone = {name for name, heard in self._runners.items() if heard.at < before}
+        if not gone:
+            return
         for name in gone:
             del self._runners[name]
         self._running = {name: one for name, one in self._running.items() if one.runner not in gone}
-
-    def _view(self, message: RunnerRollouts) -> RunnerView:
-        running = sum(one.runner == message.runner for one in self._running.values())
-        return RunnerView(runner=message.runner, at_once=message.at_once, running=running, waiting=message.waiting)
 
 
 def _moved(before: FleetRollout, now: FleetRollout) -> bool:

@@ -53,6 +53,14 @@ def test_score_cost_breaks_and_ends_by_program(tmp_path: Path) -> None:
     assert (shell.calls, shell.sampled_tokens, shell.seconds) == (1, 20, 0.5)
 
 
+def test_tasks_that_asked_for_the_first_that_passes_are_left_out(tmp_path: Path) -> None:
+    lines = [*task("a", (0.9, 0.7), (0.2, 0.4)), *task("b", (1.0, 1.0), (0.0, None), select="first-passing")]
+
+    found = figures(ProgramBook(write_log(tmp_path, lines)))
+
+    assert {name: (one.rollouts, one.scored) for name, one in found.items()} == {"aider": (2, 2), "shell": (2, 2)}
+
+
 def test_a_task_is_one_observation_and_the_interval_is_over_tasks(tmp_path: Path) -> None:
     lines = [one for n, score in enumerate((0.2, 0.4, 0.9)) for one in task(f"t{n}", (score, score), (0.5, 0.5))]
 

@@ -63,6 +63,11 @@ def test_any_text_means_something_and_white_space_around_it_nothing(text: str) -
     assert meaning(text) == meaning(f"\n {text}\t\n")
 
 
+@pytest.mark.parametrize("marks", ["\u0301" * 250_000 + "\u0316" * 250_000, "\u0f73" * 250_000], ids=["two", "hidden"])
+def test_marks_heaped_upon_a_letter_are_not_put_in_order_which_would_take_minutes(marks: str) -> None:
+    assert meaning(f"a{marks}") == f"text a{marks}"
+
+
 @pytest.mark.parametrize("hostile", ["[" * 100_000, "1" * 10_000, '{"a":' * 50_000, "\ud800"], ids=len)
 def test_what_would_break_a_parser_is_text(hostile: str) -> None:
     assert meaning(hostile).startswith("text ")

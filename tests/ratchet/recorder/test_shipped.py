@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.recorder.shipped.aider import MOST_BYTES, given, make_repository
+from ratchet.recorder.shipped.aider import MOST_BYTES, forget, given, kept, make_repository
 
 
 @pytest.fixture
@@ -41,6 +41,17 @@ def test_a_large_workspace_is_left_to_its_own_map(workspace: Path) -> None:
 
     assert given([*FILES, "large.txt"], "Something is wrong.") == []
     assert given([*FILES, "large.txt"], "See large.txt") == ["large.txt"]
+
+
+def test_what_aider_keeps_is_removed_and_the_projects_settings_for_it_stay(workspace: Path) -> None:
+    (workspace / ".aider.conf.yml").write_text("map-tokens: 0")
+    before = kept()
+    (workspace / ".aider.tags.cache.v4").mkdir()
+    (workspace / ".aider.model.settings.yml").write_text("")
+
+    forget(before)
+
+    assert [path.name for path in workspace.glob(".aider*")] == [".aider.conf.yml"]
 
 
 def test_a_workspace_becomes_a_repository_once(workspace: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,20 @@ def test_a_run_whose_starter_was_killed_while_it_was_set_up_is_ended_by_the_next
     finally:
         ours.kill()
         ours.wait()
+
+
+def test_runs_of_a_container_are_not_those_of_whoever_looks_at_them_from_outside() -> None:
+    """Their owner's id is that of another namespace, so that here it is nobody's."""
+    here = str(half_started.NAMESPACE.readlink())
+    theirs = half_started.owner().replace(here, "pid:[1]").replace(f"{os.getpid()}-", "999999999-")
+    running = subprocess.Popen(["bwrap", "-c", "read word", theirs], executable="/bin/sh", stdin=subprocess.PIPE)
+    try:
+        assert here in half_started.owner()
+        assert running.pid not in half_started.sweep()
+        assert running.poll() is None
+    finally:
+        running.kill()
+        running.wait()
 
 
 def state(pid: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +150,22 @@ async def test_a_work_that_comes_again_starts_nothing_once_a_kept_rollout_passes
 
     assert [sample.status for sample in response.samples] == ["cancelled", "finished", "cancelled"]
     assert response.samples[1] == passed
+
+
+async def test_a_scorer_that_says_nothing_of_what_is_kept_costs_the_rest_no_more_than_a_tenth_of_its_time(
+    make_house: MakeHouse, make_work: MakeWork
+) -> None:
+    now = datetime.now(UTC)
+    work = make_work(
+        sampling=Sampling(n=2, max_tokens=200), admitted_at=now, deadline=now + timedelta(seconds=20), **FIRST
+    )
+    async with scorer() as (strategy, url), make_house({"says": python(SAY)}, runner_scorer_url=url) as house:
+        strategy.held.clear()
+        kept = Sample(text="half", status="finished", program="says", ended_at=now)
+        KeptRollouts(house.worker._settings.runner_dir, 10**9).put(key_of(work), {1: kept})
+        response = await house.answered(work)
+
+    assert [sample.status for sample in response.samples] == ["finished", "finished"]
 
 
 async def test_a_wait_for_a_turn_ends_when_it_is_called_off_and_gives_no_place_away() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import REWARDS, fleet_topology
-from ratchet.service.errors import ScorerError
-from schemas.messages.response import Response, Sample
+from ratchet.service.errors import Retry, ScorerError
+from schemas.messages.response import Response, Sample, Usage
 from schemas.messages.reward import Reward, SampleScore
 from schemas.messages.work import Arm, Sampling, Work
 from services.scorer.deliberation import BEHIND, FINALISTS, JudgesOrder, finalists
@@ -96,8 +96,43 @@ def test_what_is_scored_by_the_deadline_is_told_before_it_and_the_rest_is_not_wa
     assert [score.score for score in reward.scores] == [0.1, None, 0.3, None, None]
     assert {score.status for score in reward.scores if score.score is None} == {"timeout"}
     assert at == 4.5
-    assert sorted(strategy.asked) == ["1", "3", "8", "9"], "equal answers once"
+    assert sorted(strategy.asked) == ["1", "3", "8", "9", "9"], "equal answers together"
     assert strategy.at_work == 0, "what is too late is called off"
+
+
+def test_a_scorer_that_compares_is_not_waited_for_beyond_the_deadline_either() -> None:
+    strategy = Slowly()
+    strategy.one_by_one = False
+
+    late, at = simulated(reward_of(response("1", "9", select="best"), strategy))
+    whole, _ = simulated(reward_of(response("1", "2", select="best"), strategy))
+
+    assert [(score.score, score.status) for score in late.scores] == [(None, "timeout")] * 2
+    assert (at, strategy.at_work) == (4.5, 0)
+    assert [score.score for score in whole.scores] == [0.1, 0.2]
+
+
+def test_a_scorer_that_failed_is_asked_again_only_where_that_comes_before_the_deadline() -> None:
+    late, _ = simulated(reward_of(response("1", select="best", within_s=5), Scripted([BROKEN])))
+
+    assert [score.status for score in late.scores] == ["infra_fail"]
+    with pytest.raises(Retry):
+        simulated(reward_of(response("1", select="best", within_s=30), Scripted([BROKEN])))
+
+
+@pytest.mark.parametrize("select", [None, "best"])
+def test_equal_answers_are_each_paid_for_what_they_took(select: str | None) -> None:
+    given = response("a", "a", select=select, within_s=30)
+    dear, cheap = (
+        sample.model_copy(update={"usage": Usage(sampled_tokens=tokens)})
+        for sample, tokens in zip(given.samples, (30, 10), strict=True)
+    )
+    work = given.work and given.work.model_copy(update={"reference": "a"})
+    strategy = build_strategy(ScorerSettings(scorer="verifier:exact and tokens:10"))
+
+    reward, _ = simulated(reward_of(given.model_copy(update={"samples": (dear, cheap), "work": work}), strategy))
+
+    assert [score.score for score in reward.scores] == [0.25, 0.5]
 
 
 @pytest.mark.parametrize(("select", "audits"), [(None, False), ("best", True)], ids=["no choice named", "the auditor"])

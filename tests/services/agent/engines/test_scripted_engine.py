@@ -65,6 +65,8 @@ async def test_it_goes_on_with_an_answer_that_has_begun(engine: ScriptedEngine, 
     ids = tokenizer.encode("<|user|>first<|end|><|assistant|>anot").ids
 
     assert text(tokenizer, await said(engine, ids)) == "her"
+    behind_a_line = tokenizer.encode("<|user|>second<|end|><|assistant|>\n").ids
+    assert text(tokenizer, await said(engine, behind_a_line)) == "two"
 
 
 def test_a_script_that_can_not_be_used_is_told(tmp_path: Path) -> None:

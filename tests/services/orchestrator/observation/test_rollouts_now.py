@@ -11,7 +11,15 @@ from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import ROLLOUTS_TOPIC
 from schemas.messages.runner_rollouts import RolloutProgress, RunnerRollouts
 from services.orchestrator.observation.event_hub import EventHub
-from services.orchestrator.observation.rollouts_now import KEPT, SILENT_S, RolloutsNow
+from services.orchestrator.observation.rollouts_now import (
+    KEPT,
+    MOST_BYTES,
+    MOST_RUNNERS,
+    MOST_RUNNING,
+    MOST_TOLD,
+    SILENT_S,
+    RolloutsNow,
+)
 
 BEGAN = datetime(2031, 5, 1, 12, 0, tzinfo=UTC)
 
@@ -103,6 +111,24 @@ def test_one_that_is_run_again_by_another_runner_runs_and_its_old_end_does_not_c
     house.hears(ended)
 
     assert house.states() == [("t-1", 0, "running")]
+    assert [data["state"] for _, data in house.hub.told] == ["failed", "running"]
+
+
+def test_a_hostile_runner_takes_no_more_memory_than_there_is_for_it() -> None:
+    house = House()
+    house.hears(*(one(n) for n in range(MOST_TOLD + 5)))
+    assert len(house.states()) == MOST_TOLD
+
+    house.hears(one(task="t-2", says="x" * 2000), runner="b")
+    house.rollouts.heard(Delivery(ROLLOUTS_TOPIC, b" " * (MOST_BYTES + 1), RunnerRollouts.TYPE))
+    for number in range(MOST_RUNNERS + 5):
+        house.hears(*(one(n, task=f"t-{number}") for n in range(40)), runner=f"r-{number}")
+    assert len(house.rollouts._runners) == MOST_RUNNERS
+    assert len(house.rollouts._running) == MOST_RUNNING
+
+    house.at += SILENT_S + 1
+    house.hears(one(), runner="new")
+    assert (len(house.rollouts._runners), len(house.rollouts._running)) == (1, 1)
 
 
 def test_ends_are_forgotten_and_what_can_not_be_read_is_passed_over() -> None:
