@@ -23,6 +23,7 @@ class Cost:
 
     name: ClassVar[str]
     unit: ClassVar[str]
+    one_by_one = True
 
     def __init__(self, half: float) -> None:
         self._half = half

@@ -219,7 +219,14 @@ def test_which_scorers_may_be_given_an_answer_at_a_time() -> None:
         assert parse_spec(spec)
         return scores_one_by_one(build_strategy(ScorerSettings(scorer=spec, scorer_judge_model="judge")))
 
-    for spec in ("verifier:exact", "judge:absolute", "tests", "verifier:exact and judge:absolute", "style"):
+    for spec in (
+        "verifier:exact",
+        "judge:absolute",
+        "tests",
+        "verifier:exact and judge:absolute",
+        "style",
+        "style and tokens:9",
+    ):
         assert one_by_one(spec), spec
     for spec in ("judge:relative", "0.5*verifier:exact + 0.5*judge:relative", "verifier:exact else judge:relative"):
         assert not one_by_one(spec), spec
