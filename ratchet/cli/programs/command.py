@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.programs.comparison import NONE_YET, comparison
@@ -36,7 +37,7 @@ def list_(file: File = None, json: AsJson = False) -> None:
         missing = _missing(name, program, environments)
         wants = ", ".join(one for _, listed in program.environments(name).values() for one in listed)
         ready = f"ratchet programs install {name}" if missing else "installed" if wants else ""
-        shown.add_row(name, wants or "nothing", ready)
+        shown.add_row(name, escape(wants) or "nothing", ready)
     out.print(shown)
 
 

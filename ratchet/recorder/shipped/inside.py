@@ -22,6 +22,7 @@ TOOLS_REQUIRE = (
     "httpx",
     "mcp==2.*",
     "msgspec",
+    "prometheus-client",
     "pydantic>=2.12",
     "pydantic-settings",
     "uvicorn",
