@@ -30,7 +30,17 @@ PASSWORDS = {user: f"password-of-{user.name}" for user in users(AGENTS, runner=T
 TOPOLOGY = fleet_topology(AGENTS, auditor=True, external_scorer=True)
 RUNGS = tuple(rung.name for rung in TOPOLOGY.rungs)
 EXCHANGES = (EXCHANGE, BROADCAST_EXCHANGE, DEAD_EXCHANGE, UNROUTABLE_EXCHANGE, *RUNGS, "amq.default", "amq.topic")
-NAMES = (*TOPOLOGY.names, *EXCHANGES, f"{LISTENER}1", "reply.1", "amq.gen-1", "tasks2", "other", "events.small")
+NAMES = (
+    *TOPOLOGY.names,
+    *EXCHANGES,
+    f"{LISTENER}1",
+    "reply.1",
+    "amq.gen-1",
+    "tasks2",
+    "other",
+    "events.small",
+    "rollouts",
+)
 
 
 def rights(user: User | Account) -> set[tuple[str, ...]]:

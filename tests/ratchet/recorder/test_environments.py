@@ -6,13 +6,20 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from ratchet.files.folder_lock import FolderLock
 from ratchet.recorder.environments import READY, Environments, NotInstalled
 from ratchet.recorder.programs import Program, declared_programs, read_programs
+from ratchet.recorder.shipped import inside
 from ratchet.service.errors import SettingsError
 
 FILE = """
@@ -107,3 +114,20 @@ def test_what_can_not_be_had_is_told_and_does_not_count_as_installed(tmp_path: P
         other.release()
     finally:
         shutil.rmtree(open_place)
+
+
+def test_what_the_tools_import_inside_is_installed_for_them() -> None:
+    """It belongs to a requirement of theirs, or to what one requires itself; sniffio is used where it is there."""
+    imports = "import ratchet.tools.agent, ratchet.tools.server, ratchet.tools.toolbox, ratchet.tools.workshop"
+    told = "import sys; print(*{name.partition('.')[0] for name in sys.modules})"
+    seen = subprocess.run([sys.executable, "-c", f"{imports}; {told}"], capture_output=True, text=True, check=True)
+    needed, waiting = set[str](), [Requirement(one).name for one in inside.TOOLS_REQUIRE]
+    while waiting:
+        if (name := canonicalize_name(waiting.pop())) not in needed:
+            needed.add(name)
+            with suppress(PackageNotFoundError):
+                waiting += [Requirement(one).name for one in requires(name) or ()]
+
+    owners = {name: set(map(canonicalize_name, of)) for name, of in packages_distributions().items()}
+    missing = {name for name in seen.stdout.split() if name in owners and not owners[name] & (needed | {"ratchet"})}
+    assert missing - {"_distutils_hack", "sniffio"} == set()
