@@ -32,38 +32,42 @@ OneAgent = Annotated[AgentId | None, Field(description="Only this agent's.")]
 Cursor = Annotated[str | None, Field(description="`next` of the page before, for the page after it.")]
 Limit = Annotated[int, Field(ge=1, le=100, description="Items on a page.")]
 Why = Annotated[Reason, Field(description="Why: it is recorded with the decision, under your name.")]
+Input = Annotated[Prompt, Field(description="The prompt: text, or a list of chat messages with role and content.")]
+WaitS = Annotated[
+    float, Field(ge=0, le=LONGEST_WAIT_S, description="Seconds to wait for the result; 0 returns at once.")
+]
+AnyAgent = Annotated[AgentId | None, Field(description="Which agent answers; the fleet's default one if absent.")]
+OwnTaskId = Annotated[
+    Identifier | None,
+    Field(description="Your own id. The same id again returns the same result, never a second run."),
+]
+RightAnswer = Annotated[
+    str | None, Field(description="The right answer, for scorers that verify; agents never see it.")
+]
+Criteria = Annotated[str | None, Field(description="What a good answer is, for scorers that judge.")]
+MaxTokens = Annotated[int | None, Field(ge=1, description="Tokens an answer may have.")]
+TaskType = Annotated[Identifier | None, Field(description="Tasks of one type are compared with each other.")]
 
 
 @TOOLS.tool("POST /v1/tasks", Result | TaskAccepted, "Submit a task", Effect.ADDS)
 def submit_task(
-    input: Annotated[Prompt, Field(description="The prompt: text, or a list of chat messages with role and content.")],
-    wait_s: Annotated[
-        float, Field(ge=0, le=LONGEST_WAIT_S, description="Seconds to wait for the result; 0 returns at once.")
-    ] = 30.0,
-    agent_id: Annotated[
-        AgentId | None, Field(description="Which agent answers; the fleet's default one if absent.")
-    ] = None,
-    task_id: Annotated[
-        Identifier | None,
-        Field(description="Your own id. The same id again returns the same result, never a second run."),
-    ] = None,
-    reference: Annotated[
-        str | None, Field(description="The right answer, for scorers that verify; agents never see it.")
-    ] = None,
-    criteria: Annotated[str | None, Field(description="What a good answer is, for scorers that judge.")] = None,
+    input: Input,
+    wait_s: WaitS = 30.0,
+    agent_id: AnyAgent = None,
+    task_id: OwnTaskId = None,
+    reference: RightAnswer = None,
+    criteria: Criteria = None,
     samples: Annotated[
         int | None, Field(ge=1, le=64, description="Answers to sample; you get the best-scored.")
     ] = None,
     temperature: Annotated[
         float | None, Field(ge=0, le=5, description="Of the sampling; the fleet's if absent.")
     ] = None,
-    max_tokens: Annotated[int | None, Field(ge=1, description="Tokens an answer may have.")] = None,
+    max_tokens: MaxTokens = None,
     adapter_version: Annotated[
         AdapterVersion | None, Field(description="Have this version answer; no experiment counts it then.")
     ] = None,
-    task_type: Annotated[
-        Identifier | None, Field(description="Tasks of one type are compared with each other.")
-    ] = None,
+    task_type: TaskType = None,
     session_id: Annotated[Identifier | None, Field(description="Tasks of one session get the same adapter.")] = None,
     priority: Annotated[int, Field(ge=0, le=9, description="5 and above overtakes what waits below 5.")] = 0,
 ) -> Call:
@@ -93,7 +97,7 @@ def submit_task(
 
 @TOOLS.tool("POST /v1/deliberate", Result | TaskAccepted, "Deliberate", Effect.ADDS)
 def deliberate(
-    input: Annotated[Prompt, Field(description="The prompt: text, or a list of chat messages with role and content.")],
+    input: Input,
     samples: Annotated[int, Field(ge=1, le=64, description="Answers to sample.")] = 8,
     select: Annotated[
         Select,
@@ -109,24 +113,13 @@ def deliberate(
         str | None,
         Field(description="ISO 8601, such as 2026-01-15T09:31:00Z: then you get the best there is by that time."),
     ] = None,
-    wait_s: Annotated[
-        float, Field(ge=0, le=LONGEST_WAIT_S, description="Seconds to wait for the result; 0 returns at once.")
-    ] = 30.0,
-    agent_id: Annotated[
-        AgentId | None, Field(description="Which agent answers; the fleet's default one if absent.")
-    ] = None,
-    task_id: Annotated[
-        Identifier | None,
-        Field(description="Your own id. The same id again returns the same result, never a second run."),
-    ] = None,
-    reference: Annotated[
-        str | None, Field(description="The right answer, for scorers that verify; agents never see it.")
-    ] = None,
-    criteria: Annotated[str | None, Field(description="What a good answer is, for scorers that judge.")] = None,
-    max_tokens: Annotated[int | None, Field(ge=1, description="Tokens an answer may have.")] = None,
-    task_type: Annotated[
-        Identifier | None, Field(description="Tasks of one type are compared with each other.")
-    ] = None,
+    wait_s: WaitS = 30.0,
+    agent_id: AnyAgent = None,
+    task_id: OwnTaskId = None,
+    reference: RightAnswer = None,
+    criteria: Criteria = None,
+    max_tokens: MaxTokens = None,
+    task_type: TaskType = None,
 ) -> Call:
     """Have several answers to one question made side by side, and get one of them, chosen as you say.
 

@@ -13,11 +13,11 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+from ratchet.sandbox.process_tree import started
+
 PREFIX = "ratchet-run-of-"
 PROGRAM = b"bwrap"
 NAMESPACE = Path("/proc/self/ns/pid")
-STARTED = 19
-"""Field of /proc/PID/stat behind the name: when the process began, in ticks since the machine did."""
 
 
 def owner() -> str:
@@ -55,5 +55,5 @@ def _namespace() -> str:
 
 def _started(pid: int) -> str | None:
     with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[STARTED]
+        return started(pid)
     return None

@@ -10,7 +10,8 @@ from typing import NamedTuple
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 CPU_FIELDS = slice(11, 15)
-"""utime, stime, cutime and cstime, counted after the name in parentheses."""
+"""utime, stime, cutime and cstime."""
+STARTED_FIELD = 19
 
 
 class Usage(NamedTuple):
@@ -26,10 +27,19 @@ def usage(root: int) -> Usage:
     cpu = memory = 0
     for pid in descendants(root):
         with suppress(OSError, ValueError, IndexError):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            cpu += sum(map(int, fields[CPU_FIELDS]))
+            cpu += sum(map(int, _fields(pid)[CPU_FIELDS]))
             memory += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return Usage(cpu / TICKS, memory * PAGE)
+
+
+def started(pid: int) -> str:
+    """When it began, in ticks since the machine did. Raises OSError where there is no such process."""
+    return _fields(pid)[STARTED_FIELD]
+
+
+def _fields(pid: int) -> list[str]:
+    """Of /proc/PID/stat, counted after the name in parentheses."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def descendants(root: int) -> list[int]:

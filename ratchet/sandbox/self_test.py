@@ -20,6 +20,7 @@ from typing import Any
 
 from ratchet.sandbox.job import End, Job, Result, SandboxRefused
 from ratchet.sandbox.limits import MIB, Limits
+from ratchet.sandbox.process_tree import started
 
 WORK_OUTSIDE = frozenset({"network", "abstract_socket", "files", "write", "environment", "processes", "descriptors"})
 LIMITS = Limits(wall_s=20.0, cpu_s=10.0, memory_bytes=256 * MIB, processes=8, workspace_bytes=4 * MIB)
@@ -83,7 +84,6 @@ def _target(stack: ExitStack) -> Mapping[str, Any]:
     abstract = stack.enter_context(socket.socket(socket.AF_UNIX))
     abstract.bind(f"\0{name}")
     abstract.listen()
-    started = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     leaked = os.open("/dev/full", os.O_WRONLY)
     os.set_inheritable(leaked, True)
     stack.callback(os.close, leaked)
@@ -93,7 +93,7 @@ def _target(stack: ExitStack) -> Mapping[str, Any]:
         "file": str(folder / "file"),
         "secret": secret,
         "pid": os.getpid(),
-        "started": started,
+        "started": started(os.getpid()),
         "descriptor": leaked,
     }
 

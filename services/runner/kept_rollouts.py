@@ -58,19 +58,20 @@ class KeptRollouts:
             place.mkdir(parents=True, exist_ok=True)
             for number, sample in samples.items():
                 content = sample.model_dump_json(exclude_none=True).encode()
-                if self.bytes + len(content) > self._most_bytes:
+                held = self.bytes + len(content)
+                if held > self._most_bytes:
                     raise DiskFull(
                         f"{self._folder} holds as much as it may: give it more room (RATCHET_RUNNER_KEEP_GB)"
                     )
                 replace_file(place / f"{number}.json", content, mode=0o600)
-            self._measure()
+                self._show(held)
         except OSError as error:
             raise explain(error, place) from error
 
     def remove(self, key: str) -> None:
         """Its task is answered. Raises nothing: what stays is swept later."""
         shutil.rmtree(self._place(key), ignore_errors=True)
-        self._measure()
+        self._show(self.bytes)
 
     def sweep(self, now: float | None = None) -> int:
         """Remove what nobody came back for. Returns how many."""
@@ -81,11 +82,11 @@ class KeptRollouts:
                 if place.stat().st_mtime < before:
                     shutil.rmtree(place)
                     removed += 1
-        self._measure()
+        self._show(self.bytes)
         return removed
 
-    def _measure(self) -> None:
-        metrics.kept_share.set(self.bytes / self._most_bytes)
+    def _show(self, held: int) -> None:
+        metrics.kept_share.set(held / self._most_bytes)
 
     @property
     def bytes(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -87,32 +88,24 @@ class Underway:
 
     def progress(self, state: RolloutState = "running", says: str | None = None) -> RolloutProgress:
         """As far as it has come."""
-        work, calls = self.order.work, self.rollout.conversation.calls
-        return RolloutProgress(
-            task_id=work.task_id,
-            agent_id=work.agent_id,
-            program=self.order.name,
-            sample=self.order.number,
-            state=state,
-            started_at=self.started_at,
-            seconds=round(time.monotonic() - self.began, 3),
-            calls=len(calls),
-            sampled_tokens=sum(len(call.ids) for call in calls),
-            says=says,
-        )
+        seconds = round(time.monotonic() - self.began, 3)
+        return RolloutProgress(**self._so_far(), state=state, seconds=seconds, says=says)
 
     def shown(self) -> RunningRollout:
+        left_s = max(0.0, self.began + self.order.seconds - time.monotonic())
+        return RunningRollout(**self._so_far(), ends_within_s=left_s)
+
+    def _so_far(self) -> dict[str, Any]:
         work, calls = self.order.work, self.rollout.conversation.calls
-        return RunningRollout(
-            task_id=work.task_id,
-            agent_id=work.agent_id,
-            program=self.order.name,
-            sample=self.order.number,
-            started_at=self.started_at,
-            ends_within_s=max(0.0, self.began + self.order.seconds - time.monotonic()),
-            calls=len(calls),
-            sampled_tokens=sum(len(call.ids) for call in calls),
-        )
+        return {
+            "task_id": work.task_id,
+            "agent_id": work.agent_id,
+            "program": self.order.name,
+            "sample": self.order.number,
+            "started_at": self.started_at,
+            "calls": len(calls),
+            "sampled_tokens": sum(len(call.ids) for call in calls),
+        }
 
 
 class Rollouts:

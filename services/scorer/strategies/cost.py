@@ -13,12 +13,12 @@ from typing import ClassVar, Self
 from ratchet.service.errors import ScorerError
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.strategy import Answer, ScoringRequest
+from services.scorer.strategies.strategy import Answer, NothingToOpen, ScoringRequest
 
 REVISION = "1"
 
 
-class Cost:
+class Cost(NothingToOpen):
     """`half`: what earns a half. An anchor that is scored again took nothing anew, and has it whole."""
 
     name: ClassVar[str]
@@ -42,15 +42,6 @@ class Cost:
     @property
     def identity(self) -> ScorerIdentity:
         return self._identity
-
-    async def start(self) -> None:
-        """There is nothing to open."""
-
-    async def stop(self) -> None:
-        """Nor to close."""
-
-    def trouble(self) -> str | None:
-        return None
 
     async def score(self, request: ScoringRequest) -> list[SampleScore]:
         return [self._scored(answer, again=request.fresh) for answer in request.answers]

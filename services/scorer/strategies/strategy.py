@@ -73,6 +73,19 @@ class Strategy(Protocol):
         """Why it can't score now, as a sentence; None if it can."""
 
 
+class NothingToOpen:
+    """What a strategy that is ready as it is has of `Strategy`."""
+
+    async def start(self) -> None:
+        """Nothing to load."""
+
+    async def stop(self) -> None:
+        """Nothing to close."""
+
+    def trouble(self) -> str | None:
+        return None
+
+
 @runtime_checkable
 class OneByOne(Protocol):
     """A strategy that scores each answer by itself, so that a group may be given to it an answer at a time."""

@@ -10,7 +10,7 @@ from ratchet.service.errors import ScorerError, one_line
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.matching import numbers, text
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.strategy import Answer, ScoringRequest, no_score
+from services.scorer.strategies.strategy import Answer, NothingToOpen, ScoringRequest, no_score
 
 REVISION = "1"
 """Raise it with every change here or in `matching` that changes a score."""
@@ -23,7 +23,7 @@ Verdict = Callable[[str, ScoringRequest], SampleScore]
 """Of one answer. Raises ScorerError for a task that can't be scored."""
 
 
-class Verifier:
+class Verifier(NothingToOpen):
     """A task without a reference, or with one that can't be read, is unscorable."""
 
     one_by_one = True
@@ -60,15 +60,6 @@ class Verifier:
     @property
     def identity(self) -> ScorerIdentity:
         return self._identity
-
-    async def start(self) -> None:
-        """Nothing to load."""
-
-    async def stop(self) -> None:
-        """Nothing to close."""
-
-    def trouble(self) -> str | None:
-        return None
 
     async def score(self, request: ScoringRequest) -> list[SampleScore]:
         beside = len(request.reference or "") + len(request.criteria or "")
