@@ -1,4 +1,4 @@
-"""`ratchet log show`: one task as it was logged, its conversations turn by turn, and what of them is trained on."""
+"""`ratchet log show`: one task as it was logged, its conversations turn by turn, and whether they may be trained on."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 from rich.text import Text
 
+from ratchet.logs.lessons import teaches_nothing
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read
 from ratchet.logs.rows import SampleRow
@@ -52,22 +53,28 @@ def render_task(lines: Sequence[Interaction], folder: Path) -> Iterator[Text]:
 
 def _head(line: Interaction) -> Text:
     score = "no score" if line.score is None else f"score {line.score:.3f}"
-    sample = "" if line.sample is None else f" · sample {line.sample + 1} of {line.group_size}"
+    sample = "" if line.sample is None else f" · sample {line.sample} of {line.group_size} (counted from 0)"
     rollout = [line.program, line.sample_status]
+    below = [line.sample_says, line.usage and _usage(line), line.sample is not None and _lesson(line)]
     return Text.assemble(
         (line.task_id, "bold"),
         f"{sample} · {line.agent_id} {line.adapter_version} · {score}",
         *(f" · {said}" for said in rollout if said),
-        *([f"\n{INDENT}{_usage(line)}"] if line.usage else []),
+        *(f"\n{INDENT}{said}" for said in below if said),
     )
+
+
+def _lesson(line: Interaction) -> str:
+    why = teaches_nothing(line)
+    return "may be trained on" if why is None else f"not trained on: {why}"
 
 
 def _usage(line: Interaction) -> str:
     usage = line.usage
     assert usage is not None
     breaks = ", ".join(f"{count} {kind}" for kind, count in usage.breaks.items()) or "no breaks"
-    trained = line.sampled_tokens or 0
-    parts = [f"{_many(usage.calls, 'call')}, {_many(usage.sampled_tokens, 'token')} sampled, {trained:,} in the log"]
+    logged = line.sampled_tokens or 0
+    parts = [f"{_many(usage.calls, 'call')}, {_many(usage.sampled_tokens, 'token')} sampled, {logged:,} in the log"]
     parts += [] if usage.seconds is None else [f"{usage.seconds:,.1f} s"]
     parts.append(breaks)
     parts += [f"{usage.normalised} answers normalised"] * bool(usage.normalised)
@@ -87,7 +94,7 @@ def _conversation(segments: Sequence[Segment]) -> Iterator[Text]:
     for number, segment in enumerate(segments, 1):
         why = f" · {segment.broke}" if segment.broke else ""
         counts = (
-            f"{_many(len(segment.prompt_ids), 'token')} before, {segment.sampled_tokens:,} sampled and trained on, "
+            f"{_many(len(segment.prompt_ids), 'token')} before, {segment.sampled_tokens:,} sampled, "
             f"{segment.given_tokens:,} given in between"
         )
         yield Text(f"{INDENT}segment {number} of {len(segments)}{why} · {counts}", style="dim")

@@ -55,15 +55,20 @@ def tail(
 @log.command()
 def show(
     task: Annotated[str, typer.Argument(help="Its id.", metavar="TASK")],
-    sample: Annotated[int | None, typer.Option(min=1, help="Only this one of its samples, from 1 on.")] = None,
+    sample: Annotated[
+        int | None, typer.Option(min=0, help="Only this one of its samples, counted from 0 as in the log.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="The lines as they are in the log.")] = False,
 ) -> None:
-    """Show one task as it was logged: its conversations turn by turn, tokens, breaks, what is trained on."""
+    """Show one task as it was logged: its conversations turn by turn, tokens, breaks, how each rollout ended."""
     folder = FleetAccess.here().logs_dir
-    found = [(line, row) for line, row in logged_lines(folder, task) if sample in (None, (row.sample or 0) + 1)]
+    lines = logged_lines(folder, task)
+    found = [(line, row) for line, row in lines if sample in (None, row.sample)]
+    if not lines:
+        raise NotFound(f"no task {task!r} in {active_path(folder, INTERACTIONS)} and what is sealed beside it")
     if not found:
-        what = f"task {task!r}" if sample is None else f"sample {sample} of task {task!r}"
-        raise NotFound(f"no {what} in {active_path(folder, INTERACTIONS)} and what is sealed beside it")
+        there = ", ".join(str(row.sample) for _, row in lines if row.sample is not None)
+        raise NotFound(f"task {task!r} has no sample {sample}: it has {there or 'none'}, counted from 0")
     if json:
         for line, _ in found:
             print_raw(line)

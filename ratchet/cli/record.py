@@ -12,14 +12,14 @@ from tempfile import TemporaryFile
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from ratchet.cli.fleet.folder import FleetAccess, FleetRecord
 from ratchet.cli.fleet.options import AGENT, agent_of
 from ratchet.cli.submit.command import new_task
 from ratchet.cli.terminal import CommandError, UsageError
 from ratchet.recorder.order import RecordOrder, unfit_argument
-from schemas.messages.base import DecodeError
+from schemas.messages.base import DecodeError, Identifier
 from schemas.messages.task import Task
 
 EXAMPLE = 'ratchet record --input "sort: gbaec" --reference abceg -- python my_agent.py'
@@ -33,6 +33,10 @@ def record(
     task: Annotated[Path | None, typer.Option(help="The task, a Task as JSON; - reads it from stdin.")] = None,
     text: Annotated[
         str | None, typer.Option("--input", help="What is asked, if not in a file; the command's line if neither.")
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="What the program is called in the log and where programs are compared; its script's name."),
     ] = None,
     samples: Annotated[
         int | None, typer.Option(min=1, max=64, help="Runs side by side; one if neither this nor the task says.")
@@ -92,12 +96,15 @@ def record(
     if deadline is not None:
         fields["deadline"] = datetime.now(UTC) + timedelta(seconds=deadline)
     asked = task_of(task, text if text is not None else shlex.join(command), fields)
+    if name is not None and unfit_name(name):
+        raise UsageError(f"--name {name!r} can't be a program's name: 1 to 200 characters, none of them a control")
     if unfit := unfit_argument(tuple(command), asked.input):
         raise UsageError(unfit)
     access = FleetAccess.here()
     order = RecordOrder(
         task=asked,
         command=tuple(command),
+        name=name,
         amqp_url=access.amqp_url,
         namespace=access.namespace,
         agent_urls=tuple(url or ()) or replicas(access.record, asked.agent_id or access.agents[0]),
@@ -134,6 +141,14 @@ def _with_id(text: str) -> str:
     except ValueError:
         return text
     return json.dumps({"task_id": new_task({"input": ""}).task_id} | read) if isinstance(read, dict) else text
+
+
+def unfit_name(name: str) -> bool:
+    try:
+        TypeAdapter(Identifier).validate_python(name)
+    except ValidationError:
+        return True
+    return False
 
 
 def replicas(record: FleetRecord | None, agent_id: str) -> tuple[str, ...]:

@@ -14,12 +14,13 @@ import typer
 
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.terminal import CommandError, TimedOut, print_json, print_raw, say
-from ratchet.logs.best_answer import chosen
+from ratchet.logs.best_answer import came_to_nothing, chosen, ends_told
 from ratchet.logs.groups import Groups
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.reader import LogReader
 from ratchet.logs.rows import AnswerRow
 from ratchet.logs.segments import sealed_end, sealed_segments
+from schemas.messages.result import RolloutEnd
 
 
 def result(
@@ -46,11 +47,20 @@ def _print(task: LoggedTask, task_id: str, *, as_json: bool) -> None:
     answer = task.chosen
     if answer.status != "ok":
         raise CommandError(f"task {task_id} {answer.status}: {answer.reason}")
+    if (nothing := came_to_nothing([line.row for line in task.lines])) is not None:
+        raise CommandError(f"task {task_id} failed: {nothing}")
     if not as_json:
         print_raw(answer.response or "")
         score = "none" if answer.score is None else f"{answer.score:.3f}"
-        which = f"sample {answer.sample} of {len(task.lines)}"
+        which = f"sample {answer.sample} of {len(task.lines)} (counted from 0)"
         say(f"score {score} · {answer.agent_id} {answer.adapter_version} · {which}")
+        for sentence in ends_told(map(_end, (line.row for line in task.lines))):
+            say(sentence)
+
+
+def _end(row: AnswerRow) -> RolloutEnd:
+    told = {"status": row.sample_status or "finished", "program": row.program, "says": row.sample_says}
+    return RolloutEnd.assembled({"sample": row.sample or 0} | told)
 
 
 class LoggedLine(NamedTuple):

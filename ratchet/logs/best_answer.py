@@ -4,26 +4,29 @@ The Result is a function of the logged lines alone, so that the one sent and the
 How it is chosen is the task's `select`, which its lines have:
 
 - `best`, also where there is none: the best-scored, the first among equals; no score is worse than any.
-- `majority`: what most answers say, by `meaning` (same_answer.py); where as many say something else, what has the
-  better score, then what was sampled first. Of those that say it, the best-scored.
+- `majority`: what most of the answers say that have a vote (votes.py); where as many say something else, what has the
+  better score, then what was sampled first. Of those that say it, the best-scored. Where none has a vote, the best.
 - `judge`: the first in the judge's order; where the judge put none in order, the best.
 - `first-passing`: of those whose score passes the first in time, or without times the first; where none passes, the
   best.
 
 An answer that was lost, or called off, is chosen by none of them while there is another; by `best`, where the task does
 not say it, such a one has no score, which is as bad as any other without one.
+
+Where no rollout ended by itself, called the model or earned anything, there was no answer to choose: the Result is
+`failed`, with what the first of them ended with as its reason.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
-from ratchet.logs.same_answer import meaning
+from ratchet.logs.votes import Voting, has_vote, vote_of
 from schemas.messages.base import Metadata
-from schemas.messages.result import Result
+from schemas.messages.result import Result, RolloutEnd
 from schemas.messages.task import Select
 from schemas.records.interaction import Interaction
 
@@ -42,24 +45,13 @@ class Scored(Protocol):
     def score(self) -> float | None: ...
 
 
-class Artifact(Protocol):
-    @property
-    def patch(self) -> str: ...
-    @property
-    def files(self) -> Mapping[str, str]: ...
-
-
-class Answered(Scored, Protocol):
+class Answered(Scored, Voting, Protocol):
     """The same, with all that a choice looks at."""
 
     @property
     def sample(self) -> int | None: ...
     @property
-    def response(self) -> str | None: ...
-    @property
-    def artifact(self) -> Artifact | None: ...
-    @property
-    def sample_status(self) -> str | None: ...
+    def sample_says(self) -> str | None: ...
     @property
     def ended_at(self) -> datetime | None: ...
     @property
@@ -82,7 +74,7 @@ def chosen(lines: Sequence[AnswerLine]) -> AnswerLine:
     there = [line for line in lines if line.sample_status not in NOT_THERE] or lines
     match select:
         case "majority":
-            return best(_most_said(there))
+            return best(_most_said([line for line in there if has_vote(line)] or there))
         case "judge":
             return min(there, key=lambda line: (_place(line), _rank(line.score)))
         case "first-passing":
@@ -119,9 +111,10 @@ def first_passing(lines: Sequence[AnswerLine]) -> AnswerLine | None:
 
 
 def votes(lines: Sequence[AnswerLine], line: AnswerLine) -> int:
-    """How many of the answers say what this one says, itself included."""
-    own = _meaning(line)
-    return sum(_meaning(other) == own for other in lines if other.sample_status not in NOT_THERE) or 1
+    """How many of the answers that have a vote say what this one says, itself included; 0 where it has none."""
+    voting = [other for other in lines if other.sample_status not in NOT_THERE and has_vote(other)]
+    own = vote_of(line).meaning
+    return sum(vote_of(other).meaning == own for other in voting) if any(one is line for one in voting) else 0
 
 
 def is_best(select: str | None) -> bool:
@@ -139,7 +132,9 @@ def result_of(lines: Sequence[Interaction]) -> Result:
     """Of all the lines of one task, in the order of its samples."""
     line = chosen(lines)
     given = line.select is not None and line.sample is not None
-    late = given and any(_came_too_late(one) for one in lines)
+    nothing = came_to_nothing(lines)
+    late = given and nothing is None and any(_came_too_late(one) for one in lines)
+    counted = votes(lines, line) if given and line.select == "majority" else 0
     return Result.assembled(
         {
             "task_id": line.task_id,
@@ -148,13 +143,50 @@ def result_of(lines: Sequence[Interaction]) -> Result:
             "agent_id": line.agent_id,
             "adapter_version": line.adapter_version,
             "metadata": Metadata(timestamp=line.timestamp, source="ratchet"),
-            "status": line.status,
-            "reason": line.reason or (_remark(lines, late=late) if given else None),
+            "status": "failed" if nothing else line.status,
+            "reason": line.reason or nothing or (_remark(lines, late=late) if given else None),
             "sample": line.sample,
             "artifact": line.artifact,
             "partial": True if late else None,
-            "votes": votes(lines, line) if given and line.select == "majority" else None,
+            "votes": counted or None,
+            "rollouts": _ends(lines),
         }
+    )
+
+
+def came_to_nothing(lines: Sequence[AnswerLine]) -> str | None:
+    """Of all the lines of one task: why it has no answer although each rollout left one, as a reason; None where one of
+    them ended by itself, called the model or earned something. Only those count that say how they ended."""
+    if any(line.sample_says is None or line.score or (line.usage is not None and line.usage.calls) for line in lines):
+        return None
+    first = lines[0]
+    which = "its rollout" if len(lines) == 1 else f"each of its {len(lines)} rollouts"
+    return f"{which} ended before it called the model; sample {first.sample} {first.sample_status}: {first.sample_says}"
+
+
+def ends_told(ends: Iterable[RolloutEnd]) -> Iterator[str]:
+    """A sentence for each rollout that did not end by itself; those that ended alike in one."""
+    alike: dict[tuple[str, str | None, str], list[int]] = {}
+    for one in ends:
+        if one.says is not None:
+            alike.setdefault((one.status, one.program, one.says), []).append(one.sample)
+    for (status, program, says), samples in alike.items():
+        which = f"sample{'s' if len(samples) > 1 else ''} {', '.join(map(str, samples))}"
+        yield f"{which}{f' by {program}' if program else ''}: {status}: {says}"
+
+
+def _ends(lines: Sequence[Interaction]) -> tuple[RolloutEnd, ...] | None:
+    """None where all ended by themselves, or nobody said otherwise."""
+    if all(line.sample_says is None for line in lines):
+        return None
+    return tuple(
+        RolloutEnd(
+            sample=line.sample or 0,
+            status=line.sample_status or "finished",
+            program=line.program,
+            says=line.sample_says,
+        )
+        for line in lines
     )
 
 
@@ -179,15 +211,8 @@ def _most_said(lines: Sequence[AnswerLine]) -> list[AnswerLine]:
     """Those who say what most say; of as many, who has the best score, then the first."""
     saying: dict[str, list[AnswerLine]] = defaultdict(list)
     for line in lines:
-        saying[_meaning(line)].append(line)
+        saying[vote_of(line).meaning].append(line)
     return min(saying.values(), key=lambda alike: (-len(alike), _rank(best(alike).score)))
-
-
-def _meaning(line: Answered) -> str:
-    """Of an answer with a workspace, what it left there; else its text."""
-    if line.artifact is None:
-        return meaning(line.response or "")
-    return repr((line.artifact.patch, sorted(line.artifact.files.items())))
 
 
 def _place(line: Answered) -> float:

@@ -90,6 +90,12 @@ class ArtifactRow(msgspec.Struct):
     files: dict[str, str] = {}
 
 
+class CallsRow(msgspec.Struct):
+    """How often a rollout called the model."""
+
+    calls: int = 0
+
+
 class ScoredAnswerRow(ScoreRow):
     """Of an interaction: whether two answers of a group are the same, and what the user's was chosen by."""
 
@@ -98,6 +104,10 @@ class ScoredAnswerRow(ScoreRow):
     pass_score: float | None = None
     artifact: ArtifactRow | None = None
     sample_status: str | None = None
+    sample_says: str | None = None
+    usage: CallsRow | None = None
+    reference: str | None = None
+    criteria: str | None = None
     ended_at: datetime | None = None
     place: int | None = None
 
@@ -108,6 +118,7 @@ class AnswerRow(ScoredAnswerRow):
     input: Prompt = ""
     status: str = "ok"
     reason: str | None = None
+    program: str | None = None
     completion_ids: list[int] | None = None
     artifact: ArtifactRow | None = None
     latencies: dict[str, float] = {}
@@ -220,6 +231,7 @@ class ProgramRow(msgspec.Struct):
     program: str | None = None
     select: str | None = None
     score: float | None = None
+    scorer: ScorerRow | None = None
     sample_status: str | None = None
     usage: UsageRow | None = None
     arm: ArmRow = msgspec.field(default_factory=ArmRow)

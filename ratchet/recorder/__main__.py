@@ -17,6 +17,7 @@ from contextlib import AsyncExitStack
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import TASKS
 from ratchet.conversation.bridge import limits_of
+from ratchet.logs.best_answer import ends_told
 from ratchet.recorder.agent import agent_client, served_by, template_for
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.connecting import delete_queue, own_bus
@@ -77,6 +78,8 @@ def show(result: Result, as_json: bool) -> int:
         sys.stdout.write(f"{result.response or ''}\n")
         score = "none" if result.score is None else f"{result.score:.3f}"
         say(f"score {score} · {result.agent_id} {result.adapter_version} · {result.task_id}")
+        for sentence in ends_told(result.rollouts or ()):
+            say(sentence)
     else:
         say(f"{result.status}: {result.reason or 'no reason given'} ({result.task_id})")
     sys.stdout.flush()

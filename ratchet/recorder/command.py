@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,19 +22,55 @@ from ratchet.recorder import guard
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.recording import Ran, recorded
 from ratchet.recorder.rollout import RecordedRollout
+from ratchet.service.errors import one_line
 from schemas.messages.response import Sample, SampleStatus
 
 MOST_BYTES = 1024 * 1024
 """Of what it prints."""
+MOST_NAME = 200
+INTERPRETER = re.compile(r"((?P<python>python|pypy)|bash|dash|sh|zsh|(?P<other>node|nodejs|ruby|perl|php))[\d.]*")
+"""What runs a script, which the command's name says nothing of."""
+WITH_VALUE = ("W", "X")
+VALUE_FOLLOWS = ("-W", "-X", "-r", "--require", "--import")
+"""The next word is the option's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """`stdin` is what it may read there. `environment` in place of this process's own, if given."""
+    """`stdin` is what it may read there. `environment` in place of this process's own, if given. `name`: what it is
+    called in the log, if not as `program_name` has it."""
 
     command: tuple[str, ...]
     stdin: str = ""
     environment: Mapping[str, str] | None = None
+    name: str | None = None
+
+
+def program_name(command: Sequence[str]) -> str:
+    """The script's where the command is an interpreter with one (`python3 -u tools/agent.py` is `agent.py`, `python -m
+    my.agent` is `my.agent`), else the command's own; at most as long as a name may be."""
+    name, words = Path(command[0]).name, list(command[1:])
+    kind = INTERPRETER.fullmatch(name)
+    while kind and words and words[0].startswith("-"):
+        option = words.pop(0)
+        if _is_code(option, with_c=kind["other"] is None):
+            words.clear()
+        elif kind["python"] and option.endswith("m") and option[1:2] not in WITH_VALUE:
+            break
+        elif option in VALUE_FOLLOWS:
+            del words[:1]
+    return _fit(Path(words[0]).name if kind and words else name)
+
+
+def _is_code(option: str, *, with_c: bool) -> bool:
+    """The word behind it is code, or code is read from stdin."""
+    if with_c:
+        return option == "-" or (option[1:2] not in ("-", *WITH_VALUE) and "c" in option)
+    return option in ("-", "-e", "-E", "-p", "-pe", "-ne", "--eval", "--print")
+
+
+def _fit(name: str) -> str:
+    return one_line(name, MOST_NAME) or "program"
 
 
 async def run_recorded(
@@ -64,7 +101,7 @@ async def run_with(
         own = os.environ if program.environment is None else program.environment
         return await _said(program, {**own, **model_environment(base_url, key)}, timeout_s)
 
-    return await recorded(recorder, rollout, Path(program.command[0]).name, run)
+    return await recorded(recorder, rollout, program.name or program_name(program.command), run)
 
 
 def model_environment(base_url: str, key: str) -> dict[str, str]:
@@ -120,4 +157,14 @@ async def _read(process: asyncio.subprocess.Process, timeout_s: float) -> Ran:
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
     status: SampleStatus = "limit" if ended is None else "failed" if ended else "finished"
-    return Ran(said[:MOST_BYTES].decode(errors="replace").strip(), status)
+    return Ran(said[:MOST_BYTES].decode(errors="replace").strip(), status, says=_sentence(ended, len(said), timeout_s))
+
+
+def _sentence(code: int | None, printed: int, timeout_s: float) -> str:
+    """How it ended; None: it was ended. What it wrote to stderr was seen by who runs this."""
+    if code is None:
+        too_much = f"it printed more than {MOST_BYTES:,} bytes"
+        return too_much if printed > MOST_BYTES else f"it was ended after {timeout_s:g} s"
+    if code == guard.NOT_STARTED:
+        return f"it exited with {code}, as where a command is not there or can't be executed"
+    return f"it exited with {code}"

@@ -7,6 +7,7 @@ from hashlib import sha256
 
 from pydantic import BaseModel, ConfigDict
 
+from schemas.messages.base import Identifier
 from schemas.messages.task import Prompt, Task
 
 INPUT = "{input}"
@@ -17,12 +18,14 @@ LONGEST_ARGUMENT = 120_000
 
 class RecordOrder(BaseModel):
     """`agent_urls`: of the replicas that answer. `tokenizer`: folder or hub name, if not what the agent says it is.
-    `time_limit_s`: of each run, within the task's deadline. `as_json`: the Result is written as JSON."""
+    `name`: what the program is called in the log. `time_limit_s`: of each run, within the task's deadline. `as_json`:
+    the Result is written as JSON."""
 
     model_config = ConfigDict(frozen=True)
 
     task: Task
     command: tuple[str, ...]
+    name: Identifier | None = None
     amqp_url: str
     namespace: str = ""
     agent_urls: tuple[str, ...]

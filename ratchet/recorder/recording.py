@@ -18,7 +18,7 @@ from ratchet.bus.topology import RESPONSES
 from ratchet.conversation.segments import sample_of
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.rollout import RecordedRollout
-from ratchet.service.errors import Reject
+from ratchet.service.errors import Reject, one_line
 from ratchet.service.telemetry import Log
 from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response, Sample, SampleStatus
@@ -28,16 +28,20 @@ from schemas.messages.workspace import Artifact
 log = Log("recorder")
 
 GIVEN_UP_S = 5.0
+SAID_CHARS = 600
+"""Of how a rollout ended: it stands in each line of the log, and for each rollout of a group in the Result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a program answered, and how it ended as far as whoever ran it can tell. `seconds`: that it ran for."""
+    """What a program answered, and how it ended as far as whoever ran it can tell, with a sentence. `seconds`: that it
+    ran for."""
 
     text: str
     status: SampleStatus
     artifact: Artifact | None = None
     seconds: float | None = None
+    says: str = ""
 
 
 async def recorded(
@@ -58,11 +62,19 @@ async def recorded(
         async with asyncio.timeout(GIVEN_UP_S):
             await rollout.wait_idle()
     lost = ran.status in ("failed", "limit") and rollout.engine_trouble is not None
-    status = "lost" if lost else ran.status
+    status: SampleStatus = "lost" if lost else ran.status
+    says = ran.says
+    if status == "lost" and rollout.engine_trouble:
+        says = f"{says}; the model was away: {rollout.engine_trouble}".removeprefix("; ")
     overruled = rollout.overruled
     sample = sample_of(rollout.conversation, ran.text, status=status, program=program, overruled=overruled)
     usage = sample.usage and sample.usage.model_copy(update={"seconds": round(took, 3)})
-    return sample.model_copy(update={"usage": usage, "artifact": ran.artifact})
+    return sample.model_copy(update={"usage": usage, "artifact": ran.artifact, "says": why_ended(status, says)})
+
+
+def why_ended(status: SampleStatus, says: str) -> str | None:
+    """As a Sample tells it: nothing of one that ended by itself."""
+    return None if status == "finished" else one_line(says, SAID_CHARS) or None
 
 
 def response_of(

@@ -16,7 +16,7 @@ from ratchet.bus.protocol import Bus, Delivery, opened
 from ratchet.conversation.template import ChatTemplate
 from ratchet.recorder.answers import RecordedAnswers
 from ratchet.recorder.application import Recorder
-from ratchet.recorder.command import Program, run_with
+from ratchet.recorder.command import Program, program_name, run_with
 from ratchet.recorder.order import INPUT, RecordOrder, as_text
 from ratchet.recorder.rollout import RecordedRollout
 from ratchet.service.telemetry import Log
@@ -70,7 +70,7 @@ class RecordedWork:
         return done.cancelled() or done.exception() is not None
 
     async def _run(self, work: Work, number: int, rollout: RecordedRollout) -> Sample:
-        program = program_of(self._order.command, work, number, os.environ)
+        program = program_of(self._order.command, work, number, os.environ, self._order.name)
         timeout_s = time_for(work, self._now(), self._order.time_limit_s)
         sample = await run_with(self._recorder, self._base_url, rollout, program, timeout_s=timeout_s)
         if sample.status == "lost":
@@ -78,13 +78,16 @@ class RecordedWork:
         return sample
 
 
-def program_of(command: tuple[str, ...], work: Work, number: int, environment: Mapping[str, str]) -> Program:
+def program_of(
+    command: tuple[str, ...], work: Work, number: int, environment: Mapping[str, str], name: str | None = None
+) -> Program:
     """The input is on its stdin, and where an argument says `{input}`. Of ours its environment has RATCHET_TASK_ID and
     RATCHET_SAMPLE alone: addresses and tokens of the fleet are not its affair. It never sees reference or criteria."""
     text = as_text(work.input)
     given = {name: value for name, value in environment.items() if not name.startswith("RATCHET_")}
     given |= {"RATCHET_TASK_ID": work.task_id, "RATCHET_SAMPLE": str(number)}
-    return Program(tuple(part.replace(INPUT, text) for part in command), stdin=text, environment=given)
+    words = tuple(part.replace(INPUT, text) for part in command)
+    return Program(words, stdin=text, environment=given, name=name or program_name(command))
 
 
 def time_for(work: Work, now: datetime, limit_s: float | None) -> float:

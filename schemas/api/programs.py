@@ -6,13 +6,17 @@ from pydantic import Field
 
 from schemas.api.status import Interval
 from schemas.messages.base import Record, Timestamp
+from schemas.messages.reward import ScorerIdentity
 
 
 class ProgramFigures(Record):
-    """Of one program, over its rollouts in the log. Means are null where no rollout told."""
+    """Of one program by one scorer, over its rollouts in the log. Means are null where no rollout told."""
 
     agent_id: str
     program: str
+    scorer: ScorerIdentity | None = Field(
+        None, description="Who scored: scores by different ones, or revisions of one, can't be held against each other."
+    )
     rollouts: int = Field(ge=0)
     scored: int = Field(ge=0, description="Rollouts with a score.")
     score: Interval | None = Field(
@@ -31,6 +35,8 @@ class ProgramFigures(Record):
 class ProgramsCompared(Record):
     """`since`: of the oldest line that was read; null where the log is empty."""
 
-    items: list[ProgramFigures] = Field(description="By agent and program.")
+    items: list[ProgramFigures] = Field(
+        description="By agent, scorer and program; of an agent's scorers the one that scored last comes first."
+    )
     since: Timestamp | None
     lines: int = Field(ge=0, description="Lines of the log that were read.")

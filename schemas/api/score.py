@@ -7,6 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from schemas.messages.base import Identifier, Record, Seconds
+from schemas.messages.response import MOST_COUNTED, Usage
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from schemas.messages.task import Prompt, Reference
 from schemas.messages.workspace import Artifact, Workspace
@@ -20,15 +21,22 @@ class ScoreRequest(Record):
     artifacts: Annotated[tuple[Artifact | None, ...], Field(min_length=1, max_length=64)] | None = Field(
         None, description="Of a task with a workspace: what each of the answers left in it."
     )
+    usages: Annotated[tuple[Usage | None, ...], Field(min_length=1, max_length=64)] | None = Field(
+        None, description="What each of the answers took, for scorers of cost."
+    )
     workspace: Workspace | None = Field(None, description="The files that the answers change.")
     reference: Reference | None = Field(None, description="The right answer, for scorers that verify.")
     criteria: str | None = Field(None, description="What a good answer is, for scorers that judge.")
     task_type: Identifier | None = Field(None, description="The kind of task, where scoring depends on it.")
 
     @model_validator(mode="after")
-    def _an_artifact_each(self) -> Self:
-        if self.artifacts is not None and len(self.artifacts) != len(self.responses):
-            raise ValueError("artifacts has not as many as responses: null for an answer that left nothing")
+    def _one_each(self) -> Self:
+        for name, nothing in (("artifacts", "left nothing"), ("usages", "nobody measured")):
+            given = getattr(self, name)
+            if given is not None and len(given) != len(self.responses):
+                raise ValueError(f"{name} has not as many as responses: null for an answer that {nothing}")
+        if any(usage is not None and usage.most > MOST_COUNTED for usage in self.usages or ()):
+            raise ValueError(f"usages has a number above {MOST_COUNTED:,}")
         return self
 
 

@@ -72,7 +72,7 @@ class Hop(Record):
 
 
 class LoggedTurn(Record):
-    """One message of a conversation. `tokens`: those sampled as it, which are trained on; null where it was given."""
+    """One message of a conversation. `tokens`: those sampled as it; null where it was given."""
 
     role: str
     content: str
@@ -105,6 +105,8 @@ class LoggedSample(Record):
     segments: list[LoggedSegment] | None = Field(None, description="Of a conversation of several calls.")
     unreadable: str | None = Field(None, description="Why its conversation, which is logged apart, can't be shown.")
     ended: SampleStatus | None = Field(None, description="How a rollout ended.")
+    says: str | None = Field(None, description="Why, of a rollout that did not end by itself.")
+    untaught: str | None = Field(None, description="Why no training learns from it; null: one may.")
     program: str | None = Field(None, description="What made the rollout.")
     usage: Usage | None = Field(None, description="What the rollout took.")
     artifact: Artifact | None = Field(None, description="What it left in its workspace.")

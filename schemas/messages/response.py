@@ -13,6 +13,10 @@ from schemas.messages.workspace import Artifact
 FinishReason = Literal["stop", "length"]
 BreakKind = Literal["rewritten", "tools_changed", "parallel", "aborted", "retokenised"]
 SampleStatus = Literal["finished", "failed", "limit", "lost", "cancelled"]
+MOST_SAID = 1000
+"""Characters of the sentence that says how a rollout ended."""
+MOST_COUNTED = 2**53 - 1
+"""Of calls, tokens, breaks, seconds: no rollout takes so many, and every reader of JSON can hold the number."""
 
 
 class ToolCall(Record):
@@ -96,6 +100,12 @@ class Usage(Record):
         description="What calls asked of the sampling and did not get, as it is the Work's: the first values of each.",
     )
 
+    @property
+    def most(self) -> float:
+        """The largest of its numbers."""
+        counts = (self.calls, self.prompt_tokens, self.sampled_tokens, self.normalised, self.replayed)
+        return max(*counts, *self.breaks.values(), self.seconds or 0)
+
 
 class Sample(Record):
     """One sampled answer. `completion_ids` and `logprobs` have one entry per sampled token, the end token included.
@@ -117,6 +127,13 @@ class Sample(Record):
         None,
         description="How a rollout ended: by itself (also if absent), by a fault of the program, at a limit, lost by "
         "a failure of ours, or cancelled since another answer had passed; from the last two nothing is learned.",
+    )
+    says: str | None = Field(
+        None,
+        max_length=MOST_SAID,
+        exclude_if=absent,
+        description="Of a rollout that did not end by itself: why, such as its exit code and the last it wrote to "
+        "stderr, or the limit that it met.",
     )
     ended_at: Timestamp | None = Field(
         None, exclude_if=absent, description="When a rollout ended, where the first that passes is to be chosen."
@@ -182,4 +199,12 @@ class Response(Message):
     def _answers_its_own_work(self) -> Self:
         if self.work is not None and self.work.task_id != self.task_id:
             raise ValueError(f"answers task {self.task_id!r} but carries the work of {self.work.task_id!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _took_what_can_be_taken(self) -> Self:
+        """Of what is admitted; the log is read whatever it holds."""
+        for number, sample in enumerate(self.samples):
+            if sample.usage is not None and sample.usage.most > MOST_COUNTED:
+                raise ValueError(f"the usage of sample {number} has a number above {MOST_COUNTED:,}")
         return self

@@ -6,10 +6,20 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.messages.base import Identifier, Message, Metadata, Score, absent
+from schemas.messages.base import Identifier, Message, Metadata, Record, Score, absent
+from schemas.messages.response import MOST_SAID, SampleStatus
 from schemas.messages.workspace import Artifact
 
 ResultStatus = Literal["ok", "failed", "expired"]
+
+
+class RolloutEnd(Record):
+    """How one rollout of a task ended. `says` is there where it did not by itself."""
+
+    sample: int = Field(ge=0, description="Which of its group.")
+    status: SampleStatus
+    program: Identifier | None = None
+    says: str | None = Field(None, max_length=MOST_SAID, description="Why, in a sentence.")
 
 
 class Result(Message):
@@ -36,4 +46,9 @@ class Result(Message):
     )
     artifact: Artifact | None = Field(
         None, exclude_if=absent, description="Of a task with a workspace: what the chosen sample changed in it."
+    )
+    rollouts: tuple[RolloutEnd, ...] | None = Field(
+        None,
+        exclude_if=absent,
+        description="How each rollout of the group ended, where one of them did not by itself.",
     )

@@ -18,7 +18,7 @@ from schemas.messages.base import (
     Timestamp,
     absent,
 )
-from schemas.messages.response import FinishReason, SampleStatus, Segment, Usage, sampled_tokens
+from schemas.messages.response import MOST_SAID, FinishReason, SampleStatus, Segment, Usage, sampled_tokens
 from schemas.messages.reward import ScorerIdentity, ScoreStatus
 from schemas.messages.task import Prompt, Select, Tool
 from schemas.messages.work import Arm, Sampling
@@ -84,6 +84,9 @@ class Interaction(Message):
         None, exclude_if=absent, description="In place of segments that are more than 64 KB."
     )
     sample_status: SampleStatus | None = Field(None, exclude_if=absent, description="How a rollout ended.")
+    sample_says: str | None = Field(
+        None, max_length=MOST_SAID, exclude_if=absent, description="Why, of one that did not end by itself."
+    )
     program: Identifier | None = Field(None, exclude_if=absent, description="What made the rollout.")
     usage: Usage | None = Field(None, exclude_if=absent)
     artifact: Artifact | None = Field(None, exclude_if=absent, description="What it left in its workspace.")

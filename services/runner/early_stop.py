@@ -101,6 +101,7 @@ def _asked(work: Work, sample: Sample) -> ScoreRequest:
         input=work.input,
         responses=(sample.text,),
         artifacts=None if sample.artifact is None else (sample.artifact,),
+        usages=None if sample.usage is None else (sample.usage,),
         workspace=work.workspace,
         reference=work.reference,
         criteria=work.criteria,

@@ -48,7 +48,6 @@ LEAST_REQUESTS = 256
 BYTES_A_TOKEN, LEAST_BODY = 32, 256 * 1024
 """A request that has more can't fit the context, whatever its tokens."""
 SHOWN_CHARS = 400
-MOST_SAID = 1000
 MOST_ADDED = 32 * MIB
 """Of what a rollout leaves in its workspace beyond what was there; the rest is left out, with a reason."""
 
@@ -143,10 +142,10 @@ class Rollouts:
         limits, budget = order.program.limits, order.budget
         recorder = Recorder(max(LEAST_BODY, BYTES_A_TOKEN * (order.model.served.context or 0)))
         began = time.monotonic()
-        says = ""
+        by_itself = ""
 
         async def in_sandbox(key: str) -> Ran:
-            nonlocal says
+            nonlocal by_itself
             path = self._scratch.socket()
             try:
                 most_requests = max(LEAST_REQUESTS, REQUESTS_A_CALL * limits.calls)
@@ -154,19 +153,18 @@ class Rollouts:
                     job = job_of(order, key, {PORT: path})
                     failpoint.reach("rollout-begun")
                     result = await self._sandbox.run(job, called_off=budget.spent)
-                ran, says = ended(order.program, result, budget)
+                ran = ended(order.program, result, budget)
+                by_itself = ran.says
                 if ran.status == "cancelled":
                     return ran
                 return replace(ran, artifact=await self._artifact(order, result), seconds=result.wall_s)
             except (SandboxError, OSError) as error:
-                says = one_line(f"a failure of ours: {error}")
-                return Ran("", "lost")
+                return Ran("", "lost", says=f"a failure of ours: {error}")
 
         sample = await recorded(recorder, rollout, order.name, in_sandbox)
         if sample.status == "cancelled":  # a part of an answer is none: what it took is all that is told
-            sample = Sample(text="", status="cancelled", program=order.name, usage=sample.usage)
-        if sample.status == "lost" and rollout.engine_trouble:
-            says = one_line(f"{says}; the model was away: {rollout.engine_trouble}")
+            sample = Sample(text="", status="cancelled", program=order.name, usage=sample.usage, says=ANOTHER_PASSED)
+        says = sample.says or by_itself
         tell = log.warning if sample.status == "lost" else log.info
         usage = sample.usage
         tell(
@@ -179,7 +177,7 @@ class Rollouts:
             calls=usage.calls if usage else 0,
             tokens=usage.sampled_tokens if usage else 0,
         )
-        self._told(underway.progress(sample.status or "finished", says[:MOST_SAID] or None))
+        self._told(underway.progress(sample.status or "finished", says or None))
         return sample
 
     async def _artifact(self, order: RolloutOrder, result: Result) -> Artifact | None:
@@ -219,8 +217,8 @@ def job_of(order: RolloutOrder, key: str, relays: Mapping[int, Path]) -> Job:
     )
 
 
-def ended(program: Program, result: Result, budget: Budget) -> tuple[Ran, str]:
-    """How it is told, and a sentence why. It is scored by what it left, whatever ended it."""
+def ended(program: Program, result: Result, budget: Budget) -> Ran:
+    """How it is told, with a sentence why. It is scored by what it left, whatever ended it."""
     answer, says = result.stdout, result.says
     if program.answer_file:
         answer = result.files.get(program.answer_file, b"")
@@ -237,6 +235,14 @@ def ended(program: Program, result: Result, budget: Budget) -> tuple[Ran, str]:
             status, says = "cancelled" if called_off else "limit", budget.says or says
         case _:
             status = "limit"
-    if status in ("failed", "limit") and (said := result.stderr[-4 * SHOWN_CHARS :].decode(errors="replace").strip()):
-        says += f"; it said: …{one_line(said[-SHOWN_CHARS:])}"
-    return Ran(answer.decode(errors="replace").strip(), status), says
+    if status in ("failed", "limit") and (said := _last_words(result, printed=program.answer_file is not None)):
+        says += f"; it said: {said}"
+    return Ran(answer.decode(errors="replace").strip(), status, says=says)
+
+
+def _last_words(result: Result, *, printed: bool) -> str:
+    """The end of what it wrote to stderr; of nothing there, and where that is not its answer, of what it printed."""
+    for written in (result.stderr, result.stdout if printed else b""):
+        if said := written[-4 * SHOWN_CHARS :].decode(errors="replace").strip():
+            return one_line(said if len(said) <= SHOWN_CHARS else f"…{said[-SHOWN_CHARS:]}")
+    return ""

@@ -47,6 +47,7 @@ from services.runner.agents import Agents
 from services.runner.api import runner_router
 from services.runner.early_stop import ANOTHER_PASSED, EarlyStop
 from services.runner.kept_rollouts import KeptRollouts, key_of
+from services.runner.moments import Moments
 from services.runner.progress import Progress
 from services.runner.rollout import Model, RolloutOrder, Rollouts
 from services.runner.scratch import Scratch, sweep
@@ -59,6 +60,7 @@ AGENT_POLL_S = 0.5
 ENDING_S = 60.0
 """Beyond its time a rollout may take so long to be ended and written down, and is no trouble."""
 ANSWERED_KEPT = 4096
+NO_TURN = "it had no turn before its task's deadline"
 SOURCE = "runner"
 
 
@@ -283,6 +285,7 @@ class RunnerWorker:
         """All samples, of which those that are kept are not run again. Raises what a disk says, once all have ended."""
         done = await asyncio.to_thread(self._kept.of, key) | self._unsaved.get(key, {})
         done = {number: sample for number, sample in done.items() if number < work.sampling.n}
+        moments = Moments(datetime.now(UTC), [sample.ended_at for sample in done.values() if sample.ended_at])
         if done:
             metrics.resumed.labels().inc(len(done))
             log.info("resumed", f"{len(done)} of {work.sampling.n} rollouts are there from before")
@@ -299,7 +302,8 @@ class RunnerWorker:
                 await asyncio.wait(looking, timeout=max(0.0, within_s))
                 self._stepped_at = time.monotonic()
             ran = await asyncio.gather(
-                *(self._one(work, key, number, model, tree, stop) for number in missing), return_exceptions=True
+                *(self._one(work, key, number, model, tree, stop, moments) for number in missing),
+                return_exceptions=True,
             )
             await asyncio.gather(*looking)  # there is nothing left to call off
         finally:
@@ -311,7 +315,9 @@ class RunnerWorker:
         done |= {number: sample for number, sample in zip(missing, ran, strict=True) if isinstance(sample, Sample)}
         return [done[number] for number in range(work.sampling.n)]
 
-    async def _one(self, work: Work, key: str, number: int, model: Model, tree: Tree | None, stop: EarlyStop) -> Sample:
+    async def _one(
+        self, work: Work, key: str, number: int, model: Model, tree: Tree | None, stop: EarlyStop, moments: Moments
+    ) -> Sample:
         names = self._names(work)
         name = names[number % len(names)]
         limits = self._programs[name].limits
@@ -323,7 +329,7 @@ class RunnerWorker:
             failpoint.reach("rollout-ended")
             if sample.status not in NOT_THERE:
                 if is_censored(work.select):
-                    sample = sample.model_copy(update={"ended_at": datetime.now(UTC)})
+                    sample = sample.model_copy(update={"ended_at": moments.now()})
                 self._unsaved.setdefault(key, {})[number] = sample
                 await self._save(key, {number: sample})
                 kept = sample
@@ -342,10 +348,10 @@ class RunnerWorker:
         except NoTurn:
             if budget.says == ANOTHER_PASSED:
                 self._progress.note(without_turn(work, number, name, "cancelled", ANOTHER_PASSED))
-                return Sample(text="", status="cancelled", program=name)
+                return Sample(text="", status="cancelled", program=name, says=ANOTHER_PASSED)
             log.warning("lost", f"sample {number} had no turn before its deadline", sample=number, program=name)
-            self._progress.note(without_turn(work, number, name, "lost", "it had no turn before its task's deadline"))
-            return Sample(text="", status="lost", program=name)
+            self._progress.note(without_turn(work, number, name, "lost", NO_TURN))
+            return Sample(text="", status="lost", program=name, says=NO_TURN)
 
     async def _run(self, work: Work, number: int, name: str, model: Model, tree: Tree | None, budget: Budget) -> Sample:
         assert self._rollouts is not None

@@ -14,7 +14,7 @@ from ratchet.http.problem import problems
 from ratchet.http.work import while_connected
 from schemas.api.score import ScoreAnswer, ScoreRequest
 from schemas.messages.reward import SampleScore, ScorerIdentity
-from services.scorer.strategies.strategy import Answer, ScoringRequest
+from services.scorer.strategies.strategy import Answer, ScoringRequest, spent
 
 
 class Scoring(Protocol):
@@ -42,11 +42,12 @@ def scorer_router(scorer: Scoring) -> APIRouter:
 
 async def _scores(scorer: Scoring, body: ScoreRequest) -> Sequence[SampleScore]:
     artifacts = body.artifacts or repeat(None, len(body.responses))
+    usages = body.usages or repeat(None, len(body.responses))
     return await scorer.score(
         ScoringRequest(
             task_id=f"api-{uuid.uuid4().hex}",
             prompt=body.input,
-            answers=tuple(map(Answer, body.responses, repeat(None), artifacts)),
+            answers=tuple(map(Answer, body.responses, repeat(None), artifacts, map(spent, usages))),
             workspace=body.workspace,
             reference=body.reference,
             criteria=body.criteria,

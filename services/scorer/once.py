@@ -2,7 +2,8 @@
 
 A line is {"task_id", "prompt", "answers": [{"text", "finish_reason", "artifact", "usage"}], "reference", "criteria",
 "task_type", "workspace"}. The first line out is the scorer's identity; then, in the order of the input, {"task_id",
-"scores": [{"score", "status", …}]}. It knows no queue: `ratchet eval --scorer` and `ratchet verify` are its users.
+"scores": [{"score", "status", …}]}. With --judging parts that score cost are left out, and the first line names them
+in `left_out`. It knows no queue: `ratchet eval --scorer` and `ratchet verify` are its users.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from schemas.messages.base import Record
 from schemas.messages.task import ChatMessage
 from schemas.messages.workspace import Artifact, Workspace
 from services.scorer.settings import ScorerSettings
-from services.scorer.strategies.registry import build_strategy
+from services.scorer.strategies.registry import check_spec, strategy_of
 from services.scorer.strategies.strategy import Answer, ScoringRequest, Spent, Strategy
 
 AT_ONCE = 16
@@ -71,9 +72,17 @@ def _given(kind: type[Given], value: Any) -> Given | None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m services.scorer.once", description=__doc__)
     parser.add_argument("--scorer", required=True)
-    strategy = build_strategy(ScorerSettings.read(scorer=parser.parse_args().scorer))
+    parser.add_argument("--judging", action="store_true")
+    asked = parser.parse_args()
+    settings = ScorerSettings.read(scorer=asked.scorer)
+    spec = check_spec(settings.scorer)
+    kept = spec.judging if asked.judging else spec
+    strategy = strategy_of(kept, settings)
     requests = [request_from(json.loads(line)) for line in sys.stdin if line.strip()]
-    for line in asyncio.run(score_all(strategy, requests)):
+    identity, *lines = asyncio.run(score_all(strategy, requests))
+    if asked.judging:
+        identity["left_out"] = [part.text for part in spec.named if part.is_cost]
+    for line in (identity, *lines):
         sys.stdout.write(json.dumps(line) + "\n")
     return 0
 

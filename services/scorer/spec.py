@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ratchet.service.errors import ScorerError
@@ -51,6 +52,16 @@ class Spec:
     def named(self) -> tuple[Part, ...]:
         """All strategies."""
         return ((self.first,) if self.first else ()) + self.parts
+
+    @property
+    def judging(self) -> Spec:
+        """Without what scores cost alone: of an answer that took nothing anew, as one that is only tried."""
+        first = None if self.first is None or self.first.is_cost else self.first
+        kept = [part for part in self.parts if not part.is_cost]
+        if not kept and first is not None:  # of a rule with a side of cost its other side is left
+            return Spec((replace(first, weight=1.0),))
+        total = math.fsum(part.weight for part in kept)
+        return Spec(tuple(replace(part, weight=part.weight / total) for part in kept), first, self.rule)
 
     @property
     def text(self) -> str:

@@ -41,6 +41,7 @@ from services.scorer.strategies.strategy import (
     failure,
     ran_out_of_time,
     scores_one_by_one,
+    spent,
 )
 
 WEIGHT = 1 / 16
@@ -178,7 +179,7 @@ class ScorerWorker:
         metrics.tasks_of("draft").inc()
 
     async def _pass_over(self, delivery: Delivery, response: Response, work: Work) -> None:
-        scores = ran_out_of_time(len(response.samples), TOO_LATE)
+        scores = not_of_lost(response, ran_out_of_time(len(response.samples), TOO_LATE))
         latencies = ScoringLatencies(queue_s=self._waited(response), attempts=delivery.attempts)
         await self._publish(delivery.body, self._reward(response, work, scores, latencies))
         metrics.tasks_of("late").inc()
@@ -291,9 +292,8 @@ def request_of(response: Response, work: Work) -> ScoringRequest:
 
 
 def spent_on(sample: Sample) -> Spent:
-    """As whoever made it said."""
-    usage = sample.usage
-    return Spent(usage.sampled_tokens, usage.seconds) if usage is not None else Spent(sample.sampled_tokens)
+    """Without usage, the tokens that are there."""
+    return Spent(sample.sampled_tokens) if sample.usage is None else spent(sample.usage)
 
 
 def not_of_lost(response: Response, scores: Sequence[SampleScore]) -> Sequence[SampleScore]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from schemas import MESSAGES, DecodeError, Task, Work
 from schemas.messages.base import Message
+from schemas.messages.response import Response, Usage
 from schemas.messages.work import Arm, Sampling
 
 ANY_JSON = st.recursive(
@@ -79,3 +80,15 @@ def test_a_message_can_not_be_changed() -> None:
 
     with pytest.raises(ValueError, match="frozen"):
         task.task_id = "2"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("field", ["calls", "sampled_tokens", "seconds"])
+def test_a_response_whose_rollout_took_more_than_there_is_is_refused_and_a_line_that_has_it_is_read(field: str) -> None:
+    many = b"1e300" if field == "seconds" else b"9" * 400
+    usage = b'{"%b": %b}' % (field.encode(), many)
+    body = b'{"task_id": "t", "response": "a", "agent_id": "x", "samples": [{"text": "a", "usage": %b}]}'
+
+    with pytest.raises(DecodeError, match="usage of sample 0"):
+        Response.decode(body % usage)
+    assert Response.decode(body % b'{"calls": 9007199254740991}').samples[0].usage is not None
+    assert getattr(Usage.model_validate_json(usage), field) > 2**53

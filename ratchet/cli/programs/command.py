@@ -72,9 +72,15 @@ def install(
 def compare(agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None, json: AsJson = False) -> None:
     """Each program's rollouts in the log: score with its interval, tokens, calls and time, breaks, and how they ended.
 
-    No experiment: not all programs answered the same tasks.
+    Each scorer by itself. No experiment: not all programs answered the same tasks.
     """
-    found = ProgramBook(FleetAccess.here().logs_dir).compared(agent)
+    access = FleetAccess.here()
+    book = ProgramBook(access.logs_dir)
+    if agent is not None:
+        known = sorted({*access.agents, *(one.agent_id for one in book.compared().items)})
+        if agent not in known:
+            raise UsageError(f"there is no agent {agent!r}: the fleet and its log have {', '.join(known) or 'none'}")
+    found = book.compared(agent)
     if json:
         print_json(found.model_dump(mode="json"))
     else:

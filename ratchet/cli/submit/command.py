@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import sys
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -19,14 +20,34 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.submit.client import FleetClient
 from ratchet.cli.terminal import INTERRUPTED, ExitCode, UsageError, err, print_raw, say, say_error
+from ratchet.logs.best_answer import FIRST_PASSING, ends_told
 from schemas.messages.base import DecodeError, Metadata, explain
 from schemas.messages.result import Result
 from schemas.messages.task import Task
 
+LINES_NAMED = 5
+OPTIONS = {
+    "agent_id": "--agent",
+    "reference": "--reference",
+    "criteria": "--criteria",
+    "samples": "--samples",
+    "select": "--select",
+    "pass_score": "--pass-score",
+    "priority": "--priority",
+    "task_id": "--task-id",
+    "deadline": "--deadline",
+}
+"""By the field of a task that each fills."""
+
 
 def submit(
     text: Annotated[str | None, typer.Argument(help="What to ask; - reads it from stdin.")] = None,
-    file: Annotated[Path | None, typer.Option(help="Tasks as JSONL, one a line; - reads them from stdin.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Tasks as JSONL, one a line; - reads them from stdin. Options hold for what a line leaves out."
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="With --file: write the results here, not to stdout.")] = None,
     agent: Annotated[str | None, typer.Option(help="Which agent answers.")] = None,
     reference: Annotated[str | None, typer.Option(help="The right answer, for scorers that verify.")] = None,
@@ -79,23 +100,49 @@ def new_task(fields: dict[str, Any]) -> Task:
         raise UsageError(explain(Task.TYPE, error)) from None
 
 
-def read_tasks(lines: Iterable[str], defaults: dict[str, Any]) -> Iterator[Task]:
+class Overruled:
+    """What lines of a file say for themselves although an option says something else: by field, which lines."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, dict[int, None]] = {}
+
+    def note(self, line: int, fields: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+        for name in fields.keys() & defaults.keys():
+            if defaults[name] is not None and fields[name] != defaults[name]:
+                self._lines.setdefault(name, {})[line] = None
+
+    def __iter__(self) -> Iterator[str]:
+        """A sentence for each option."""
+        for name, lines in sorted(self._lines.items()):
+            some = ", ".join(map(str, islice(lines, LINES_NAMED))) + (", …" if len(lines) > LINES_NAMED else "")
+            which = f"{len(lines)} lines name {name} themselves" if len(lines) > 1 else f"line {some} names {name} itself"
+            where = f" (lines {some})" if len(lines) > 1 else ""
+            yield f"note: {which}, and that counts{where}; {OPTIONS[name]} holds for the others"
+
+
+def read_tasks(lines: Iterable[str], defaults: dict[str, Any], overruled: Overruled | None = None) -> Iterator[Task]:
     """One task a line: a Task as JSON, of which only `input` must be there, or a JSON string, which is the input.
 
-    `defaults` hold for what a line does not say. Empty lines are passed over. Raises UsageError naming the line.
+    `defaults` hold for what a line does not say, or says is null; `overruled` is told of lines that say something else.
+    Empty lines are passed over. Raises UsageError naming the line.
     """
+    told = overruled or Overruled()
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            yield _read_task(line, number, defaults)
+            yield _read_task(line, number, defaults, told)
 
 
-def _read_task(line: str, number: int, defaults: dict[str, Any]) -> Task:
+def _read_task(line: str, number: int, defaults: dict[str, Any], overruled: Overruled) -> Task:
     try:
         read = json.loads(line)
         fields = {"input": read} if isinstance(read, str) else read
         if not isinstance(fields, dict):
             raise UsageError("neither a task nor a string")
+        fields = {name: value for name, value in fields.items() if value is not None}
+        overruled.note(number, fields, defaults)
         known = {name: value for name, value in defaults.items() if value is not None}
+        if fields.get("select", FIRST_PASSING) != FIRST_PASSING:
+            known.pop("pass_score", None)  # a part of the option that the line overrules
         filled = new_task({**known, **{name: value for name, value in fields.items() if name == "input"}})
         return Task.decode(json.dumps({**json.loads(filled.encode()), **fields}))
     except (ValueError, UsageError, DecodeError) as error:
@@ -144,26 +191,41 @@ def submit_one(text: str, fields: dict[str, Any], how: Submission) -> None:
 
 def submit_file(file: Path, fields: dict[str, Any], out: Path | None, how: Submission) -> None:
     """A file is checked whole before its first task is published. Raises Exit 1 if a task was not answered."""
-    total = None if str(file) == "-" else sum(1 for _ in _tasks(file, fields))
+    overruled = Overruled()
+    total = None if str(file) == "-" else sum(1 for _ in _tasks(file, fields, overruled))
+    _say_all(overruled)
+    try:
+        _submitted(_tasks(file, fields, overruled), out, how, total)
+    finally:
+        if total is None:  # of what comes in on stdin it is known in the end
+            _say_all(overruled)
+
+
+def _say_all(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        say(sentence)
+
+
+def _submitted(tasks: Iterator[Task], out: Path | None, how: Submission, total: int | None) -> None:
     if not how.wait:
-        say(f"{_publish(_tasks(file, fields), how)} tasks published")
+        say(f"{_publish(tasks, how)} tasks published")
         return
     tally = Tally()
     target = nullcontext(sys.stdout) if out is None else out.open("w", encoding="utf-8")
     with target as stream, _client() as client, _interruptible(client):
-        _write_results(client.submit(_tasks(file, fields), stall_s=how.timeout_s), stream, tally, total)
+        _write_results(client.submit(tasks, stall_s=how.timeout_s), stream, tally, total)
     say(str(tally))
     if tally.failed:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _tasks(file: Path, fields: dict[str, Any]) -> Iterator[Task]:
+def _tasks(file: Path, fields: dict[str, Any], overruled: Overruled) -> Iterator[Task]:
     if str(file) == "-":
-        yield from read_tasks(sys.stdin, fields)
+        yield from read_tasks(sys.stdin, fields, overruled)
         return
     try:
         with file.open(encoding="utf-8") as lines:
-            yield from read_tasks(lines, fields)
+            yield from read_tasks(lines, fields, overruled)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} can't be read: {error}") from None
 
@@ -199,6 +261,7 @@ def _print_one(result: Result, how: Submission) -> None:
         say(f"score {score}{votes} · {result.agent_id} {result.adapter_version} · {result.task_id}")
         if result.reason:
             say(result.reason)
+        _say_all(ends_told(result.rollouts or ()))
     else:
         say_error(f"{result.status}: {result.reason or 'no reason given'} ({result.task_id})")
 

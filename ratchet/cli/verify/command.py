@@ -23,13 +23,18 @@ def verify(
         Path | None,
         typer.Argument(metavar="[ANSWER]", help="A program or a patch of your own to be scored, too; - for stdin."),
     ] = None,
+    scorer: Annotated[
+        str,
+        typer.Option(help="Who scores, as in RATCHET_SCORER; parts that score cost (tokens, time) are left out."),
+    ] = "tests",
     json: AsJson = False,
 ) -> None:
     """Try a task's hidden cases on its reference, on nothing and on cheats. Exit code 1 if they can be fooled."""
-    trial = try_out(read_task(task), _text(answer) if answer else None, "tests")
+    trial = try_out(read_task(task), _text(answer) if answer else None, scorer)
     if json:
         tried = [asdict(one) for one in trial.tried]
-        print_json({"sound": not trial.faults, "faults": trial.faults, "tried": tried})
+        told = {"sound": not trial.faults, "faults": trial.faults, "left_out": trial.left_out, "tried": tried}
+        print_json(told)
     else:
         _print(trial)
     if trial.faults:
@@ -58,6 +63,9 @@ def _text(path: Path) -> str:
 def _print(trial: Trial) -> None:
     for one in trial.tried:
         out.print(_line(one))
+    if trial.left_out:
+        took = "what is tried took no calls of a model, so it has no cost"
+        out.print(Text(f"left out: {', '.join(trial.left_out)}: {took}", style="dim"))
     if trial.faults:
         out.print(Text("can be fooled, or judges wrongly:", style="bold red"))
         for fault in trial.faults:

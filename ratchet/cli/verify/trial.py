@@ -62,6 +62,8 @@ class Trial:
     tried: Sequence[Tried]
     known: Sequence[str] = ()
     """Faults that show without a trial."""
+    left_out: Sequence[str] = ()
+    """Parts of the scorer that score cost: what is tried took no calls of a model."""
 
     @property
     def faults(self) -> list[str]:
@@ -135,16 +137,18 @@ def _told(plan: Mapping[str, Any]) -> tuple[str, list[str]]:
 
 
 def try_out(task: Task, answer: str | None, scorer: str) -> Trial:
-    """Raises CommandError where the scorer can't be started, as where its sandbox does not hold."""
+    """By all of the scorer that judges, and nothing that scores cost. Raises CommandError where it can't be started, as
+    where its sandbox does not hold."""
     around = asyncio.run(_around(task)) if task.workspace is not None else None
     asked = answers_to(task, answer, around)
-    scores = _scores(task, [text for _, _, text in asked], scorer)
+    scores, left_out = _scores(task, [text for _, _, text in asked], scorer)
     return Trial(
         [
             Tried(kind, what, score["score"], score["reason"])
             for (kind, what, _), score in zip(asked, scores, strict=True)
         ],
         known_faults(task, around) if around is not None else (),
+        left_out,
     )
 
 
@@ -167,8 +171,8 @@ def _texts(tree: Tree) -> dict[str, str]:
     return {path: bytes(file.content).decode(errors="replace") for path, file in tree.files.items() if not file.is_link}
 
 
-def _scores(task: Task, texts: Sequence[str], scorer: str) -> list[dict[str, Any]]:
-    """By the scorer itself, in a process of its own, as the fleet's would."""
+def _scores(task: Task, texts: Sequence[str], scorer: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """By the scorer itself, in a process of its own, as the fleet's would; and what of it was left out."""
     line = {
         "task_id": task.task_id,
         "prompt": task.model_dump(mode="json")["input"],
@@ -178,7 +182,7 @@ def _scores(task: Task, texts: Sequence[str], scorer: str) -> list[dict[str, Any
         "workspace": task.workspace.model_dump(mode="json") if task.workspace is not None else None,
     }
     ended = subprocess.run(
-        [sys.executable, "-m", "services.scorer.once", "--scorer", scorer],
+        [sys.executable, "-m", "services.scorer.once", "--judging", "--scorer", scorer],
         input=json.dumps(line) + "\n",
         capture_output=True,
         text=True,
@@ -186,5 +190,5 @@ def _scores(task: Task, texts: Sequence[str], scorer: str) -> list[dict[str, Any
     )
     if ended.returncode:
         raise CommandError(f"scorer {scorer!r} failed: {' / '.join(ended.stderr.splitlines()[-LAST_LINES:])}")
-    scores: list[dict[str, Any]] = json.loads(ended.stdout.splitlines()[1])["scores"]
-    return scores
+    identity, scored = map(json.loads, ended.stdout.splitlines()[:2])
+    return scored["scores"], identity["left_out"]

@@ -70,6 +70,8 @@ class RolloutFigure:
     seconds: float
     calls: int
     tokens: int
+    says: str | None = None
+    """How it ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ def rollouts_of(told: Iterable[Mapping[str, Any]]) -> tuple[RolloutFigure, ...]:
             seconds=one["seconds"],
             calls=one["calls"],
             tokens=one["sampled_tokens"],
+            says=one.get("says"),
         )
         for one in told
     ]

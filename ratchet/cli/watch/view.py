@@ -11,6 +11,7 @@ from rich.text import Text
 from ratchet.cli.terminal import table
 from ratchet.cli.watch.figures import RUNNING, QueueFigure, RolloutFigure, ScoreFigure, StageFigure, WatchFigures
 
+AS_IT_SHOULD = (RUNNING, "finished", "cancelled")
 STAGE_NAMES = {"queue": "waiting for the agent", "generate": "generating", "score_queue": "waiting for the scorer",
                "score": "scoring", "total": "admission to log"}  # fmt: skip
 
@@ -80,9 +81,15 @@ def _scores(scores: tuple[ScoreFigure, ...]) -> Table:
     return shown
 
 
-def _rollouts(rollouts: tuple[RolloutFigure, ...]) -> Table:
+def _rollouts(rollouts: tuple[RolloutFigure, ...]) -> Group:
+    """A table, and below it why those ended that did not by themselves."""
     shown = table("task and sample", "program", "state", "time", "calls", "tokens", left=3)
     for one in rollouts:
         name, took = f"{one.task_id} {one.sample}", seconds(one.seconds)
         shown.add_row(name, one.program, one.state, took, f"{one.calls:,}", f"{one.tokens:,}")
-    return shown
+    why = [
+        Text(f"{one.task_id} {one.sample} {one.state}: {one.says}", style="yellow")
+        for one in rollouts
+        if one.says and one.state not in AS_IT_SHOULD
+    ]
+    return Group(shown, *why)

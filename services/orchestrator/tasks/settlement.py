@@ -70,6 +70,7 @@ def settle(reward: Reward, response: Response, work: Work, now: datetime) -> lis
                 "finish_reason": sample.finish_reason,
                 "segments": sample.segments,
                 "sample_status": sample.status,
+                "sample_says": sample.says,
                 "program": sample.program,
                 "usage": sample.usage,
                 "artifact": sample.artifact,

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from ratchet.bus.topology import RESPONSES, work_queue
 from ratchet.logs.groups import grouped
+from ratchet.logs.lessons import teaches_nothing
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read
 from ratchet.logs.trajectories import TrajectoryUnreadable, filled
@@ -134,6 +135,8 @@ def _sample(line: Interaction, result: Result | None, unreadable: str | None) ->
         segments=None if line.segments is None else [_segment(segment) for segment in line.segments],
         unreadable=unreadable,
         ended=line.sample_status,
+        says=line.sample_says,
+        untaught=teaches_nothing(line),
         program=line.program,
         usage=line.usage,
         artifact=line.artifact,

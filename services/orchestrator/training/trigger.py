@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ratchet.logs.best_answer import is_censored
+from ratchet.logs.peers import DEFAULT_BASELINE, are_level
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.records.interaction import Interaction
 
@@ -40,10 +41,12 @@ class TrainingState:
 
 
 def teaches(lines: Sequence[Interaction]) -> bool:
-    """A group with at least two scores that are not all the same, of a task that the trainer may learn from."""
+    """A group, of a task that the trainer may learn from, in which some score otherwise than those that the trainer
+    compares them with where nobody says otherwise: of programs, those of the same one (record 0061)."""
     if is_censored(lines[0].select):
         return False
-    return len(lines) > 1 and len({line.score for line in lines if line.score is not None}) > 1
+    scored = [(line.score, line.program) for line in lines if line.score is not None]
+    return not are_level([score for score, _ in scored], [program for _, program in scored], DEFAULT_BASELINE)
 
 
 def uses_up(outcome: AdapterTrained) -> bool:

@@ -24,7 +24,11 @@ SOON_BUILT = ("judge",)
 
 def build_strategy(settings: ScorerSettings) -> Strategy:
     """Raises ScorerError if the specification can't be read, or names a strategy that is not there or not usable."""
-    spec = check_spec(settings.scorer)
+    return strategy_of(check_spec(settings.scorer), settings)
+
+
+def strategy_of(spec: Spec, settings: ScorerSettings) -> Strategy:
+    """Raises ScorerError for a strategy that is not usable."""
     parts = [_build(part, settings) for part in spec.parts]
     rest = parts[0] if len(parts) == 1 else Weighted(Spec(spec.parts), parts)
     return DecidedFirst(spec, _build(spec.first, settings), rest) if spec.first else rest

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from schemas.messages.response import FinishReason
+from schemas.messages.response import FinishReason, Usage
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from schemas.messages.task import Prompt
 from schemas.messages.workspace import Artifact, Workspace
@@ -23,6 +23,11 @@ class Spent:
 
     tokens: int | None = None
     seconds: float | None = None
+
+
+def spent(usage: Usage | None) -> Spent:
+    """As whoever made the answer said."""
+    return Spent() if usage is None else Spent(usage.sampled_tokens, usage.seconds)
 
 
 @dataclass(frozen=True, slots=True)

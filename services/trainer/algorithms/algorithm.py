@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from ratchet.logs.peers import Baseline, peers
 from ratchet.service.errors import TrainingRefused
 from services.trainer.algorithms.hyperparameters import Hyperparameters
-from services.trainer.data.peers import Baseline, peers
 from services.trainer.data.samples import TrainingSample, rollouts_of
 
 

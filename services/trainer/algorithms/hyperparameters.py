@@ -11,10 +11,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
+from ratchet.logs.peers import DEFAULT_BASELINE, Baseline
 from ratchet.service.errors import TrainingRefused
 from schemas.messages.base import explain
 from services.trainer.algorithms.advantages import Scale
-from services.trainer.data.peers import Baseline
 
 SMALL_MODEL = 200_000
 SMALL_MODEL_RATE = 1e-3
@@ -174,7 +174,7 @@ class WithBaseline(Hyperparameters):
     """Of learners by advantage."""
 
     baseline: Baseline = Field(
-        "program",
+        DEFAULT_BASELINE,
         description="What a rollout is better or worse than: those of its own program in the group, or the whole "
         "group. It matters where several programs answer a task.",
     )

@@ -11,10 +11,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal, Self
 
+from ratchet.logs.peers import Baseline, are_level, peers
 from ratchet.logs.rows import ReferenceRow
-from services.trainer.data.peers import Baseline, peers, widest_range
 
-ZERO_SPREAD = 1e-9
 WORST_SCORE = 0.0
 
 
@@ -185,8 +184,7 @@ def group_reason(
         return Reason.INCOMPLETE
     if len(scores) < policy.min_samples:
         return Reason.TOO_FEW_SAMPLES
-    flat = widest_range(scores, peers(programs, policy.baseline)) <= ZERO_SPREAD
-    return Reason.ZERO_SPREAD if flat and policy.needs_spread else None
+    return Reason.ZERO_SPREAD if policy.needs_spread and are_level(scores, programs, policy.baseline) else None
 
 
 def is_other_base(engine: str | None, revision: str | None) -> bool:

@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from ratchet.logs.peers import deviation, peers
 from ratchet.logs.rows import ScorerRow
 from schemas.records.adapter_card import DataRange, DataWindow
 from services.trainer.data.filters import DataPolicy, Reason
 from services.trainer.data.journal_scan import KeptGroup, Scan
-from services.trainer.data.peers import deviation, peers
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,3 +105,13 @@ def test_another_log_in_its_place_is_read_from_its_beginning(tmp_path: Path) -> 
     write_log(tmp_path, task("c", (0.9, 0.7), (0.2, 0.2)))
 
     assert figures(book)["aider"].rollouts == 2
+
+
+def test_a_number_that_no_rollout_can_have_is_left_out_and_the_rest_is_told(tmp_path: Path) -> None:
+    usage = Usage(calls=3, sampled_tokens=10, seconds=1.0)
+    lines = [rollout(f"t{at}", 0, "aider", 0.5, usage=usage, group_size=1) for at in range(2)]
+    lines[1] = lines[1].replace(b'"calls":3', b'"calls":' + b"9" * 400)
+
+    aider = figures(ProgramBook(write_log(tmp_path, lines)))["aider"]
+
+    assert (aider.rollouts, aider.scored, aider.calls, aider.seconds) == (2, 2, 3.0, 1.0)

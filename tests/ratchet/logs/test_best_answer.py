@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratchet.logs.best_answer import best, chosen, ranked, result_of, votes
+from ratchet.logs.best_answer import best, chosen, ends_told, ranked, result_of, votes
 from ratchet.logs.same_answer import meaning
 from schemas.messages.base import Metadata
+from schemas.messages.response import Usage
 from schemas.messages.work import Arm, Sampling
 from schemas.messages.workspace import Artifact
 from schemas.records.interaction import Interaction, Latencies
@@ -32,6 +34,10 @@ class Row:
     ended_at: datetime | None = None
     place: int | None = None
     artifact: Artifact | None = None
+    sample_says: str | None = None
+    usage: Usage | None = None
+    reference: str | None = None
+    criteria: str | None = None
     select: str | None = None
     pass_score: float | None = None
 
@@ -97,7 +103,8 @@ def test_nothing_and_best_are_the_highest_score_and_the_first_of_equals(bare: li
 @settings(max_examples=50)
 @given(groups("majority"))
 def test_majority_has_the_most_votes_then_the_better_score_then_the_lower_index(lines: list[Row]) -> None:
-    line, among = chosen(lines), there(lines) or lines
+    voting = [one for one in there(lines) if one.sample_status != "limit" or (one.response or "").strip()]
+    line, among = chosen(lines), voting or there(lines) or lines
 
     def alike(one: Row) -> list[Row]:
         return [other for other in among if meaning(other.response or "") == meaning(one.response or "")]
@@ -107,7 +114,7 @@ def test_majority_has_the_most_votes_then_the_better_score_then_the_lower_index(
 
     assert worth(line) == max(map(worth, among))
     assert line is best(alike(line))
-    assert not there(lines) or votes(lines, line) == len(alike(line))
+    assert votes(lines, line) == (len(alike(line)) if voting else 0)
     rivals = [one for one in among if worth(one) == worth(line) and one not in alike(line)]
     assert all(one.sample > min(other.sample for other in alike(line)) for one in rivals)
 
@@ -184,3 +191,112 @@ def test_the_result_says_the_votes_and_that_the_judge_or_the_scorer_found_none()
 
     failing = [line(at, str(at), 0.5, select="first-passing") for at in range(3)]
     assert result_of(failing).reason == "no answer passed: this is the best-scored"
+
+
+NONE, ONE = Usage(calls=0), Usage(calls=1)
+GONE = {"sample_status": "failed", "sample_says": "it exited with 127", "usage": NONE}
+
+
+def test_programs_that_crashed_have_no_vote_and_those_that_answer_without_a_model_have() -> None:
+    crashed = [Row(at, "", score=0.0, select="majority", **GONE) for at in range(3)]
+    traced = Row(3, "Traceback", score=0.0, select="majority", **GONE)
+    empty = Row(4, "", score=0.0, select="majority", sample_status="finished", usage=NONE)
+    cut = Row(5, "", score=0.0, select="majority", sample_status="limit", usage=ONE)
+    right = Row(6, "4", score=1.0, select="majority", sample_status="finished", usage=NONE)
+    half = Row(7, "5", score=0.0, select="majority", sample_status="limit", usage=ONE)
+
+    group = [*crashed, traced, empty, cut, right, half]
+    assert (chosen(group).sample, votes(group, right), votes(group, half), votes(group, traced)) == (6, 1, 1, 0)
+    assert chosen(crashed) is crashed[0] and votes(crashed, crashed[0]) == 0
+
+
+def section(path: str, added: str, *, new: bool = False) -> str:
+    kind = "new file mode 100644\nindex 0000..1111" if new else "index 2222..3333 100644"
+    return f"diff --git a/{path} b/{path}\n{kind}\n--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n-a\n+{added}\n"
+
+
+TESTS = {"language": "python", "restore": ["tests"], "files": {"conftest.py": ""}, "suite": {"files": {"own.py": ""}}}
+MENDED = section("shop/price.py", "right")
+
+
+@pytest.mark.parametrize(
+    ("given", "patches", "alike"),
+    [
+        ({}, [MENDED + section("out.xml", "3 s", new=True), MENDED + section("notes", "x", new=True)], True),
+        ({}, [MENDED, section("shop/price.py", "wrong")], False),
+        ({}, [section("new.py", "1", new=True), section("new.py", "2", new=True)], False),
+        ({}, [MENDED + section("tests/test_x.py", "1"), MENDED], True),
+        ({}, [MENDED + section("own.py", "1"), section("conftest.py", "2") + MENDED], True),
+        ({"criteria": None, "reference": None}, [MENDED, section("shop/price.py", "wrong")], False),
+        ({"criteria": None, "reference": "5250"}, [section("shop.sqlite", "1", new=True), MENDED], True),
+        ({"criteria": "be brief"}, [MENDED, section("shop/price.py", "wrong")], True),
+        ({"criteria": "be brief", "response": None}, [MENDED, MENDED], False),
+    ],
+    ids=[
+        "side effects beside a change",
+        "two changes",
+        "nothing but new files",
+        "what the checks put back",
+        "what the checks bring along",
+        "nothing said of what is right",
+        "the text is what is verified",
+        "or judged",
+        "and texts differ",
+    ],
+)
+def test_of_a_task_with_a_workspace_that_votes_which_its_checks_see(
+    given: dict[str, Any], patches: list[str], alike: bool
+) -> None:
+    said = {"criteria": json.dumps({"tests": TESTS}), "select": "majority", "score": 0.5, **given}
+    texts = ("done", "done") if "response" not in said else ("done", "other")
+    said.pop("response", None)
+    lines = [
+        Row(at, text, artifact=Artifact(patch=patch), **said)
+        for at, (text, patch) in enumerate(zip(texts, patches, strict=True))
+    ]
+
+    assert votes(lines, lines[0]) == (2 if alike else 1)
+
+
+@pytest.mark.parametrize("select", [None, "best", "majority", "first-passing"])
+def test_where_every_rollout_crashed_before_it_called_the_model_the_task_failed_and_says_why(select: Any) -> None:
+    lost = {"sample_status": "lost", "sample_says": "no turn"}
+    lines = [line(0, "half", 0.0, select=select, program="mine", **GONE), line(1, "", None, select=select, **lost)]
+
+    result = result_of(lines)
+
+    assert (result.status, result.partial, result.votes) == ("failed", None, None)
+    assert result.reason == (
+        "each of its 2 rollouts ended before it called the model; sample 0 failed: it exited with 127"
+    )
+    assert result.rollouts is not None
+    assert [(one.sample, one.status, one.program, one.says) for one in result.rollouts] == [
+        (0, "failed", "mine", "it exited with 127"),
+        (1, "lost", None, "no turn"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"sample_status": "finished"},
+        {**GONE, "usage": ONE},
+        {**GONE, "score": 0.5},
+        {**GONE, "sample_says": None},
+    ],
+    ids=["one ended by itself", "one called the model", "one earned something", "nobody says how it ended"],
+)
+def test_a_task_that_has_an_answer_has_it_and_says_how_its_rollouts_ended(other: dict[str, Any]) -> None:
+    result = result_of([line(0, "", 0.0, **GONE), line(1, "a", **{"score": 0.0, **other})])
+
+    assert (result.status, result.reason) == ("ok", None)
+    assert result.rollouts is not None
+    assert [one.says for one in result.rollouts] == ["it exited with 127", other.get("sample_says")]
+
+
+def test_rollouts_that_ended_alike_are_told_in_one_sentence_and_a_result_without_any_is_as_ever() -> None:
+    lines = [line(at, "", 0.0, program="mine", **GONE) for at in (0, 1)]
+
+    assert list(ends_told(result_of(lines).rollouts or ())) == ["samples 0, 1 by mine: failed: it exited with 127"]
+    finished = result_of([line(0, "a", 1.0, sample_status="finished", program="mine", usage=ONE)])
+    assert finished.rollouts is None and b"rollouts" not in finished.encode()

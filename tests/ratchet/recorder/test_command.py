@@ -10,7 +10,7 @@ import pytest
 
 from ratchet.recorder import guard
 from ratchet.recorder.application import Recorder
-from ratchet.recorder.command import Program, run_recorded, run_with
+from ratchet.recorder.command import Program, program_name, run_recorded, run_with
 from ratchet.recorder.engine import ScriptedEngine
 from ratchet.recorder.rollout import RecordedRollout
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
@@ -47,16 +47,37 @@ async def test_what_it_asks_is_recorded_and_what_it_prints_is_its_answer() -> No
 @pytest.mark.parametrize(
     ("code", "timeout_s", "status"),
     [
-        ("print('half'); raise SystemExit(3)", 60, "failed"),
-        ("import os; os.kill(os.getpid(), 9)", 60, "failed"),
-        ("__import__('signal').pause()", 0.2, "limit"),
-        ("while True: print('x' * 9999)", 60, "limit"),
+        ("print('half'); raise SystemExit(3)", 60, ("failed", "it exited with 3")),
+        ("import os; os.kill(os.getpid(), 9)", 60, ("failed", "it exited with 137")),
+        ("__import__('signal').pause()", 0.2, ("limit", "it was ended after 0.2 s")),
+        ("while True: print('x' * 9999)", 60, ("limit", "it printed more than 1,048,576 bytes")),
     ],
 )
-async def test_one_that_fails_or_does_not_end_has_a_status(code: str, timeout_s: float, status: str) -> None:
+async def test_one_that_fails_or_does_not_end_has_a_status_and_says_why(
+    code: str, timeout_s: float, status: tuple[str, str]
+) -> None:
     sample = await run_recorded(rollout(), [sys.executable, "-c", code], timeout_s=timeout_s)
 
-    assert (sample.status, sample.segments) == (status, None)
+    assert ((sample.status, sample.says), sample.segments) == (status, None)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("python3 agent.py", "agent.py"),
+        ("/usr/bin/python3.11 -u -W once tools/agent.py --fast", "agent.py"),
+        ("python -Im my.agent -v", "my.agent"),
+        ("python -c code", "python"),
+        ("bash -e run.sh", "run.sh"),
+        ("sh -lc run", "sh"),
+        ("node --require x agent.js", "agent.js"),
+        ("node -e 1", "node"),
+        ("aider --yes", "aider"),
+        ("python3", "python3"),
+    ],
+)
+def test_a_program_is_called_by_its_script_and_not_by_what_runs_it(command: str, name: str) -> None:
+    assert program_name(command.split()) == name
 
 
 async def test_its_input_is_on_its_stdin_and_the_key_ends_with_it() -> None:

@@ -9,17 +9,23 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.topology import RESPONSES, fleet_topology
 from ratchet.http.server.application import application
 from ratchet.logs.best_answer import result_of
-from schemas.messages.response import Response, Sample
+from ratchet.recorder.rollout import Budget
+from schemas.messages.response import Response, Sample, Usage
 from schemas.messages.reward import SampleScore
 from schemas.messages.task import Task
 from schemas.messages.work import Sampling
+from services.runner.early_stop import ANOTHER_PASSED, EarlyStop
 from services.runner.kept_rollouts import KeptRollouts, key_of
+from services.runner.moments import Moments
 from services.runner.slots import NoTurn, Slots
 from services.scorer.settings import ScorerSettings
+from services.scorer.strategies.registry import build_strategy
 from services.scorer.strategies.strategy import ScoringRequest
 from services.scorer.worker import ScorerWorker
 from tests.processes import marked
@@ -197,3 +203,29 @@ async def test_a_group_is_not_kept_for_a_verdict_once_all_its_rollouts_have_ende
         response = await house.answered(make_work(sampling=Sampling(n=2, max_tokens=200), **FIRST))
 
     assert [sample.status for sample in response.samples] == ["finished", "finished"]
+
+
+async def test_what_a_rollout_took_is_shown_so_a_score_with_cost_in_it_can_pass(make_work: MakeWork) -> None:
+    settings = ScorerSettings(scorer="verifier:exact and tokens:100")
+    worker = ScorerWorker(settings, MemoryBus(fleet_topology(("small",))), build_strategy(settings))
+    app = application("scorer", worker.routers(), settings, worker.trouble)
+    work = make_work(select="first-passing", reference="ab", pass_score=0.7)
+    runs = Budget()
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app)) as client:
+        stop = EarlyStop(work, client, "http://localhost", lambda: 60.0)
+        stop.begin(runs)
+        for tokens, over in ((100, None), (10, ANOTHER_PASSED)):
+            await stop.look_at(Sample(text="ab", status="finished", usage=Usage(calls=1, sampled_tokens=tokens)))
+            assert runs.says == over
+
+
+def test_the_order_in_which_rollouts_ended_is_kept_where_the_clock_is_set_back_or_the_work_comes_again() -> None:
+    steady = [100.0]
+    wall = datetime(2026, 3, 1, tzinfo=UTC)
+    first = Moments(wall, seconds=lambda: steady[0])
+    steady[0] += 5
+    ended = first.now()
+    again = Moments(wall - timedelta(days=1), [ended], seconds=lambda: steady[0])
+    steady[0] += 1
+
+    assert (ended - wall, again.now() - ended) == (timedelta(seconds=5), timedelta(seconds=1))

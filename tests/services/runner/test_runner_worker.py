@@ -22,6 +22,7 @@ from ratchet.recorder.programs import Program
 from ratchet.service.errors import DiskFull, EngineError, Reject, SettingsError
 from schemas.messages.response import Response, Sample
 from schemas.messages.runner_rollouts import RunnerRollouts
+from schemas.messages.task import Task
 from schemas.messages.work import Sampling, Work
 from schemas.messages.workspace import Workspace
 from services.agent.engines.echo import EchoEngine
@@ -30,6 +31,8 @@ from services.runner.kept_rollouts import KeptRollouts, key_of
 from services.runner.scratch import HALF_MADE_S, Scratch, sweep
 from services.runner.settings import RunnerSettings
 from tests.processes import marked
+from tests.services.orchestrator.house import house as fleet_house
+from tests.services.orchestrator.house import scored
 from tests.services.runner.conftest import MakeHouse, cancelled, delivery, limits, python
 from tests.waiting import until
 
@@ -220,8 +223,36 @@ async def test_what_a_program_does_wrong_ends_its_rollout_and_no_other(
     assert (good.text, good.status) == ("sort: ba 1", "finished")
     if what in ("exits with a code", "hangs"):
         assert bad.text == "half"
+    assert (bad.says is None) == (bad.status == "finished") and good.says is None
+    if what == "asks without end":
+        assert bad.says is not None and bad.says.startswith("it called the model more than 3 times")
     assert marked(MARK) == []
     assert not folder.exists()
+
+
+async def test_why_programs_that_do_not_even_start_ended_is_in_the_users_result_and_in_the_log(
+    tmp_path: Path, make_house: MakeHouse
+) -> None:
+    programs = {
+        "absent": Program(command=("sh", "-c", "no-such-agent --fast")),
+        "breaks": python("import an_agent_that_is_not_installed", answer_file="answer"),
+    }
+    async with fleet_house(tmp_path / "logs") as fleet, make_house(programs, of_fleet=fleet.bus) as running:
+        for subscription in running.worker.subscriptions():
+            await fleet.bus.consume(subscription.queue, subscription.handler, prefetch=8)
+        await fleet.submit(Task(task_id="t1", input="x", samples=2))
+        await until(lambda: len(fleet.bus.published(RESPONSES)) == 1)
+        await fleet.reward(scored(Response.decode(fleet.bus.published(RESPONSES)[0].body), 0.0, 0.0))
+        (result,) = await fleet.results()
+        (absent, breaks) = fleet.logged()
+
+    assert (result.status, result.sample) == ("failed", 0)
+    assert "each of its 2 rollouts ended before it called the model" in (result.reason or "")
+    assert absent.sample_says is not None and breaks.sample_says is not None
+    assert absent.sample_says.startswith("it exited with 127, ") and "no-such-agent: " in absent.sample_says
+    assert breaks.sample_says.endswith("ModuleNotFoundError: No module named 'an_agent_that_is_not_installed'")
+    assert result.rollouts is not None
+    assert [one.says for one in result.rollouts] == [absent.sample_says, breaks.sample_says]
 
 
 HOSTILE = """

@@ -76,3 +76,16 @@ async def test_what_answers_left_in_a_workspace_is_scored_with_them(tmp_path: Pa
     assert [one.artifact and one.artifact.patch for one in request.answers] == ["+1", None]
     assert request.workspace is not None and request.workspace.files == {"one": "1"}
     assert (answer.status_code, refused.status_code) == (200, 422)
+
+
+async def test_what_answers_took_is_a_part_of_their_score(tmp_path: Path) -> None:
+    body: dict[str, Any] = {"input": "x", "responses": ["a", "a", "b"], "reference": "a"}
+    spec = "0.5*verifier:exact + 0.5*tokens:10"
+
+    told, _ = await scored(tmp_path, spec, body | {"usages": [{"sampled_tokens": 10}, None, {"sampled_tokens": 0}]})
+    unsaid, _ = await scored(tmp_path, spec, body)
+    refused, _ = await scored(tmp_path, spec, body | {"usages": [None]})
+
+    assert [one["score"] for one in told.json()["scores"]] == [0.75, None, 0.0]
+    assert {one["status"] for one in unsaid.json()["scores"]} == {"unscorable"}
+    assert refused.status_code == 422

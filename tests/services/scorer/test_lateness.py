@@ -17,7 +17,7 @@ from schemas.messages.reward import Reward, SampleScore, ScorerIdentity
 from schemas.messages.work import Arm, Sampling, Work
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.strategy import ScoringRequest
-from services.scorer.worker import TOO_LATE, Lateness, ScorerWorker
+from services.scorer.worker import CALLED_OFF, LOST_ROLLOUT, TOO_LATE, Lateness, ScorerWorker
 from tests.quick import rounds
 
 START = datetime(2031, 5, 1, tzinfo=UTC)
@@ -176,13 +176,19 @@ def test_what_has_expired_is_answered_with_its_reason_and_the_judge_is_not_asked
         await bus.start()
         worker = ScorerWorker(ScorerSettings(), bus, Judge(0, 1.0), wall=wall, seconds=steady)
         late = response(1, -1.0)
+        ended = [Sample(text="", status=status) for status in ("finished", "lost", "cancelled")]
+        late = late.model_copy(update={"samples": tuple(ended)})
         await worker.handle(bus_delivery(late))
         (published,) = bus.published(REWARDS)
         return Reward.decode(published.body)
 
     reward = simulated(one_late())
     assert reward.score is None
-    assert [(score.status, score.reason) for score in reward.scores] == [("timeout", TOO_LATE)]
+    assert [(score.status, score.reason) for score in reward.scores] == [
+        ("timeout", TOO_LATE),
+        ("infra_fail", LOST_ROLLOUT.reason),
+        ("cancelled", CALLED_OFF.reason),
+    ]
     assert reward.scored is not None
 
 

@@ -78,3 +78,22 @@ def test_any_text_is_a_specification_or_a_scorer_error(text: str) -> None:
 )
 def test_cost_stands_beside_what_judges(text: str) -> None:
     assert any(part.is_cost for part in parse_spec(text).named)
+
+
+@pytest.mark.parametrize(
+    ("text", "judging"),
+    [
+        ("tests", "tests"),
+        ("0.9*tests + 0.1*tokens:4000", "tests"),
+        ("0.6*tests + 0.2*style + 0.2*time:60", "0.75*tests + 0.25*style"),
+        ("tests and tokens:4000", "tests"),
+        ("tokens:4000 and tests", "tests"),
+        ("time:5 and 0.5*tests + 0.5*tokens:9", "tests"),
+        ("verifier:exact else 0.5*judge + 0.5*tokens:9", "verifier:exact else judge"),
+    ],
+)
+def test_without_its_cost_a_scorer_is_what_judges(text: str, judging: str) -> None:
+    spec = parse_spec(text).judging
+
+    assert spec.text == judging
+    assert sum(part.weight for part in spec.parts) == pytest.approx(1)

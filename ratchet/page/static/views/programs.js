@@ -16,17 +16,21 @@ export function Programs() {
     <${Heading} title="Programs" about="What answers tasks in sandboxes: scripts, coding agents, teams of them" />
     <${Loaded} resource=${compared}>${(data) => html`<div class="stack">
       ${now.data && html`<${Now} rollouts=${now.data} />`}
-      ${data.items.length ? agents(data.items).map((one) => html`<${Agent} key=${one[0].agent_id} figures=${one} />`)
+      ${data.items.length ? tables(data.items).map(([key, one]) => html`<${Agent} key=${key} figures=${one} />`)
         : html`<${Card}><${Empty} title="No program has answered a task yet"
             commands=${["ratchet up --programs examples/own-program/programs.toml"]}>
             An agent may be a program, run once for each sample, and learned from as any answer is.<//><//>`}
     </div>`}<//>`;
 }
 
-function agents(items) {
+/** Of each agent and scorer: what different ones think can't be held against each other. */
+function tables(items) {
   const found = new Map();
-  for (const one of items) found.set(one.agent_id, [...(found.get(one.agent_id) ?? []), one]);
-  return [...found.values()];
+  for (const one of items) {
+    const key = JSON.stringify([one.agent_id, one.scorer]);
+    found.set(key, [...(found.get(key) ?? []), one]);
+  }
+  return [...found];
 }
 
 function Now({ rollouts: { items, runners } }) {
@@ -40,8 +44,9 @@ function Now({ rollouts: { items, runners } }) {
 }
 
 function Agent({ figures }) {
-  const [{ agent_id: agent }] = figures;
-  const caption = "Mean score over tasks with its 95 % interval; cost a rollout. Not all answered the same tasks";
+  const [{ agent_id: agent, scorer }] = figures;
+  const by = scorer ? `Scored by ${scorer.id} at ${scorer.revision}. ` : "";
+  const caption = `${by}Mean score over tasks with its 95 % interval; cost a rollout. Not all answered the same tasks`;
   return html`<${Card} title=${agent} caption=${caption}>
     <${Table} still label="Programs of ${agent}" rows=${figures} keyOf=${(one) => one.program} columns=${[
       { title: "program", cell: (one) => one.program },

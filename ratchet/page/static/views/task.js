@@ -164,10 +164,11 @@ function Sample({ one }) {
     one.tokens !== null && plural(one.tokens, "token"),
     one.finish_reason && `ended by ${words(one.finish_reason)}`,
     one.program && `by ${one.program}`,
-    one.ended && words(one.ended),
+    one.ended && (one.says ? `${words(one.ended)}: ${one.says}` : words(one.ended)),
     one.place && `place ${one.place} of the judge`,
     one.usage && plural(one.usage.calls, "call"),
     one.usage?.seconds && seconds(one.usage.seconds),
+    one.untaught && `not trained on: ${one.untaught}`,
   ];
   return html`<div class="sample ${one.chosen ? "chosen" : ""}">
     <div class="mark">
@@ -195,13 +196,13 @@ function Artifact({ artifact }) {
   </details>`;
 }
 
-/** Turn by turn; what was sampled, and so is trained on, has its number of tokens. */
+/** Turn by turn; what was sampled has its number of tokens. */
 function Conversation({ segments }) {
   const many = segments.length > 1;
   return html`<details class="conversation"><summary>Turn by turn, ${plural(segments.length, "segment")}</summary>
     ${segments.map((segment, index) => html`
       <div class="why">${many ? `segment ${index + 1}: ` : ""}${segment.broke ? `${words(segment.broke)}; ` : ""}
-        ${plural(segment.prompt_tokens, "token")} before, ${count(segment.sampled_tokens)} sampled and trained on,
+        ${plural(segment.prompt_tokens, "token")} before, ${count(segment.sampled_tokens)} sampled,
         ${" "}${count(segment.given_tokens)} given in between</div>
       ${segment.turns.map((turn) => html`<div class="turn">
         <small>${turn.role}${turn.tokens === null ? "" : `, ${plural(turn.tokens, "token")}`}</small>

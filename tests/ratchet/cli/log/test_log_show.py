@@ -14,7 +14,8 @@ from ratchet.conversation.bridge import TOOL
 from ratchet.conversation.conversation import Conversation
 from ratchet.conversation.segments import sample_of
 from ratchet.logs.trajectories import LONGEST_IN_LINE, TrajectoryFolder, path_of, taken_out
-from schemas.messages.response import Sample
+from schemas.messages.response import Sample, Usage
+from schemas.messages.work import Arm, Sampling
 from schemas.records.interaction import Interaction
 from tests.ratchet.conversation.speakers import codec, template
 from tests.services.trainer.making_logs import line, write_log
@@ -58,12 +59,12 @@ def shown(*arguments: str) -> str:
 
 
 def test_a_conversation_is_shown_turn_by_turn_with_its_tokens_and_breaks(logs: Path) -> None:
-    lines = shown("talk", "--sample", "1").splitlines()
+    lines = shown("talk", "--sample", "0").splitlines()
 
-    assert lines[0] == "talk · sample 1 of 2 · small v1.0.0 · score 0.500 · looker · finished"
-    assert lines[1] == "  3 calls, 10 tokens sampled, 10 in the log; 1 rewritten"
-    assert lines[2].startswith("  segment 1 of 2 · ") and "9 sampled and trained on" in lines[2]
-    assert lines[3:9] == [
+    assert lines[0] == "talk · sample 0 of 2 (counted from 0) · small v1.0.0 · score 0.500 · looker · finished"
+    assert lines[1:3] == ["  3 calls, 10 tokens sampled, 10 in the log; 1 rewritten", "  may be trained on"]
+    assert lines[3].startswith("  segment 1 of 2 · ") and "9 sampled, " in lines[3]
+    assert lines[4:10] == [
         "  user      What is in it?",
         "  assistant (I can't see.)",
         '            look({"box": "red"})  [5 tokens]',
@@ -71,12 +72,12 @@ def test_a_conversation_is_shown_turn_by_turn_with_its_tokens_and_breaks(logs: P
         "            of gold",
         "  assistant A coin.  [4 tokens]",
     ]
-    assert lines[9].startswith("  segment 2 of 2 · rewritten · ") and "1 sampled and trained on, 0 given" in lines[9]
+    assert lines[10].startswith("  segment 2 of 2 · rewritten · ") and "1 sampled, 0 given" in lines[10]
     assert lines[-2:] == ["  assistant Gold.  [1 token]", "  answer    Gold."]
 
 
 def test_a_conversation_that_is_logged_apart_is_shown_the_same_and_one_that_is_gone_is_said(logs: Path) -> None:
-    before = shown("talk", "--sample", "1")
+    before = shown("talk", "--sample", "0")
     segments = rollout().segments
     assert segments is not None
     long = segments[0].model_copy(update={"prompt_ids": (7,) * LONGEST_IN_LINE})
@@ -96,7 +97,8 @@ def test_a_conversation_that_is_logged_apart_is_shown_the_same_and_one_that_is_g
 
 def test_an_answer_of_one_call_and_a_task_without_one(logs: Path) -> None:
     assert shown("plain").splitlines() == [
-        "plain · sample 1 of 2 · small v1.0.0 · score 1.000",
+        "plain · sample 0 of 2 (counted from 0) · small v1.0.0 · score 1.000",
+        "  may be trained on",
         "  user      sort: ba",
         "  assistant ab  [2 tokens]",
     ]
@@ -110,3 +112,31 @@ def test_the_lines_themselves_and_one_that_is_not_there(logs: Path) -> None:
 
     missing = CliRunner().invoke(app, ["log", "show", "nothing"])
     assert missing.exit_code == 2 and "no task 'nothing'" in missing.output
+    beyond = CliRunner().invoke(app, ["log", "show", "talk", "--sample", "2"])
+    assert beyond.exit_code == 2 and "task 'talk' has no sample 2: it has 0, 1, counted from 0" in beyond.output
+
+
+def test_how_a_rollout_ended_is_said_and_of_what_teaches_nothing_why(logs: Path) -> None:
+    ended = {"sample_status": "failed", "sample_says": "it exited with 127", "usage": Usage()}
+    lines = [
+        line("crashed", 0, **ended, **UNSET),
+        line("censored", 0, select="first-passing"),
+        line("golden", 0, arm=Arm(sequence=0, experiment_id="validation:small-3")),
+        line("greedy", 0, sampling=Sampling(temperature=0.0)),
+        line("gone", 0, sample_status="cancelled", score=None, score_status="cancelled"),
+    ]
+    write_log(logs, lines)
+
+    assert shown("crashed").splitlines()[1:4] == [
+        "  it exited with 127",
+        "  0 calls, 0 tokens sampled, 0 in the log; no breaks",
+        "  not trained on: there are no tokens of it",
+    ]
+    for task, why in {
+        "censored": "first-passing",
+        "golden": "the fleet's own",
+        "greedy": "temperature 0",
+        "gone": "called off",
+    }.items():
+        (told,) = [one for one in shown(task).splitlines() if "trained on" in one]
+        assert told.startswith("  not trained on: ") and why in told, told

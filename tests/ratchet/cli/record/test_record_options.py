@@ -74,6 +74,7 @@ def test_all_replicas_of_the_agent_and_no_others_are_asked() -> None:
         ([], "give the program to run"),
         (["--", "no-such-program-anywhere"], "there is no program"),
         (["--input", "x", "--task", "t.json", "--", "true"], "either --task or --input"),
+        (["--name", "a\nb", "--", "true"], "can't be a program's name"),
         (["--input", "a\0b", "--url", "http://here", "--", "echo", "{input}"], "NUL"),
     ],
 )

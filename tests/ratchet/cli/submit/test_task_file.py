@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ratchet.cli.submit.command import new_task, read_tasks
+from ratchet.cli.submit.command import Overruled, new_task, read_tasks
 from ratchet.cli.terminal import UsageError
 
 
@@ -29,6 +29,26 @@ def test_what_a_line_says_goes_before_the_options() -> None:
 
     assert (first.samples, first.agent_id, first.task_id) == (3, "small", "mine")
     assert second.samples == 5
+
+
+def test_options_fill_what_a_line_leaves_out_and_what_it_says_otherwise_is_told() -> None:
+    lines = [
+        '{"input": "a", "samples": 3, "select": "best"}',
+        '{"input": "b", "samples": 8, "select": null}',
+        '"c"',
+        '{"input": "d", "samples": 2}',
+    ]
+    options = {"samples": 8, "select": "first-passing", "pass_score": 0.5, "agent_id": None}
+    told = Overruled()
+
+    tasks = list(read_tasks(lines, options, told))
+
+    assert [task.samples for task in tasks] == [3, 8, 8, 2]
+    assert [(task.select, task.pass_score) for task in tasks] == [("best", None), *[("first-passing", 0.5)] * 3]
+    assert list(told) == [
+        "note: 2 lines name samples themselves, and that counts (lines 1, 4); --samples holds for the others",
+        "note: line 1 names select itself, and that counts; --select holds for the others",
+    ]
 
 
 def test_chat_messages_are_an_input_too() -> None:

@@ -43,9 +43,10 @@ def test_cases_that_no_constant_hits_are_sound(tmp_path: Path, needs_a_sandbox: 
     answer = tmp_path / "answer.py"
     answer.write_text("def add(a, b): return 17")
 
-    code, told = verify(tmp_path, task(17, 23), str(answer))
+    code, told = verify(tmp_path, task(17, 23), str(answer), "--scorer", "0.9*tests + 0.1*tokens:4000")
 
     assert (code, told["sound"], told["faults"]) == (0, True, [])
+    assert told["left_out"] == ["tokens:4000"]
     kinds = [one["kind"] for one in told["tried"]]
     assert kinds.count("cheat") >= 12
     assert [one["score"] for one in told["tried"] if one["kind"] == "oracle"] == [1.0]

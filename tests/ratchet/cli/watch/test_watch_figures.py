@@ -96,6 +96,7 @@ def test_rollouts_that_run_are_shown_and_the_newest_that_ended() -> None:
             "seconds": 2.5,
             "calls": 3,
             "sampled_tokens": 70,
+            "says": f"end {n}",
         }
         for n, state in enumerate(["finished"] * 9 + ["limit", "running", "running"])
     ]
@@ -106,5 +107,6 @@ def test_rollouts_that_run_are_shown_and_the_newest_that_ended() -> None:
 
     assert [one.sample for one in seen.rollouts] == [*range(2, 12)]
     assert plain_line(seen).endswith("2 rollouts at 6 calls and 140 tokens")
-    assert all(word in text for word in ("t 10", "shell", "limit", "2.5 s"))
+    assert all(word in text for word in ("t 10", "shell", "limit", "2.5 s", "t 9 limit: end 9"))
+    assert "end 8" not in text
     assert "rollouts" not in plain_line(figures(snapshot(1.0, exposed(closed=3)), None))

@@ -13,9 +13,9 @@ import pytest
 from ratchet.bus.topology import RESPONSES
 from ratchet.cli.result import find_task
 from ratchet.experiments.logged import outcome_of
-from ratchet.logs.best_answer import result_of
+from ratchet.logs.best_answer import came_to_nothing, result_of
 from ratchet.logs.names import TASK_INDEX
-from schemas.messages.response import Sample
+from schemas.messages.response import Sample, Usage
 from schemas.messages.result import Result
 from schemas.messages.reward import SampleScore
 from schemas.messages.task import Task
@@ -96,6 +96,36 @@ async def test_what_is_chosen_is_what_the_log_tells_again_whoever_reads_it(what:
         await again.submit(task)
         assert await again.results() == [result]
         assert again.bus.published("work.small") == []
+
+
+async def test_a_task_whose_programs_all_crashed_failed_whoever_reads_the_log(tmp_path: Path) -> None:
+    crashed = {
+        "status": ("failed", "limit"),
+        "says": ("it exited with 127", "it was ended after 60 s"),
+        "usage": (Usage(), Usage()),
+        "program": ("mine", "mine"),
+    }
+    task = Task(task_id="t1", input="x", samples=2)
+    async with house(tmp_path) as fleet, api_of(fleet) as api:
+        result = await answered_with(fleet, task, ["", "half"], ok(0.0, 0.0), **crashed)
+        lines = fleet.logged()
+        shown = (await api.get("/v1/tasks/t1")).json()
+        (failed,) = (await api.get("/v1/tasks?state=failed")).json()["items"]
+
+    assert (result.status, result.response, result.score, result_of(lines)) == ("failed", "", 0.0, result)
+    assert [line.sample_says for line in lines] == list(crashed["says"])
+    found = find_task(tmp_path, "t1")
+    assert found is not None and came_to_nothing([line.row for line in found.lines]) == result.reason
+    assert (shown["state"], failed["reason"], failed["samples"]) == ("failed", result.reason, 2)
+    assert [(one["ended"], one["says"]) for one in shown["samples"]] == list(
+        zip(crashed["status"], crashed["says"], strict=True)
+    )
+    assert shown["result"]["rollouts"][1]["says"] == "it was ended after 60 s"
+    assert all("no tokens" in one["untaught"] for one in shown["samples"])
+    (tmp_path / TASK_INDEX).unlink()
+    async with house(tmp_path) as again:
+        await again.submit(task)
+        assert await again.results() == [result]
 
 
 class Slow(Scripted):

@@ -6,7 +6,9 @@ import pytest
 from pydantic import JsonValue
 
 from schemas.messages.adapter_trained import AdapterTrained
-from services.orchestrator.training.trigger import TrainingPolicy, TrainingState, due, uses_up
+from schemas.records.interaction import Interaction
+from services.orchestrator.training.trigger import TrainingPolicy, TrainingState, due, teaches, uses_up
+from tests.services.trainer.making_logs import line
 
 BY_COUNT = TrainingPolicy(after_groups=30, every_s=0)
 BY_TIME = TrainingPolicy(after_groups=0, every_s=3600)
@@ -53,3 +55,25 @@ def test_a_window_is_used_up_once_it_was_held_against_the_parent(
     version = {"adapter_version": "v1.0.1", "adapter_sha256": "a" * 64} if status == "trained" else {}
 
     assert uses_up(AdapterTrained.model_validate(outcome | version)) is used
+
+
+@pytest.mark.parametrize(
+    ("scores", "programs", "counts"),
+    [
+        ((0.1, 0.9), (None, None), True),
+        ((0.5, 0.5, None), (None, None, None), False),
+        ((0.1, 0.9), ("shell", "aider"), False),
+        ((0.1, 0.1, 0.9, 0.9), ("shell", "shell", "aider", "aider"), False),
+        ((0.1, 0.2, 0.9), ("shell", "shell", "aider"), True),
+    ],
+    ids=["unequal", "level", "one of each program", "level within each", "unequal within one"],
+)
+def test_a_group_that_differs_between_programs_alone_brings_no_training(
+    scores: tuple[float | None, ...], programs: tuple[str | None, ...], counts: bool
+) -> None:
+    lines = [
+        Interaction.decode(line("t", at, score=score, program=program, group_size=len(scores)))
+        for at, (score, program) in enumerate(zip(scores, programs, strict=True))
+    ]
+
+    assert teaches(lines) is counts

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ratchet.logs.peers import Baseline, deviation, peers, widest_range
 from services.trainer.algorithms.advantages import Scale, advantages_among, group_advantages, tempered
-from services.trainer.data.peers import Baseline, deviation, peers, widest_range
 
 SCORES = st.lists(st.floats(0, 1), min_size=2, max_size=16)
 

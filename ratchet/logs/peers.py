@@ -13,6 +13,9 @@ from typing import Literal
 
 Baseline = Literal["program", "group"]
 """`program`: a sample is compared with its program's own in the group; `group`: with all of them."""
+DEFAULT_BASELINE: Baseline = "program"
+"""Of trainings that name none; what brings a training goes by it, too."""
+ZERO_SPREAD = 1e-9
 
 
 def peers(programs: Sequence[str | None], baseline: Baseline) -> list[list[int]]:
@@ -26,6 +29,11 @@ def peers(programs: Sequence[str | None], baseline: Baseline) -> list[list[int]]
 def widest_range(scores: Sequence[float], sets: Sequence[Sequence[int]]) -> float:
     """Among the samples of one of the sets; 0 where each has a single one."""
     return max((max(found) - min(found) for found in _of(scores, sets)), default=0.0)
+
+
+def are_level(scores: Sequence[float], programs: Sequence[str | None], baseline: Baseline) -> bool:
+    """Whether no sample scores otherwise than those it is compared with: nothing is to be learned by comparing them."""
+    return widest_range(scores, peers(programs, baseline)) <= ZERO_SPREAD
 
 
 def deviation(scores: Sequence[float], sets: Sequence[Sequence[int]]) -> float:
