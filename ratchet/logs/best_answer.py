@@ -74,7 +74,8 @@ def chosen(lines: Sequence[AnswerLine]) -> AnswerLine:
     there = [line for line in lines if line.sample_status not in NOT_THERE] or lines
     match select:
         case "majority":
-            return best(_most_said([line for line in there if has_vote(line)] or there))
+            voting = [line for line in there if has_vote(line)]
+            return best(_most_said(voting) if voting else there)
         case "judge":
             return min(there, key=lambda line: (_place(line), _rank(line.score)))
         case "first-passing":

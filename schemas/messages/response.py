@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from schemas.messages.base import Identifier, Message, Metadata, Record, Seconds, Sha256, Timestamp, absent
 from schemas.messages.work import Sampling, Work
@@ -17,6 +17,8 @@ MOST_SAID = 1000
 """Characters of the sentence that says how a rollout ended."""
 MOST_COUNTED = 2**53 - 1
 """Of calls, tokens, breaks, seconds: no rollout takes so many, and every reader of JSON can hold the number."""
+AT_MOST: dict[str, JsonValue] = {"maximum": MOST_COUNTED}
+"""What is published; it is held where messages are admitted, since the log is read whatever it holds."""
 
 
 class ToolCall(Record):
@@ -85,13 +87,22 @@ class Segment(Record):
 class Usage(Record):
     """What a rollout took: calls of the model, tokens it was given (with what it had seen before) and sampled."""
 
-    calls: int = Field(0, ge=0)
-    prompt_tokens: int = Field(0, ge=0)
-    sampled_tokens: int = Field(0, ge=0)
-    breaks: dict[BreakKind, int] = Field(default_factory=dict, description="How often each kind split it.")
-    normalised: int = Field(0, ge=0, description="Answers that came back otherwise written, and were known again.")
-    replayed: int = Field(0, ge=0, description="Requests that were sent again and got the stored answer.")
-    seconds: Seconds | None = Field(
+    calls: int = Field(0, ge=0, json_schema_extra=AT_MOST)
+    prompt_tokens: int = Field(0, ge=0, json_schema_extra=AT_MOST)
+    sampled_tokens: int = Field(0, ge=0, json_schema_extra=AT_MOST)
+    breaks: dict[BreakKind, Annotated[int, Field(json_schema_extra=AT_MOST)]] = Field(
+        default_factory=dict, description="How often each kind split it."
+    )
+    normalised: int = Field(
+        0,
+        ge=0,
+        json_schema_extra=AT_MOST,
+        description="Answers that came back otherwise written, and were known again.",
+    )
+    replayed: int = Field(
+        0, ge=0, json_schema_extra=AT_MOST, description="Requests that were sent again and got the stored answer."
+    )
+    seconds: Annotated[Seconds, Field(json_schema_extra=AT_MOST)] | None = Field(
         None, exclude_if=absent, description="From its start to its end, the wait for its turn left out."
     )
     overruled: dict[str, tuple[float | str, ...]] = Field(

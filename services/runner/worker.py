@@ -212,7 +212,7 @@ class RunnerWorker:
                     self._answered.popitem(last=False)
 
     async def _answer(self, work: Work, key: str, delivery: Delivery) -> None:
-        queue_s = max(0.0, (datetime.now(UTC) - work.admitted_at).total_seconds())
+        queue_s = max(0.0, (work.deadline - work.admitted_at).total_seconds() - self._left_s(work))
         began = time.perf_counter()
         try:
             self._require_answerable(work)

@@ -115,7 +115,9 @@ class Overruled:
         """A sentence for each option."""
         for name, lines in sorted(self._lines.items()):
             some = ", ".join(map(str, islice(lines, LINES_NAMED))) + (", …" if len(lines) > LINES_NAMED else "")
-            which = f"{len(lines)} lines name {name} themselves" if len(lines) > 1 else f"line {some} names {name} itself"
+            which = (
+                f"{len(lines)} lines name {name} themselves" if len(lines) > 1 else f"line {some} names {name} itself"
+            )
             where = f" (lines {some})" if len(lines) > 1 else ""
             yield f"note: {which}, and that counts{where}; {OPTIONS[name]} holds for the others"
 

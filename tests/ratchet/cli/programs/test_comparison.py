@@ -48,7 +48,8 @@ def test_an_agent_that_is_not_there_is_refused_with_those_that_are(
     monkeypatch.setenv("RATCHET_LOGS_DIR", str(write_log(tmp_path, [line("t", 0, program="mine", agent_id="own")])))
 
     strange, own, fleets = (
-        CliRunner().invoke(app, ["programs", "compare", "--json", "--agent", agent]) for agent in ("nobody", "own", "small")
+        CliRunner().invoke(app, ["programs", "compare", "--json", "--agent", agent])
+        for agent in ("nobody", "own", "small")
     )
 
     assert (strange.exit_code, own.exit_code, fleets.exit_code) == (2, 0, 0)
