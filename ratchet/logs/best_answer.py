@@ -74,7 +74,7 @@ def chosen(lines: Sequence[AnswerLine]) -> AnswerLine:
     there = [line for line in lines if line.sample_status not in NOT_THERE] or lines
     match select:
         case "majority":
-            voting = [line for line in there if has_vote(line)]
+            voting = _voting(lines)
             return best(_most_said(voting) if voting else there)
         case "judge":
             return min(there, key=lambda line: (_place(line), _rank(line.score)))
@@ -113,7 +113,7 @@ def first_passing(lines: Sequence[AnswerLine]) -> AnswerLine | None:
 
 def votes(lines: Sequence[AnswerLine], line: AnswerLine) -> int:
     """How many of the answers that have a vote say what this one says, itself included; 0 where it has none."""
-    voting = [other for other in lines if other.sample_status not in NOT_THERE and has_vote(other)]
+    voting = _voting(lines)
     own = vote_of(line).meaning
     return sum(vote_of(other).meaning == own for other in voting) if any(one is line for one in voting) else 0
 
@@ -206,6 +206,10 @@ def _remark(lines: Sequence[Interaction], *, late: bool) -> str | None:
 
 def _came_too_late(line: Interaction) -> bool:
     return line.score is None and (line.score_status == "timeout" or line.sample_status == "lost")
+
+
+def _voting(lines: Sequence[AnswerLine]) -> list[AnswerLine]:
+    return [line for line in lines if line.sample_status not in NOT_THERE and has_vote(line)]
 
 
 def _most_said(lines: Sequence[AnswerLine]) -> list[AnswerLine]:

@@ -97,7 +97,7 @@ def _changed(patch: str, tests: Mapping[str, Any]) -> list[str]:
 
 
 def _sections(patch: str) -> Iterator[str]:
-    before, *sections = f"\n{patch}".split(f"\n{SECTION}")
+    before, *sections = "\n".join(("", patch.rstrip("\n"))).split(f"\n{SECTION}")
     if before.strip():  # no patch of git's
         yield before
     yield from sections

@@ -18,7 +18,7 @@ NONE_YET = (
     "No rollout of a program is in the log yet. Programs answer tasks once they are declared: ratchet up --programs "
     "examples/own-program/programs.toml"
 )
-SEVERAL_SCORERS = "Scores by different scorers, or revisions of one, can't be held against each other."
+SEVERAL_SCORERS = "Scores by different scorers, or revisions, can't be held against each other."
 MOST_NAME = 26
 """Characters of a program's name; longer ones are folded."""
 

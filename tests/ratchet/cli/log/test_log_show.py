@@ -87,7 +87,7 @@ def test_a_conversation_that_is_logged_apart_is_shown_the_same_and_one_that_is_g
     TrajectoryFolder(logs).write({row.trajectory.sha256: content}, 0)
     write_log(logs, [row.encode() + b"\n"])
 
-    assert shown("long").splitlines()[2:] == before.splitlines()[3:]
+    assert shown("long").splitlines()[3:] == before.splitlines()[4:]
     assert json.loads(shown("long", "--json"))["trajectory"]["sampled_tokens"] == 10
 
     path_of(logs, row.trajectory.sha256).unlink()

@@ -39,13 +39,15 @@ def test_programs_that_different_scorers_scored_are_not_in_one_table_and_it_is_s
     assert rows[0] == "small, scored by verifier:graded 2"
     assert [row.split()[1:3] for row in rows if row.startswith("an-agent")] == [["2", "0.700"], ["2", "0.300"]]
     assert "small, scored by verifier:graded 1" in rows
-    assert rows[-1] == "Scores by different scorers, or revisions of one, can't be held against each other."
+    assert rows[-1] == "Scores by different scorers, or revisions, can't be held against each other."
 
 
 def test_an_agent_that_is_not_there_is_refused_with_those_that_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RATCHET_LOGS_DIR", str(write_log(tmp_path, [line("t", 0, program="mine", agent_id="own")])))
+    monkeypatch.setenv(
+        "RATCHET_LOGS_DIR", str(write_log(tmp_path, [line("t", 0, program="mine", agent_id="own", group_size=1)]))
+    )
 
     strange, own, fleets = (
         CliRunner().invoke(app, ["programs", "compare", "--json", "--agent", agent])
