@@ -18,7 +18,7 @@ from tests.ratchet.http.served_fleet import ServedFleet, served_fleet
 
 DOCUMENTS = Path(schemas.__file__).parent / "generated" / "openapi"
 EVENTS = "/v1/events"
-FITTING_OTHERS = {"select", "pass_score", "artifacts"}
+FITTING_OTHERS = {"select", "pass_score", "artifacts", "usages"}
 """Fields that are refused without others, or in another number."""
 EXAMPLES = settings(
     max_examples=10,
