@@ -60,7 +60,8 @@ class Job:
     come first where both have a path; links in it are links inside, and `collect_tree` has all of the workspace come
     out as it was left. `sockets` are Unix sockets of the host that can be connected to, by their path inside: the only
     way out there is. `relays` are such sockets, too, by the port of 127.0.0.1 inside at which clients that know no Unix
-    sockets find them. `descriptors` are open ones that stay open, under the same numbers.
+    sockets find them. `descriptors` are open ones that stay open, under the same numbers. `root` is a folder whose
+    content the job sees in place of the machine's /usr; it needs a /bin/sh. It begins in the `directory`.
     """
 
     command: Sequence[str]
@@ -76,6 +77,8 @@ class Job:
     sockets: Mapping[str, Path] = field(default_factory=dict)
     relays: Mapping[int, Path] = field(default_factory=dict)
     descriptors: Sequence[int] = ()
+    root: Path | None = None
+    directory: str = WORKSPACE
     limits: Limits = DEFAULT_LIMITS
 
     def __post_init__(self) -> None:
@@ -87,6 +90,7 @@ class Job:
             require_inside(path)
         for path in (*self.mounts, *self.data, *self.sockets):
             require_mountable(path)
+        require_absolute(self.directory)
         for path in self.tree:
             if "\0" in path or not _NO_STEPS.isdisjoint(path.split("/")):
                 raise SandboxError(f"{path!r} is no path of a file in the workspace")
@@ -111,11 +115,17 @@ def require_inside(path: str) -> None:
 RESERVED = ("/usr", "/proc", "/dev", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/run/ratchet")
 
 
+def require_absolute(path: str) -> None:
+    """Raises SandboxError for what is no absolute path without a step back."""
+    if not path.startswith("/") or ".." in PurePosixPath(path).parts or "\0" in path:
+        raise SandboxError(f"{path!r} is no place in the sandbox: write an absolute path")
+
+
 def require_mountable(path: str) -> None:
     """Raises SandboxError for a place inside where nothing can be put: what the sandbox itself is made of."""
-    parts = PurePosixPath(path).parts
-    if not path.startswith("/") or len(parts) < 2 or ".." in parts or "\0" in path:
-        raise SandboxError(f"{path!r} is no place in the sandbox: write an absolute path")
+    require_absolute(path)
+    if len(PurePosixPath(path).parts) < 2:
+        raise SandboxError(f"{path!r} is no place in the sandbox: it is all of it")
     if any(PurePosixPath(path).is_relative_to(taken) for taken in RESERVED):
         raise SandboxError(f"{path!r} can't be given to a job: {', '.join(RESERVED)} are the sandbox's own")
 

@@ -22,6 +22,7 @@ from ratchet.sandbox import bubblewrap, tree, workspace
 from ratchet.sandbox.cgroup import Cgroups, RunGroup
 from ratchet.sandbox.job import End, Job, Result, SandboxError
 from ratchet.sandbox.process_tree import descendants, usage
+from ratchet.sandbox.relayed import relayed
 
 START_WITHIN_S = 30.0
 DEAD_WITHIN_S = 10.0
@@ -79,6 +80,8 @@ def _run(job: Job, filters: Sequence[bytes], cgroups: Cgroups | None, stop: Stop
         if group is not None:
             _join(group, started.first)
         folders = _writable(started.first, stack)
+        if job.relays and job.root is not None:
+            stack.enter_context(relayed(job.relays, started.first))
         if job.tree:
             tree.put(folders[0], job.tree, job.files)
         started.release()

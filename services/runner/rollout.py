@@ -20,7 +20,7 @@ from ratchet.recorder.own_socket import serving_at
 from ratchet.recorder.programs import TASK_FILE, TASK_VARIABLE, Program
 from ratchet.recorder.recording import Ran, recorded
 from ratchet.recorder.rollout import Budget, RecordedRollout
-from ratchet.sandbox.job import End, Job, Result, SandboxError
+from ratchet.sandbox.job import WORKSPACE, End, Job, Result, SandboxError
 from ratchet.sandbox.limits import MIB
 from ratchet.sandbox.sandbox import Sandbox
 from ratchet.service import failpoint
@@ -215,6 +215,8 @@ def job_of(order: RolloutOrder, key: str, relays: Mapping[int, Path]) -> Job:
         collect=(program.answer_file,) if program.answer_file else (),
         tree=order.tree.files if order.tree else {},
         collect_tree=order.tree is not None,
+        root=program.image.folder if program.image else None,
+        directory=program.directory or WORKSPACE,
         limits=limits,
     )
 

@@ -26,7 +26,7 @@ from ratchet.recorder.recording import publish_response, response_of
 from ratchet.recorder.rollout import Budget
 from ratchet.recorder.work import time_within
 from ratchet.runtime.runner import Subscription
-from ratchet.sandbox.job import Job, SandboxError
+from ratchet.sandbox.job import WORKSPACE, Job, SandboxError
 from ratchet.sandbox.limits import MIB
 from ratchet.sandbox.sandbox import Sandbox
 from ratchet.service import failpoint
@@ -142,6 +142,8 @@ class RunnerWorker:
             mounts=program.binds,
             data={path: text.encode() for path, text in program.data.items()},
             environment=program.environment,
+            root=program.image.folder if program.image else None,
+            directory=program.directory or WORKSPACE,
         )
         try:
             result = await sandbox.run(job)
@@ -151,8 +153,9 @@ class RunnerWorker:
                 "every user may pass"
             ) from error
         if not result.succeeded:
+            sees = "its image" if program.image else "/usr of this machine"
             raise SettingsError(
-                f"program {name}: {first!r} is not to be found in its sandbox, which has /usr of this machine and what "
+                f"program {name}: {first!r} is not to be found in its sandbox, which has {sees} and what "
                 f"the program binds: bind its folder and name it by its whole path, or set PATH in its environment"
             )
 
