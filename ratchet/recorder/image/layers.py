@@ -2,7 +2,7 @@
 
 Each path is resolved by the kernel as if the folder were the root (openat2, RESOLVE_IN_ROOT), so a link of a lower layer
 leads nowhere else, and the last step of none follows a link. A layer is read twice: what it takes away of the lower ones
-goes before what it adds is made. Owners, extended attributes and all of a mode but its executable bit are left out, so
+goes, and its size is known, before what it adds is made. Owners, extended attributes and all of a mode but its executable bit are left out, so
 no program is set-uid. Devices, sockets and pipes are refused; what lies in folders that a sandbox has of its own
 (bubblewrap.OURS) is passed over.
 """
@@ -44,7 +44,7 @@ def lay(archive: ImageArchive, folder: Path, most_bytes: int) -> None:
                     _take_away(root, entry)
             with said_as_bad(), archive.unpacked(layer) as file:
                 for tar, entry in entries(file, adding):
-                    _add(root, tar, entry, adding)
+                    _add(root, tar, entry)
 
 
 def make_folder(folder: Path, path: str) -> None:
@@ -89,7 +89,7 @@ def _take_away(root: int, entry: tarfile.TarInfo) -> None:
             _remove(opened, gone)
 
 
-def _add(root: int, tar: tarfile.TarFile, entry: tarfile.TarInfo, room: Room) -> None:
+def _add(root: int, tar: tarfile.TarFile, entry: tarfile.TarInfo) -> None:
     path = _path(entry.name)
     at, _, name = path.rpartition("/")
     if not path or name.startswith(WHITEOUT) or path.partition("/")[0] in OURS:
@@ -98,8 +98,6 @@ def _add(root: int, tar: tarfile.TarFile, entry: tarfile.TarInfo, room: Room) ->
         if entry.isdir():
             _make_folder(folder, name)
         elif entry.isreg() and not entry.issparse():
-            if entry.size > room.bytes:
-                raise BadImage(f"{_shown(path)} alone is more than the image may take: say `gigabytes`")
             _remove(folder, name)
             _write(folder, name, tar, entry)
         elif entry.issym():
@@ -157,7 +155,8 @@ def _open_made(root: int, path: str) -> int:
             below = _open(root, at)
         except FileNotFoundError:
             try:
-                _make_folder(opened, part)
+                os.mkdir(part, FOLDER, dir_fd=opened)
+                os.chmod(part, FOLDER, dir_fd=opened)
                 below = _open(root, at)
             except OSError:
                 os.close(opened)
