@@ -27,7 +27,7 @@ printf 'Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s' "${#body
 while IFS= read -r line <&3 || [ -n "$line" ]; do last=$line; done
 answer=${last#*\"content\":\"}
 """
-"""Bash, with no program beside it: asks the model what it is given, and has its answer up to the next quotation mark."""
+"""Bash, with no program beside it: asks the model what it is given; `answer` begins with what it said."""
 
 
 def file(name: str, content: bytes | str = b"", mode: int = 0o644, **given: Any) -> tuple[tarfile.TarInfo, bytes]:

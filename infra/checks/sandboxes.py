@@ -43,7 +43,7 @@ def _reaches_the_world(cluster: Cluster, pods: Pods) -> bool:
 
 
 def programs_are_installed_apart(cluster: Cluster) -> Iterator[str]:
-    """what programs require is written by a pod without secrets and open ports, and read where they run, nowhere else"""
+    """what programs require is written by a pod without secrets and open ports, and only read where they run"""
     for pods in cluster.pods:
         for box in pods.containers:
             told = dict(cluster.environment(pods, box))

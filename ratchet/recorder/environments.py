@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ratchet.files.atomic_file import replace_file
-from ratchet.recorder.image.store import Images
 from ratchet.recorder.image.installing import SHOWN_CHARS, NotInstalled, Say, installing
+from ratchet.recorder.image.store import Images
 from ratchet.sandbox.bubblewrap import PATH
 from ratchet.service.errors import SettingsError
 
@@ -22,6 +22,7 @@ READY = "ready.json"
 """What was installed, written last."""
 MASK = 0o022
 """Each run of a runner that root starts has a user of its own, who has to read it."""
+
 
 class Environments:
     def __init__(self, folder: Path) -> None:

@@ -153,7 +153,9 @@ class Program(_Declared):
             if not self.command and not self.coroutine:
                 raise ValueError("it has neither a command nor a coroutine nor an image")
         elif self.coroutine or self.requirements or self.tools:
-            raise ValueError("a coroutine, requirements and tools need the Python of this machine, not that of an image")
+            raise ValueError(
+                "a coroutine, requirements and tools need the Python of this machine, not that of an image"
+            )
         return self
 
     @model_validator(mode="after")

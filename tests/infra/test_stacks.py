@@ -19,7 +19,7 @@ from infra.checks.cluster import Cluster
 from infra.checks.schema import CUSTOM, KUBERNETES
 from infra.render.manifests import Manifest, manifests
 from infra.render.recording import Recording, record, stack_configuration
-from tests.infra.seeded_mistakes import with_programs
+from tests.infra.seeded_mistakes import PROGRAMS, with_programs
 
 ROOT = Path(__file__).parents[2]
 
@@ -315,11 +315,16 @@ def test_what_programs_require_is_installed_by_a_job_with_the_world_and_no_secre
     assert {mount["name"]: mount.get("readOnly", False) for mount in box["volumeMounts"]} == {
         "files": True, "environments": False, "site-agents-of-the-site": True, "temporary": False,
     }  # fmt: skip
-    ports = [port["port"] for rule in one(programs, "NetworkPolicy", "programs")["spec"]["egress"] for port in rule["ports"]]
+    ports = [
+        port["port"] for rule in one(programs, "NetworkPolicy", "programs")["spec"]["egress"] for port in rule["ports"]
+    ]
     assert ports == [53, 53, 443]
     assert not one(other, "NetworkPolicy", "programs")["spec"].get("egress")
     assert told["RATCHET_PROGRAM_ENVIRONMENTS"] == of_runner["RATCHET_PROGRAM_ENVIRONMENTS"]
-    assert told["RATCHET_PROGRAM_ENVIRONMENTS"] != one(other, "ConfigMap", "programs")["data"]["RATCHET_PROGRAM_ENVIRONMENTS"]
+    assert (
+        told["RATCHET_PROGRAM_ENVIRONMENTS"]
+        != one(other, "ConfigMap", "programs")["data"]["RATCHET_PROGRAM_ENVIRONMENTS"]
+    )
     assert [str(finding) for finding in findings(other)] == []
 
 

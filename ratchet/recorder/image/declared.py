@@ -1,4 +1,4 @@
-"""What a declaration says of an image: a folder that is there, an archive by its sum, or one to be pulled by its sum."""
+"""What a declaration says of an image: a folder that is there, an archive by its sum, or one to be pulled."""
 
 from __future__ import annotations
 

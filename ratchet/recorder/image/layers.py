@@ -1,10 +1,10 @@
 """The layers of an image, laid over one another in a folder. Hostile ones find no way out of it.
 
-Each path is resolved by the kernel as if the folder were the root (openat2, RESOLVE_IN_ROOT), so a link of a lower layer
-leads nowhere else, and the last step of none follows a link. A layer is read twice: what it takes away of the lower ones
-goes, and its size is known, before what it adds is made. Owners, extended attributes and all of a mode but its executable bit are left out, so
-no program is set-uid. Devices, sockets and pipes are refused; what lies in folders that a sandbox has of its own
-(bubblewrap.OURS) is passed over.
+Each path is resolved by the kernel as if the folder were the root (openat2, RESOLVE_IN_ROOT), so a link of a lower
+layer leads nowhere else, and the last step of none follows a link. A layer is read twice: what it takes away of the
+lower ones goes, and its size is known, before what it adds is made. Owners, extended attributes and all of a mode but
+its executable bit are left out, so no program is set-uid. Devices, sockets and pipes are refused; what lies in folders
+that a sandbox has of its own (bubblewrap.OURS) is passed over.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ def _take_away(root: int, entry: tarfile.TarInfo) -> None:
         raise BadImage(f"{_shown(path)} takes no file away")
     with _said_as_bad(path), suppress(FileNotFoundError, NotADirectoryError), _folder(root, at) as opened:
         if name == OPAQUE:
-            for one in os.listdir(opened):
+            with os.scandir(opened) as found:
+                names = [one.name for one in found]
+            for one in names:
                 _remove(opened, one)
         elif not name.startswith(RESERVED):
             _remove(opened, gone)

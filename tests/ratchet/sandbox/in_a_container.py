@@ -1,8 +1,8 @@
 """Every attack, from inside a sandbox in a container of ours: `python -m tests.ratchet.sandbox.in_a_container`.
 
-In the image of the runner or the scorer, with this folder mounted, under the profiles that ship. It opens the sandbox as
-the service does, tries each attack in it and, as a control, in the container itself; it prints what came of each, and
-exits with 1 if any got through. What fails in the container too is refused by the container already.
+In the image of the runner or the scorer, with these tests mounted, under the profiles that ship. It opens the sandbox
+as the service does, tries each attack in it and, as a control, in the container itself; it prints what came of each,
+and exits with 1 if any got through. What fails in the container too is refused by the container already.
 """
 
 from __future__ import annotations
@@ -43,9 +43,8 @@ def main() -> int:
             works_outside += control.stdout == "THROUGH"
             through += [] if held and "THROUGH" not in said else [name]
             sys.stdout.write(f"{name}: {said.strip() or result.says}; in the container {control.stdout.strip()}\n")
-    sys.stdout.write(
-        f"{len(NAMES)} attacks, {works_outside} of which work in the container; through: {', '.join(through) or 'none'}\n"
-    )
+    says = f"{len(NAMES)} attacks, {works_outside} of which work in the container"
+    sys.stdout.write(f"{says}; through: {', '.join(through) or 'none'}\n")
     return 1 if through else 0
 
 

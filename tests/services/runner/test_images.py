@@ -46,8 +46,8 @@ async def test_an_image_asks_the_model_and_its_answer_is_scored(
     make_house: MakeHouse, make_work: Callable[..., Work], environments: Environments, tmp_path: Path
 ) -> None:
     config = {"Entrypoint": ["bash", "agent.sh"], "WorkingDir": "/app", "Env": ["PATH=/bin"]}
-    sum = docker_save(tmp_path / "it.tar", [with_bash(file("app/agent.sh", AGENT))], config)
-    declared = Program(image=Image(archive=tmp_path / "it.tar", sha256=sum), limits=limits())
+    digest = docker_save(tmp_path / "it.tar", [with_bash(file("app/agent.sh", AGENT))], config)
+    declared = Program(image=Image(archive=tmp_path / "it.tar", sha256=digest), limits=limits())
     assert declared.image is not None
     environments.images.install(declared.image, lambda _: None)
     work = make_work(input="abcde", reference="abcde", sampling=Sampling(n=2, max_tokens=200))

@@ -1,4 +1,4 @@
-"""Layers laid over one another as the OCI specification has it; what is hostile is refused, and nothing is made outside."""
+"""Layers laid over one another as the OCI specification has it. What is hostile is refused; nothing is made outside."""
 
 from __future__ import annotations
 

@@ -42,18 +42,18 @@ def said(_: str) -> None:
 def test_an_archive_is_unpacked_once_and_what_it_says_holds_where_the_declaration_says_nothing(
     environments: Environments, tmp_path: Path
 ) -> None:
-    sum = docker_save(tmp_path / "it.tar", [layer(SHELL, folder("etc"))], CONFIG)
+    digest = docker_save(tmp_path / "it.tar", [layer(SHELL, folder("etc"))], CONFIG)
     (tmp_path / "programs.toml").write_text(f"""
 [agents.small]
 programs = ["plain", "changed"]
 [programs.plain.image]
 archive = "it.tar"
-sha256 = "{sum}"
+sha256 = "{digest}"
 [programs.changed]
 command = ["/bin/other"]
 directory = "/workspace"
 environment = {{ MODE = "fast" }}
-image = {{ archive = "it.tar", sha256 = "{sum}" }}
+image = {{ archive = "it.tar", sha256 = "{digest}" }}
 """)
     file = tmp_path / "programs.toml"
     where = environments.images._folder
@@ -89,8 +89,8 @@ image = {{ archive = "it.tar", sha256 = "{sum}" }}
 def test_what_can_not_be_used_is_said_and_nothing_of_it_stays(
     layers: list[bytes], gigabytes: float, told: str, environments: Environments, tmp_path: Path
 ) -> None:
-    sum = oci(tmp_path / "it.tar", layers)
-    image = Image(archive=tmp_path / "it.tar", sha256=sum, gigabytes=gigabytes)
+    digest = oci(tmp_path / "it.tar", layers)
+    image = Image(archive=tmp_path / "it.tar", sha256=digest, gigabytes=gigabytes)
 
     with pytest.raises(NotInstalled, match=told):
         environments.images.install(image, said)
@@ -100,12 +100,12 @@ def test_what_can_not_be_used_is_said_and_nothing_of_it_stays(
 
 
 def test_another_file_than_the_one_that_was_meant_is_refused(environments: Environments, tmp_path: Path) -> None:
-    sum = oci(tmp_path / "it.tar", [layer(SHELL)])
+    digest = oci(tmp_path / "it.tar", [layer(SHELL)])
 
-    with pytest.raises(NotInstalled, match=f"its sum is {sum}, not 0000"):
+    with pytest.raises(NotInstalled, match=f"its sum is {digest}, not 0000"):
         environments.images.install(Image(archive=tmp_path / "it.tar", sha256="0" * 64), said)
-    with pytest.raises(NotInstalled, match="gone.tar.* No such file"):
-        environments.images.install(Image(archive=tmp_path / "gone.tar", sha256=sum), said)
+    with pytest.raises(NotInstalled, match=r"gone.tar.* No such file"):
+        environments.images.install(Image(archive=tmp_path / "gone.tar", sha256=digest), said)
 
 
 def test_an_image_of_a_registry_is_pulled_by_skopeo_and_by_nothing_else(
