@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from posixpath import dirname, join, normpath
-from typing import IO, Any
+from typing import IO, Any, Protocol, Self
 
 import zstandard
 
@@ -47,12 +47,16 @@ class Header(tarfile.TarInfo):
     """Of an entry, refused before what it announces is read into memory."""
 
     @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Header:
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         header = super().frombuf(buf, encoding, errors)
         long = header.type in (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, b"L", b"K")
         if header.size < 0 or (long and header.size > MOST_HEADER):
             raise BadImage(f"an entry has a header of {header.size:,} bytes")
         return header
+
+
+class Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ class ImageArchive:
         self.config = _config(self._json(config))
 
     @contextmanager
-    def unpacked(self, layer: str) -> Iterator[IO[bytes]]:
+    def unpacked(self, layer: str) -> Iterator[Readable]:
         """The bytes of its tar, whatever they are packed by."""
         with self._open(layer) as file:
             magic = file.read(4)
@@ -148,13 +152,12 @@ def said_as_bad() -> Iterator[None]:
         raise BadImage(f"it can't be read: {error!r}") from error
 
 
-def entries(file: IO[bytes], room: Room) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
+def entries(file: Readable, room: Room) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
     """Of a layer, in order. Raises BadImage beyond the `room` there is."""
     stream = io.BufferedReader(_Bounded(file, room), 65_536)
-    mode = "r|"
-    with tarfile.open(fileobj=stream, mode=mode, tarinfo=Header, encoding="utf-8", errors="surrogateescape") as tar:
+    with tarfile.open(fileobj=stream, mode="r|", tarinfo=Header, encoding="utf-8", errors="surrogateescape") as tar:
         while (entry := tar.next()) is not None:
-            tar.members.clear()  # it keeps them all
+            tar.members.clear()  # type: ignore[attr-defined]  # it keeps them all
             room.entries -= 1
             if room.entries < 0:
                 raise BadImage("it has more files than an image may have")
@@ -170,7 +173,7 @@ class Room:
 
 
 class _Bounded(io.RawIOBase):
-    def __init__(self, file: IO[bytes], room: Room) -> None:
+    def __init__(self, file: Readable, room: Room) -> None:
         self._file, self._room = file, room
 
     def readable(self) -> bool:

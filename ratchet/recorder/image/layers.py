@@ -149,26 +149,15 @@ def _open(root: int, path: str) -> int:
 
 
 def _open_made(root: int, path: str) -> int:
-    opened = _open(root, "")
+    """The folder, with those above it that are missing. A link to nothing is in the way."""
     at = ""
     for part in path.split("/"):
-        at = f"{at}/{part}".lstrip("/")
-        try:
-            below = _open(root, at)
-        except FileNotFoundError:
-            try:
-                os.mkdir(part, FOLDER, dir_fd=opened)
-                os.chmod(part, FOLDER, dir_fd=opened)
-                below = _open(root, at)
-            except OSError:
-                os.close(opened)
-                raise
-        except OSError:
-            os.close(opened)
-            raise
-        os.close(opened)
-        opened = below
-    return opened
+        with _folder(root, at) as above:
+            at = f"{at}/{part}".lstrip("/")
+            if _kind(above, part) == 0:
+                os.mkdir(part, FOLDER, dir_fd=above)
+                os.chmod(part, FOLDER, dir_fd=above)
+    return _open(root, at)
 
 
 def _kind(folder: int, name: str) -> int:

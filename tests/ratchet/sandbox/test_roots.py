@@ -28,7 +28,7 @@ for place in /usr /own /etc/passwd /new; do { : > "$place"; } 2>/dev/null && ech
 type -p python3 git ls || echo none
 """
 ASK = f"""
-exec 3<>/dev/tcp/127.0.0.1/{PORT}
+exec 3<>/dev/tcp/127.0.0.1/{PORT} || exit 1
 echo hello >&3
 read -r heard <&3
 echo "$heard"

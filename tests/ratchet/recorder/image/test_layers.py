@@ -65,7 +65,7 @@ HOSTILE: dict[str, tuple[list[Entry], str]] = {
     "a hard link to a folder": ([folder("etc"), hard_link("mine", "etc")], "no file of the image"),
     "a device": ([DEVICE], "a device or a pipe"),
     "a pipe": ([entry("opt/pipe", tarfile.FIFOTYPE)], "a device or a pipe"),
-    "behind a link to nothing": ([link("up", "/nowhere"), file("up/x")], "File exists"),
+    "behind a link to nothing": ([link("up", "/nowhere"), file("up/x")], "No such file"),
     "behind a link to itself": ([link("up", "up"), file("up/x")], "symbolic links"),
     "below a file": ([file("a"), file("a/b")], "Not a directory"),
     "deeper than anything": ([file("d/" * 200 + "x")], "no path in an image"),
