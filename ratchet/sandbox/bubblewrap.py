@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from ratchet.sandbox import half_started, relay
+from ratchet.sandbox import half_started, listener
 from ratchet.sandbox.job import WORKSPACE, Job, SandboxError
 from ratchet.sandbox.limits import Limits
 
@@ -45,8 +45,6 @@ OURS = frozenset(("dev", "proc", "run", "sys", "task", "tmp", "workspace"))
 MOST_AT_TOP = 100
 """Each is an argument of bubblewrap's."""
 
-RELAY = f"{relay.FOLDER}/relay.py"
-
 HANDSHAKE = (
     'ulimit -p "$1" 2>/dev/null || ulimit -u "$1" || exit 125\n'
     'ulimit -n "$2" || exit 125\n'
@@ -60,7 +58,7 @@ HANDSHAKE = (
 @dataclass(frozen=True, slots=True)
 class OpenFiles:
     """Descriptors that bubblewrap reads or writes. `job` are the job's files, by path in the workspace; `data` others
-    that it sees, by their path inside."""
+    that it sees, by their path inside. `channel`: a Unix socket that takes the sockets that listen inside, if any."""
 
     status: int
     passwd: int
@@ -68,21 +66,18 @@ class OpenFiles:
     filters: Sequence[int]
     job: Mapping[str, int]
     data: Mapping[str, int]
+    channel: int | None = None
 
 
-def data_of(job: Job) -> dict[str, bytes]:
-    """What it is given as files that are not in its workspace, the relay among them."""
-    return dict(job.data) | ({RELAY: _relay()} if _is_relayed_inside(job) else {})
-
-
-def _is_relayed_inside(job: Job) -> bool:
-    """Where the sandbox has the machine's Python. A root of its own need not have one: relay.py, outside."""
-    return bool(job.relays) and job.root is None
+def listens_from_inside(job: Job) -> bool:
+    """Where the sandbox has the machine's Python. A root of its own need not have one."""
+    return bool(job.listeners) and job.root is None
 
 
 @cache
-def _relay() -> bytes:
-    return Path(relay.__file__).read_bytes()
+def listener_in(python: str) -> tuple[str, ...]:
+    """What runs listener.py; it is none of the files that are seen inside."""
+    return (python, "-I", "-S", "-c", Path(listener.__file__).read_text())
 
 
 def command_line(job: Job, opened: OpenFiles, *, as_root: bool, memory_is_held: bool, own_proc: bool) -> list[str]:
@@ -99,19 +94,19 @@ def command_line(job: Job, opened: OpenFiles, *, as_root: bool, memory_is_held: 
         *(*_root(job, opened), *(("--proc",) if own_proc else ("--dir",)), "/proc", *_workspace(job, opened)),
         *_environment(job),
         *("--remount-ro", "/", "--"),
+        *_listening(job, opened),
         *("/bin/sh", "-c", HANDSHAKE, half_started.owner(), str(job.limits.processes), str(job.limits.open_files)),
-        *_relayed(job),
         *job.command,
     ]
 
 
-def _relayed(job: Job) -> Iterator[str]:
-    """Raises SandboxError where there is no Python below /usr to carry connections with."""
-    if _is_relayed_inside(job):
+def _listening(job: Job, opened: OpenFiles) -> Iterator[str]:
+    """Raises SandboxError where there is no Python below /usr to make sockets with."""
+    if listens_from_inside(job):
         python = shutil.which("python3", path=PATH)
         if python is None:
             raise SandboxError(f"no python3 in {PATH}: a sandbox with a way out needs one")
-        yield from (python, "-I", "-S", RELAY, *map(str, job.relays), "--")
+        yield from (*listener_in(python), str(opened.channel), *map(str, job.listeners), "--")
 
 
 def missing_programs() -> list[str]:
@@ -209,9 +204,7 @@ def _workspace(job: Job, opened: OpenFiles) -> Iterator[str]:
     yield from ("--remount-ro", "/dev")
     for inside, folder in job.mounts.items():
         yield from ("--ro-bind", str(folder), inside)
-    relays = job.relays if _is_relayed_inside(job) else {}
-    sockets = {**job.sockets, **{f"{relay.FOLDER}/{port}": socket for port, socket in relays.items()}}
-    for inside, socket in sockets.items():
+    for inside, socket in job.sockets.items():
         yield from ("--bind", str(socket), inside)
     for inside, descriptor in opened.data.items():
         yield from ("--perms", "0444", "--ro-bind-data", str(descriptor), inside)

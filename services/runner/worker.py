@@ -49,7 +49,6 @@ from services.runner.early_stop import ANOTHER_PASSED, EarlyStop
 from services.runner.kept_rollouts import KeptRollouts, key_of
 from services.runner.progress import Progress
 from services.runner.rollout import Model, RolloutOrder, Rollouts
-from services.runner.scratch import Scratch, sweep
 from services.runner.settings import RunnerSettings
 from services.runner.slots import NoTurn, Slots
 
@@ -87,7 +86,6 @@ class RunnerWorker:
         self._locks = KeyedLock()
         self._answered: OrderedDict[str, None] = OrderedDict()
         self._progress = Progress(bus, process_name(), self._under_way)
-        self._scratch: Scratch | None = None
         self._rollouts: Rollouts | None = None
         self._workspaces: Workspaces | None = None
         self._trouble: str | None = None
@@ -116,13 +114,10 @@ class RunnerWorker:
         """Raises SandboxRefused where the sandbox does not hold here, SettingsError for a program that is not there."""
         self._time.start()
         self._trouble = "trying the sandbox"
-        if swept := sweep():
-            log.info("swept", f"removed what {len(swept)} runners had left that are gone")
         await asyncio.to_thread(self._kept.sweep)
-        self._scratch = Scratch()
         sandbox = await Sandbox.opened_or_shown(self._settings)
         self._workspaces = Workspaces(self._settings, sandbox)
-        self._rollouts = Rollouts(sandbox, self._workspaces, self._scratch, self._http, self._progress.note)
+        self._rollouts = Rollouts(sandbox, self._workspaces, self._http, self._progress.note)
         for name in self._programs.names:
             await self._try(sandbox, name, self._programs[name])
         for agent in self._programs.by_agent:
@@ -193,8 +188,6 @@ class RunnerWorker:
         await self._http.aclose()
         if self._workspaces is not None:
             await self._workspaces.close()
-        if self._scratch is not None:
-            self._scratch.close()
 
     async def handle(self, delivery: Delivery) -> None:
         """Returns when the Response is confirmed, or the task has expired."""

@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import socket
-import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +14,7 @@ from ratchet.recorder.image.archive import opened
 from ratchet.recorder.image.layers import lay
 from ratchet.sandbox.job import Job, SandboxError
 from tests.images import docker_save, file, folder, link, with_bash
+from tests.ratchet.sandbox.answering import Heard
 from tests.ratchet.sandbox.conftest import AsUser, Direct
 
 PORT = 4712
@@ -49,38 +47,6 @@ def root() -> Iterator[Path]:
     shutil.rmtree(place)
 
 
-@pytest.fixture
-def answering(root: Path) -> Iterator[Path]:
-    """A Unix socket that answers a line with a line, at a path longer than one may be."""
-    place = root.parent / ("long" * 30)
-    place.mkdir(mode=0o755)
-    at = os.open(place, os.O_PATH)
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(f"/proc/self/fd/{at}/socket")
-        (place / "socket").chmod(0o666)
-        server.listen()
-
-        def serve() -> None:
-            while True:
-                try:
-                    client, _ = server.accept()
-                except OSError:
-                    return
-                with client:
-                    client.sendall(b"heard " + client.recv(100))
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield place / "socket"
-        server.shutdown(socket.SHUT_RDWR)
-    os.close(at)
-    shutil.rmtree(place)
-
-
-def relays() -> list[str]:
-    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in listed.splitlines() if " --of " in line and f" {PORT}=" in line]
-
-
 def test_it_sees_its_root_and_nothing_of_the_machine(root: Path, run_job: Direct | AsUser) -> None:
     result = run_job(Job(["bash", "-c", LOOK], root=root, directory="/app/work", files={"x": b"y"}))
 
@@ -103,15 +69,12 @@ def test_what_it_is_given_lies_beside_its_root(root: Path, run_here: Direct) -> 
     assert (result.stdout, result.files) == (b"mine asked\n", {"out": b"made\n"})
 
 
-def test_its_way_out_is_carried_from_outside_and_is_gone_with_it(
-    root: Path, answering: Path, run_job: Direct | AsUser
-) -> None:
-    result = run_job(Job(["bash", "-c", ASK], root=root, relays={PORT: answering}))
+def test_its_way_out_is_made_from_outside(root: Path, run_job: Direct | AsUser) -> None:
+    result = run_job(Job(["bash", "-c", ASK], root=root, listeners={PORT: Heard()}))
     without = run_job(Job(["bash", "-c", ASK], root=root))
 
     assert (result.stdout, result.exit_code) == (b"heard hello\n", 0), result
     assert without.exit_code == 1 and b"refused" in without.stderr
-    assert relays() == []
 
 
 def test_nothing_is_set_up_behind_a_link_of_its_root(root: Path, run_here: Direct) -> None:
