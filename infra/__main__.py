@@ -16,7 +16,7 @@ from infra.broker_users import CLIENT, OPERATOR, SCORER
 from infra.foundation import Foundation
 from infra.ingress import ingress
 from infra.monitoring import monitoring
-from infra.runner import runner, runner_token
+from infra.runner import installer, runner, runner_token
 from infra.scaler_access import scaler_access
 from infra.settings import StackSettings
 from infra.toolbox import toolbox
@@ -47,7 +47,8 @@ agents = [
 ]
 if settings.runner:
     tokens = Workload(runner_token(settings, keys), foundation)
-    Workload(runner(settings.runner, settings, accounts, keys), foundation, after=[queues, tokens, *agents])
+    programs = Workload(installer(settings.runner, settings), foundation)
+    Workload(runner(settings.runner, settings, accounts, keys), foundation, after=[queues, tokens, programs, *agents])
 trainer = Workload(fleet.trainer(settings, accounts, keys), foundation, after=[queues, *models])
 operator = Workload(toolbox(settings, accounts), foundation, after=[queues])
 

@@ -15,8 +15,8 @@ from pulumi_kubernetes.networking.v1 import NetworkPolicy, NetworkPolicySpecArgs
 from infra.settings import StackSettings
 
 LOGS, ADAPTERS, MODELS, AUDIT, DECISION_KEYS = "logs", "adapters", "models", "audit", "decision-keys"
-ROLLOUTS, RUNNER_TOKEN = "rollouts", "runner-token"
-CAN_BE_MADE_AGAIN = (MODELS, ROLLOUTS, RUNNER_TOKEN)
+ROLLOUTS, RUNNER_TOKEN, ENVIRONMENTS = "rollouts", "runner-token", "environments"
+CAN_BE_MADE_AGAIN = (MODELS, ROLLOUTS, RUNNER_TOKEN, ENVIRONMENTS)
 KEYS_SIZE = "16Mi"
 PART_OF = "app.kubernetes.io/part-of"
 FLEET = "ratchet"
@@ -53,13 +53,14 @@ class Foundation:
     @staticmethod
     def _claims(settings: StackSettings) -> tuple[tuple[str, str], ...]:
         storage = settings.storage
+        of_runner = ((ROLLOUTS, storage.rollouts), (RUNNER_TOKEN, KEYS_SIZE), (ENVIRONMENTS, storage.environments))
         return (
             (LOGS, storage.logs),
             (ADAPTERS, storage.adapters),
             (MODELS, storage.models),
             (AUDIT, storage.audit),
             (DECISION_KEYS, KEYS_SIZE),
-            *(((ROLLOUTS, storage.rollouts), (RUNNER_TOKEN, KEYS_SIZE)) if settings.runner else ()),
+            *(of_runner if settings.runner else ()),
         )
 
     def _claim(self, name: str, size: str) -> None:

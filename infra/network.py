@@ -77,9 +77,14 @@ def egress(process: Process, settings: StackSettings) -> list[NetworkPolicyEgres
         for flow in FLOWS
         if flow.source is process.role and _exists(flow.target, settings)
     ]
-    if process.role is not Role.TOKENS:
+    fetches = (
+        (settings.hub_access and process.role in FROM_THE_HUB)
+        or (settings.workspace_urls and process.sandboxes)
+        or (settings.runner is not None and settings.runner.package_access and process.role is Role.INSTALLER)
+    )
+    if process.role is not Role.TOKENS and (process.role is not Role.INSTALLER or fetches):
         rules.append(NetworkPolicyEgressRuleArgs(to=[_namespace("kube-system")], ports=[_tcp(DNS), _udp(DNS)]))
-    if (settings.hub_access and process.role in FROM_THE_HUB) or (settings.workspace_urls and process.sandboxes):
+    if fetches:
         world = IPBlockArgs(cidr="0.0.0.0/0", except_=PRIVATE_RANGES)
         rules.append(NetworkPolicyEgressRuleArgs(to=[NetworkPolicyPeerArgs(ip_block=world)], ports=[_tcp(HTTPS)]))
     return rules

@@ -31,6 +31,7 @@ class Role(StrEnum):
     JUDGE = "judge"
     MODELS = "models"
     SETUP = "setup"
+    INSTALLER = "installer"
     GATEWAY = "gateway"
     OPERATOR = "operator"
 

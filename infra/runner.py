@@ -2,10 +2,14 @@
 
 A runner's pod is where code of strangers runs. So it has the broker's password of a user that takes work and answers,
 a token that agents and the scorer alone take, and nothing else of the fleet's; it reaches these and the broker.
+
+What programs require is installed before, by a job: packages run code of strangers too, and need the world, so it has
+no secret, and no other pod can write where it writes.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 from infra import probes
@@ -17,6 +21,7 @@ from infra.fleet import (
     PROGRAMS_MOUNT,
     WORKSPACES_AT,
     Access,
+    agent_ids,
     around_sandboxes,
     fleet_process,
     image_name,
@@ -24,42 +29,44 @@ from infra.fleet import (
     service_program,
     told_of_programs,
 )
-from infra.foundation import ROLLOUTS, RUNNER_TOKEN
+from infra.foundation import ENVIRONMENTS, ROLLOUTS, RUNNER_TOKEN
 from infra.network import AGENT_API, SCORER_API
-from infra.process import Backlog, Claim, Files, Mount, Process, Program, Role, Scale, Scratch, SiteClaim
+from infra.process import Backlog, Claim, Files, Kind, Mount, Process, Program, Role, Scale, Scratch, SiteClaim
 from infra.settings import Resources, Runner, StackSettings, gigabytes
 
-NAME, TOKENS = "runner", "runner-token"
+NAME, TOKENS, INSTALLER = "runner", "runner-token", "programs"
 ROLLOUTS_AT, TOKEN_AT, FOLDER_AT = "/data/rollouts", "/data/runner-token", "/programs"
+ENVIRONMENTS_AT = "/data/environments"
 TOKEN = f"{TOKEN_AT}/token"
 SIGNING_KEYS_AT = "/etc/ratchet/signing-keys"
 RENEWED_EVERY_S, LIVES = 3600, "24h"
 """A token that is renewed each hour and lives a day outlasts a night in which nobody can issue one."""
 STALE_MINUTES = 180
 ISSUE = f"""
-umask 077; trap 'exit 0' TERM
+umask 077; trap 'exit 0' TERM; again=5
 while :; do
-  ratchet token issue --keys {SIGNING_KEYS_AT} --role runner --name runner --ttl {LIVES} > {TOKEN}.new \\
-    && mv {TOKEN}.new {TOKEN}
-  sleep {RENEWED_EVERY_S} & wait $!
+  if ratchet token issue --keys {SIGNING_KEYS_AT} --role runner --name runner --ttl {LIVES} > {TOKEN}.new \\
+    && mv {TOKEN}.new {TOKEN}; then pause={RENEWED_EVERY_S}; again=5
+  else pause=$again; again=$((again < 300 ? again * 2 : 300)); fi
+  sleep $pause & wait $!
 done
 """
+"""After a failure it tries again in 5 s, and then ever later, at most in ten minutes."""
 
 
 def runner(wanted: Runner, settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> Process:
     """Its rollouts lie on a claim: a Work that goes to another replica is finished there, not run again."""
     main = service_program(NAME, 8770, settings, wanted.resources, models=Access.READ, downloads=False)
-    folder = (Mount(SiteClaim(wanted.folder), FOLDER_AT, read_only=True),) if wanted.folder else ()
     main = replace(
         main,
-        image=wanted.image or main.image,
+        image=_image(wanted, settings),
         mounts=(
             *main.mounts,
-            PROGRAMS_MOUNT,
+            *_declared(wanted),
+            Mount(Claim(ENVIRONMENTS), ENVIRONMENTS_AT, read_only=True),
             Mount(Claim(ROLLOUTS), ROLLOUTS_AT),
             Mount(Claim(RUNNER_TOKEN), TOKEN_AT, read_only=True),
             Mount(Scratch("workspaces", wanted.cache), WORKSPACES_AT),
-            *folder,
         ),
     )
     queues = tuple(queue for agent in wanted.agents for queue in work_queues(agent))
@@ -72,6 +79,7 @@ def runner(wanted: Runner, settings: StackSettings, accounts: Accounts, keys: Ap
         keys,
         around_sandboxes(settings)
         | told_of_programs(settings)
+        | _where_installed(wanted)
         | {
             "RATCHET_RUNNER_AGENTS": ",".join(f"{one}=http://agent-{one}:{AGENT_API}" for one in wanted.agents),
             "RATCHET_RUNNER_API_TOKEN_FILE": TOKEN,
@@ -84,6 +92,43 @@ def runner(wanted: Runner, settings: StackSettings, accounts: Accounts, keys: Ap
         drain_s=wanted.drain_s,
     )
     return replace(process, files=program_files(settings), sandboxes=True)
+
+
+def installer(wanted: Runner, settings: StackSettings) -> Process:
+    """Runs again when the programs change, into a folder of their own: who runs the old ones keeps what they need."""
+    return Process(
+        name=INSTALLER,
+        role=Role.INSTALLER,
+        kind=Kind.ONCE,
+        main=Program(
+            name="installer",
+            image=_image(wanted, settings),
+            resources=Resources(cpu="500m", memory="1Gi"),
+            command=("python", "-m", "ratchet.recorder.installing"),
+            mounts=(*_declared(wanted), Mount(Claim(ENVIRONMENTS), ENVIRONMENTS_AT)),
+        ),
+        environment=told_of_programs(settings) | _where_installed(wanted) | {"RATCHET_AGENTS": agent_ids(settings)},
+        files=program_files(settings),
+        drain_s=1,
+        scale=Scale(1, 1),
+        metrics=None,
+        deadline_s=1800,
+    )
+
+
+def _image(wanted: Runner, settings: StackSettings) -> str:
+    return wanted.image or image_name(NAME, settings)
+
+
+def _declared(wanted: Runner) -> tuple[Mount, ...]:
+    """The file of the programs, and the site's folder that it names."""
+    folder = (Mount(SiteClaim(wanted.folder), FOLDER_AT, read_only=True),) if wanted.folder else ()
+    return (PROGRAMS_MOUNT, *folder)
+
+
+def _where_installed(wanted: Runner) -> dict[str, str]:
+    version = hashlib.sha256(f"{wanted.image}\n{wanted.programs}".encode()).hexdigest()[:12]
+    return {"RATCHET_PROGRAM_ENVIRONMENTS": f"{ENVIRONMENTS_AT}/{version}"}
 
 
 def runner_token(settings: StackSettings, keys: ApiKeys) -> Process:

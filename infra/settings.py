@@ -86,6 +86,7 @@ class Storage(_Model):
     models: str = "100Gi"
     audit: str = "5Gi"
     rollouts: str = Field("5Gi", description="Finished rollouts of tasks that are not answered yet; with a runner.")
+    environments: str = Field("20Gi", description="What programs require, and their images, unpacked; with a runner.")
 
 
 class Broker(_Model):
@@ -171,6 +172,11 @@ class Runner(_Model):
     )
     folder: str | None = Field(
         None, description="Name of a claim, made beforehand, with what programs bind: seen read-only as /programs."
+    )
+    package_access: bool = Field(
+        False,
+        description="What programs require comes from a package index: port 443 outside the cluster is opened to the "
+        "job that installs it, and to nobody else.",
     )
     runs_at_once: int = Field(4, ge=1, le=256, description="Sandboxes of one replica at once.")
     min_replicas: int = Field(

@@ -53,6 +53,7 @@ for job in settings settings-agent settings-scorer; do  # before anything is tou
     docker compose run --rm --no-deps -T "$job" >&2
 done
 
+case " $(echo $running) " in *" runner "*) JOBS="$JOBS installer" ;; esac
 # The jobs are removed first: Compose stops what depends on a container that it makes anew.
 docker compose rm --force --stop $JOBS >/dev/null 2>&1
 docker compose up -d --no-build --no-recreate topology >/dev/null 2>&1 || fail "a job failed: docker compose ps -a"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -15,3 +16,19 @@ def marked(mark: str) -> list[str]:
         except OSError:
             continue
     return found
+
+
+def sockets_elsewhere(pid: int) -> list[str]:
+    """Internet sockets that a process holds in another network than its own, such as those of sandboxes."""
+    place = Path(f"/proc/{pid}")
+    own = {
+        line.split()[column]
+        for name, column in (("tcp", 9), ("tcp6", 9), ("udp", 9), ("udp6", 9), ("unix", 6))
+        for line in (place / "net" / name).read_text().splitlines()[1:]
+    }
+    held = []
+    for descriptor in (place / "fd").iterdir():
+        with suppress(FileNotFoundError):
+            held.append(str(descriptor.readlink()))
+    inodes = [one.removeprefix("socket:[").removesuffix("]") for one in held if one.startswith("socket:[")]
+    return [inode for inode in inodes if inode not in own]

@@ -26,7 +26,7 @@ from ratchet.bus.amqp.short_connection import connected
 from ratchet.bus.dead_letters.queue import DeadLetterQueue
 from tests.acceptance.brokers import MortalBroker
 from tests.acceptance.fleet import AGENT, ORCHESTRATOR, RUNNER, SCORER
-from tests.processes import marked
+from tests.processes import marked, sockets_elsewhere
 
 log = logging.getLogger(__name__)
 
@@ -130,13 +130,11 @@ def left_behind(rig: Rig, folder: Path, before: Collection[int] = ()) -> list[st
 
 
 def _at_rest(rig: Rig) -> Iterator[str]:
-    """Sandboxes, sockets and kept rollouts of a runner that has nothing to do: what it should have by now is the folder
-    of its sockets, and a lock in it."""
+    """Sandboxes, sockets and kept rollouts of a runner that has nothing to do."""
     for process in psutil.Process(rig.fleet[RUNNER].pid).children(recursive=True):
         yield f"process {process.pid}: {process.name()}"
-    names = [path.name for folder in rig.temporary.glob("ratchet-runner-*") for path in folder.iterdir()]
-    if names != [".lock"]:
-        yield f"sockets: {names}"
+    if sockets := sockets_elsewhere(rig.fleet[RUNNER].pid):
+        yield f"sockets in networks of sandboxes: {sockets}"
     yield from files(runner_folder(rig))
 
 

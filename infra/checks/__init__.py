@@ -34,6 +34,7 @@ CHECKS: tuple[Check, ...] = (
     security.pods_are_restricted,
     security.secrets_stay_secret,
     sandboxes.sandboxes_are_closed_in,
+    sandboxes.programs_are_installed_apart,
     sandboxes.signing_keys_are_out_of_reach,
     api.tokens_are_checked_with_public_keys,
     storage.mounts_and_volumes_agree,

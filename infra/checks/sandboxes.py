@@ -7,6 +7,7 @@ from typing import Any
 
 from infra.checks.cluster import SITE, Cluster, Pods
 
+ENVIRONMENTS = "RATCHET_PROGRAM_ENVIRONMENTS"
 ISOLATION, CACHE = "RATCHET_SANDBOX_ISOLATION", "RATCHET_WORKSPACE_CACHE"
 URLS = "RATCHET_WORKSPACE_URLS"
 SIGNING_KEY = "signing-key.json"
@@ -39,6 +40,47 @@ def _holds_little(cluster: Cluster, pods: Pods, told: Mapping[str, str]) -> Iter
 
 def _reaches_the_world(cluster: Cluster, pods: Pods) -> bool:
     return any("ipBlock" in peer for rule in _rules(cluster, pods, "egress") for peer in rule.get("to", []))
+
+
+def programs_are_installed_apart(cluster: Cluster) -> Iterator[str]:
+    """what programs require is written by a pod without secrets and open ports, and only read where they run"""
+    for pods in cluster.pods:
+        for box in pods.containers:
+            told = dict(cluster.environment(pods, box))
+            if (place := told.get(ENVIRONMENTS)) is None:
+                continue
+            mounts = [one for one in box["volumeMounts"] if f"{place}/".startswith(f"{one['mountPath']}/")]
+            if not mounts:
+                yield f"{pods}: {ENVIRONMENTS} is {place}, which is on no volume"
+            elif ISOLATION in told:
+                yield from _only_reads(cluster, pods, mounts[0], place)
+            else:
+                yield from _only_installs(cluster, pods)
+
+
+def _only_reads(cluster: Cluster, pods: Pods, mount: Mapping[str, Any], place: str) -> Iterator[str]:
+    if not mount.get("readOnly"):
+        yield f"{pods} may write to what its programs are made of: {place}"
+    if not any(_writes(cluster, other, mount["name"], place) for other in cluster.pods if other is not pods):
+        yield f"{pods}: nobody installs anything in {place}"
+
+
+def _writes(cluster: Cluster, pods: Pods, volume: str, place: str) -> bool:
+    return any(
+        mount["name"] == volume and not mount.get("readOnly")
+        for box in pods.containers
+        if dict(cluster.environment(pods, box)).get(ENVIRONMENTS) == place
+        for mount in box["volumeMounts"]
+    )
+
+
+def _only_installs(cluster: Cluster, pods: Pods) -> Iterator[str]:
+    secrets = sorted(volume["name"] for volume in pods.spec.get("volumes", []) if "secret" in volume)
+    if secrets or any("secretRef" in source for box in pods.containers for source in box.get("envFrom", [])):
+        yield f"{pods} runs what packages bring, and sees secrets: {', '.join(secrets) or 'in its environment'}"
+    reached = [peer for rule in _rules(cluster, pods, "egress") for peer in rule.get("to", []) if "podSelector" in peer]
+    if reached or _rules(cluster, pods, "ingress"):
+        yield f"{pods} runs what packages bring, and talks with others of the fleet"
 
 
 def signing_keys_are_out_of_reach(cluster: Cluster) -> Iterator[str]:

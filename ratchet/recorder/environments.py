@@ -7,33 +7,27 @@ program does not pin are those of the day it was installed; the same requirement
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ratchet.files.atomic_file import replace_file
-from ratchet.files.folder_lock import FolderLock
+from ratchet.recorder.image.installing import SHOWN_CHARS, NotInstalled, Say, installing
+from ratchet.recorder.image.store import Images
 from ratchet.sandbox.bubblewrap import PATH
-from ratchet.service.errors import RatchetError, SettingsError
+from ratchet.service.errors import SettingsError
 
 READY = "ready.json"
 """What was installed, written last."""
 MASK = 0o022
 """Each run of a runner that root starts has a user of its own, who has to read it."""
-SHOWN_CHARS = 600
-
-Say = Callable[[str], None]
-
-
-class NotInstalled(RatchetError):
-    """What a program requires can't be had; the sentence says why."""
 
 
 class Environments:
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
+        self.images = Images(folder)
 
     def ready(self, name: str, requirements: Sequence[str]) -> bool:
         """Whether just these were installed."""
@@ -57,16 +51,9 @@ class Environments:
         python = shutil.which("python3", path=PATH)
         if python is None:
             raise NotInstalled(f"no python3 in {PATH}: a sandbox sees no other")
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._require_passable()
-        lock = FolderLock(self._folder)
-        if not lock.try_acquire():
-            raise NotInstalled(f"something is installed in {self._folder} right now ({lock.holder()}): try again then")
-        try:
+        with installing(self._folder):
             say(f"{name}: installing {', '.join(requirements)}")
             self._make(place, python, requirements)
-        finally:
-            lock.release()
         return place
 
     @staticmethod
@@ -76,16 +63,6 @@ class Environments:
         pip = [str(place / "bin/python"), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
         _run([*pip, *requirements], f"the Python of sandboxes here is {python}")
         replace_file(place / READY, json.dumps(list(requirements)).encode(), mode=0o644)
-
-    def _require_passable(self) -> None:
-        if os.geteuid() != 0:
-            return
-        closed = next((one for one in (self._folder, *self._folder.parents) if not one.stat().st_mode & 0o001), None)
-        if closed is not None:
-            raise NotInstalled(
-                f"{closed} may be passed by root alone, and each run has a user of its own: set "
-                "RATCHET_PROGRAM_ENVIRONMENTS to a folder that every user may pass, such as /var/lib/ratchet/programs"
-            )
 
 
 def _run(command: Sequence[str], hint: str) -> None:

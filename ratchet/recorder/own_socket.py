@@ -1,4 +1,4 @@
-"""A recorder at a Unix socket of its own: the one thing outside that a sandboxed program can reach.
+"""A recorder at listening sockets of its own: the one thing outside that a sandboxed program can reach.
 
 What comes through is hostile: connections, requests and the bytes of each are bounded, and none outlives the rollout.
 """
@@ -6,11 +6,9 @@ What comes through is hostile: connections, requests and the bytes of each are b
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -19,12 +17,11 @@ from uvicorn.server import ServerState
 
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.rollout import Budget
+from ratchet.sandbox.job import Listen
 
 MOST_CONNECTIONS = 128
 KEEP_ALIVE_S = 600
 CLOSE_WITHIN_S = 1.0
-EVERYBODY = 0o666
-"""A sandboxed program has a user id of its own; what it needs is the socket, which only its sandbox has, and a key."""
 
 
 class _Bounded(H11Protocol):
@@ -48,8 +45,8 @@ class _Counted:
 
 
 @asynccontextmanager
-async def serving_at(path: Path, recorder: Recorder, budget: Budget, most_requests: int) -> AsyncIterator[None]:
-    """The socket is there, for whoever sees it, until this is left. Raises OSError where it can't be made."""
+async def serving(recorder: Recorder, budget: Budget, most_requests: int) -> AsyncIterator[Listen]:
+    """Each socket that it is given is answered at until this is left, and closed then."""
     app = _Counted(recorder.application(), budget, most_requests)
     config = uvicorn.Config(
         app, http=_Bounded, ws="none", lifespan="off", log_config=None, timeout_keep_alive=KEEP_ALIVE_S
@@ -57,34 +54,32 @@ async def serving_at(path: Path, recorder: Recorder, budget: Budget, most_reques
     config.load()
     state = ServerState()
     loop = asyncio.get_running_loop()
-    listening = _bound(path)
-    server = await loop.create_unix_server(
-        lambda: _Bounded(config=config, server_state=state, app_state={}, _loop=loop),
-        sock=listening,
-        backlog=MOST_CONNECTIONS,
-    )
+    servers: list[asyncio.Task[asyncio.Server]] = []
+    over = False
+
+    async def serve(listening: socket.socket) -> asyncio.Server:
+        return await loop.create_server(
+            lambda: _Bounded(config=config, server_state=state, app_state={}, _loop=loop),
+            sock=listening,
+            backlog=MOST_CONNECTIONS,
+        )
+
+    def begin(listening: socket.socket) -> None:
+        if over:
+            listening.close()
+        else:
+            servers.append(loop.create_task(serve(listening)))
+
+    def listen(listening: socket.socket) -> None:
+        loop.call_soon_threadsafe(begin, listening)
+
     try:
-        yield
+        yield listen
     finally:
-        server.close()
+        over = True
+        for server in servers:
+            (await server).close()
         await _closed(state)
-        path.unlink(missing_ok=True)
-
-
-def _bound(path: Path) -> socket.socket:
-    """Below any folder, however long its path: it is named by way of the folder's descriptor."""
-    listening = socket.socket(socket.AF_UNIX)
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-    try:
-        listening.bind(f"/proc/self/fd/{folder}/{path.name}")
-        path.chmod(EVERYBODY)
-        listening.setblocking(False)
-    except BaseException:
-        listening.close()
-        raise
-    finally:
-        os.close(folder)
-    return listening
 
 
 async def _closed(state: ServerState) -> None:

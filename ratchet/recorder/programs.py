@@ -22,10 +22,11 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from ratchet.recorder.environments import Environments
+from ratchet.recorder.image.declared import Image
 from ratchet.recorder.order import INPUT, as_text, unfit_argument
 from ratchet.recorder.shipped import inside
 from ratchet.sandbox.bubblewrap import PATH
-from ratchet.sandbox.job import WORKSPACE, SandboxError, require_inside, require_mountable
+from ratchet.sandbox.job import WORKSPACE, SandboxError, require_absolute, require_inside, require_mountable
 from ratchet.sandbox.limits import MIB, Limits
 from ratchet.service.entry_points import EntryPoints
 from ratchet.service.errors import SettingsError
@@ -84,6 +85,14 @@ class Program(_Declared):
         description="In place of a command: `module:function`, found in what it binds or requires. The function is "
         "awaited with the task's input, the base URL and the key, and what it returns is the answer.",
     )
+    image: Image | None = Field(
+        None,
+        description="The root file system that it sees in place of this machine's /usr. Without a command, what the "
+        "image says is run; its variables and its working directory hold where the declaration says none.",
+    )
+    directory: str | None = Field(
+        None, description="Where it begins; the working directory of its image, else /workspace, if absent."
+    )
     requirements: tuple[str, ...] = Field(
         (),
         description="What pip installs for it (`ratchet programs install`); its `python` is then that environment's.",
@@ -129,10 +138,24 @@ class Program(_Declared):
             _as_value_error(require_inside, path)
         return path
 
+    @field_validator("directory")
+    @classmethod
+    def _is_a_place(cls, path: str | None) -> str | None:
+        if path is not None:
+            _as_value_error(require_absolute, path)
+        return path
+
     @model_validator(mode="after")
     def _is_one_thing(self) -> Self:
-        if bool(self.command) == bool(self.coroutine):
+        if self.command and self.coroutine:
             raise ValueError("it has either a command or a coroutine")
+        if self.image is None:
+            if not self.command and not self.coroutine:
+                raise ValueError("it has neither a command nor a coroutine nor an image")
+        elif self.coroutine or self.requirements or self.tools:
+            raise ValueError(
+                "a coroutine, requirements and tools need the Python of this machine, not that of an image"
+            )
         return self
 
     @model_validator(mode="after")
@@ -146,7 +169,8 @@ class Program(_Declared):
         return self
 
     def relative_to(self, folder: Path) -> Self:
-        return self.model_copy(update={"binds": {at: (folder / place).absolute() for at, place in self.binds.items()}})
+        binds = {at: (folder / place).absolute() for at, place in self.binds.items()}
+        return self.model_copy(update={"binds": binds, "image": self.image and self.image.relative_to(folder)})
 
     def environments(self, name: str) -> dict[str, tuple[str, tuple[str, ...]]]:
         """Those it needs, as name and requirements, by the path it sees them at."""
@@ -154,8 +178,10 @@ class Program(_Declared):
         return own | ({inside.TOOLS_ENVIRONMENT: (inside.TOOLS_NAME, inside.TOOLS_REQUIRE)} if self.tools else {})
 
     def equipped(self, name: str, environments: Environments, typed: str) -> Self:
-        """With all that it says it needs among what it sees, and a command in any case. Raises SettingsError, with what
-        is to be `typed`, where something is not installed."""
+        """With all that it says it needs among what it sees, and a command in any case; an image is a folder then.
+        Raises SettingsError, with what is to be `typed`, where something is not installed."""
+        if self.image is not None:
+            return self._in_its_image(name, self.image, environments, typed)
         binds = {at: environments.require(*one, typed) for at, one in self.environments(name).items()} | self.binds
         data, command, environment = dict(self.data), self.command, dict(self.environment)
         if self.requirements:
@@ -167,6 +193,22 @@ class Program(_Declared):
             command = ("python3", inside.LAUNCHER, self.coroutine, *self.binds)
         found = {"binds": binds, "data": data, "command": command, "environment": environment}
         return self.model_copy(update=found | {"coroutine": None})
+
+    def _in_its_image(self, name: str, image: Image, environments: Environments, typed: str) -> Self:
+        there = environments.images.require(image, typed)
+        said = there.config
+        command = self.command or said.command
+        if not command:
+            raise SettingsError(f"program {name}: its {image.named} says nothing to be run: give it a command")
+        own = {variable: value for variable, value in said.environment.items() if not variable.startswith(OURS)}
+        return self.model_copy(
+            update={
+                "image": Image(folder=there.root),
+                "command": command,
+                "environment": own | self.environment,
+                "directory": self.directory or said.directory,
+            }
+        )
 
     def unfit(self, prompt: Prompt) -> str | None:
         """Why this input can't be given to it; None where it can."""

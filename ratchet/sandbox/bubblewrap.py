@@ -1,5 +1,5 @@
-"""The command line that starts a job in bubblewrap. Pure, but for looking at what the machine's root looks like, and
-for naming this process.
+"""The command line that starts a job in bubblewrap. Pure, but for looking at what the machine's root looks like, or
+that of the job, and for naming this process.
 
 setpriv    an own user id, where we are root; nothing of our privileges
 choom      the first to go where memory runs out
@@ -12,14 +12,15 @@ the job's command
 from __future__ import annotations
 
 import math
+import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from ratchet.sandbox import half_started, relay
+from ratchet.sandbox import half_started, listener
 from ratchet.sandbox.job import WORKSPACE, Job, SandboxError
 from ratchet.sandbox.limits import Limits
 
@@ -39,7 +40,10 @@ HOST_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PATH = "/usr/local/bin:/usr/bin:/bin"
 OF_ROOT = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
-RELAY = f"{relay.FOLDER}/relay.py"
+OURS = frozenset(("dev", "proc", "run", "sys", "task", "tmp", "workspace"))
+"""At the top of a sandbox that has a root of its own, what is never that root's."""
+MOST_AT_TOP = 100
+"""Each is an argument of bubblewrap's."""
 
 HANDSHAKE = (
     'ulimit -p "$1" 2>/dev/null || ulimit -u "$1" || exit 125\n'
@@ -54,7 +58,7 @@ HANDSHAKE = (
 @dataclass(frozen=True, slots=True)
 class OpenFiles:
     """Descriptors that bubblewrap reads or writes. `job` are the job's files, by path in the workspace; `data` others
-    that it sees, by their path inside."""
+    that it sees, by their path inside. `channel`: a Unix socket that takes the sockets that listen inside, if any."""
 
     status: int
     passwd: int
@@ -62,16 +66,18 @@ class OpenFiles:
     filters: Sequence[int]
     job: Mapping[str, int]
     data: Mapping[str, int]
+    channel: int | None = None
 
 
-def data_of(job: Job) -> dict[str, bytes]:
-    """What it is given as files that are not in its workspace, the relay among them."""
-    return dict(job.data) | ({RELAY: _relay()} if job.relays else {})
+def listens_from_inside(job: Job) -> bool:
+    """Where the sandbox has the machine's Python. A root of its own need not have one."""
+    return bool(job.listeners) and job.root is None
 
 
 @cache
-def _relay() -> bytes:
-    return Path(relay.__file__).read_bytes()
+def listener_in(python: str) -> tuple[str, ...]:
+    """What runs listener.py; it is none of the files that are seen inside."""
+    return (python, "-I", "-S", "-c", Path(listener.__file__).read_text())
 
 
 def command_line(job: Job, opened: OpenFiles, *, as_root: bool, memory_is_held: bool, own_proc: bool) -> list[str]:
@@ -85,22 +91,22 @@ def command_line(job: Job, opened: OpenFiles, *, as_root: bool, memory_is_held: 
         *("choom", "-n", "1000", "--"),
         *_process_limits(job.limits, memory_is_held=memory_is_held),
         *("bwrap", *_namespaces(opened), *(("--disable-userns",) if own_proc else ())),
-        *(*_root(opened), *(("--proc",) if own_proc else ("--dir",)), "/proc", *_workspace(job, opened)),
+        *(*_root(job, opened), *(("--proc",) if own_proc else ("--dir",)), "/proc", *_workspace(job, opened)),
         *_environment(job),
         *("--remount-ro", "/", "--"),
+        *_listening(job, opened),
         *("/bin/sh", "-c", HANDSHAKE, half_started.owner(), str(job.limits.processes), str(job.limits.open_files)),
-        *_relayed(job),
         *job.command,
     ]
 
 
-def _relayed(job: Job) -> Iterator[str]:
-    """Raises SandboxError where there is no Python below /usr to carry connections with."""
-    if job.relays:
+def _listening(job: Job, opened: OpenFiles) -> Iterator[str]:
+    """Raises SandboxError where there is no Python below /usr to make sockets with."""
+    if listens_from_inside(job):
         python = shutil.which("python3", path=PATH)
         if python is None:
             raise SandboxError(f"no python3 in {PATH}: a sandbox with a way out needs one")
-        yield from (python, "-I", "-S", RELAY, *map(str, job.relays), "--")
+        yield from (*listener_in(python), str(opened.channel), *map(str, job.listeners), "--")
 
 
 def missing_programs() -> list[str]:
@@ -131,7 +137,16 @@ def _namespaces(opened: OpenFiles) -> Iterator[str]:
         yield from ("--add-seccomp-fd", str(program))
 
 
-def _root(opened: OpenFiles) -> Iterator[str]:
+def _root(job: Job, opened: OpenFiles) -> Iterator[str]:
+    if job.root is None:
+        yield from _of_machine(opened)
+    else:
+        _require_no_links(job.root, (*job.mounts, *job.data, *job.sockets))
+        yield from _of_image(job.root, opened)
+    yield from ("--dev", "/dev")
+
+
+def _of_machine(opened: OpenFiles) -> Iterator[str]:
     yield from ("--ro-bind", "/usr", "/usr")
     for name in OF_ROOT:
         place = Path("/", name)
@@ -143,7 +158,44 @@ def _root(opened: OpenFiles) -> Iterator[str]:
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
     yield from ("--perms", "0444", "--ro-bind-data", str(opened.passwd), "/etc/passwd")
     yield from ("--perms", "0444", "--ro-bind-data", str(opened.group), "/etc/group")
-    yield from ("--dev", "/dev")
+
+
+def _of_image(root: Path, opened: OpenFiles) -> Iterator[str]:
+    """What lies at its top, each by itself, so that there is room beside it for what a job is given.
+
+    Links are made as links, which lead nowhere else than inside. Raises SandboxError.
+    """
+    try:
+        with os.scandir(root) as entries:
+            found = sorted((one for one in entries if one.name not in OURS), key=lambda one: one.name)
+    except OSError as error:
+        raise SandboxError(f"the root {root} can't be looked into: {error.strerror}") from error
+    if len(found) > MOST_AT_TOP:
+        raise SandboxError(f"there are more than {MOST_AT_TOP} files and folders at the top of {root}")
+    for one in found:
+        if one.is_symlink():
+            yield from ("--symlink", str(Path(one.path).readlink()), f"/{one.name}")
+        elif one.is_dir() or one.is_file():
+            yield from ("--ro-bind", one.path, f"/{one.name}")
+    etc = root / "etc"
+    for name, descriptor in (("passwd", opened.passwd), ("group", opened.group)):
+        if not os.path.lexists(etc) or (_is_own(etc, Path.is_dir) and _is_own(etc / name, Path.is_file)):
+            yield from ("--perms", "0444", "--ro-bind-data", str(descriptor), f"/etc/{name}")
+
+
+def _is_own(place: Path, kind: Callable[[Path], bool]) -> bool:
+    return kind(place) and not place.is_symlink()
+
+
+def _require_no_links(root: Path, places: Sequence[str]) -> None:
+    """Bubblewrap would follow them while it still sees the machine. Raises SandboxError."""
+    for path in places:
+        _, *parts = PurePosixPath(path).parts
+        at = root
+        for part in parts if parts[0] not in OURS else ():
+            at /= part
+            if at.is_symlink():
+                raise SandboxError(f"{path} can't be given to the job: {at} is a link")
 
 
 def _workspace(job: Job, opened: OpenFiles) -> Iterator[str]:
@@ -152,15 +204,14 @@ def _workspace(job: Job, opened: OpenFiles) -> Iterator[str]:
     yield from ("--remount-ro", "/dev")
     for inside, folder in job.mounts.items():
         yield from ("--ro-bind", str(folder), inside)
-    sockets = {**job.sockets, **{f"{relay.FOLDER}/{port}": socket for port, socket in job.relays.items()}}
-    for inside, socket in sockets.items():
+    for inside, socket in job.sockets.items():
         yield from ("--bind", str(socket), inside)
     for inside, descriptor in opened.data.items():
         yield from ("--perms", "0444", "--ro-bind-data", str(descriptor), inside)
     for path, descriptor in opened.job.items():
         yield from ("--perms", "0755" if path in job.executable else "0644")
         yield from ("--file", str(descriptor), f"{WORKSPACE}/{path}")
-    yield from ("--chdir", WORKSPACE)
+    yield from ("--chdir", job.directory)
 
 
 def _environment(job: Job) -> Iterator[str]:

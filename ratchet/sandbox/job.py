@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path, PurePosixPath
@@ -13,6 +14,9 @@ from ratchet.service.errors import RatchetError
 WORKSPACE = "/workspace"
 MAX_FILES = 256
 DEFAULT_LIMITS = Limits()
+
+Listen = Callable[[socket.socket], None]
+"""Takes a socket that listens, which is theirs from then on. Called in any thread."""
 
 
 class SandboxError(RatchetError):
@@ -58,9 +62,11 @@ class Job:
     `executable` names those of `files` that may be executed. `mounts` are folders of the host seen read-only, by their
     path inside, and `data` files of their own there, by theirs. `tree` is put into the workspace beside `files`, which
     come first where both have a path; links in it are links inside, and `collect_tree` has all of the workspace come
-    out as it was left. `sockets` are Unix sockets of the host that can be connected to, by their path inside: the only
-    way out there is. `relays` are such sockets, too, by the port of 127.0.0.1 inside at which clients that know no Unix
-    sockets find them. `descriptors` are open ones that stay open, under the same numbers.
+    out as it was left. `sockets` are Unix sockets of the host that can be connected to, by their path inside: one way
+    out. The other is `listeners`, by their port of 127.0.0.1 inside: who is to answer there is given the socket that
+    listens, before the command begins and in the thread of the run. `descriptors` are open ones that stay open, under
+    the same numbers. `root` is a folder whose content the job sees in place of the machine's /usr; it needs a /bin/sh.
+    It begins in the `directory`.
     """
 
     command: Sequence[str]
@@ -74,8 +80,10 @@ class Job:
     mounts: Mapping[str, Path] = field(default_factory=dict)
     data: Mapping[str, bytes] = field(default_factory=dict)
     sockets: Mapping[str, Path] = field(default_factory=dict)
-    relays: Mapping[int, Path] = field(default_factory=dict)
+    listeners: Mapping[int, Listen] = field(default_factory=dict)
     descriptors: Sequence[int] = ()
+    root: Path | None = None
+    directory: str = WORKSPACE
     limits: Limits = DEFAULT_LIMITS
 
     def __post_init__(self) -> None:
@@ -87,6 +95,7 @@ class Job:
             require_inside(path)
         for path in (*self.mounts, *self.data, *self.sockets):
             require_mountable(path)
+        require_absolute(self.directory)
         for path in self.tree:
             if "\0" in path or not _NO_STEPS.isdisjoint(path.split("/")):
                 raise SandboxError(f"{path!r} is no path of a file in the workspace")
@@ -108,14 +117,20 @@ def require_inside(path: str) -> None:
         raise SandboxError(f"{path!r} is no path of a file in the workspace")
 
 
-RESERVED = ("/usr", "/proc", "/dev", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/run/ratchet")
+RESERVED = ("/usr", "/proc", "/dev", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+
+
+def require_absolute(path: str) -> None:
+    """Raises SandboxError for what is no absolute path without a step back."""
+    if not path.startswith("/") or ".." in PurePosixPath(path).parts or "\0" in path:
+        raise SandboxError(f"{path!r} is no place in the sandbox: write an absolute path")
 
 
 def require_mountable(path: str) -> None:
     """Raises SandboxError for a place inside where nothing can be put: what the sandbox itself is made of."""
-    parts = PurePosixPath(path).parts
-    if not path.startswith("/") or len(parts) < 2 or ".." in parts or "\0" in path:
-        raise SandboxError(f"{path!r} is no place in the sandbox: write an absolute path")
+    require_absolute(path)
+    if len(PurePosixPath(path).parts) < 2:
+        raise SandboxError(f"{path!r} is no place in the sandbox: it is all of it")
     if any(PurePosixPath(path).is_relative_to(taken) for taken in RESERVED):
         raise SandboxError(f"{path!r} can't be given to a job: {', '.join(RESERVED)} are the sandbox's own")
 

@@ -21,6 +21,7 @@ from dataclasses import replace
 from ratchet.sandbox import bubblewrap, tree, workspace
 from ratchet.sandbox.cgroup import Cgroups, RunGroup
 from ratchet.sandbox.job import End, Job, Result, SandboxError
+from ratchet.sandbox.listeners import Channel
 from ratchet.sandbox.process_tree import descendants, usage
 
 START_WITHIN_S = 30.0
@@ -73,12 +74,15 @@ def run(job: Job, filters: Sequence[bytes], cgroups: Cgroups | None, stop: Stop,
 def _run(job: Job, filters: Sequence[bytes], cgroups: Cgroups | None, stop: Stop, own_proc: bool) -> Result:
     with ExitStack() as stack:
         group = stack.enter_context(_group(cgroups, job)) if cgroups else None
-        started = stack.enter_context(_started(job, filters, group, own_proc))
+        channel = stack.enter_context(Channel(job)) if job.listeners else None
+        started = stack.enter_context(_started(job, filters, group, own_proc, channel))
         if not started.wait_until_ready(stop):
             return Result(End.CANCELLED, "it was called off before it began")
         if group is not None:
             _join(group, started.first)
         folders = _writable(started.first, stack)
+        if channel is not None:
+            channel.fetch(started.first)
         if job.tree:
             tree.put(folders[0], job.tree, job.files)
         started.release()
@@ -130,7 +134,9 @@ def _writable(first: int, stack: ExitStack) -> list[int]:
 
 
 @contextmanager
-def _started(job: Job, filters: Sequence[bytes], group: RunGroup | None, own_proc: bool) -> Iterator[_Run]:
+def _started(
+    job: Job, filters: Sequence[bytes], group: RunGroup | None, own_proc: bool, channel: Channel | None
+) -> Iterator[_Run]:
     """Gone, with all that belongs to it, when this is left."""
     with ExitStack() as files:
         status_read, status_write = os.pipe2(os.O_CLOEXEC)
@@ -143,7 +149,8 @@ def _started(job: Job, filters: Sequence[bytes], group: RunGroup | None, own_pro
                 group=_memory_file(given, bubblewrap.GROUP),
                 filters=[_memory_file(given, program) for program in filters],
                 job={path: _memory_file(given, content) for path, content in job.files.items()},
-                data={path: _memory_file(given, content) for path, content in bubblewrap.data_of(job).items()},
+                data={path: _memory_file(given, content) for path, content in job.data.items()},
+                channel=channel.far_end if channel else None,
             )
             command = bubblewrap.command_line(
                 job, opened, as_root=os.geteuid() == 0, memory_is_held=group is not None, own_proc=own_proc
@@ -155,6 +162,7 @@ def _started(job: Job, filters: Sequence[bytes], group: RunGroup | None, own_pro
                 *opened.filters,
                 *opened.job.values(),
                 *opened.data.values(),
+                *([opened.channel] if opened.channel is not None else []),
             )
             try:
                 process = subprocess.Popen(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 OPENAT2 = 437
 """The same number on every architecture."""
-NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH = 0x01, 0x02, 0x04, 0x08
+NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH, IN_ROOT = 0x01, 0x02, 0x04, 0x08, 0x10
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -29,11 +29,13 @@ class Collected(NamedTuple):
 
 def open_beneath(folder: int, path: str, flags: int = os.O_RDONLY, mode: int = 0) -> int:
     """A descriptor of what lies in the folder and on no other file system, behind no link. Raises OSError."""
-    how = _How(
-        flags=flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW,
-        mode=mode,
-        resolve=BENEATH | NO_SYMLINKS | NO_MAGICLINKS | NO_XDEV,
-    )
+    flags |= os.O_NONBLOCK | os.O_NOFOLLOW
+    return open_resolved(folder, path, flags, mode, BENEATH | NO_SYMLINKS | NO_MAGICLINKS | NO_XDEV)
+
+
+def open_resolved(folder: int, path: str, flags: int, mode: int, resolve: int) -> int:
+    """By openat2. Raises OSError."""
+    how = _How(flags=flags | os.O_CLOEXEC, mode=mode, resolve=resolve)
     opened = _libc.syscall(OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
     if opened < 0:
         code = ctypes.get_errno()

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,11 +15,11 @@ from ratchet.recorder.answers import rollout_of
 from ratchet.recorder.application import Recorder
 from ratchet.recorder.command import model_environment
 from ratchet.recorder.order import as_text
-from ratchet.recorder.own_socket import serving_at
+from ratchet.recorder.own_socket import serving
 from ratchet.recorder.programs import TASK_FILE, TASK_VARIABLE, Program
 from ratchet.recorder.recording import Ran, recorded
 from ratchet.recorder.rollout import Budget, RecordedRollout
-from ratchet.sandbox.job import End, Job, Result, SandboxError
+from ratchet.sandbox.job import WORKSPACE, End, Job, Listen, Result, SandboxError
 from ratchet.sandbox.limits import MIB
 from ratchet.sandbox.sandbox import Sandbox
 from ratchet.service import failpoint
@@ -35,12 +34,11 @@ from schemas.messages.runner_rollouts import RolloutProgress, RolloutState
 from schemas.messages.work import Work
 from schemas.messages.workspace import Artifact
 from services.runner.early_stop import ANOTHER_PASSED
-from services.runner.scratch import Scratch
 
 log = Log("runner")
 
 PORT = 47_331
-"""Of the relay inside; each sandbox has a network of its own."""
+"""Of the recorder, as it is seen inside; each sandbox has a network of its own."""
 BASE_URL = f"http://127.0.0.1:{PORT}/v1"
 REQUESTS_A_CALL = 4
 """A rollout may send so many requests for each call that it may make: retries, refusals, lists of models."""
@@ -114,14 +112,12 @@ class Rollouts:
         self,
         sandbox: Sandbox,
         workspaces: Workspaces,
-        scratch: Scratch,
         http: httpx.AsyncClient,
         told: Callable[[RolloutProgress], None] = lambda _: None,
     ) -> None:
         """`told`: of each that ended, how."""
         self._sandbox = sandbox
         self._workspaces = workspaces
-        self._scratch = scratch
         self._http = http
         self._told = told
         self.underway: dict[Underway, None] = {}
@@ -146,11 +142,10 @@ class Rollouts:
 
         async def in_sandbox(key: str) -> Ran:
             nonlocal by_itself
-            path = self._scratch.socket()
             try:
                 most_requests = max(LEAST_REQUESTS, REQUESTS_A_CALL * limits.calls)
-                async with serving_at(path, recorder, budget, most_requests):
-                    job = job_of(order, key, {PORT: path})
+                async with serving(recorder, budget, most_requests) as listen:
+                    job = job_of(order, key, {PORT: listen})
                     failpoint.reach("rollout-begun")
                     result = await self._sandbox.run(job, called_off=budget.spent)
                 ran = ended(order.program, result, budget)
@@ -186,8 +181,8 @@ class Rollouts:
         return await self._workspaces.artifact(order.tree, result, order.work.workspace.collect)
 
 
-def job_of(order: RolloutOrder, key: str, relays: Mapping[int, Path]) -> Job:
-    """What the program sees: never the reference or the criteria, and of ours no address but the relay's."""
+def job_of(order: RolloutOrder, key: str, listeners: Mapping[int, Listen]) -> Job:
+    """What the program sees: never the reference or the criteria, and of ours no address but the recorder's."""
     work, program = order.work, order.program
     text = as_text(work.input)
     environment = {
@@ -209,10 +204,12 @@ def job_of(order: RolloutOrder, key: str, relays: Mapping[int, Path]) -> Job:
         environment=environment,
         mounts=program.binds,
         data=data,
-        relays=relays,
+        listeners=listeners,
         collect=(program.answer_file,) if program.answer_file else (),
         tree=order.tree.files if order.tree else {},
         collect_tree=order.tree is not None,
+        root=program.image.folder if program.image else None,
+        directory=program.directory or WORKSPACE,
         limits=limits,
     )
 

@@ -26,7 +26,7 @@ from ratchet.recorder.recording import publish_response, response_of
 from ratchet.recorder.rollout import Budget
 from ratchet.recorder.work import time_within
 from ratchet.runtime.runner import Subscription
-from ratchet.sandbox.job import Job, SandboxError
+from ratchet.sandbox.job import WORKSPACE, Job, SandboxError
 from ratchet.sandbox.limits import MIB
 from ratchet.sandbox.sandbox import Sandbox
 from ratchet.service import failpoint
@@ -50,7 +50,6 @@ from services.runner.kept_rollouts import KeptRollouts, key_of
 from services.runner.moments import Moments
 from services.runner.progress import Progress
 from services.runner.rollout import Model, RolloutOrder, Rollouts
-from services.runner.scratch import Scratch, sweep
 from services.runner.settings import RunnerSettings
 from services.runner.slots import NoTurn, Slots
 
@@ -89,7 +88,6 @@ class RunnerWorker:
         self._locks = KeyedLock()
         self._answered: OrderedDict[str, None] = OrderedDict()
         self._progress = Progress(bus, process_name(), self._under_way)
-        self._scratch: Scratch | None = None
         self._rollouts: Rollouts | None = None
         self._workspaces: Workspaces | None = None
         self._trouble: str | None = None
@@ -118,13 +116,10 @@ class RunnerWorker:
         """Raises SandboxRefused where the sandbox does not hold here, SettingsError for a program that is not there."""
         self._time.start()
         self._trouble = "trying the sandbox"
-        if swept := sweep():
-            log.info("swept", f"removed what {len(swept)} runners had left that are gone")
         await asyncio.to_thread(self._kept.sweep)
-        self._scratch = Scratch()
         sandbox = await Sandbox.opened_or_shown(self._settings)
         self._workspaces = Workspaces(self._settings, sandbox)
-        self._rollouts = Rollouts(sandbox, self._workspaces, self._scratch, self._http, self._progress.note)
+        self._rollouts = Rollouts(sandbox, self._workspaces, self._http, self._progress.note)
         for name in self._programs.names:
             await self._try(sandbox, name, self._programs[name])
         for agent in self._programs.by_agent:
@@ -144,6 +139,8 @@ class RunnerWorker:
             mounts=program.binds,
             data={path: text.encode() for path, text in program.data.items()},
             environment=program.environment,
+            root=program.image.folder if program.image else None,
+            directory=program.directory or WORKSPACE,
         )
         try:
             result = await sandbox.run(job)
@@ -153,8 +150,9 @@ class RunnerWorker:
                 "every user may pass"
             ) from error
         if not result.succeeded:
+            sees = "its image" if program.image else "/usr of this machine"
             raise SettingsError(
-                f"program {name}: {first!r} is not to be found in its sandbox, which has /usr of this machine and what "
+                f"program {name}: {first!r} is not to be found in its sandbox, which has {sees} and what "
                 f"the program binds: bind its folder and name it by its whole path, or set PATH in its environment"
             )
 
@@ -192,8 +190,6 @@ class RunnerWorker:
         await self._http.aclose()
         if self._workspaces is not None:
             await self._workspaces.close()
-        if self._scratch is not None:
-            self._scratch.close()
 
     async def handle(self, delivery: Delivery) -> None:
         """Returns when the Response is confirmed, or the task has expired."""

@@ -18,7 +18,7 @@ from mcp import Client
 from ratchet.models.toy.byte_tokenizer import byte_tokenizer
 from tests.acceptance.fleet import AGENT, ORCHESTRATOR, RUNNER, Fleet
 from tests.acceptance.ratchet_command import Ratchet
-from tests.processes import marked
+from tests.processes import marked, sockets_elsewhere
 from tests.programs import REPOSITORY
 from tests.waiting import wait_until
 
@@ -145,10 +145,6 @@ def asking(fleet: Fleet, tmp_path: Path) -> Asking:
     return Asking(fleet, tmp_path)
 
 
-def scratch_folders() -> set[str]:
-    return {path.name for path in Path(tempfile.gettempdir()).glob("ratchet-runner-*")}
-
-
 def test_an_unchanged_client_answers_tasks_in_a_sandbox_and_is_scored_and_logged(asking: Asking) -> None:
     asking.submit(task_id="client-1", input="hello", reference="again: hello", samples=2, programs=["client"])
 
@@ -216,7 +212,6 @@ def test_the_kill_of_the_runner_in_the_middle_runs_only_what_was_not_finished(as
     runner = asking.fleet[RUNNER]
     runner.kill()
     runner.start({"RATCHET_FAILPOINT": "rollout-kept:2"})
-    before = scratch_folders()
     asking.submit(task_id="killed-1", input="hi", samples=4, programs=["counted"])
 
     wait_until(lambda: runner.exit_code is not None, "the runner was killed", PATIENCE_S)
@@ -234,7 +229,6 @@ def test_the_kill_of_the_runner_in_the_middle_runs_only_what_was_not_finished(as
     assert len({line["response"] for line in lines}) == 4
     assert [line["sample_status"] for line in lines] == ["finished"] * 4
     wait_until(lambda: not list(runner_folder(runner).rglob("*.json")), "nothing is kept of what is answered", 30)
-    assert len(scratch_folders() - before) <= 1
     assert marked(MARK) == []
 
 
@@ -281,15 +275,9 @@ def runner_folder(runner: Any) -> Path:
 
 def test_nothing_is_left_when_the_fleet_ends(fleet: Fleet) -> None:
     runner = fleet[RUNNER]
-    runner.kill()
-    killed = scratch_folders()
-    runner.start()
-    runner.wait_until_ready()
-    own = scratch_folders() - killed
-
-    assert len(own) == 1 or not killed
+    assert sockets_elsewhere(runner.pid) == []
     os.kill(runner.pid, 15)
     wait_until(lambda: runner.exit_code == 0, "the runner ended", 60)
-    assert not own & scratch_folders()
+    assert marked(MARK) == []
     runner.start()
     runner.wait_until_ready()

@@ -15,7 +15,8 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from ratchet.recorder.engine import ScriptedEngine
-from ratchet.recorder.environments import Environments, NotInstalled
+from ratchet.recorder.environments import Environments
+from ratchet.recorder.image.installing import NotInstalled
 from ratchet.recorder.programs import Program, declared_programs
 from schemas.messages.response import Sample
 from schemas.messages.work import Sampling, Work

@@ -389,6 +389,39 @@ MISTAKES = (
         "programs",
     ),
     Mistake(
+        "a runner may write to what its programs are made of",
+        lambda s: next(
+            mount for mount in s.box(DEPLOYMENT, "runner")["volumeMounts"] if mount["name"] == "environments"
+        ).pop("readOnly"),
+        "programs_are_installed_apart",
+        "programs",
+    ),
+    Mistake(
+        "what programs require is installed where no runner looks",
+        lambda s: s.get("ConfigMap", "programs")["data"].update(RATCHET_PROGRAM_ENVIRONMENTS="/data/environments"),
+        "programs_are_installed_apart",
+        "programs",
+    ),
+    Mistake(
+        "who installs packages may publish tasks",
+        lambda s: s.spec("NetworkPolicy", "programs")["egress"].append(
+            {
+                "to": [{"podSelector": {"matchLabels": {"app.kubernetes.io/component": "broker"}}}],
+                "ports": [{"port": 5672, "protocol": "TCP"}],
+            }
+        ),
+        "programs_are_installed_apart",
+        "programs",
+    ),
+    Mistake(
+        "who installs packages sees the key that tokens are signed with",
+        lambda s: s.pod("Job", "programs")["volumes"].append(
+            {"name": "secret-files", "secret": {"secretName": "runner-token-files"}}
+        ),
+        "programs_are_installed_apart",
+        "programs",
+    ),
+    Mistake(
         "who renews a runner's token, with the signing key, may be talked to",
         lambda s: s.spec("NetworkPolicy", "runner-token").update(
             ingress=[{"from": [{"podSelector": {}}], "ports": [{"port": 8700, "protocol": "TCP"}]}]
@@ -546,7 +579,7 @@ def with_programs() -> dict[str, Any]:
     """Of `prod`, with programs that answer tasks and hidden tests that score them."""
     configuration = stack_configuration("prod")
     configuration["ratchet:fleet"] |= {
-        "runner": {"programs": PROGRAMS, "folder": "agents-of-the-site"},
+        "runner": {"programs": PROGRAMS, "folder": "agents-of-the-site", "packageAccess": True},
         "workspaceUrls": ["https://github.com/our-team/"],
     }
     configuration["ratchet:fleet"]["scorer"]["strategy"] = "0.8*tests + 0.2*judge:absolute"

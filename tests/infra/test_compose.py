@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import itertools
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from infra.runner import ISSUE
 from ratchet.bus.topology import CONSUMER_TIMEOUT_MS, fleet_topology
 from ratchet.cli.broker.accounts import accounts
 from ratchet.cli.broker.command import broker
-from ratchet.cli.broker.credentials import MODEL_SERVER
+from ratchet.cli.broker.credentials import MODEL_SERVER, STAND_INS
 from ratchet.runtime.container_health import PORTS
 from ratchet.service.settings import FleetSettings
 from services.agent.settings import AgentSettings
@@ -33,7 +35,7 @@ EYES: dict[str, dict[str, Any]] = EYES_FILE["services"]
 EVERY = SERVICES | EYES
 OURS = sorted(name for name, service in SERVICES.items() if str(service["image"]).startswith("ratchet-"))
 CHECKS = {"settings", "settings-agent", "settings-scorer"}
-ONCE = {*CHECKS, "credentials", "keys", "topology", "models"}
+ONCE = {*CHECKS, "credentials", "keys", "topology", "models", "installer"}
 TOOLS = {"ratchet", "operator", "token"}
 STAY = sorted(
     name for name, service in EVERY.items() if name not in ONCE and "tools" not in service.get("profiles", ())
@@ -132,12 +134,14 @@ def test_a_network_leads_out_only_where_it_is_meant_to() -> None:
     def members(networks: set[str]) -> set[str]:
         return {name for name, service in EVERY.items() if networks & set(service.get("networks", ()))}
 
-    assert out == {"internet", "alerts"}
+    assert out == {"internet", "alerts", "packages"}
     assert members(out) == {
         "agent", "agent-gpu", "scorer", "auditor", "trainer", "trainer-gpu", "vllm", "vllm-judge", "prometheus",
+        "installer",
     }  # fmt: skip
     assert members({"published", "grafana"}) == {name for name, service in EVERY.items() if "ports" in service}
-    assert not [name for name in ("published", "grafana", "internet") if NETWORKS[name]["driver_opts"][ICC] != "false"]
+    apart = ("published", "grafana", "internet", "packages", "workspaces")
+    assert not [name for name in apart if NETWORKS[name]["driver_opts"][ICC] != "false"]
 
 
 def test_the_gateway_reaches_the_orchestrators_and_nothing_else() -> None:
@@ -294,8 +298,8 @@ def test_what_runs_code_is_told_what_stands_around_it_and_reaches_nobody_it_need
 
     assert {SERVICES[name]["environment"]["RATCHET_SANDBOX_ISOLATION"] for name in RUN_CODE} == {"pod"}
     assert {name: set(SERVICES[name]["networks"]) for name in RUN_CODE} == {
-        "runner": {"broker", "metrics", "programs", "verdicts"},
-        "verifier": {"broker", "metrics", "judging", "verdicts"},
+        "runner": {"broker", "metrics", "programs", "verdicts", "workspaces"},
+        "verifier": {"broker", "metrics", "judging", "verdicts", "workspaces"},
     }
     assert reached["runner"] >= {"agent"}
     for name in RUN_CODE:
@@ -304,6 +308,47 @@ def test_what_runs_code_is_told_what_stands_around_it_and_reaches_nobody_it_need
         assert environment["RATCHET_WORKSPACE_CACHE"] in folders
         assert "adapters" not in folders.values()
         assert "logs" not in folders.values()
+
+
+def test_what_fetches_workspaces_reaches_the_world_only_where_it_was_opened() -> None:
+    assert {name for name in EVERY if "workspaces" in EVERY[name].get("networks", ())} == RUN_CODE
+    assert NETWORKS["workspaces"]["internal"] == "${WORKSPACES_CLOSED:-true}"
+
+
+def test_what_programs_require_is_installed_apart_and_read_where_they_run() -> None:
+    installer, runner = SERVICES["installer"], SERVICES["runner"]
+    place = runner["environment"]["RATCHET_PROGRAM_ENVIRONMENTS"]
+
+    assert installer["image"] == runner["image"]
+    assert installer["environment"].keys() == {"RATCHET_PROGRAMS", "RATCHET_PROGRAM_ENVIRONMENTS"}
+    assert "env_file" not in installer
+    assert set(mounts("installer")) == {place, *(at for at in mounts("installer") if "infra/programs" in at)}
+    assert neighbours("installer") == set()
+    assert f"environments:{place}:ro" in runner["volumes"]
+    assert runner["depends_on"]["installer"] == {"condition": "service_completed_successfully"}
+
+
+def test_a_token_that_can_not_be_issued_is_tried_again_soon_and_then_later(tmp_path: Path) -> None:
+    """By the very scripts of Compose and Kubernetes, over programs that only tell: the third try succeeds."""
+    told = tmp_path / "told"
+    programs = {
+        "python": f'echo try >> {told}; [ "$(grep -c try {told})" = 3 ]',
+        "sleep": f'echo "$1" >> {told}; [ "$1" != 3600 ] || kill $PPID',
+        "chown": ":",
+        "mv": ":",
+    }
+    for name, script in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "ratchet").symlink_to("python")
+    of_compose = SERVICES["runner-token"]["entrypoint"][2].replace("$$", "$")
+    for script in (of_compose, ISSUE):
+        told.unlink(missing_ok=True)
+        here = re.sub(r"(> )\S*(/token/?\S*\.new)", rf"\1{tmp_path}/new", script)
+        path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        subprocess.run(["sh", "-c", here], env=path, timeout=20, check=False)
+
+        assert told.read_text().split() == ["try", "5", "try", "10", "try", "3600"]
 
 
 def test_a_runners_token_is_issued_where_there_is_no_network() -> None:
@@ -341,7 +386,7 @@ def test_the_job_makes_the_credentials_of_every_user() -> None:
 
     assert set(mounts("credentials")) == {
         "/given",
-        *(f"/credentials/{name}" for name in {"broker", MODEL_SERVER, *users}),
+        *(f"/credentials/{name}" for name in {"broker", MODEL_SERVER, *STAND_INS, *users}),
     }
 
 
@@ -355,7 +400,7 @@ def test_the_job_makes_the_credentials_of_every_user() -> None:
         ("agent-gpu", "agent-small"),
         ("runner", "runner"),
         ("scorer", "scorer"),
-        ("verifier", "scorer"),
+        ("verifier", "verifier"),
         ("trainer", "trainer"),
         ("trainer-gpu", "trainer"),
         ("demo", "client"),

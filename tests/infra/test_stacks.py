@@ -19,7 +19,7 @@ from infra.checks.cluster import Cluster
 from infra.checks.schema import CUSTOM, KUBERNETES
 from infra.render.manifests import Manifest, manifests
 from infra.render.recording import Recording, record, stack_configuration
-from tests.infra.seeded_mistakes import with_programs
+from tests.infra.seeded_mistakes import PROGRAMS, with_programs
 
 ROOT = Path(__file__).parents[2]
 
@@ -294,12 +294,38 @@ def test_programs_run_where_nothing_is_to_be_had(programs: list[Manifest]) -> No
     assert {mount["name"]: mount.get("readOnly", False) for mount in box["volumeMounts"]} == {
         "models": True, "audit": False, "files": True, "rollouts": False, "runner-token": True, "workspaces": False,
         "site-agents-of-the-site": True, "secret-files": True, "secret-settings": True, "temporary": False,
+        "environments": True,
     }  # fmt: skip
     assert set(one(programs, "Secret", "runner")["stringData"]) == {"RATCHET_AMQP_URL"}
     assert reached == {("broker", 5672), ("agent", 8710), ("scorer", 8750), ("elsewhere", 53), ("elsewhere", 443)}
     assert told["RATCHET_RUNNER_AGENTS"] == "small=http://agent-small:8710"
     assert told["RATCHET_RUNNER_SCORER_URL"] == "http://scorer:8750"
     assert pod["terminationGracePeriodSeconds"] > float(told["RATCHET_DRAIN_GRACE_S"]) == 300
+
+
+def test_what_programs_require_is_installed_by_a_job_with_the_world_and_no_secret(programs: list[Manifest]) -> None:
+    job = one(programs, "Job", "programs")["spec"]
+    (box,) = job["template"]["spec"]["containers"]
+    told, of_runner = (one(programs, "ConfigMap", name)["data"] for name in ("programs", "runner"))
+    closed = with_programs()
+    closed["ratchet:fleet"]["runner"] |= {"packageAccess": False, "programs": PROGRAMS + "# changed"}
+    other = manifests(record("prod", closed))
+
+    assert box["image"] == one(programs, "Deployment", "runner")["spec"]["template"]["spec"]["containers"][0]["image"]
+    assert {mount["name"]: mount.get("readOnly", False) for mount in box["volumeMounts"]} == {
+        "files": True, "environments": False, "site-agents-of-the-site": True, "temporary": False,
+    }  # fmt: skip
+    ports = [
+        port["port"] for rule in one(programs, "NetworkPolicy", "programs")["spec"]["egress"] for port in rule["ports"]
+    ]
+    assert ports == [53, 53, 443]
+    assert not one(other, "NetworkPolicy", "programs")["spec"].get("egress")
+    assert told["RATCHET_PROGRAM_ENVIRONMENTS"] == of_runner["RATCHET_PROGRAM_ENVIRONMENTS"]
+    assert (
+        told["RATCHET_PROGRAM_ENVIRONMENTS"]
+        != one(other, "ConfigMap", "programs")["data"]["RATCHET_PROGRAM_ENVIRONMENTS"]
+    )
+    assert [str(finding) for finding in findings(other)] == []
 
 
 def test_runners_follow_the_tasks_of_the_agents_they_answer_for_and_those_take_none(programs: list[Manifest]) -> None:

@@ -121,6 +121,16 @@ def test_a_successor_that_is_not_well_ends_it_and_leaves_the_rest(lab: Path) -> 
     assert "docker compose logs agent" in run.stderr
 
 
+def test_with_programs_what_they_require_is_installed_anew(lab: Path) -> None:
+    _, without = upgraded(lab)
+    (lab / "services").write_text("\n".join(sorted([*FLEET, "runner"])))
+    _, calls = upgraded(lab)
+
+    removed = [call for call in calls[len(without) :] if " rm --force --stop " in call]
+    assert removed and removed[0].endswith(" models installer")
+    assert not [call for call in without if "installer" in call]
+
+
 def test_without_a_fleet_it_says_how_to_start_one(lab: Path) -> None:
     (lab / "services").write_text("")
 
@@ -133,5 +143,5 @@ def test_without_a_fleet_it_says_how_to_start_one(lab: Path) -> None:
 def test_its_jobs_are_those_of_compose_and_its_broker_is_there() -> None:
     (line,) = (line for line in SCRIPT.read_text().splitlines() if line.startswith("JOBS="))
 
-    assert set(line.removeprefix("JOBS=").strip('"').split()) == ONCE
+    assert set(line.removeprefix("JOBS=").strip('"').split()) == ONCE - {"installer"}
     assert "rabbitmq" in SERVICES

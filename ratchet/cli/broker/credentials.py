@@ -2,6 +2,7 @@
 
     <out>/<account>/ratchet_amqp_url    the URL with user and password: that service's secret, for /run/secrets
     <out>/<account>/<secret>            a secret that was given, where it is this account's: a judge's key, say
+    <out>/verifier/ratchet_amqp_url     the scorer's, for a scorer that runs code and may see no other secret
     <out>/broker/definitions.json       users with salted hashes, and permissions: for the broker to load at its start
 
 Run again it keeps the passwords and writes the definitions anew: after a change of the fleet, start the broker again.
@@ -29,6 +30,8 @@ DEFINITIONS = "broker/definitions.json"
 HUB_TOKEN = "hf_token"
 MODEL_SERVER = "vllm"
 """No user of the broker: it downloads models, as agents, the scorer and the trainer do."""
+STAND_INS = {"verifier": "scorer"}
+"""Folder, and the account whose URL alone is in it: who stands in for that one, and is to have none of its secrets."""
 NOT_SECRETS = ("README.md", ".gitignore")
 VHOST = "/"
 PASSWORD_BYTES = 24
@@ -40,6 +43,7 @@ def write_credentials(out: Path, fleet: Iterable[Account], *, host: str, port: i
 
     Raises SettingsError, JournalError where a file can't be read or written.
     """
+    fleet = tuple(fleet)
     passwords: dict[Account, str] = {}
     try:
         for account in fleet:
@@ -47,6 +51,12 @@ def write_credentials(out: Path, fleet: Iterable[Account], *, host: str, port: i
             _own_folder(secret.parent, group)
             passwords[account] = _password(secret, account, host, port)
             _close(secret, group)
+        urls = {account.name: (out / account.name / SECRET).read_bytes() for account in fleet}
+        for stand_in, name in STAND_INS.items():
+            if name in urls:
+                _own_folder(out / stand_in, group)
+                replace_file(out / stand_in / SECRET, urls[name])
+                _close(out / stand_in / SECRET, group)
         path = out / DEFINITIONS
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, json.dumps(definitions(passwords), indent=2).encode())

@@ -12,7 +12,10 @@ from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.programs.comparison import NONE_YET, comparison
 from ratchet.cli.terminal import AsJson, CommandError, UsageError, out, print_json, say, table
 from ratchet.experiments.programs import ProgramBook
-from ratchet.recorder.environments import Environments, NotInstalled
+from ratchet.recorder.environments import Environments
+from ratchet.recorder.image.installing import NotInstalled
+from ratchet.recorder.installing import install as install_all
+from ratchet.recorder.installing import is_installed, needs
 from ratchet.recorder.programs import Program, declared_programs
 from ratchet.service.settings import FleetSettings
 
@@ -34,9 +37,9 @@ def list_(file: File = None, json: AsJson = False) -> None:
         return
     shown = table("program", "what it requires", "", left=3)
     for name, program in found.items():
-        missing = _missing(name, program, environments)
-        wants = ", ".join(one for _, listed in program.environments(name).values() for one in listed)
-        ready = f"ratchet programs install {name}" if missing else "installed" if wants else ""
+        wants = ", ".join(needs(name, program))
+        there = is_installed(name, program, environments)
+        ready = f"ratchet programs install {name}" if not there else "installed" if wants else ""
         shown.add_row(name, escape(wants) or "nothing", ready)
     out.print(shown)
 
@@ -48,23 +51,23 @@ def install(
 ) -> None:
     """Install what programs require, each into an environment of its own that their sandboxes see: minutes, once.
 
-    pip fetches it from the package index that it is set up for. The environments lie in .ratchet/programs, or where
-    RATCHET_PROGRAM_ENVIRONMENTS says; do it where the runner is.
+    pip fetches it from the package index that it is set up for; an image is unpacked, and pulled by skopeo where it is
+    one of a registry. It lies in .ratchet/programs, or where RATCHET_PROGRAM_ENVIRONMENTS says; do it where the runner
+    is.
     """
     found = declared_programs(file)
     if not names and file is None:
         raise UsageError(f"name a program: {', '.join(found)}; or a --file")
     if strange := [name for name in names or () if name not in found]:
         raise UsageError(f"there is no program {strange[0]!r}: there are {', '.join(found)}")
-    environments = _environments()
-    wanted = {found_one for name in names or found for found_one in found[name].environments(name).values()}
+    nothing = True
     try:
-        for name, requirements in sorted(wanted):
-            place = environments.install(name, requirements, say)
+        for name, place in install_all(found, names or list(found), _environments(), say):
             out.print(f"{name} is in {place}", markup=False)
+            nothing = False
     except NotInstalled as error:
         raise CommandError(str(error)) from None
-    if not wanted:
+    if nothing:
         out.print("nothing is required", markup=False)
 
 
@@ -91,10 +94,5 @@ def _environments() -> Environments:
     return Environments(FleetSettings.read().program_environments)
 
 
-def _missing(name: str, program: Program, environments: Environments) -> bool:
-    return not all(environments.ready(*one) for one in program.environments(name).values())
-
-
 def _as_record(name: str, program: Program, environments: Environments) -> dict[str, object]:
-    wants = [one for _, listed in program.environments(name).values() for one in listed]
-    return {"name": name, "requires": wants, "installed": not _missing(name, program, environments)}
+    return {"name": name, "requires": needs(name, program), "installed": is_installed(name, program, environments)}

@@ -17,7 +17,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ratchet.files.folder_lock import FolderLock
-from ratchet.recorder.environments import READY, Environments, NotInstalled
+from ratchet.recorder.environments import READY, Environments
+from ratchet.recorder.image.installing import NotInstalled
 from ratchet.recorder.programs import Program, declared_programs, read_programs
 from ratchet.recorder.shipped import inside
 from ratchet.service.errors import SettingsError

@@ -15,12 +15,13 @@ import sys
 from ratchet.sandbox.running import Stop, run
 from ratchet.sandbox.self_test import self_test
 from ratchet.sandbox.syscalls import filters
+from tests.ratchet.sandbox import answering
 
 
 def main() -> None:
     user, cgroups = int(sys.argv[1]), pickle.loads(bytes.fromhex(sys.argv[2]))
     programs = filters()
-    assert json and resource and self_test
+    assert json and resource and self_test and answering
     if os.geteuid() == 0:
         os.setgroups([])
         os.setresgid(user, user, user)

@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import secrets
-import shutil
-import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,6 +19,7 @@ from ratchet.sandbox.cgroup import Cgroups
 from ratchet.sandbox.job import Job, Result
 from ratchet.sandbox.running import Stop, run
 from ratchet.sandbox.syscalls import filters
+from tests.ratchet.sandbox.targets import targets
 
 ROOT = Path(__file__).parents[3]
 USER = 54_321
@@ -113,62 +111,7 @@ def run_here(needs_bubblewrap: None) -> Direct:
 
 
 @pytest.fixture(scope="session")
-def reachable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def reachable() -> Iterator[dict[str, Any]]:
     """Something to be reached of each kind, for `attacks`."""
-    secret = secrets.token_hex(16)
-    with ExitStack() as stack:
-        folder = Path("/var/tmp", f"ratchet-attacked-{secret[:8]}")
-        folder.mkdir(mode=0o755)
-        stack.callback(shutil.rmtree, folder)
-        (folder / "file").write_text(secret)
-        tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        tcp6 = _ipv6(stack)
-        udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-        udp.bind(("127.0.0.1", 0))
-        threading.Thread(target=_echo, args=(udp,), daemon=True).start()
-        unix, abstract = (stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2))
-        unix.bind(str(folder / "socket"))
-        (folder / "socket").chmod(0o777)
-        abstract.bind(f"\0ratchet-{secret}")
-        for listener in (unix, abstract):
-            listener.listen(64)
-        victim = stack.enter_context(
-            subprocess.Popen(
-                ["sleep", "600"],
-                env={"SECRET": secret},
-                **({"user": USER, "group": USER, "extra_groups": []} if IS_ROOT else {}),
-            )
-        )
-        stack.callback(victim.kill)
-        started = Path(f"/proc/{victim.pid}/stat").read_text().rpartition(")")[2].split()[19]
-        yield {
-            "port": tcp.getsockname()[1],
-            "port6": tcp6,
-            "udp": udp.getsockname()[1],
-            "unix": str(folder / "socket"),
-            "abstract": f"ratchet-{secret}",
-            "file": str(folder / "file"),
-            "secret": secret,
-            "victim": victim.pid,
-            "victim_started": started,
-            "most_mib": 4,
-            "most_processes": 16,
-            "most_memory_mib": 192,
-        }
-
-
-def _ipv6(stack: ExitStack) -> int:
-    try:
-        server = stack.enter_context(socket.create_server(("::1", 0), family=socket.AF_INET6))
-    except OSError:
-        return 1
-    return int(server.getsockname()[1])
-
-
-def _echo(server: socket.socket) -> None:
-    while True:
-        try:
-            said, sender = server.recvfrom(100)
-        except OSError:
-            return
-        server.sendto(said, sender)
+    with targets(victim=USER if IS_ROOT else None) as found:
+        yield found

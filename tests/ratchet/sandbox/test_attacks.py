@@ -7,24 +7,14 @@ import os
 import subprocess
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ratchet.sandbox.job import End, Job
-from ratchet.sandbox.limits import MIB, Limits
-from tests.ratchet.sandbox import attacks
 from tests.ratchet.sandbox.conftest import AsUser, Direct
+from tests.ratchet.sandbox.in_a_container import LIMITS, NAMES, SOURCE
 
-SOURCE = Path(attacks.__file__).read_text()
-LIMITS = Limits(wall_s=20, cpu_s=10, memory_bytes=192 * MIB, processes=16, workspace_bytes=4 * MIB, file_bytes=16 * MIB)
-NAMES = sorted(
-    name
-    for name, value in vars(attacks).items()
-    if callable(value) and value.__module__ == attacks.__name__ and not name.startswith("_")
-    if name not in ("call", "done", "main")
-)
 MAY_LACK = """
     bpf calls_of_32_bits change_a_mount disk_device handle_of_a_file hide_from_the_oom_killer internet io_uring
     kernel_crypto_socket kernel_messages limit_a_neighbour metadata_service perf_events raise_a_limit swap sysrq

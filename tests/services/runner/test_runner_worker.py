@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,7 +26,6 @@ from schemas.messages.workspace import Workspace
 from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import IdsRequest, TokenPiece
 from services.runner.kept_rollouts import KeptRollouts, key_of
-from services.runner.scratch import HALF_MADE_S, Scratch, sweep
 from services.runner.settings import RunnerSettings
 from tests.processes import marked
 from tests.services.orchestrator.house import house as fleet_house
@@ -214,9 +211,7 @@ async def test_what_a_program_does_wrong_ends_its_rollout_and_no_other(
     code, given, status = BAD[what]
     programs = {"bad": python(code, limits=limits(**given)), "good": python(SAY)}
     async with make_house(programs) as house:
-        folder = house.worker._scratch.folder  # type: ignore[union-attr]
         response = await house.answered(make_work(sampling=Sampling(n=2, max_tokens=200)))
-        assert [path.name for path in folder.iterdir()] == [".lock"]
 
     bad, good = response.samples
     assert bad.status == status or (not status and bad.status in ("failed", "limit")), bad
@@ -227,7 +222,6 @@ async def test_what_a_program_does_wrong_ends_its_rollout_and_no_other(
     if what == "asks without end":
         assert bad.says is not None and bad.says.startswith("it called the model more than 3 times")
     assert marked(MARK) == []
-    assert not folder.exists()
 
 
 async def test_why_programs_that_do_not_even_start_ended_is_in_the_users_result_and_in_the_log(
@@ -268,7 +262,7 @@ def reaches(name, kind, place):
         pass
 reaches("the agent", socket.AF_INET, ("127.0.0.1", int(sys.argv[1])))
 reaches("the network", socket.AF_INET, ("192.0.2.1", 80))
-for path in ("/run/ratchet/../../tmp", "/var/run/docker.sock"):
+for path in ("/run/ratchet", "/var/run/docker.sock"):
     reaches(path, socket.AF_UNIX, path)
 def status(key):
     try:
@@ -276,7 +270,7 @@ def status(key):
     except urllib.error.HTTPError as error:
         return error.code
 got += [status(""), status("rollout-" + "x" * 43), status(os.environ["OPENAI_API_KEY"])]
-print(json.dumps(got), os.listdir("/run/ratchet"))
+print(json.dumps(got), [name for name in os.listdir("/proc/self/fd") if int(name) > 3])
 """
 
 
@@ -294,8 +288,7 @@ async def test_the_recorder_is_the_only_way_out_and_takes_the_rollouts_own_key_a
         house.worker._programs._programs["it"] = Program(command=(*hostile.command, port), data=hostile.data)
         response = await house.answered(make_work())
 
-    assert response.samples[0].text.startswith("[401, 401, 200] ["), response.samples[0].text
-    assert "47331" in response.samples[0].text
+    assert response.samples[0].text == "[401, 401, 200] []", response.samples[0]
 
 
 async def test_what_was_finished_before_is_not_run_again(make_house: MakeHouse, make_work: MakeWork) -> None:
@@ -484,16 +477,3 @@ def test_addresses_of_agents_are_read_by_agent_and_replica() -> None:
     assert settings.runner_agents == {"small": ("http://a:1", "http://b:2"), "coder": ("http://c:3",)}
     with pytest.raises(SettingsError, match="coder=http://host:8710"):
         RunnerSettings().require_agents(("coder",))
-
-
-def test_folders_of_sockets_are_swept_once_nobody_holds_them_also_half_made_ones(tmp_path: Path) -> None:
-    mine = Scratch(tmp_path)
-    left = [tmp_path / name for name in ("ratchet-runner-dead", ".ratchet-runner-old", ".ratchet-runner-new")]
-    for folder in left:
-        folder.mkdir()
-    ago = time.time() - 2 * HALF_MADE_S
-    os.utime(left[1], (ago, ago))
-
-    assert sorted(sweep(tmp_path)) == [".ratchet-runner-old", "ratchet-runner-dead"]
-    assert {path.name for path in tmp_path.iterdir()} == {mine.folder.name, ".ratchet-runner-new"}
-    mine.close()

@@ -122,6 +122,21 @@ def test_each_given_secret_reaches_those_it_is_for_and_nobody_else(tmp_path: Pat
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
 
 
+def test_a_scorer_that_runs_code_has_the_scorers_password_and_none_of_its_secrets(tmp_path: Path) -> None:
+    given, out = tmp_path / "given", tmp_path / "out"
+    given.mkdir()
+    for name in ("hf_token", "ratchet_scorer_judge_api_key"):
+        (given / name).write_text("secret")
+    urls = write(out)
+    handed_out(given, out)
+    (out / "scorer" / SECRET).unlink()
+
+    assert {one.name for one in (out / "verifier").iterdir()} == {SECRET}
+    assert stat.S_IMODE((out / "verifier").stat().st_mode) == 0o700
+    assert (out / "verifier" / SECRET).read_text() == urls["scorer"] != write(out)["scorer"]
+    assert (out / "verifier" / SECRET).read_text() == (out / "scorer" / SECRET).read_text()
+
+
 def test_what_is_given_no_more_is_taken_back_and_passwords_stay(tmp_path: Path) -> None:
     given, out = tmp_path / "given", tmp_path / "out"
     given.mkdir()

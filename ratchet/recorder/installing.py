@@ -1,0 +1,61 @@
+"""Installs what programs need for their sandboxes: environments and images. `ratchet programs install` does it.
+
+As a program, `python -m ratchet.recorder.installing`, it installs what the file of RATCHET_PROGRAMS needs: the job that
+runs before runners in containers, in their own image.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from ratchet.recorder.environments import Environments
+from ratchet.recorder.image.installing import NotInstalled, Say
+from ratchet.recorder.programs import Program, declared_programs
+from ratchet.service.errors import SettingsError
+from ratchet.service.settings import FleetSettings
+
+
+def install(
+    programs: Mapping[str, Program], names: Collection[str], environments: Environments, say: Say
+) -> Iterator[tuple[str, Path]]:
+    """Each name with its folder, once it is there. Raises NotInstalled."""
+    wanted = {one for name in names for one in programs[name].environments(name).values()}
+    for name, requirements in sorted(wanted):
+        yield name, environments.install(name, requirements, say)
+    for name in names:
+        if (image := programs[name].image) is not None:
+            yield name, environments.images.install(image, say)
+
+
+def is_installed(name: str, program: Program, environments: Environments) -> bool:
+    return all(environments.ready(*one) for one in program.environments(name).values()) and (
+        program.image is None or environments.images.find(program.image) is not None
+    )
+
+
+def needs(name: str, program: Program) -> list[str]:
+    """What is installed for it, for people."""
+    wants = [one for _, listed in program.environments(name).values() for one in listed]
+    return [*wants, *([program.image.named] if program.image else [])]
+
+
+def main() -> str | None:
+    settings = FleetSettings.read()
+    try:
+        programs = declared_programs(settings.programs) if settings.programs else {}
+        for name, place in install(programs, programs, Environments(settings.program_environments), _say):
+            _say(f"{name} is in {place}")
+    except (NotInstalled, SettingsError) as error:
+        return str(error)
+    return None
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
