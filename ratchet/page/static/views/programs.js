@@ -1,8 +1,10 @@
-// Programs: what runs now, and each agent's programs side by side, out of the log.
+// Programs: what runs now, which of an agent's programs answers, and all of them side by side, out of the log.
 import { count, NONE, percent, plural, score, seconds, words } from "../core/format.js";
 import { html } from "../core/html.js";
 import { useResource } from "../core/resource.js";
+import { apiPath, link } from "../core/router.js";
 import { Card, Heading } from "../parts/frame.js";
+import { Pill } from "../parts/pill.js";
 import { Rollouts } from "../parts/rollouts.js";
 import { Empty, Loaded } from "../parts/states.js";
 import { Table } from "../parts/table.js";
@@ -42,7 +44,9 @@ function Now({ rollouts: { items, runners } }) {
 function Agent({ figures }) {
   const [{ agent_id: agent }] = figures;
   const caption = "Mean score over tasks with its 95 % interval; cost a rollout. Not all answered the same tasks";
+  const standing = useResource(apiPath(["programs", agent]), { kinds: ["decision"] });
   return html`<${Card} title=${agent} caption=${caption}>
+    ${standing.data && html`<${Standing} of=${standing.data} />`}
     <${Table} still label="Programs of ${agent}" rows=${figures} keyOf=${(one) => one.program} columns=${[
       { title: "program", cell: (one) => one.program },
       { title: "rollouts", class: "n", cell: (one) => count(one.rollouts) },
@@ -54,6 +58,20 @@ function Agent({ figures }) {
       { title: "breaks", class: "wide", cell: (one) => counts(one.breaks) },
     ]} />
   <//>`;
+}
+
+function Standing({ of }) {
+  if (!of.items.length) return null;
+  const answers = of.primary ? html`<b>${of.primary}</b> answers by default` : "Samples are dealt to all programs";
+  const running = of.experiment && html` (<a href=${link("experiments", [of.experiment.experiment_id])}>${
+    of.experiment.kind
+  }</a>)`;
+  return html`<p>${answers}${of.candidate && html`, <b>${of.candidate}</b> is tried against it`}${running}${
+    of.asked && html`, <b>${of.asked}</b> waits to be tried`
+  }.</p>
+  <p class="muted">${of.items.map(
+    (one) => html`<span key=${one.name} title=${one.sentence}>${one.name} <${Pill} state=${one.state} /></span> `,
+  )}</p>`;
 }
 
 function interval(one) {
