@@ -57,7 +57,9 @@ def _moved(
     entry = entry_of(programs, name)
     if to not in ALLOWED_MOVES[entry.state]:
         options = ", ".join(sorted(ALLOWED_MOVES[entry.state]))
-        raise NotAllowed(f"program {name} is {entry.state}, so it can't become {to}; from there it may become {options}")
+        raise NotAllowed(
+            f"program {name} is {entry.state}, so it can't become {to}; from there it may become {options}"
+        )
     return entry.model_copy(update={"state": to, "decision": decision.sequence, "since": decision.at, **fields})
 
 

@@ -71,7 +71,9 @@ def start_experiment_of_programs(agent: AgentAdapters, move: StartExperiment, de
             raise NotAllowed(f"program {programs.primary} is not on probation, so no holdback can be started beside it")
         return _with(agent, experiment=experiment, entries=_with_revisions(programs.entries, arms))
     if experiment.kind != "canary" or arms.control.name != programs.primary:
-        raise NotAllowed(f"{experiment.experiment_id} is no canary against {programs.primary}, which answers by default")
+        raise NotAllowed(
+            f"{experiment.experiment_id} is no canary against {programs.primary}, which answers by default"
+        )
     entries = restated(programs, {arms.treatment.name: ProgramState.CANARY}, decision)
     return _with(
         agent,
@@ -171,9 +173,7 @@ def conclude_program(agent: AgentAdapters, move: Conclude, decision: Decision) -
         raise NotAllowed(f"{experiment.experiment_id} is a {experiment.kind}: only a watch ends as unharmed")
     states = {programs.candidate: WITHOUT_A_WINNER[move.verdict]} if programs.candidate else {}
     entries = with_outcome(restated(programs, states, decision), experiment, move.verdict, decision)
-    return _with(
-        agent, experiment=None, cool_down_until=move.cool_down_until, entries=entries, candidate=None
-    )
+    return _with(agent, experiment=None, cool_down_until=move.cool_down_until, entries=entries, candidate=None)
 
 
 _OF_AGENT = ("experiment", "cool_down_until")

@@ -130,7 +130,9 @@ def promote(agent: AgentAdapters, move: Promote, decision: Decision) -> AgentAda
     if agent.candidate not in (None, move.version):
         raise NotAllowed(f"{agent.candidate} is in an experiment: roll it back before another version is promoted")
     if (tried := agent.programs.candidate) is not None:
-        raise NotAllowed(f"program {tried} is tried with {agent.primary}: it has to end, or `ratchet programs rollback`")
+        raise NotAllowed(
+            f"program {tried} is tried with {agent.primary}: it has to end, or `ratchet programs rollback`"
+        )
     _refuse_without_folder(agent, move.version)
     if move.probation:
         _check_probation(agent, move.probation, primary=move.version, before=agent.primary)

@@ -66,7 +66,13 @@ async def recorded(
 
 
 def response_of(
-    work: Work, samples: Sequence[Sample], *, engine: str | None, source: str, now: datetime, latencies: GenerationLatencies
+    work: Work,
+    samples: Sequence[Sample],
+    *,
+    engine: str | None,
+    source: str,
+    now: datetime,
+    latencies: GenerationLatencies,
 ) -> Response:
     """All of it but the Work."""
     return Response(

@@ -48,7 +48,7 @@ def _files(folder: Path) -> Iterator[Path]:
     """Files and links of all kinds, in one order on every machine."""
     for here, folders, names in os.walk(folder, onerror=_raise):
         folders[:] = sorted(name for name in folders if name not in LEFT_OUT)
-        links = [name for name in folders if os.path.islink(os.path.join(here, name))]
+        links = [name for name in folders if Path(here, name).is_symlink()]
         for name in sorted([*names, *links]):
             yield Path(here, name)
 
@@ -57,7 +57,7 @@ def _content(path: Path) -> bytes:
     """Of a file its sum and whether it may be run, of a link its target, of anything else what it is."""
     mode = path.lstat().st_mode
     if stat.S_ISLNK(mode):
-        return _framed(b"link " + os.fsencode(os.readlink(path)))
+        return _framed(b"link " + os.fsencode(path.readlink()))
     if not stat.S_ISREG(mode):
         return _framed(f"special {stat.S_IFMT(mode):o}".encode())
     of_file = hashlib.sha256()

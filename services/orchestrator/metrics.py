@@ -53,7 +53,9 @@ useful_groups = Gauge("ratchet_useful_groups", "Groups to learn from since the l
 trainings = Counter("ratchet_trainings_total", "Training runs that ended.", ["agent", "status"])
 primary_version = Gauge("ratchet_primary_adapter", "1 for the version that is the primary.", ["agent", "version"])
 primary_program = Gauge(
-    "ratchet_primary_program", "1 for the program that answers by default; no series where none does.", ["agent", "program"]
+    "ratchet_primary_program",
+    "1 for the program that answers by default; no series where none does.",
+    ["agent", "program"],
 )
 experiment_e_value = Gauge("ratchet_experiment_e_value", "Evidence in the running experiment.", ["agent", "test"])
 experiment_threshold = Gauge(

@@ -272,8 +272,8 @@ class RunnerWorker:
         )
 
     def _names(self, work: Work) -> tuple[str, ...]:
-        """Those of the task, else the one of its arm, else all. Where that one is no longer in the file, the samples are
-        dealt to those that are."""
+        """Those of the task, else the one of its arm, else all. Where that one is no longer in the file, the samples
+        are dealt to those that are."""
         has = self._programs.by_agent[work.agent_id]
         if work.programs is None and work.arm.program in has:
             return (str(work.arm.program),)

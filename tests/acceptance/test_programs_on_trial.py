@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(1800)]
 
 AGENT = "small"
 PATIENCE_S = 1200
+PATIENCE_TASKS = 2000
 WAVE = 20
 PROGRAM = """
 import json, os, random, sys, urllib.request
@@ -137,7 +138,7 @@ def test_the_better_program_is_promoted_and_the_worse_is_not(
     to_verdict = trial.traffic_until(lambda: trial.state("worse") in ("rolled_back", "inconclusive"))
 
     # then the better one answers, and every verdict is replayed from the logs, bit for bit
-    print(f"promoted after {to_promotion} tasks, the worse one ended after {to_verdict}")
+    assert (to_promotion, to_verdict) < (PATIENCE_TASKS, PATIENCE_TASKS)
     assert trial.agent.programs.primary == "better"
     assert trial.state("worse") == "rolled_back"
     listed = trial.ratchet("experiment", "list", "--json").json

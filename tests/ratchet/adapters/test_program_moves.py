@@ -45,7 +45,6 @@ from tests.ratchet.adapters.making_decisions import draft, experiment, register,
 from tests.ratchet.adapters.test_registry_moves import ANN, decision, refused
 
 
-
 def of_programs(
     treatment: str = "new", control: str = "old", kind: str = "canary", version: str = "v1.0.0"
 ) -> RunningExperiment:
@@ -224,7 +223,11 @@ MOVES: list[Move] = [
     *(RejectProgram(program=name) for name in "abc"),
     *(starts(one, other, kind) for one in "abc" for other in "abc" for kind in ("canary", "probation")),
     *(PromoteProgram(program=name, experiment_id=f"canary-{name}") for name in "abc"),
-    *(Conclude(experiment_id=f"{kind}-{name}", verdict="aborted") for name in "abc" for kind in ("canary", "probation")),
+    *(
+        Conclude(experiment_id=f"{kind}-{name}", verdict="aborted")
+        for name in "abc"
+        for kind in ("canary", "probation")
+    ),
 ]
 
 
@@ -247,7 +250,7 @@ def test_no_order_of_moves_breaks_what_always_holds(moves: list[Move]) -> None:
         assert Registry.decode(registry.encode()) == registry
 
 
-# --- ledgers -----------------------------------------------------------------------------------------------------------
+# --- ledgers ---------------------------------------------------------------------------------------------------------
 
 
 def written(folder: Path, moves: list[Move]) -> RegistryStore:

@@ -92,5 +92,6 @@ async def test_an_operators_moves_over_the_api_and_where_programs_stand_then(tmp
         assert both.status_code == 409
         back = await api.post("/v1/programs/small/rollback", json={"program": "new", "reason": "not today"})
         assert (back.json()["candidate"], back.json()["experiment"]) == (None, None)
-        who = [(one["who"], one["reason"]) for one in (await api.get("/v1/decisions")).json()["items"]][0]
+        (newest, *_) = (await api.get("/v1/decisions")).json()["items"]
+        who = (newest["who"], newest["reason"])
         assert who == ("operator:local", "not today")
