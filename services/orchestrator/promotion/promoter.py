@@ -37,6 +37,7 @@ from schemas.records.decision import (
     DecisionDraft,
     Distrust,
     Move,
+    ProgramArms,
     Register,
     RejectVersion,
     RunningExperiment,
@@ -62,6 +63,7 @@ from services.orchestrator.promotion.experiment_transitions import (
     next_watch,
 )
 from services.orchestrator.promotion.gate import Gate
+from services.orchestrator.promotion.golden import LONGEST_GROWTH, GoldenVerdict
 from services.orchestrator.promotion.program_transitions import Declared, program_carried_out
 from services.orchestrator.promotion.program_trials import ProgramTrials
 from services.orchestrator.promotion.replicas import Replicas
@@ -116,7 +118,7 @@ class Promoter:
         self._announced_at = float("-inf")
         self._swap = SwapClock(arms.agent_id)
         self._held_back = set[str]()
-        self._programs = ProgramTrials(arms, policy, told, self._decide, self._where, seconds)
+        self._programs = ProgramTrials(arms, policy, told, self._pass_gate, self._decide, self._where, seconds)
 
     # --- what the orchestrator gives it ----------------------------------------------------------------------------
 
@@ -236,6 +238,7 @@ class Promoter:
 
     async def stop(self) -> None:
         self.training.stop()
+        self._programs.stop()
         if self._validation is not None:
             self._validation.cancel()
             await asyncio.gather(self._validation, return_exceptions=True)
@@ -333,6 +336,10 @@ class Promoter:
             return
         move = canary(self._agent_id, candidate, adapters, self._policy, self._where())
         await self._decide(move, f"{candidate} is validated", event="experiment_started")
+
+    async def _pass_gate(self, programs: ProgramArms) -> GoldenVerdict:
+        limits = self._policy.program_limits
+        return await self._gate.validate_program(programs, longest=limits.length if limits else LONGEST_GROWTH)
 
     def _may_train(self) -> bool:
         adapters = self.arms.adapters

@@ -125,6 +125,21 @@ async def test_an_experiment_about_a_program_that_was_changed_ends_without_a_win
         assert house.programs.entries["new"].revision == revision("new", 2)
 
 
+async def test_a_program_that_fails_on_users_first_tasks_sees_no_traffic(tmp_path: Path) -> None:
+    async with program_house(tmp_path, {"old": 0.8, "broken": 0.0}) as house:
+        await house.chosen("old")
+        await house.traffic(stop_when=lambda: house.submitted >= 40)
+        house.by_hand.try_("broken", "by mistake")
+
+        await house.becomes("broken", "rejected")
+
+        decided = [line.decision for line in house.store.ledger.read()][-1]
+        assert (decided.move.kind, "below its parent's" in decided.reason) == ("reject_program", True)
+        asked = [line for line in house.logged() if line.program == "broken"]
+        assert asked and all((line.arm.experiment_id or "").startswith("validation:") for line in asked)
+        assert moves(house) == ["promote_program", "settle_program", "try_program", "reject_program"]
+
+
 async def test_tasks_that_say_who_answers_are_in_no_experiment_of_programs(tmp_path: Path) -> None:
     async with program_house(tmp_path, {"old": 0.4, "new": 0.8}) as house:
         await house.chosen("old")

@@ -23,6 +23,7 @@ from schemas.records.evidence import Change, Verdict
 from schemas.records.registry import AgentAdapters
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.experiment_transitions import canary
+from services.orchestrator.promotion.golden import GoldenVerdict
 from services.orchestrator.promotion.program_transitions import (
     Declared,
     agreed,
@@ -35,6 +36,7 @@ from tests.ratchet.adapters.making_adapters import NOON
 from tests.ratchet.adapters.test_program_moves import CHOSEN, PROMOTED, TRIED, TryProgram, after, of_programs
 from tests.ratchet.experiments.test_promotion_rule import evidence
 from tests.services.orchestrator.promotion.test_experiment_transitions import POLICY, WHERE
+from tests.waiting import settled
 
 ASKED = [*CHOSEN, TryProgram(program="new")]
 BOTH = {"old": "b" * 64, "new": "a" * 64}
@@ -47,18 +49,30 @@ class Trials:
         self.told: Sequence[Declared] = told
         self.now = 0.0
         self.decided: list[tuple[Move, str]] = []
+        self.verdict = GoldenVerdict(True, "as good on 5 golden tasks", {"tasks": 5})
+        self.asked: list[ProgramArms] = []
         self.arms = Arms("small")
         self.arms.adapters = adapters
         self._trials = ProgramTrials(
-            self.arms, POLICY, lambda: self.told, self._decide, lambda: WHERE, lambda: self.now
+            self.arms, POLICY, lambda: self.told, self._gate, self._decide, lambda: WHERE, lambda: self.now
         )
 
-    async def _decide(self, move: Move, reason: str, *, running: RunningExperiment | None = None) -> None:
+    async def _gate(self, arms: ProgramArms) -> GoldenVerdict:
+        self.asked.append(arms)
+        return self.verdict
+
+    async def _decide(
+        self, move: Move, reason: str, *, evidence: object = None, running: RunningExperiment | None = None
+    ) -> None:
         self.decided.append((move, reason))
 
     async def turn(self, *, at: float = 0.0) -> list[tuple[Move, str]]:
+        """And a second one, for which the gate has its word."""
         self.now, self.decided = at, []
         await self._trials.turn()
+        await settled()
+        if not self.decided:
+            await self._trials.turn()
         return self.decided
 
 
@@ -72,7 +86,27 @@ async def test_it_begins_once_all_runners_have_both_programs_alike() -> None:
     ((move, reason),) = await trials.turn(at=PATIENCE_S + 10.0)
 
     assert isinstance(move, StartExperiment) and move.experiment.programs == of_programs().programs
-    assert "an operator asked for it" in reason
+    assert reason == "an operator asked for it: as good on 5 golden tasks"
+    assert trials.asked == [of_programs().programs]
+
+
+async def test_what_fails_at_the_gate_is_not_tried() -> None:
+    trials = Trials(after(*ASKED), BOTH)
+    trials.verdict = GoldenVerdict(False, "it answered 3 of 5 tasks", {})
+
+    assert await trials.turn() == [(RejectProgram(program="new"), "it answered 3 of 5 tasks")]
+
+
+async def test_the_gates_word_is_about_the_revisions_that_are_compared() -> None:
+    trials = Trials(after(*ASKED), BOTH)
+    await trials._trials.turn()
+    trials.told = [{**BOTH, "new": "c" * 64}]
+
+    ((move, _),) = await trials.turn()
+
+    assert isinstance(move, StartExperiment) and move.experiment.programs is not None
+    assert [one.treatment.revision for one in trials.asked] == ["c" * 64]
+    assert move.experiment.programs.treatment.revision == "c" * 64
 
 
 @pytest.mark.parametrize(
