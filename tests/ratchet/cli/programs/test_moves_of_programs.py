@@ -36,7 +36,7 @@ def test_moves_by_hand_are_decisions_with_a_name_and_a_reason(tmp_path: Path) ->
     settings = FleetSettings(adapters_dir=store.folder)
     assert [(one.agent_id, one.program, one.tried) for one in program_rows(settings)] == [("small", "old", "new")]
     ambiguous = ratchet("programs", "rollback", "--reason", "which?")
-    assert (ambiguous.code, "new is tried and old answers by default" in ambiguous.err) == (1, True)
+    assert (ambiguous.code, "new is tried and old answers by default" in ambiguous.err) == (2, True)
     back = ratchet("programs", "rollback", "new", "--reason", "not today", "--json").json
     assert [(one["name"], one["state"]) for one in back["items"]] == [("old", "stable"), ("new", "rolled_back")]
     newest = ratchet("adapters", "history", "-n", "1", "--json").json
