@@ -16,7 +16,7 @@ export function Experiments({ query }) {
     kinds: CHANGES,
   });
   return html`
-    <${Heading} title="Experiments" about="An adapter, or program, takes over only when live traffic proves it better" />
+    <${Heading} title="Experiments" about="An adapter or program takes over once live traffic proves it better" />
     <div class="card"><${Loaded} resource=${list}>${({ items, next }) =>
       items.length
         ? html`<${List} items=${items} /><${Pager} view="experiments" query=${query} next=${next} />`
