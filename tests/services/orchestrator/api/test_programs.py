@@ -88,6 +88,8 @@ async def test_an_operators_moves_over_the_api_and_where_programs_stand_then(tmp
         (agent, _) = (await api.get("/v1/status")).json()["agents"]
         assert (agent["program"], agent["program_candidate"]) == ("old", "new")
 
+        unknown = await api.post("/v1/programs/small/promote", json={"program": "nwe", "reason": "a slip"})
+        assert (unknown.status_code, "they have new, old" in unknown.json()["detail"]) == (404, True)
         both = await api.post("/v1/programs/small/rollback", json={"reason": "which?"})
         assert both.status_code == 409
         back = await api.post("/v1/programs/small/rollback", json={"program": "new", "reason": "not today"})
