@@ -95,7 +95,7 @@ agents-test: setup  ## Third-party clients and agents, unchanged, against the re
 	$(BIN)/python -m pytest -m agents tests/agents
 	cat .venv-agents/report.md
 
-long-test: setup  ## The long versions of fault tests: 10,000 generated hostile messages, rollouts and recorded programs under kills. Ten minutes.
+long-test: setup  ## The long versions of fault tests: 10,000 generated hostile messages, rollouts and recorded programs under kills, programs on trial. Some twelve minutes.
 	$(BIN)/python -m pytest -m long tests
 
 dashboard-images: setup .venv/browser  ## The pictures in docs/dashboards.md, of a real fleet: a quarter of an hour. Needs npm.

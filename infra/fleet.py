@@ -65,6 +65,7 @@ def orchestrator(settings: StackSettings, accounts: Accounts, keys: ApiKeys) -> 
             "RATCHET_LOG_KEEP_GB": f"{_log_keep_gb(settings):g}",
             "RATCHET_DECISION_KEYS": DECISION_KEYS_AT,
             "RATCHET_API_HOSTS": settings.api.ingress.host if settings.api.ingress else "",
+            **told_of_programs(settings),
         },
         by_pod=True,
         scale=Scale(2, 2),
@@ -217,7 +218,8 @@ def program_files(settings: StackSettings) -> dict[str, str]:
 
 
 def told_of_programs(settings: StackSettings) -> dict[str, str]:
-    """An agent is told, too: whose tasks programs take consumes none itself."""
+    """An agent is told, too: whose tasks programs take consumes none itself. So is the orchestrator, which hears what
+    runners tell and opens no file."""
     return {"RATCHET_PROGRAMS": f"{PROGRAMS_AT}/{PROGRAMS}"} if settings.runner else {}
 
 

@@ -8,7 +8,10 @@ from infra.grafana.panels import HALF, HEIGHT, QUARTER, Query, agent_variable, h
 
 LEAST, MOST = 0.01, 1000
 """E-values have no bounds; outside of these nothing is to be read, and the line at which it is decided would drown."""
-MOVES = "register|reject|start_experiment|promote|settle|roll_back|conclude"
+MOVES = (
+    "register|reject|start_experiment|promote|settle|roll_back|conclude"
+    "|try_program|reject_program|promote_program|settle_program|roll_back_program"
+)
 """What an adapter goes through by the orchestrator's decision; the rest is tidying, or an operator's."""
 MEAN_SCORE = (
     'sum by (agent, adapter_version) (rate(ratchet_sample_score_sum{agent=~"$agent"}[$__rate_interval]))'
@@ -102,8 +105,9 @@ def _scores(dashboard: Dashboard) -> None:
         ),
         lines(
             "Primary",
-            "The version that answers users, over time.",
+            "The version that answers users, over time, and the program where one does by default.",
             Query('ratchet_primary_adapter{agent=~"$agent"} == 1', "{{agent}} {{version}}"),
+            Query('ratchet_primary_program{agent=~"$agent"} == 1', "{{agent}} {{program}}"),
             steps=True,
         ),
         lines(

@@ -259,7 +259,16 @@ def _is_json(line: bytes) -> bool:
 
 
 def version_of(decision: Decision) -> str | None:
-    """The version a decision is about; None for those that are about the agent."""
+    """The version a decision is about; None for those that are about the agent, or a program of its."""
     experiment = getattr(decision.move, "experiment", None)
-    version: str | None = getattr(decision.move, "version", experiment.treatment if experiment else None)
+    tried = experiment.treatment if experiment and experiment.programs is None else None
+    version: str | None = getattr(decision.move, "version", tried)
     return version
+
+
+def program_of(decision: Decision) -> str | None:
+    """The program a decision is about."""
+    experiment = getattr(decision.move, "experiment", None)
+    tried = experiment.arms[0] if experiment and experiment.programs is not None else None
+    program: str | None = getattr(decision.move, "program", tried)
+    return program

@@ -233,10 +233,10 @@ def _head(end: Mark, signed_after: int) -> LedgerHead:
 
 
 def _announce(decision: Decision) -> None:
-    version = getattr(decision.move, "version", None)
+    version, program = getattr(decision.move, "version", None), getattr(decision.move, "program", None)
     log.info(
         decision.move.kind,
-        f"{decision.who}: {decision.move.kind} {version or ''} ({decision.reason})".replace("  ", " "),
+        f"{decision.who}: {decision.move.kind} {version or program or ''} ({decision.reason})".replace("  ", " "),
         agent_id=decision.agent_id,
         version=version,
         decision=decision.sequence,

@@ -1,7 +1,7 @@
 """What each decision does to the registry, as pure functions: (adapters of an agent, move, decision) -> the new ones.
 
 Replaying the ledger is a fold over `apply`. Moves that put versions into traffic or take them out are in
-traffic_moves.py. It reads no file and no clock: the time is the decision's.
+traffic_moves.py, those of programs in program_moves.py. It reads no file and no clock: the time is the decision's.
 """
 
 from __future__ import annotations
@@ -11,6 +11,15 @@ from typing import assert_never
 
 from pydantic import ValidationError
 
+from ratchet.adapters.program_moves import (
+    conclude_program,
+    promote_program,
+    reject_program,
+    roll_back_program,
+    settle_program,
+    start_experiment_of_programs,
+    try_program,
+)
 from ratchet.adapters.traffic_moves import (
     changed,
     conclude,
@@ -31,14 +40,19 @@ from schemas.records.decision import (
     Distrust,
     Freeze,
     Promote,
+    PromoteProgram,
     Register,
+    RejectProgram,
     RejectVersion,
     RemoveFolder,
     RollBack,
+    RollBackProgram,
     Settle,
+    SettleProgram,
     SignWith,
     StartExperiment,
     Trust,
+    TryProgram,
     Unfreeze,
     Validate,
 )
@@ -74,6 +88,8 @@ def _moved(agent: AgentAdapters, decision: Decision) -> AgentAdapters:
             return with_state(agent, move.version, AdapterState.VALIDATED, decision)
         case RejectVersion() as move:
             return reject(agent, move, decision)
+        case StartExperiment() as move if move.experiment.programs is not None:
+            return start_experiment_of_programs(agent, move, decision)
         case StartExperiment() as move:
             return start_experiment(agent, move, decision)
         case Promote() as move:
@@ -82,6 +98,8 @@ def _moved(agent: AgentAdapters, decision: Decision) -> AgentAdapters:
             return settle(agent, move, decision)
         case RollBack() as move:
             return roll_back(agent, move, decision)
+        case Conclude() as move if _is_of_programs(agent, move):
+            return conclude_program(agent, move, decision)
         case Conclude() as move:
             return conclude(agent, move, decision)
         case Archive() as move:
@@ -99,8 +117,23 @@ def _moved(agent: AgentAdapters, decision: Decision) -> AgentAdapters:
         case Trust() as move:
             anchored = decision.sequence if move.anchor_anew else agent.anchored
             return changed(agent, distrusted=None, anchored=anchored)
+        case TryProgram() as move:
+            return try_program(agent, move, decision)
+        case RejectProgram() as move:
+            return reject_program(agent, move, decision)
+        case PromoteProgram() as move:
+            return promote_program(agent, move, decision)
+        case SettleProgram() as move:
+            return settle_program(agent, move, decision)
+        case RollBackProgram() as move:
+            return roll_back_program(agent, move, decision)
         case _ as never:
             assert_never(never)
+
+
+def _is_of_programs(agent: AgentAdapters, move: Conclude) -> bool:
+    experiment = agent.experiment
+    return experiment is not None and experiment.experiment_id == move.experiment_id and experiment.programs is not None
 
 
 def register(agent: AgentAdapters, move: Register, decision: Decision) -> AgentAdapters:

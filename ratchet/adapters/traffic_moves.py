@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from ratchet.adapters.program_entries import without_experiment
 from ratchet.service.errors import NotAllowed
 from schemas.messages.work import BASE_VERSION
 from schemas.records.adapter_state import AdapterState
@@ -77,8 +78,8 @@ def _restated(
 def _with_outcome(
     versions: dict[str, AdapterEntry], experiment: RunningExperiment | None, verdict: Verdict, decision: Decision
 ) -> dict[str, AdapterEntry]:
-    """All entries, of which the treatment of the experiment, if there is one, got its outcome."""
-    if experiment is None:
+    """All entries, of which the treatment of the experiment, if there is one of versions, got its outcome."""
+    if experiment is None or experiment.programs is not None:
         return versions
     treated = versions[experiment.treatment]
     outcome = ExperimentOutcome(
@@ -94,14 +95,12 @@ def _with_outcome(
 def start_experiment(agent: AgentAdapters, move: StartExperiment, decision: Decision) -> AgentAdapters:
     """One at a time beside the watch, not while frozen, and by itself not while cooling down."""
     experiment = move.experiment
-    _refuse_if_frozen(agent)
+    refuse_if_frozen(agent)
     if experiment.kind == "watch":
         _check_watch(agent, experiment)
         return changed(agent, watch=experiment)
-    if agent.experiment:
-        raise NotAllowed(f"experiment {agent.experiment.experiment_id} is still running: one at a time for each agent")
-    if agent.cool_down_until and decision.at < agent.cool_down_until and not decision.by_operator:
-        raise NotAllowed(f"cooling down until {agent.cool_down_until:%Y-%m-%d %H:%M:%S} UTC: no experiment starts")
+    refuse_if_running(agent)
+    refuse_if_cooling(agent, decision)
     if experiment.kind == "probation":
         _check_probation(agent, experiment, primary=agent.primary, before=None)
         return changed(agent, experiment=experiment)
@@ -121,7 +120,7 @@ def start_experiment(agent: AgentAdapters, move: StartExperiment, decision: Deci
 
 def promote(agent: AgentAdapters, move: Promote, decision: Decision) -> AgentAdapters:
     """By itself only the canary of the experiment that proved it; by an operator what the table allows."""
-    _refuse_if_frozen(agent)
+    refuse_if_frozen(agent)
     if move.version == agent.primary:
         raise NotAllowed(f"{move.version} is the primary already")
     if move.experiment_id is not None:
@@ -130,6 +129,10 @@ def promote(agent: AgentAdapters, move: Promote, decision: Decision) -> AgentAda
         raise NotAllowed(f"{move.version} is promoted only by the experiment that proves it, or by an operator")
     if agent.candidate not in (None, move.version):
         raise NotAllowed(f"{agent.candidate} is in an experiment: roll it back before another version is promoted")
+    if (tried := agent.programs.candidate) is not None:
+        raise NotAllowed(
+            f"program {tried} is tried with {agent.primary}: it has to end, or `ratchet programs rollback`"
+        )
     _refuse_without_folder(agent, move.version)
     if move.probation:
         _check_probation(agent, move.probation, primary=move.version, before=agent.primary)
@@ -155,13 +158,17 @@ def settle(agent: AgentAdapters, move: Settle, decision: Decision) -> AgentAdapt
     """Ends the probation of the primary and, with it, its holdback experiment."""
     if move.version != agent.primary:
         raise NotAllowed(f"{move.version} is not the primary, which is {agent.primary}: only a primary becomes stable")
-    probation = agent.experiment is not None and agent.experiment.kind == "probation"
+    experiment = agent.experiment
+    probation = experiment is not None and experiment.kind == "probation" and experiment.programs is None
     versions = _restated(agent, {move.version: AdapterState.STABLE}, decision, "settled" if probation else None)
-    return changed(agent, versions=versions, experiment=None if probation else agent.experiment)
+    return changed(agent, versions=versions, experiment=None if probation else experiment)
 
 
 def roll_back(agent: AgentAdapters, move: RollBack, decision: Decision) -> AgentAdapters:
-    """Of the candidate, or of the primary; with the primary goes whatever experiment it is part of."""
+    """Of the candidate, or of the primary; with the primary goes whatever experiment it is part of.
+
+    An experiment of programs is one: both of its arms were answered by the primary.
+    """
     if move.version == agent.candidate:
         states = {move.version: AdapterState.ROLLED_BACK}
         versions = _restated(agent, states, decision, "rolled_back")
@@ -183,6 +190,7 @@ def roll_back(agent: AgentAdapters, move: RollBack, decision: Decision) -> Agent
         experiment=None,
         watch=None,
         cool_down_until=move.cool_down_until,
+        programs=without_experiment(agent.programs, agent.experiment, decision),
     )
 
 
@@ -193,7 +201,7 @@ def conclude(agent: AgentAdapters, move: Conclude, decision: Decision) -> AgentA
     """
     if agent.watch is not None and agent.watch.experiment_id == move.experiment_id:
         return _watched(agent, agent.watch, move, decision)
-    experiment = _running(agent, move.experiment_id)
+    experiment = running_experiment(agent, move.experiment_id)
     if move.verdict == "unharmed":
         raise NotAllowed(f"{experiment.experiment_id} is a {experiment.kind}: only a watch ends as unharmed")
     states = {agent.candidate: WITHOUT_A_WINNER[move.verdict]} if agent.candidate else {}
@@ -235,7 +243,8 @@ def _before(versions: dict[str, AdapterEntry], primary: str) -> str | None:
     return None
 
 
-def _running(agent: AgentAdapters, experiment_id: str) -> RunningExperiment:
+def running_experiment(agent: AgentAdapters, experiment_id: str) -> RunningExperiment:
+    """Raises NotAllowed where another one runs, or none."""
     if agent.experiment is None or agent.experiment.experiment_id != experiment_id:
         running = agent.experiment.experiment_id if agent.experiment else "none"
         raise NotAllowed(f"experiment {experiment_id} is not running (running: {running}): it has ended already")
@@ -243,7 +252,7 @@ def _running(agent: AgentAdapters, experiment_id: str) -> RunningExperiment:
 
 
 def _check_proof(agent: AgentAdapters, move: Promote) -> None:
-    experiment = _running(agent, str(move.experiment_id))
+    experiment = running_experiment(agent, str(move.experiment_id))
     if experiment.kind != "canary" or experiment.treatment != move.version:
         raise NotAllowed(f"experiment {experiment.experiment_id} tests {experiment.treatment}, not {move.version}")
 
@@ -270,7 +279,17 @@ def _check_probation(agent: AgentAdapters, probation: RunningExperiment, *, prim
         raise NotAllowed(f"{primary} is not on probation, so no holdback can be started beside it")
 
 
-def _refuse_if_frozen(agent: AgentAdapters) -> None:
+def refuse_if_running(agent: AgentAdapters) -> None:
+    if agent.experiment:
+        raise NotAllowed(f"experiment {agent.experiment.experiment_id} is still running: one at a time for each agent")
+
+
+def refuse_if_cooling(agent: AgentAdapters, decision: Decision) -> None:
+    if agent.cool_down_until and decision.at < agent.cool_down_until and not decision.by_operator:
+        raise NotAllowed(f"cooling down until {agent.cool_down_until:%Y-%m-%d %H:%M:%S} UTC: no experiment starts")
+
+
+def refuse_if_frozen(agent: AgentAdapters) -> None:
     if agent.frozen:
         raise NotAllowed(
             f"frozen by {agent.frozen.who} since {agent.frozen.since:%Y-%m-%d %H:%M} UTC ({agent.frozen.reason}); "

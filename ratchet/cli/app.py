@@ -61,7 +61,9 @@ COMMANDS = {
     "log": "The log of answers and scores.",
     "dead-letters": "What could not be handled: list, show, send back.",
     "models": "Models: fetch a real one without a hub, make the two small ones here; list, show, remove.",
-    "programs": "Programs that answer tasks in sandboxes: list, install what they require, compare.",
+    "programs": (
+        "Programs that answer tasks in sandboxes: list, install what they require, compare; try, promote, rollback."
+    ),
     "adapters": "Versions of the adapters: list, show, diff; promote, rollback, freeze, reanchor; verify, export, …",
     "broker": "Set up a broker: its users and its queues.",
     "experiment": "Adapters tried on live traffic: list, show the evidence as a chart, replay a verdict.",

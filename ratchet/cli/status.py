@@ -85,6 +85,15 @@ class SavedRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramRow:
+    """Which program answers an agent's tasks by default, and which one is tried against it or waits to be."""
+
+    agent_id: str
+    program: str
+    tried: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class StatusReport:
     """`faults` are sentences; the fleet is healthy when there is none."""
 
@@ -97,6 +106,7 @@ class StatusReport:
     quality: tuple[QualityRow, ...] = ()
     saved: tuple[SavedRow, ...] = ()
     external: tuple[ExternalStatus, ...] = ()
+    programs: tuple[ProgramRow, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -126,6 +136,7 @@ def ask_status(access: FleetAccess, folder: FleetFolder) -> StatusReport:
         quality,
         saved,
         tuple(_external(queues, access.topology, external)),
+        tuple(program_rows(FleetSettings.read())),
     )
 
 
@@ -166,6 +177,16 @@ def scorer_faults(settings: FleetSettings) -> list[str]:
         for name, one in agents.items()
         if one.distrusted
     ]
+
+
+def program_rows(settings: FleetSettings) -> list[ProgramRow]:
+    """Of agents of which a program answers by default. A registry that can't be read is a fault of its own."""
+    try:
+        agents = RegistryStore(settings.adapters_dir).read().agents
+    except RegistryError:
+        return []
+    every = ((name, one.programs) for name, one in agents.items())
+    return [ProgramRow(name, one.primary, one.candidate or one.asked) for name, one in every if one.primary]
 
 
 def queue_faults(queues: tuple[QueueDepth, ...], topology: Topology, external: Sequence[str] = ()) -> list[str]:
@@ -237,6 +258,10 @@ def render_status(report: StatusReport) -> Group:
             f"{one.saved_samples:,} answers, {one.saved_tokens:,} tokens saved"
         )
         for one in report.saved
+    ]
+    parts += [
+        Text(f"{one.agent_id}: program {one.program} answers" + (f", {one.tried} is tried" if one.tried else ""))
+        for one in report.programs
     ]
     parts += [
         Text(f"{one.name} is somebody else's program: {one.consumers or 'nobody'} consuming {one.queue}")

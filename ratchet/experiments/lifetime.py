@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from ratchet.experiments.effect import loss_of
 from schemas.records.evidence import Change, ExperimentPlan, Limits, RampStep
-from schemas.records.registry import AdapterEntry
+from schemas.records.registry import AdapterEntry, ProgramEntry
 
 LEAST_TOLERANCE = 0.01
 MOST = 0.49
@@ -26,9 +26,9 @@ def alpha_of(alpha: float, nth: int) -> float:
     return 2.0 * alpha / (nth * (nth + 1))
 
 
-def candidates_tried(versions: Iterable[AdapterEntry]) -> int:
-    """Canaries of an agent that have ended, however they did."""
-    return sum(outcome.kind == "canary" for entry in versions for outcome in entry.outcomes)
+def candidates_tried(entries: Iterable[AdapterEntry | ProgramEntry]) -> int:
+    """Canaries of an agent that have ended, however they did; give it its versions and its programs."""
+    return sum(outcome.kind == "canary" for entry in entries for outcome in entry.outcomes)
 
 
 def limits_left(limits: Limits, since_base: Change) -> Limits:

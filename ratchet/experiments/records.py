@@ -49,8 +49,9 @@ class ExperimentRecord:
             experiment_id=self.experiment_id,
             agent_id=self.agent_id,
             kind=self.running.kind,
-            treatment=self.running.treatment,
-            control=self.running.control,
+            of="adapters" if self.running.programs is None else "programs",
+            treatment=self.running.arms[0],
+            control=self.running.arms[1],
             outcome=self.outcome,
             began_at=self.began.at,
             began_by_decision=self.began.sequence,
@@ -62,8 +63,9 @@ class ExperimentRecord:
             "experiment_id": self.experiment_id,
             "agent_id": self.agent_id,
             "kind": self.running.kind,
-            "treatment": self.running.treatment,
-            "control": self.running.control,
+            "of": "adapters" if self.running.programs is None else "programs",
+            "treatment": self.running.arms[0],
+            "control": self.running.arms[1],
             "outcome": self.outcome,
             "began": {"decision": self.began.sequence, "at": self.began.at.isoformat()},
             "ended": self.ended
@@ -119,5 +121,7 @@ def chosen(records: Sequence[ExperimentRecord], experiment_id: str | None, agent
 
 
 def _outcome(registry: Registry, record: ExperimentRecord) -> str:
-    outcomes = registry.agent(record.agent_id).versions[record.running.treatment].outcomes
+    agent, (treated, _) = registry.agent(record.agent_id), record.running.arms
+    entry = agent.versions[treated] if record.running.programs is None else agent.programs.entries[treated]
+    outcomes = entry.outcomes
     return next((one.verdict for one in outcomes if one.experiment_id == record.experiment_id), REPLACED)

@@ -12,7 +12,7 @@ from schemas.api.adapters import AgentView, Reason, VersionDetail
 from schemas.api.dead_letters import DeadLetters, Requeued
 from schemas.api.experiments import ExperimentDetail, ExperimentSummary
 from schemas.api.page import Page
-from schemas.api.programs import ProgramsCompared
+from schemas.api.programs import ProgramsCompared, ProgramsStanding
 from schemas.api.rollouts import FleetRollouts
 from schemas.api.runs import RunDetail, RunState, RunView
 from schemas.api.status import Queues, Status
@@ -28,6 +28,7 @@ TOOLS = ToolTable("orchestrator")
 
 WhichTask = Annotated[Identifier, Field(description="The task's id, as submit_task or list_tasks gave it.")]
 WhichAgent = Annotated[AgentId, Field(description="The agent, such as 'small'; fleet_status lists them.")]
+WhichProgram = Annotated[Identifier, Field(description="The program's name, as programs_standing lists it.")]
 OneAgent = Annotated[AgentId | None, Field(description="Only this agent's.")]
 Cursor = Annotated[str | None, Field(description="`next` of the page before, for the page after it.")]
 Limit = Annotated[int, Field(ge=1, le=100, description="Items on a page.")]
@@ -267,6 +268,44 @@ def compare_programs(agent_id: OneAgent = None) -> Call:
     may have answered different tasks.
     """
     return Call(query={"agent_id": agent_id})
+
+
+@TOOLS.tool("GET /v1/programs/{agent_id}", ProgramsStanding, "Show where programs stand", Effect.READS)
+def programs_standing(agent_id: WhichAgent) -> Call:
+    """Which of an agent's programs answers by default (primary), which is tried against it (candidate), the experiment
+    that runs, how earlier ones ended, and which programs runners have.
+    """
+    return Call(path={"agent_id": agent_id})
+
+
+@TOOLS.tool("POST /v1/programs/{agent_id}/try", ProgramsStanding, "Try a program", Effect.ADDS)
+def try_program(agent_id: WhichAgent, program: WhichProgram, reason: Why) -> Call:
+    """Ask for an experiment of a program against the one that answers by default, on a share of the traffic that grows.
+    It takes over only once it is proved better; experiment_status shows how it goes. Ask the user first.
+    """
+    return Call(path={"agent_id": agent_id}, body={"program": program, "reason": reason})
+
+
+@TOOLS.tool("POST /v1/programs/{agent_id}/promote", ProgramsStanding, "Promote a program", Effect.REPLACES)
+def promote_program(agent_id: WhichAgent, program: WhichProgram, reason: Why) -> Call:
+    """Have a program answer all of an agent's tasks by hand, without proof. The one before it keeps a small share and
+    can still win. Ask the user first.
+    """
+    return Call(path={"agent_id": agent_id}, body={"program": program, "reason": reason})
+
+
+@TOOLS.tool("POST /v1/programs/{agent_id}/rollback", ProgramsStanding, "Roll a program back", Effect.REPLACES)
+def rollback_program(
+    agent_id: WhichAgent,
+    reason: Why,
+    program: Annotated[
+        Identifier | None, Field(description="What leaves the traffic; the one that answers by default if absent.")
+    ] = None,
+) -> Call:
+    """Take a program out of the traffic now: a candidate ends its experiment, the one that answers by default is
+    replaced by the one before it. Ask the user first.
+    """
+    return Call(path={"agent_id": agent_id}, body={"program": program, "reason": reason})
 
 
 @TOOLS.tool("GET /v1/rollouts", FleetRollouts, "List rollouts", Effect.READS)

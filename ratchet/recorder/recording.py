@@ -78,7 +78,13 @@ def why_ended(status: SampleStatus, says: str) -> str | None:
 
 
 def response_of(
-    work: Work, samples: Sequence[Sample], *, engine: str, source: str, now: datetime, latencies: GenerationLatencies
+    work: Work,
+    samples: Sequence[Sample],
+    *,
+    engine: str | None,
+    source: str,
+    now: datetime,
+    latencies: GenerationLatencies,
 ) -> Response:
     """All of it but the Work."""
     return Response(

@@ -24,7 +24,8 @@ class ExperimentSummary(Record):
     experiment_id: str
     agent_id: str
     kind: Literal["canary", "probation", "watch"]
-    treatment: str
+    of: Literal["adapters", "programs"] = Field("adapters", description="What is compared.")
+    treatment: str = Field(description="A version, or a program's name.")
     control: str
     outcome: str
     began_at: Timestamp

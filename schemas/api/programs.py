@@ -1,12 +1,15 @@
-"""An agent's programs side by side, over the API."""
+"""An agent's programs over the API: side by side, where each stands, and what an operator asks for."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
+from schemas.api.adapters import Reason
 from schemas.api.status import Interval
-from schemas.messages.base import Record, Timestamp
+from schemas.messages.base import AgentId, Identifier, Record, Sha256, Timestamp
 from schemas.messages.reward import ScorerIdentity
+from schemas.records.decision import RunningExperiment
+from schemas.records.registry import ProgramEntry
 
 
 class ProgramFigures(Record):
@@ -40,3 +43,42 @@ class ProgramsCompared(Record):
     )
     since: Timestamp | None
     lines: int = Field(ge=0, description="Lines of the log that were read.")
+
+
+class ProgramView(ProgramEntry):
+    """One that was tried, or chosen by hand, and where it stands."""
+
+    sentence: str = Field(description="What the state means.")
+    aliases: list[str] = Field(description="Of: primary, candidate, previous.")
+    changed: bool | None = Field(
+        description="Whether runners have another revision than its newest experiment was about; null: not known."
+    )
+
+
+class ProgramsStanding(Record):
+    """Which of an agent's programs answers, and which is tried. `primary` null: the samples are dealt to all."""
+
+    agent_id: AgentId
+    revision: int = Field(ge=0, description="Of the registry: how many decisions are in it.")
+    primary: Identifier | None
+    candidate: Identifier | None
+    asked: Identifier | None = Field(description="The one whose experiment waits to begin.")
+    previous: Identifier | None
+    cool_down_until: Timestamp | None
+    experiment: RunningExperiment | None = Field(description="Of programs; one of adapters is not shown here.")
+    items: list[ProgramView] = Field(description="In the order in which they were first tried or chosen.")
+    runs: dict[Identifier, Sha256 | None] = Field(
+        description="Programs that runners have, with their revision; null: not all runners have the same."
+    )
+
+
+class ProgramRequest(Record):
+    program: Identifier
+    reason: Reason = Field(description="Why: recorded with the decision, under the caller's name.")
+
+
+class ProgramRollBackRequest(Record):
+    program: Identifier | None = Field(
+        None, description="What leaves traffic; the one that answers by default if absent and none is tried."
+    )
+    reason: Reason = Field(description="Why: recorded with the decision, under the caller's name.")

@@ -101,6 +101,8 @@ class AgentFigures(Record):
     agent_id: str
     primary: AdapterVersion
     candidate: AdapterVersion | None
+    program: str | None = Field(description="That answers by default; null: the samples are dealt to all there are.")
+    program_candidate: str | None = Field(description="That is tried against it.")
     frozen: bool
     distrusted: bool = Field(description="The scorer has drifted: training waits.")
     experiment_id: str | None

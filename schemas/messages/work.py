@@ -14,7 +14,7 @@ BASE_VERSION = "v1.0.0"
 
 
 class Arm(Record):
-    """Which adapter answers this task, and with what probability it was chosen."""
+    """Which adapter and which program answer this task, and with what probability they were chosen."""
 
     adapter_version: str = BASE_VERSION
     adapter_sha256: Sha256 | None = None
@@ -22,6 +22,14 @@ class Arm(Record):
     is_candidate: bool = False
     propensity: float = Field(1.0, gt=0.0, le=1.0, description="Probability with which this arm was assigned.")
     sequence: int = Field(ge=0, description="Assignment order: 0, 1, 2 … over all tasks of the fleet.")
+    program: Identifier | None = Field(
+        None,
+        exclude_if=absent,
+        description="Which of the agent's programs answers the whole group; absent: they are dealt to its samples.",
+    )
+    program_revision: Sha256 | None = Field(
+        None, exclude_if=absent, description="In an experiment of programs: a runner that has another one answers none."
+    )
 
 
 class Sampling(Record):

@@ -15,6 +15,7 @@ from schemas.messages.base import (
     Record,
     Sha256,
     Timestamp,
+    absent,
 )
 from schemas.records.evidence import Change
 
@@ -24,11 +25,26 @@ Ed25519 = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{43}$")]
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
+class ProgramRevision(Record):
+    """One of an agent's programs; `revision` is the sum over its declaration and what it binds, as runners have it."""
+
+    name: Identifier
+    revision: Sha256
+
+
+class ProgramArms(Record):
+    """Which program answers each arm of an experiment of programs."""
+
+    treatment: ProgramRevision
+    control: ProgramRevision
+
+
 class RunningExperiment(Record):
     """A share of the agent's traffic goes to `treatment`, the rest to `control`.
 
     canary: the treatment is the candidate. probation: it is the new primary, and the control is the holdback. watch: it
-    is the stable primary, and the control is the one before it or v1.0.0; the others may run beside it.
+    is the stable primary, and the control is the one before it or v1.0.0; the others may run beside it. Of programs:
+    the same, and both arms are answered by the primary version.
     """
 
     experiment_id: Identifier
@@ -39,6 +55,16 @@ class RunningExperiment(Record):
     started_at: Timestamp
     first_sequence: int = Field(0, ge=0, description="Assignment sequence number from which on it may assign.")
     parameters: dict[str, JsonValue] = Field(default_factory=dict)
+    programs: ProgramArms | None = Field(
+        None, exclude_if=absent, description="Of an experiment of programs; absent: adapter versions are compared."
+    )
+
+    @property
+    def arms(self) -> tuple[str, str]:
+        """The names of what is compared, treatment first: of programs or of versions."""
+        if self.programs is not None:
+            return self.programs.treatment.name, self.programs.control.name
+        return self.treatment, self.control
 
 
 class Register(Record):
@@ -67,7 +93,10 @@ class RejectVersion(Record):
 
 
 class StartExperiment(Record):
-    """canary: a validated version becomes the candidate. probation, watch: the primary gets a holdback beside it."""
+    """canary: a validated version becomes the candidate. probation, watch: the primary gets a holdback beside it.
+
+    Of programs: the one that was asked for becomes the candidate, or the one that answers by default gets a holdback.
+    """
 
     kind: Literal["start_experiment"] = "start_experiment"
     experiment: RunningExperiment
@@ -155,6 +184,50 @@ class SignWith(Record):
     key: Ed25519
 
 
+class TryProgram(Record):
+    """An operator asks for an experiment of this program against the one that answers by default."""
+
+    kind: Literal["try_program"] = "try_program"
+    program: Identifier
+
+
+class RejectProgram(Record):
+    """What was asked for can't be tried: rejected, before any traffic."""
+
+    kind: Literal["reject_program"] = "reject_program"
+    program: Identifier
+
+
+class PromoteProgram(Record):
+    """The program answers by default, on probation; the present one is superseded; what ran ends. In one step."""
+
+    kind: Literal["promote_program"] = "promote_program"
+    program: Identifier
+    experiment_id: Identifier | None = Field(None, description="The canary that proved it; absent by hand.")
+    probation: RunningExperiment | None = Field(None, description="The holdback experiment to start with it.")
+    since_first: Change | None = Field(
+        None, description="What it has changed since the agent's first program, as far as was measured."
+    )
+
+
+class SettleProgram(Record):
+    """The probation of the program that answers by default is over: stable."""
+
+    kind: Literal["settle_program"] = "settle_program"
+    program: Identifier
+
+
+class RollBackProgram(Record):
+    """It leaves traffic: the one that was asked for, the candidate, or the one that answers by default.
+
+    That one's place is taken by the one before it; where there was none, samples are dealt to all programs again.
+    """
+
+    kind: Literal["roll_back_program"] = "roll_back_program"
+    program: Identifier
+    cool_down_until: Timestamp | None = None
+
+
 Move = Annotated[
     Register
     | Validate
@@ -170,7 +243,12 @@ Move = Annotated[
     | Unfreeze
     | SignWith
     | Distrust
-    | Trust,
+    | Trust
+    | TryProgram
+    | RejectProgram
+    | PromoteProgram
+    | SettleProgram
+    | RollBackProgram,
     Field(discriminator="kind"),
 ]
 

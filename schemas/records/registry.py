@@ -1,4 +1,4 @@
-"""Registry: adapters/adapter_registry.json, every agent's adapters and where each stands.
+"""Registry: adapters/adapter_registry.json, every agent's adapters and programs, and where each stands.
 
 It is derived from the decisions: replaying adapters/decisions.jsonl gives it. Its own invariants are checked whenever
 one is made or read; which change is allowed when is not decided here.
@@ -24,13 +24,14 @@ from schemas.messages.work import BASE_VERSION
 from schemas.records.adapter_state import PRIMARY_STATES, AdapterState
 from schemas.records.decision import Ed25519, RunningExperiment, Who
 from schemas.records.evidence import Change
+from schemas.records.program_state import DEFAULT_STATES, ProgramState
 
 NO_DECISION = "0" * 64
 """What the first decision names as the one before it."""
 
 
 class ExperimentOutcome(Record):
-    """How an experiment of this version ended; the evidence is in the ledger, at line `decision`."""
+    """How an experiment of this version, or program, ended; the evidence is in the ledger, at line `decision`."""
 
     experiment_id: Identifier
     kind: Literal["canary", "probation", "watch"]
@@ -60,6 +61,47 @@ class AdapterEntry(Record):
         return self.version == BASE_VERSION or self.folder is not None
 
 
+class ProgramEntry(Record):
+    """One of an agent's programs that was tried, or chosen by hand."""
+
+    name: Identifier
+    state: ProgramState
+    decision: int = Field(ge=1, description="The decision that brought it into its state.")
+    since: Timestamp
+    revision: Sha256 | None = Field(None, description="In its newest experiment; null: it was in none.")
+    replaced: Identifier | None = Field(None, description="The program it took over from; null: all of them.")
+    since_first: Change | None = Field(
+        None, description="What it has changed since the agent's first program; null: never measured."
+    )
+    outcomes: tuple[ExperimentOutcome, ...] = ()
+
+
+class AgentPrograms(Record):
+    """Which program answers an agent's tasks by default. `primary` null: the samples are dealt to all it has."""
+
+    primary: Identifier | None = None
+    candidate: Identifier | None = None
+    previous: Identifier | None = Field(None, description="A roll-back restores it; null: the dealing to all.")
+    entries: dict[Identifier, ProgramEntry] = Field(default_factory=dict)
+
+    @property
+    def asked(self) -> str | None:
+        """The one whose experiment waits to begin."""
+        return next((name for name, entry in self.entries.items() if entry.state is ProgramState.ASKED), None)
+
+    @model_validator(mode="after")
+    def _states_fit(self) -> Self:
+        for held, states in ((self.primary, DEFAULT_STATES), (self.candidate, frozenset({ProgramState.CANARY}))):
+            found = [name for name, entry in self.entries.items() if entry.state in states]
+            if found != ([held] if held is not None else []):
+                raise ValueError(f"of the programs {found} are in a state that {held} alone should be in")
+        return self
+
+
+def _untouched(programs: AgentPrograms) -> bool:
+    return not programs.entries
+
+
 class FrozenBy(Record):
     who: Who
     since: Timestamp
@@ -82,6 +124,11 @@ class AgentAdapters(Record):
     anchored: int = Field(0, ge=0, description="Decision by which its scores became the measure; 0: from the start.")
     experiment: RunningExperiment | None = None
     watch: RunningExperiment | None = Field(None, description="Over the stable primary, beside whatever else runs.")
+    programs: AgentPrograms = Field(
+        default_factory=AgentPrograms,
+        exclude_if=_untouched,
+        description="Absent where none was tried or chosen: the samples are dealt to all.",
+    )
     versions: dict[AdapterVersion, AdapterEntry] = Field(default_factory=_base_model)
 
     @property

@@ -52,6 +52,11 @@ is_active = Gauge("ratchet_orchestrator_active", "1 where this orchestrator work
 useful_groups = Gauge("ratchet_useful_groups", "Groups to learn from since the last training.", ["agent"])
 trainings = Counter("ratchet_trainings_total", "Training runs that ended.", ["agent", "status"])
 primary_version = Gauge("ratchet_primary_adapter", "1 for the version that is the primary.", ["agent", "version"])
+primary_program = Gauge(
+    "ratchet_primary_program",
+    "1 for the program that answers by default; no series where none does.",
+    ["agent", "program"],
+)
 experiment_e_value = Gauge("ratchet_experiment_e_value", "Evidence in the running experiment.", ["agent", "test"])
 experiment_threshold = Gauge(
     "ratchet_experiment_threshold", "E-value that decides the running experiment: 1 / alpha.", ["agent"]
@@ -142,10 +147,12 @@ def count_feedback(line: LoggedFeedback) -> None:
 
 
 def show_primary(agent_id: str, adapters: AgentAdapters) -> None:
-    """One series per version, 1 for the primary; and whether their scorer is trusted."""
+    """One series per version and program, 1 for the primary; and whether their scorer is trusted."""
     judge_distrusted.labels(agent_id).set(adapters.distrusted is not None)
     for version in adapters.versions:
         primary_version.labels(agent_id, version).set(version == adapters.primary)
+    for program in adapters.programs.entries:
+        primary_program.labels(agent_id, program).set(program == adapters.programs.primary)
     change = adapters.versions[adapters.primary].since_base or Change()
     for measure, value in change:
         since_base.labels(agent_id, measure).set(value)

@@ -284,6 +284,7 @@ class Orchestrator:
             audits_end=lambda: self._audit_log.end,
             clock=now,
             seconds=monotonic,
+            told=lambda: self._api.rollouts.declared(arms.agent_id),
         )
 
     def _anchors_of(self, promoter: Promoter) -> Anchors:

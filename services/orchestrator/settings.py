@@ -112,6 +112,15 @@ class OrchestratorSettings(FleetSettings):
     latency_limit: float = Field(
         2.0, gt=1, description="How many times v1.0.0's latency, and the primary's, may be reached by promotions."
     )
+    program_length_limit: float = Field(
+        3.0,
+        gt=1,
+        description="How many times as many tokens as the agent's first program's, and as the present one's, rollouts "
+        "may have by promotions of programs.",
+    )
+    program_latency_limit: float = Field(
+        3.0, gt=1, description="How many times the latency of these may be reached by promotions of programs."
+    )
     probation_units: int = Field(
         500, ge=0, description="Tasks for which a new primary is watched beside the old one; 0: no probation."
     )
@@ -178,12 +187,7 @@ class OrchestratorSettings(FleetSettings):
             min_age_s=self.experiment_min_age_s,
             success_margin=self.success_margin,
             audit=AuditRule(share=self.audit_experiment_share, margin=self.audit_margin) if self.auditor else None,
-            limits=Limits(
-                success=self.success_margin,
-                refused=self.success_margin,
-                length=self.length_limit,
-                latency=self.latency_limit,
-            ),
+            limits=self._limits(self.length_limit, self.latency_limit),
         )
         return ExperimentPolicy(
             canary,
@@ -192,7 +196,11 @@ class OrchestratorSettings(FleetSettings):
             timedelta(seconds=self.cool_down_s),
             self.watch_share,
             self.audit_share,
+            self._limits(self.program_length_limit, self.program_latency_limit),
         )
+
+    def _limits(self, length: float, latency: float) -> Limits:
+        return Limits(success=self.success_margin, refused=self.success_margin, length=length, latency=latency)
 
     @property
     def audits(self) -> AuditPolicy:

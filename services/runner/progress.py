@@ -1,4 +1,5 @@
-"""Tells the fleet what this runner's rollouts are at: all of it, once a second while anything runs or has just ended.
+"""Tells the fleet what this runner's rollouts are at: all of it, once a second while anything runs or has just ended,
+and every few seconds which programs it has.
 
 For whoever listens just then. Nothing waits for it, and a broker that is away costs nothing but the news.
 """
@@ -9,7 +10,7 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -17,9 +18,11 @@ from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import ROLLOUTS_TOPIC
 from ratchet.service.errors import BusError
 from schemas.messages.base import Metadata
-from schemas.messages.runner_rollouts import RolloutProgress, RunnerRollouts
+from schemas.messages.runner_rollouts import DeclaredProgram, RolloutProgress, RunnerRollouts
 
 TELL_EVERY_S = 1.0
+PROGRAMS_EVERY_S = 4.0
+"""Also of a runner that has nothing to do; well within what makes one count as gone."""
 REPEATED_S = 30.0
 """The end of a rollout is told for so long."""
 KEPT = 128
@@ -27,7 +30,7 @@ KEPT = 128
 
 
 class Progress:
-    """`state`: those that run, how many wait, and how many may run at once."""
+    """`state`: those that run, how many wait, and how many may run at once. `programs`: those it has."""
 
     def __init__(
         self,
@@ -35,6 +38,7 @@ class Progress:
         runner: str,
         state: Callable[[], tuple[Sequence[RolloutProgress], int, int]],
         seconds: Callable[[], float] = time.monotonic,
+        programs: Callable[[], Awaitable[tuple[DeclaredProgram, ...]]] | None = None,
     ) -> None:
         self._bus = bus
         self._runner = runner
@@ -43,6 +47,8 @@ class Progress:
         self._ended: deque[tuple[float, RolloutProgress]] = deque(maxlen=KEPT)
         self._numbers = itertools.count()
         self._silent = True
+        self._programs = programs
+        self._programs_at = float("-inf")
         self._telling: asyncio.Task[None] | None = None
 
     @property
@@ -66,18 +72,23 @@ class Progress:
         running, waiting, at_once = self._state()
         since = self._seconds() - REPEATED_S
         items = (*(one for at, one in self._ended if at >= since), *running)
-        if self._silent and not items and not waiting:
+        due = self._programs is not None and self._seconds() - self._programs_at >= PROGRAMS_EVERY_S
+        if self._silent and not items and not waiting and not due:
             return
+        programs = await self._programs() if due and self._programs is not None else None
         message = RunnerRollouts(
             runner=self._runner,
             metadata=Metadata(timestamp=datetime.now(UTC), source="runner"),
             at_once=at_once,
             waiting=waiting,
             items=items,
+            programs=programs,
         )
         message_id = f"{self._runner}/rollouts/{next(self._numbers)}"
         await self._bus.broadcast(ROLLOUTS_TOPIC, message.encode(), type=RunnerRollouts.TYPE, message_id=message_id)
         self._silent = not items and not waiting
+        if programs is not None:
+            self._programs_at = self._seconds()
 
     async def _keep_telling(self) -> None:
         while True:

@@ -40,7 +40,7 @@ from ratchet.workspaces.workspaces import Workspaces
 from schemas.api.rollouts import RunningRollouts
 from schemas.messages.base import Metadata
 from schemas.messages.response import GenerationLatencies, Response, Sample
-from schemas.messages.runner_rollouts import RolloutProgress, RolloutState
+from schemas.messages.runner_rollouts import DeclaredProgram, RolloutProgress, RolloutState
 from schemas.messages.work import Work
 from services.runner import metrics
 from services.runner.agents import Agents
@@ -49,6 +49,7 @@ from services.runner.early_stop import ANOTHER_PASSED, EarlyStop
 from services.runner.kept_rollouts import KeptRollouts, key_of
 from services.runner.moments import Moments
 from services.runner.progress import Progress
+from services.runner.revisions import Revisions
 from services.runner.rollout import Model, RolloutOrder, Rollouts
 from services.runner.settings import RunnerSettings
 from services.runner.slots import NoTurn, Slots
@@ -87,7 +88,8 @@ class RunnerWorker:
         metrics.at_work.set_function(lambda: len(self._steps_until))
         self._locks = KeyedLock()
         self._answered: OrderedDict[str, None] = OrderedDict()
-        self._progress = Progress(bus, process_name(), self._under_way)
+        self._revisions = Revisions(programs)
+        self._progress = Progress(bus, process_name(), self._under_way, programs=self._declared)
         self._rollouts: Rollouts | None = None
         self._workspaces: Workspaces | None = None
         self._trouble: str | None = None
@@ -112,6 +114,10 @@ class RunnerWorker:
         underway = self._rollouts.underway if self._rollouts else ()
         return [one.progress() for one in underway], self._slots.waiting, self._settings.sandbox_runs_at_once
 
+    async def _declared(self) -> tuple[DeclaredProgram, ...]:
+        await asyncio.to_thread(self._revisions.look_at_all)
+        return self._revisions.declared
+
     async def start(self) -> None:
         """Raises SandboxRefused where the sandbox does not hold here, SettingsError for a program that is not there."""
         self._time.start()
@@ -122,6 +128,7 @@ class RunnerWorker:
         self._rollouts = Rollouts(sandbox, self._workspaces, self._http, self._progress.note)
         for name in self._programs.names:
             await self._try(sandbox, name, self._programs[name])
+        await self._declared()
         for agent in self._programs.by_agent:
             await self._first_seen(agent)
         self._progress.start()
@@ -210,6 +217,10 @@ class RunnerWorker:
     async def _answer(self, work: Work, key: str, delivery: Delivery) -> None:
         queue_s = max(0.0, (work.deadline - work.admitted_at).total_seconds() - self._left_s(work))
         began = time.perf_counter()
+        if (says := await self._another(work)) is not None:
+            await self._answer_none(work, says, delivery.body)
+            metrics.failed.inc()
+            return
         try:
             self._require_answerable(work)
             tree = await self._tree(work)
@@ -233,8 +244,38 @@ class RunnerWorker:
         await publish_response(self._bus, response, delivery.body)
         metrics.answered.inc()
 
+    async def _another(self, work: Work) -> str | None:
+        """Why no program here is the one that the Work is about; None where one is, and where any will do."""
+        name, revision = work.arm.program, work.arm.program_revision
+        if work.programs is not None or name is None or revision is None:
+            return None
+        has = name in self._programs.by_agent[work.agent_id]
+        here = await asyncio.to_thread(self._revisions.of, name) if has else None
+        if here == revision:
+            return None
+        found = f"revision {here[:8]}" if here else "none that can be read" if has else "none of that name"
+        return f"its experiment is about program {name} in revision {revision[:8]}, and here is {found}"
+
+    async def _answer_none(self, work: Work, says: str, body: bytes) -> None:
+        """All its samples are lost: by us, not by the program that is compared."""
+        name = str(work.arm.program)
+        log.warning("another-revision", says, program=name, experiment_id=work.arm.experiment_id)
+        lost = [Sample(text="", status="lost", program=name) for _ in range(work.sampling.n)]
+        for number in range(work.sampling.n):
+            self._progress.note(without_turn(work, number, name, "lost", says))
+        nothing = GenerationLatencies(queue_s=0.0, generate_s=0.0)
+        now = datetime.now(UTC)
+        await publish_response(
+            self._bus, response_of(work, lost, engine=None, source=SOURCE, now=now, latencies=nothing), body
+        )
+
     def _names(self, work: Work) -> tuple[str, ...]:
-        return work.programs or self._programs.by_agent[work.agent_id]
+        """Those of the task, else the one of its arm, else all. Where that one is no longer in the file, the samples
+        are dealt to those that are."""
+        has = self._programs.by_agent[work.agent_id]
+        if work.programs is None and work.arm.program in has:
+            return (str(work.arm.program),)
+        return work.programs or has
 
     def _require_answerable(self, work: Work) -> None:
         """Raises Unanswerable."""

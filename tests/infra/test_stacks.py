@@ -336,6 +336,7 @@ def test_runners_follow_the_tasks_of_the_agents_they_answer_for_and_those_take_n
     assert (scaled["minReplicaCount"], scaled["maxReplicaCount"]) == (1, 4)
     assert one(programs, "PodDisruptionBudget", "runner")["spec"]["maxUnavailable"] == 1
     assert of_agent["RATCHET_PROGRAMS"] == one(programs, "ConfigMap", "runner")["data"]["RATCHET_PROGRAMS"]
+    assert one(programs, "ConfigMap", "orchestrator")["data"]["RATCHET_PROGRAMS"] == of_agent["RATCHET_PROGRAMS"]
     assert one(programs, "ConfigMap", "agent-small-files")["data"] == one(programs, "ConfigMap", "runner-files")["data"]
 
 

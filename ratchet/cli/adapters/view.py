@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ratchet.adapters.decisions import version_of
+from ratchet.adapters.decisions import program_of, version_of
 from schemas.records.adapter_card import AdapterCard
 from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import Decision
@@ -91,7 +91,7 @@ def render_decisions(decisions: Iterable[Decision]) -> Table:
             _moment(decision.at),
             decision.agent_id,
             decision.move.kind,
-            version_of(decision) or "",
+            version_of(decision) or program_of(decision) or "",
             decision.who,
             Text(decision.reason),
         )
@@ -104,6 +104,8 @@ def _headline(agent_id: str, agent: AgentAdapters) -> Text:
         text.append(f" · candidate {agent.candidate}", "yellow")
     if experiment := agent.experiment:
         text.append(f" · {experiment.kind} {experiment.experiment_id} at {experiment.share:.0%}")
+    if agent.programs.primary:
+        text.append(f" · program {agent.programs.primary}")
     if watch := agent.watch:
         text.append(f" · watched beside {watch.control}", "dim")
     if agent.cool_down_until:

@@ -94,7 +94,8 @@ def experiment_line(adapter_status: AdapterStatus) -> tuple[str, object]:
     if running is None or adapter_status.experiment is None:
         return f"the primary is {adapter_status.adapters.primary}", adapter_status.adapters.primary
     kind = "canary" if running.kind == "canary" else "probation"
-    text = f"{kind}: {running.treatment} against {running.control}, {_figures(adapter_status.experiment)}"
+    treatment, control = running.arms
+    text = f"{kind}: {treatment} against {control}, {_figures(adapter_status.experiment)}"
     return text, (running.experiment_id, adapter_status.experiment.share)
 
 

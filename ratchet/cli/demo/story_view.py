@@ -130,7 +130,7 @@ def _decisions_table(decisions: Iterable[Decision]) -> Table:
 
 def _version(decision: Decision) -> str:
     running = getattr(decision.move, "experiment", None)
-    return str(getattr(decision.move, "version", None) or (running.treatment if running else ""))
+    return str(getattr(decision.move, "version", None) or (running.arms[0] if running else ""))
 
 
 def _sabotage(story: Story) -> Text:

@@ -20,7 +20,10 @@ from ratchet.service.settings import FleetSettings
 
 experiment = typer.Typer()
 
-NONE_YET = "No experiment yet. One begins by itself once a new adapter is trained (ratchet train) and validated."
+NONE_YET = (
+    "No experiment yet. One begins by itself once a new adapter is trained (ratchet train) and validated; one of a "
+    "program where somebody asks for it (ratchet programs try)."
+)
 
 
 @experiment.command("list")

@@ -40,14 +40,14 @@ WORDS, WORDS_OF_ALL = 16, 28
 def render_list(records: Sequence[ExperimentRecord]) -> Table:
     shown = Table(box=None, header_style="dim", pad_edge=False)
     shown.add_column("experiment", overflow="fold", min_width=SHORTEST_ID)
-    for name in ("outcome", "kind", "versions", "began", "lasted"):
+    for name in ("outcome", "kind", "compared", "began", "lasted"):
         shown.add_column(name, no_wrap=True)
     for record in records:
         shown.add_row(
             record.experiment_id,
             Text(record.outcome, STYLES.get(record.outcome, "")),
             record.running.kind,
-            f"{record.running.treatment} / {record.running.control}",
+            " / ".join(record.running.arms),
             f"{record.began.at:%m-%d %H:%M}",
             _duration(record.ended.at - record.began.at) if record.ended else "",
         )
@@ -85,10 +85,10 @@ def render_check(check: ReplayCheck) -> Text:
 
 
 def _headline(record: ExperimentRecord) -> Text:
-    running = record.running
+    treatment, control = record.running.arms
     return Text.assemble(
         (record.experiment_id, "bold"),
-        f" · {running.kind} of {running.treatment} against {running.control} · agent {record.agent_id} · ",
+        f" · {record.running.kind} of {treatment} against {control} · agent {record.agent_id} · ",
         (record.outcome, STYLES.get(record.outcome, "")),
         f" · began {_moment(record.began.at)}",
     )
@@ -96,12 +96,12 @@ def _headline(record: ExperimentRecord) -> Text:
 
 def _charts(view: ExperimentView, plan: ExperimentPlan, width: int, rows: int, plain: bool) -> list[RenderableType]:
     """Where the terminal is short the effect alone."""
-    running = view.record.running
+    treatment, control = view.record.running.arms
     mark, shade, better, harm = ("*", ".", "g", "h") if plain else ("●", "░", "▲", "▼")
     legend = f"{mark} estimate, {shade} band (each end holds at all times with {1 - plan.alpha:.0%})"
     tall, low = chart_heights(rows)
     drawn: list[RenderableType] = [
-        Text(f"\nscore, {running.treatment} minus {running.control}: {legend}", "dim"),
+        Text(f"\nscore, {treatment} minus {control}: {legend}", "dim"),
         Text(effect_chart(view.history, width=width, height=tall, plain=plain), no_wrap=True),
     ]
     if low:
@@ -123,8 +123,9 @@ def chart_heights(rows: int) -> tuple[int, int]:
 
 def _arms(record: ExperimentRecord, evidence: Evidence) -> Table:
     arms = table("arm", "units", "score", "success", "tokens", "latency")
-    arms.add_row(record.running.treatment, *_means(evidence.candidate))
-    arms.add_row(record.running.control, *_means(evidence.primary))
+    treatment, control = record.running.arms
+    arms.add_row(treatment, *_means(evidence.candidate))
+    arms.add_row(control, *_means(evidence.primary))
     return arms
 
 

@@ -1,4 +1,4 @@
-"""`ratchet programs`: those that may answer tasks, what they require for their sandboxes, and how they compare."""
+"""`ratchet programs`: those that may answer tasks, what they require, how they compare, and which of them answers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from ratchet.adapters.adapter_service import chosen_agents
+from ratchet.adapters.program_service import ProgramService, programs_standing
+from ratchet.adapters.registry import RegistryStore
+from ratchet.cli.adapters.here import Agent, operator
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.programs.comparison import NONE_YET, comparison
+from ratchet.cli.programs.standing import render_standing
 from ratchet.cli.terminal import AsJson, CommandError, UsageError, out, print_json, say, table
 from ratchet.experiments.programs import ProgramBook
 from ratchet.recorder.environments import Environments
@@ -18,6 +23,7 @@ from ratchet.recorder.installing import install as install_all
 from ratchet.recorder.installing import is_installed, needs
 from ratchet.recorder.programs import Program, declared_programs
 from ratchet.service.settings import FleetSettings
+from schemas.records.registry import Registry
 
 programs = typer.Typer()
 
@@ -25,6 +31,9 @@ File = Annotated[
     Path | None,
     typer.Option("--file", help="The file that declares them; those that are installed if not named.", exists=True),
 ]
+
+Name = Annotated[str, typer.Argument(metavar="PROGRAM", help="Its name in the file that declares it.")]
+Reason = Annotated[str, typer.Option(help="Why: it is recorded with the decision, under your name.")]
 
 
 @programs.command("list")
@@ -88,6 +97,70 @@ def compare(agent: Annotated[str | None, typer.Option(help="Only this agent's.")
         print_json(found.model_dump(mode="json"))
     else:
         out.print(comparison(found) if found.items else NONE_YET)
+
+
+@programs.command()
+def standing(
+    agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None, json: AsJson = False
+) -> None:
+    """Show which program answers each agent's tasks by default, which is tried, and how experiments ended."""
+    settings = FleetSettings.read()
+    registry = RegistryStore.of(settings).read()
+    found = [programs_standing(registry, name) for name in chosen_agents(settings.agents, registry, agent)]
+    if json:
+        print_json([one.model_dump(mode="json") for one in found])
+        return
+    for one in found:
+        out.print(render_standing(one))
+
+
+@programs.command("try")
+def try_(program: Name, reason: Reason, agent: Agent = None, json: AsJson = False) -> None:
+    """Ask for an experiment of a program against the one that answers by default; what proves better takes over.
+
+    It begins once runners have both, no other experiment runs, and nothing is frozen or cooling down. Follow it:
+    `ratchet experiment show --follow`.
+    """
+    service = _service(agent)
+    _say_after(service, service.try_(program, reason), json)
+
+
+@programs.command()
+def promote(program: Name, reason: Reason, agent: Agent = None, json: AsJson = False) -> None:
+    """Have a program answer an agent's tasks by default at once, without an experiment; it starts on probation."""
+    service = _service(agent)
+    _say_after(service, service.promote(program, reason), json)
+
+
+@programs.command()
+def rollback(
+    reason: Reason,
+    program: Annotated[
+        str | None, typer.Argument(help="One that waits, is tried, or answers by default; the last if alone.")
+    ] = None,
+    agent: Agent = None,
+    json: AsJson = False,
+) -> None:
+    """Take a program out of traffic at once, or call its experiment off. Works while frozen, too."""
+    service = _service(agent)
+    _say_after(service, service.roll_back(program, reason), json)
+
+
+def _service(agent: str | None) -> ProgramService:
+    """Raises SettingsError, NotFound."""
+    settings = FleetSettings.read()
+    store = RegistryStore.of(settings)
+    (chosen, *_) = chosen_agents(settings.agents, store.read(), agent)
+    return ProgramService(store, chosen, operator())
+
+
+def _say_after(service: ProgramService, registry: Registry, as_json: bool) -> None:
+    found = programs_standing(registry, service.agent_id)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+        return
+    out.print(f"Decision {registry.revision} is recorded.")
+    out.print(render_standing(found))
 
 
 def _environments() -> Environments:

@@ -4,7 +4,7 @@ import { html, render, useMemo } from "./core/html.js";
 import { link } from "./core/router.js";
 import { Chart } from "./parts/chart.js";
 import { Curves, countsOf } from "./parts/curves.js";
-import { versionOf } from "./parts/decisions.js";
+import { programOf, versionOf } from "./parts/decisions.js";
 import { Arms, Figures, Picture, Verdict } from "./parts/experiment.js";
 import { Card, Facts, Tiles } from "./parts/frame.js";
 import { Lineage } from "./parts/lineage.js";
@@ -167,7 +167,7 @@ const DECISION = [
   { title: "#", cell: (one) => one.sequence },
   { title: "when", class: "id", cell: (one) => dated(one.at) },
   { title: "move", class: "id", cell: (one) => words(one.move.kind) },
-  { title: "version", class: "id", cell: (one) => versionOf(one.move) ?? "–" },
+  { title: "version", class: "id", cell: (one) => versionOf(one.move) ?? programOf(one.move) ?? "–" },
   { title: "by", class: "wrap", cell: (one) => one.who },
   { title: "reason and evidence", class: "wrap", cell: Reason },
 ];

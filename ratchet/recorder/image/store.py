@@ -34,6 +34,13 @@ class Unpacked:
     config: ImageConfig
 
 
+def known_as(image: Image) -> str:
+    """Its sum, also once it is an unpacked folder of ours; the path of a folder that somebody made."""
+    if image.folder is not None and image.folder.parent.parent.name == HIDDEN:
+        return image.folder.parent.name
+    return image.sum or str(image.folder)
+
+
 class Images:
     def __init__(self, folder: Path) -> None:
         """`folder`: of the environments."""

@@ -51,7 +51,7 @@ def adapters_router(
     async def moved(agent_id: str, caller: Caller, move: Callable[[AdapterService], Registry]) -> AgentView:
         """In other threads than what is read: a rollback waits for nobody who looks at old tasks."""
         (name,) = chosen_agents(agents, await asyncio.to_thread(store.read), agent_id)
-        service = AdapterService(store, name, max_rank, NOT_IN_A_NAME.sub("", caller.name)[:100] or "unknown")
+        service = AdapterService(store, name, max_rank, recorded_name(caller))
         return agent_view(await asyncio.to_thread(move, service), name)
 
     @router.get("/v1/adapters", responses=problems(404, 422, 503))
@@ -135,6 +135,11 @@ def adapters_router(
         return Page(items=found[:limit], next=following)
 
     return router
+
+
+def recorded_name(caller: Caller) -> str:
+    """Under which a decision of this caller's is recorded."""
+    return NOT_IN_A_NAME.sub("", caller.name)[:100] or "unknown"
 
 
 class Verifier:

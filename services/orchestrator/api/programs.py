@@ -1,20 +1,41 @@
-"""/v1/programs: an agent's programs side by side, out of the log."""
+"""/v1/programs: an agent's programs side by side, out of the log; where each stands, and an operator's moves."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from ratchet.adapters.adapter_service import chosen_agents
+from ratchet.adapters.program_service import ProgramService, programs_standing
+from ratchet.adapters.registry import RegistryStore
 from ratchet.experiments.programs import ProgramBook
+from ratchet.http.access.guard import CallerOf
+from ratchet.http.access.roles import Caller
 from ratchet.http.problem import problems
 from ratchet.http.work import Threads
-from schemas.api.programs import ProgramsCompared
+from ratchet.service.errors import NotFound
+from schemas.api.programs import ProgramRequest, ProgramRollBackRequest, ProgramsCompared, ProgramsStanding
 from schemas.messages.base import AgentId
+from schemas.records.registry import Registry
+from services.orchestrator.api.adapters import MOVED, recorded_name
+
+Told = Callable[[str], Sequence[Mapping[str, str]]]
+"""Of an agent: what each runner says of its programs, name → revision."""
 
 
-def programs_router(book: ProgramBook, threads: Threads) -> APIRouter:
+def programs_router(
+    book: ProgramBook, store: RegistryStore, agents: tuple[str, ...], told: Told, threads: Threads
+) -> APIRouter:
     router = APIRouter(tags=["programs"])
+
+    async def moved(agent_id: str, caller: Caller, move: Callable[[ProgramService], Registry]) -> ProgramsStanding:
+        """In other threads than what is read, as with adapters."""
+        (name,) = chosen_agents(agents, await asyncio.to_thread(store.read), agent_id)
+        service = ProgramService(store, name, recorded_name(caller))
+        return programs_standing(await asyncio.to_thread(move, service), name, told(name))
 
     @router.get("/v1/programs", responses=problems(422, 503))
     async def programs(
@@ -23,4 +44,35 @@ def programs_router(book: ProgramBook, threads: Threads) -> APIRouter:
         """Each program's rollouts in the log: score with its interval, tokens, calls and time, breaks, and ends."""
         return await threads.run(book.compared, agent_id)
 
+    @router.get("/v1/programs/{agent_id}", responses=problems(404, 422, 503))
+    async def standing(agent_id: AgentId) -> ProgramsStanding:
+        """Which of an agent's programs answers by default, which is tried against it, and how experiments ended."""
+        registry = await threads.run(store.read)
+        (name,) = chosen_agents(agents, registry, agent_id)
+        return programs_standing(registry, name, told(name))
+
+    @router.post("/v1/programs/{agent_id}/try", responses=MOVED)
+    async def try_(agent_id: AgentId, asked: ProgramRequest, caller: CallerOf) -> ProgramsStanding:
+        """Ask for an experiment of a program against the one that answers by default; what proves better takes over."""
+        require_told(asked.program, told(agent_id))
+        return await moved(agent_id, caller, lambda service: service.try_(asked.program, asked.reason))
+
+    @router.post("/v1/programs/{agent_id}/promote", responses=MOVED)
+    async def promote(agent_id: AgentId, asked: ProgramRequest, caller: CallerOf) -> ProgramsStanding:
+        """Have a program answer by default at once, without an experiment; it starts on probation."""
+        require_told(asked.program, told(agent_id))
+        return await moved(agent_id, caller, lambda service: service.promote(asked.program, asked.reason))
+
+    @router.post("/v1/programs/{agent_id}/rollback", responses=MOVED)
+    async def rollback(agent_id: AgentId, asked: ProgramRollBackRequest, caller: CallerOf) -> ProgramsStanding:
+        """Take a program out of traffic at once, or call its experiment off. Works while frozen, too."""
+        return await moved(agent_id, caller, lambda service: service.roll_back(asked.program, asked.reason))
+
     return router
+
+
+def require_told(program: str, told: Sequence[Mapping[str, str]]) -> None:
+    """Raises NotFound where runners are there and none of them has it."""
+    if told and not any(program in one for one in told):
+        known = sorted({name for one in told for name in one})
+        raise NotFound(f"no runner has a program {program!r} for this agent; they have {', '.join(known)}")

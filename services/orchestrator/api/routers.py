@@ -83,7 +83,7 @@ class OrchestratorApi:
         return [
             adapters_router(self._store, self._book, settings.agents, settings.adapter_max_rank, threads),
             experiments_router(self._book, self._experiments, threads),
-            programs_router(self._programs, threads),
+            programs_router(self._programs, self._store, settings.agents, self.rollouts.declared, threads),
             rollouts_router(self.rollouts),
             trainings_router(self._runs),
             queues_router(self._queues, topology_of(settings)),

@@ -125,6 +125,8 @@ class Overview:
             agent_id=name,
             primary=adapters.primary,
             candidate=adapters.candidate,
+            program=adapters.programs.primary,
+            program_candidate=adapters.programs.candidate,
             frozen=adapters.frozen is not None,
             distrusted=adapters.distrusted is not None,
             experiment_id=experiment.plan.experiment_id if experiment else None,

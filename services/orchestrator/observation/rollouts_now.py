@@ -1,4 +1,4 @@
-"""What runners tell of their rollouts: the newest word on each, and an event where that says something new.
+"""What runners tell of their rollouts and programs: the newest word on each, and an event where it says something new.
 
 In memory, and for people: the log has what came of them. A runner that is silent has none that run. Runners lie where
 code of strangers runs, so what one tells, and how many tell, is bounded.
@@ -7,7 +7,7 @@ code of strangers runs, so what one tells, and how many tell, is bounded.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ratchet.bus.protocol import Delivery
@@ -29,6 +29,8 @@ MOST_TOLD = 1024
 """In a message; of more the last count, where those that run stand."""
 MOST_BYTES = 4 * 1024 * 1024
 MOST_RUNNERS = 256
+MOST_PROGRAMS = 1024
+"""That a runner tells of; of more the first count."""
 
 Name = tuple[str, int]
 """Of a rollout: its task and which of the group."""
@@ -41,6 +43,8 @@ class Heard:
     at: float
     at_once: int
     waiting: int
+    programs: Mapping[str, Mapping[str, str]]
+    """By agent: its programs and the revision of each."""
 
 
 class RolloutsNow:
@@ -67,7 +71,8 @@ class RolloutsNow:
         if message.runner not in self._runners and len(self._runners) >= MOST_RUNNERS:
             log.error("too-many-runners", f"{MOST_RUNNERS} runners tell already: {message.runner} is passed over")
             return
-        self._runners[message.runner] = Heard(self._seconds(), message.at_once, message.waiting)
+        programs = _by_agent(message) if message.programs is not None else self._programs_of(message.runner)
+        self._runners[message.runner] = Heard(self._seconds(), message.at_once, message.waiting, programs)
         told = {(one.task_id, one.sample): one for one in message.items[-MOST_TOLD:]}
         for name in [name for name, one in self._running.items() if one.runner == message.runner and name not in told]:
             del self._running[name]
@@ -87,6 +92,14 @@ class RolloutsNow:
                 for name, heard in sorted(self._runners.items())
             ],
         )
+
+    def declared(self, agent_id: str) -> Sequence[Mapping[str, str]]:
+        """What each runner that answers this agent's tasks says of its programs: name → revision."""
+        self._forget_silent()
+        return [heard.programs[agent_id] for heard in self._runners.values() if agent_id in heard.programs]
+
+    def _programs_of(self, runner: str) -> Mapping[str, Mapping[str, str]]:
+        return self._runners[runner].programs if runner in self._runners else {}
 
     def _take(self, name: Name, told: RolloutProgress, runner: str) -> None:
         one = FleetRollout.assembled(told.__dict__ | {"runner": runner})
@@ -124,3 +137,10 @@ class RolloutsNow:
 
 def _moved(before: FleetRollout, now: FleetRollout) -> bool:
     return (before.state, before.calls, before.sampled_tokens) != (now.state, now.calls, now.sampled_tokens)
+
+
+def _by_agent(message: RunnerRollouts) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for one in (message.programs or ())[:MOST_PROGRAMS]:
+        found.setdefault(one.agent_id, {})[one.name] = one.revision
+    return found

@@ -1,4 +1,4 @@
-"""Which adapter answers each task of one agent: the primary, or, in an experiment, the arm drawn for its unit.
+"""Which adapter and program answer each task of one agent: the primary ones, or the arm drawn in an experiment.
 
 Follows the registry; decides nothing. Knows no clock, no bus and no files.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ratchet.experiments.assignment import draw
+from ratchet.experiments.assignment import Assignment, draw
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.logged import audit_of, enrolment_of, outcome_of, unit_of
 from ratchet.logs.best_answer import is_censored
@@ -22,6 +22,7 @@ from schemas.records.interaction import Interaction
 from schemas.records.registry import AgentAdapters
 
 LONGEST_ID = 200
+Trial = tuple[RunningExperiment, Experiment]
 WATCH_LAYER = 0.2
 """Share of the units that are the watch's own while another experiment runs."""
 
@@ -34,7 +35,7 @@ class Arms:
         self.adapters = AgentAdapters()
         self.experiment: Experiment | None = None
         self.watch: Experiment | None = None
-        self.trials: tuple[tuple[RunningExperiment, Experiment], ...] = ()
+        self.trials: tuple[Trial, ...] = ()
         """The experiment and the watch, as far as there are any."""
         self._open: Counter[str] = Counter()
 
@@ -68,6 +69,10 @@ class Arms:
 
     def arm_for(self, task: Task, sequence: int) -> Arm:
         """The arm of a new task. Call it in the order of the sequence numbers."""
+        drawn = self._drawn(task, sequence)
+        return drawn.model_copy(update={"program": None}) if drawn.program and names_its_own(task) else drawn
+
+    def _drawn(self, task: Task, sequence: int) -> Arm:
         if task.evaluation is not None:
             of = f"{VALIDATION}{self.agent_id}{EVALUATION}{task.evaluation}"[:LONGEST_ID]
             return self.arm(task.adapter_version or self.adapters.primary, sequence, experiment_id=of)
@@ -76,37 +81,53 @@ class Arms:
         if not self.trials:
             return self.arm(self.adapters.primary, sequence)
         unit_id, in_session = unit_of(task)
+        trials = self._trials_of(task)
         if is_censored(task.select):
-            return self.arm(self._version_of_session(unit_id) if in_session else self.adapters.primary, sequence)
-        for running, experiment, share in self._open_to(unit_id, in_session):
+            return self._arm_of_session(trials, unit_id if in_session else None, sequence)
+        for running, experiment, share in self._open_to(trials, unit_id, in_session):
             if sequence < running.first_sequence:
                 continue
             if (assignment := experiment.arm_for(unit_id, in_session=in_session, share=share)) is not None:
-                version = running.treatment if assignment.is_candidate else running.control
-                return self.arm(
-                    version,
-                    sequence,
-                    experiment_id=running.experiment_id,
-                    is_candidate=assignment.is_candidate,
-                    propensity=assignment.propensity,
-                )
+                return self._arm_in(running, assignment, sequence)
         return self.arm(self.adapters.primary, sequence)
 
-    def _version_of_session(self, session_id: str) -> str:
-        """What answers it now; for a task of it that no experiment counts."""
-        for running, experiment in self.trials:
-            if experiment.knows(session_id) and (known := experiment.arm_for(session_id, in_session=True)):
-                return running.treatment if known.is_candidate else running.control
-        return self.adapters.primary
+    def _trials_of(self, task: Task) -> tuple[Trial, ...]:
+        """A task whose programs its asker chose is in no experiment of programs."""
+        if names_its_own(task):
+            return tuple(one for one in self.trials if one[0].programs is None)
+        return self.trials
 
-    def _open_to(self, unit_id: str, in_session: bool) -> list[tuple[RunningExperiment, Experiment, float | None]]:
+    def _arm_in(self, running: RunningExperiment, assignment: Assignment, sequence: int) -> Arm:
+        version, program = running.control, running.programs and running.programs.control
+        if assignment.is_candidate:
+            version, program = running.treatment, running.programs and running.programs.treatment
+        drawn = self.arm(
+            version,
+            sequence,
+            experiment_id=running.experiment_id,
+            is_candidate=assignment.is_candidate,
+            propensity=assignment.propensity,
+        )
+        named = {"program": program.name, "program_revision": program.revision} if program else {}
+        return drawn.model_copy(update=named) if named else drawn
+
+    def _arm_of_session(self, trials: tuple[Trial, ...], session_id: str | None, sequence: int) -> Arm:
+        """What answers it now; for a task of it that no experiment counts."""
+        for running, experiment in trials if session_id is not None else ():
+            if experiment.knows(str(session_id)) and (known := experiment.arm_for(str(session_id), in_session=True)):
+                outside = {"experiment_id": None, "is_candidate": False, "propensity": 1.0, "program_revision": None}
+                return self._arm_in(running, known, sequence).model_copy(update=outside)
+        return self.arm(self.adapters.primary, sequence)
+
+    def _open_to(
+        self, trials: tuple[Trial, ...], unit_id: str, in_session: bool
+    ) -> list[tuple[RunningExperiment, Experiment, float | None]]:
         """The experiments that may take the unit, in turn, each with the share of its treatment if not the plan's.
 
         A session stays where it began. Beside an experiment the watch has a layer of the units to itself, in which it
         holds back so many that of all traffic it is what its plan says: each unit is in one experiment at most, and
         which one it is says nothing about its arm.
         """
-        trials = self.trials
         if in_session and (known := tuple(one for one in trials if one[1].knows(unit_id))):
             trials = known
         if len(trials) < 2:
@@ -126,7 +147,7 @@ class Arms:
         is_candidate: bool = False,
         propensity: float = 1.0,
     ) -> Arm:
-        """An arm with this version's content named in it."""
+        """An arm with this version's content named in it, and the program that answers by default."""
         return Arm(
             adapter_version=version,
             adapter_sha256=self.adapters.versions[version].sha256,
@@ -134,6 +155,7 @@ class Arms:
             is_candidate=is_candidate,
             propensity=propensity,
             sequence=sequence,
+            program=self.adapters.programs.primary,
         )
 
     def admitted(self, work: Work) -> None:
@@ -164,3 +186,8 @@ class Arms:
     def answering(self) -> frozenset[str]:
         """Versions with unanswered tasks: not drained. The base model is never among them."""
         return frozenset(version for version, count in self._open.items() if count > 0 and version != BASE_VERSION)
+
+
+def names_its_own(task: Task) -> bool:
+    """Whether its asker says which programs answer it, or answers it himself."""
+    return task.programs is not None or task.work_to is not None

@@ -12,8 +12,17 @@ from ratchet.experiments.replay import parameters, plan_of
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.work import BASE_VERSION
 from schemas.records.adapter_state import AdapterState
-from schemas.records.decision import Conclude, Move, Promote, RollBack, RunningExperiment, Settle, StartExperiment
-from schemas.records.evidence import Change, Evidence, ExperimentPlan, Verdict, probation_plan
+from schemas.records.decision import (
+    Conclude,
+    Move,
+    ProgramArms,
+    Promote,
+    RollBack,
+    RunningExperiment,
+    Settle,
+    StartExperiment,
+)
+from schemas.records.evidence import Change, Evidence, ExperimentPlan, Limits, Verdict, probation_plan
 from schemas.records.registry import AgentAdapters
 
 
@@ -33,6 +42,8 @@ class ExperimentPolicy:
     """Share of the version that a stable primary is watched beside; 0: it is not watched."""
     audit_share: float = 0.0
     """Of the units of a watch that are audited: all traffic is its units."""
+    program_limits: Limits | None = None
+    """In place of the canary's where programs are compared; None: the same."""
 
 
 class CoolDown:
@@ -69,7 +80,7 @@ class Where:
 
 def next_candidate(adapters: AgentAdapters, now: datetime) -> str | None:
     """The newest validated version, where an experiment may start at all."""
-    if adapters.experiment or adapters.frozen or _cooling(adapters, now) or adapters.candidate:
+    if adapters.experiment or adapters.frozen or is_cooling(adapters, now) or adapters.candidate:
         return None
     ready = [version for version, entry in adapters.versions.items() if entry.state is AdapterState.VALIDATED]
     return max(ready, key=version_key, default=None)
@@ -81,9 +92,14 @@ def canary(
     """By its part of what all candidates may get wrong, and within what the primary has left of the limits."""
     entries, primary = adapters.versions, adapters.primary
     fleet_s = policy.canary.model_copy(update={"experiment_id": f"{agent_id}-{candidate}-{where.sequence}"})
-    nth = 1 + candidates_tried(entries.values())
+    nth = next_number(adapters)
     plan = limited(fleet_s, nth=nth, since_base=entries[primary].since_base or Change())
-    return StartExperiment(experiment=_running(plan, treatment=candidate, control=primary, where=where))
+    return StartExperiment(experiment=running_of(plan, treatment=candidate, control=primary, where=where))
+
+
+def next_number(adapters: AgentAdapters) -> int:
+    """Of the agent's next candidate, be it an adapter or a program: all share one part of errors."""
+    return 1 + candidates_tried([*adapters.versions.values(), *adapters.programs.entries.values()])
 
 
 def next_probation(agent_id: str, adapters: AgentAdapters, policy: ExperimentPolicy, where: Where) -> Move | None:
@@ -97,10 +113,10 @@ def next_probation(agent_id: str, adapters: AgentAdapters, policy: ExperimentPol
         return None
     if not policy.probation_units or before is None:
         return Settle(version=primary)
-    if _cooling(adapters, where.at):
+    if is_cooling(adapters, where.at):
         return None
-    plan = _probation_plan(f"{agent_id}-{primary}-{where.sequence}-probation", policy.canary, policy)
-    return StartExperiment(experiment=_running(plan, treatment=primary, control=before, where=where))
+    plan = holdback_plan(f"{agent_id}-{primary}-{where.sequence}-probation", policy.canary, policy)
+    return StartExperiment(experiment=running_of(plan, treatment=primary, control=before, where=where))
 
 
 def next_watch(
@@ -123,7 +139,7 @@ def next_watch(
         against_base=control == BASE_VERSION,
         audit_share=policy.audit_share,
     )
-    return StartExperiment(experiment=_running(plan, treatment=primary, control=control, where=where))
+    return StartExperiment(experiment=running_of(plan, treatment=primary, control=control, where=where))
 
 
 def carried_out(
@@ -145,7 +161,7 @@ def carried_out(
                 version=running.treatment,
                 experiment_id=running.experiment_id,
                 probation=probation,
-                since_base=_since_base(plan_of(running), change),
+                since_base=changed_since(plan_of(running), change),
             )
             return move, "promoted"
         case Verdict.STABLE:
@@ -153,9 +169,9 @@ def carried_out(
         case Verdict.ROLL_BACK:
             return RollBack(version=running.treatment, cool_down_until=cool_down_until), "rolled_back"
         case Verdict.ABORT:
-            return _concluded(running, "aborted", cool_down_until), "aborted"
+            return concluded(running, "aborted", cool_down_until), "aborted"
         case Verdict.INCONCLUSIVE:
-            return _concluded(running, "inconclusive", cool_down_until), "inconclusive"
+            return concluded(running, "inconclusive", cool_down_until), "inconclusive"
         case Verdict.CONTINUE:
             raise ValueError("an experiment that goes on has no verdict to carry out")
 
@@ -168,17 +184,17 @@ def _of_watch(running: RunningExperiment, verdict: Verdict, evidence: Evidence |
         )
         return RollBack(version=running.treatment, to=running.control if by_score else None), "rolled_back"
     if verdict is Verdict.ABORT:
-        return _concluded(running, "aborted", None), "standing"
+        return concluded(running, "aborted", None), "standing"
     since_base = evidence.change if evidence and running.control == BASE_VERSION else None
     return Conclude(experiment_id=running.experiment_id, verdict="unharmed", since_base=since_base), "standing"
 
 
-def _since_base(plan: ExperimentPlan, change: Change | None) -> Change | None:
+def changed_since(plan: ExperimentPlan, change: Change | None) -> Change | None:
     """Of the treatment: what its control had changed, and what it has changed itself."""
     return plan.limits.since_base.and_then(change) if plan.limits and change else None
 
 
-def _concluded(running: RunningExperiment, verdict: str, cool_down_until: datetime | None) -> Conclude:
+def concluded(running: RunningExperiment, verdict: str, cool_down_until: datetime | None) -> Conclude:
     return Conclude.model_validate(
         {"experiment_id": running.experiment_id, "verdict": verdict, "cool_down_until": cool_down_until}
     )
@@ -186,19 +202,22 @@ def _concluded(running: RunningExperiment, verdict: str, cool_down_until: dateti
 
 def _probation(running: RunningExperiment, policy: ExperimentPolicy, where: Where) -> RunningExperiment:
     """The promoted version and, as its holdback, the primary it beat."""
-    plan = _probation_plan(f"{running.experiment_id}-probation", plan_of(running), policy)
-    return _running(plan, treatment=running.treatment, control=running.control, where=where)
+    plan = holdback_plan(f"{running.experiment_id}-probation", plan_of(running), policy)
+    return running_of(plan, treatment=running.treatment, control=running.control, where=where)
 
 
-def _probation_plan(experiment_id: str, canary: ExperimentPlan, policy: ExperimentPolicy) -> ExperimentPlan:
+def holdback_plan(experiment_id: str, canary: ExperimentPlan, policy: ExperimentPolicy) -> ExperimentPlan:
     return probation_plan(experiment_id, canary, holdback=policy.holdback, units=policy.probation_units)
 
 
-def _cooling(adapters: AgentAdapters, now: datetime) -> bool:
+def is_cooling(adapters: AgentAdapters, now: datetime) -> bool:
     return adapters.cool_down_until is not None and now < adapters.cool_down_until
 
 
-def _running(plan: ExperimentPlan, *, treatment: str, control: str, where: Where) -> RunningExperiment:
+def running_of(
+    plan: ExperimentPlan, *, treatment: str, control: str, where: Where, programs: ProgramArms | None = None
+) -> RunningExperiment:
+    """As it is written into the decision that begins it."""
     return RunningExperiment(
         experiment_id=plan.experiment_id,
         kind=plan.kind,
@@ -208,4 +227,5 @@ def _running(plan: ExperimentPlan, *, treatment: str, control: str, where: Where
         started_at=where.at,
         first_sequence=where.sequence,
         parameters=parameters(plan, where.positions),
+        programs=programs,
     )

@@ -2,7 +2,8 @@
 
 In order: the folder is whole and fit for the engines; then it is announced, and every replica that is there has loaded
 it, which ends with a first answer; and it answers the golden set of its agent at least as well as its parent. The set
-is `adapters/<agent>/golden.jsonl`, one Task a line; where there is none, the first tasks of the agent's users.
+is `adapters/<agent>/golden.jsonl`, one Task a line; where there is none, the first tasks of the agent's users. A
+program that is to be tried is asked the same, beside the one that answers by default.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.base import BaseModelIdentity, DecodeError
 from schemas.messages.task import Task
 from schemas.messages.work import Arm
+from schemas.records.decision import ProgramArms, ProgramRevision
 from schemas.records.interaction import Interaction
 from schemas.records.registry import AdapterEntry
 from services.orchestrator.promotion.announcer import Announcer
@@ -36,6 +38,8 @@ GOLDEN = "golden.jsonl"
 FIRST_TASKS_MARGIN = 0.2
 """Users' first tasks are few, and chosen by nobody: they find what is broken; live traffic finds what is worse."""
 POLL_EVERY_S = 0.2
+NAMED = 40
+"""Characters of a program's name in the ids of its tasks."""
 
 
 class Gate:
@@ -120,11 +124,32 @@ class Gate:
                 )
             await asyncio.sleep(POLL_EVERY_S)
 
-    async def _ask_golden_tasks(self, entry: AdapterEntry) -> GoldenVerdict:
-        tasks = await asyncio.to_thread(read_golden_tasks, self._home / GOLDEN)
-        margin = self._margin
+    async def validate_program(self, arms: ProgramArms, *, longest: float) -> GoldenVerdict:
+        """Both programs answer, with the primary adapter. `longest`: times the other's length that it may have.
+
+        Raises BusError, DiskFull and ScorerError: not the program's fault.
+        """
+        try:
+            tasks, margin = await self._golden_tasks()
+        except AdapterError as error:
+            return GoldenVerdict(False, one_line(str(error)), {})
         if not tasks:
-            tasks, margin = list(self._first_tasks()), max(self._margin, FIRST_TASKS_MARGIN)
+            return GoldenVerdict(True, f"there is no golden set to ask ({self._home / GOLDEN})", {})
+        run = f"{arms.treatment.name[:NAMED]}-{self._announcer.revision}"
+        new_lines, present_lines = await asyncio.gather(
+            *(self._by_program(tasks, one, run, is_new=one is arms.treatment) for one in (arms.treatment, arms.control))
+        )
+        return compare(summary(new_lines), summary(present_lines), margin=margin, shortest=0.0, longest=longest)
+
+    async def _golden_tasks(self) -> tuple[list[Task], float]:
+        """And how much worse a candidate may be on them."""
+        tasks = await asyncio.to_thread(read_golden_tasks, self._home / GOLDEN)
+        if tasks:
+            return tasks, self._margin
+        return list(self._first_tasks()), max(self._margin, FIRST_TASKS_MARGIN)
+
+    async def _ask_golden_tasks(self, entry: AdapterEntry) -> GoldenVerdict:
+        tasks, margin = await self._golden_tasks()
         if not tasks:
             reason = f"it loads and answers everywhere; there is no golden set to ask ({self._home / GOLDEN})"
             return GoldenVerdict(True, reason, {})
@@ -138,24 +163,39 @@ class Gate:
     async def _answers(self, tasks: Sequence[Task], version: str, *, of: str) -> list[Sequence[Interaction]]:
         """The whole set answered by one version, in the validation of another or the same."""
         run = f"{of}-{self._announcer.revision}"
+        return await self._asked(tasks, run, version, lambda sequence: self._arm(version, sequence, run, version == of))
+
+    async def _by_program(
+        self, tasks: Sequence[Task], program: ProgramRevision, run: str, *, is_new: bool
+    ) -> list[Sequence[Interaction]]:
+        named = {"program": program.name, "program_revision": program.revision}
 
         def arm(sequence: int) -> Arm:
-            return self._arms.arm(
-                version,
-                sequence,
-                experiment_id=f"{VALIDATION}{self._arms.agent_id}-{run}",
-                is_candidate=version == of,
-                propensity=0.5,
-            )
+            return self._arm(self._arms.adapters.primary, sequence, run, is_new).model_copy(update=named)
 
+        answered_by_it = [task.model_copy(update={"programs": None}) for task in tasks]
+        return await self._asked(answered_by_it, run, program.name[:NAMED], arm)
+
+    def _arm(self, version: str, sequence: int, run: str, is_candidate: bool) -> Arm:
+        return self._arms.arm(
+            version,
+            sequence,
+            experiment_id=f"{VALIDATION}{self._arms.agent_id}-{run}",
+            is_candidate=is_candidate,
+            propensity=0.5,
+        )
+
+    async def _asked(
+        self, tasks: Sequence[Task], run: str, who: str, arm: Callable[[int], Arm]
+    ) -> list[Sequence[Interaction]]:
         asked = (
-            self._own_tasks.answer(self._ask, self._named(task, run, version, number), arm)
+            self._own_tasks.answer(self._ask, self._named(task, run, who, number), arm)
             for number, task in enumerate(tasks)
         )
         return list(await asyncio.gather(*asked))
 
-    def _named(self, task: Task, run: str, version: str, number: int) -> Task:
-        task_id = f"golden/{self._arms.agent_id}/{run}/{version}/{self._seconds():.3f}/{number}"
+    def _named(self, task: Task, run: str, who: str, number: int) -> Task:
+        task_id = f"golden/{self._arms.agent_id}/{run}/{who}/{self._seconds():.3f}/{number}"
         given = {"task_id": task_id, "agent_id": self._arms.agent_id, "deadline": None}
         return task.model_copy(update={**given, "select": None, "pass_score": None})
 

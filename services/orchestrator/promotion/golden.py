@@ -1,4 +1,7 @@
-"""The golden comparison: is a candidate fit for traffic, by how it answers fixed tasks beside its parent? Pure."""
+"""The golden comparison: is a candidate fit for traffic, by how it answers fixed tasks beside its parent? Pure.
+
+The candidate is an adapter, or a program, whose parent is the program that answers by default.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +55,15 @@ def summary(tasks: Sequence[Sequence[Interaction]]) -> GoldenSummary:
     )
 
 
-def compare(candidate: GoldenSummary, parent: GoldenSummary, *, margin: float) -> GoldenVerdict:
-    """Not worse in mean score by over `margin` (0 to 1), none unanswered, lengths within a factor of 2, not evasive.
+def compare(
+    candidate: GoldenSummary,
+    parent: GoldenSummary,
+    *,
+    margin: float,
+    shortest: float = SHORTEST_SHRINK,
+    longest: float = LONGEST_GROWTH,
+) -> GoldenVerdict:
+    """Not worse in mean score by over `margin` (0 to 1), none unanswered, lengths within the factors, not evasive.
 
     Raises ScorerError where neither has a score: that says nothing of the candidate.
     """
@@ -63,14 +73,16 @@ def compare(candidate: GoldenSummary, parent: GoldenSummary, *, margin: float) -
             f"the scorer can score these tasks"
         )
     evidence: dict[str, object] = {"candidate": asdict(candidate), "parent": asdict(parent), "margin": margin}
-    faults = _faults(candidate, parent, margin)
+    faults = _faults(candidate, parent, margin, shortest, longest)
     if faults:
         return GoldenVerdict(False, "; ".join(faults), evidence)
     reason = f"{_shown(candidate)}, its parent's {_shown(parent)}, on {candidate.tasks} golden tasks"
     return GoldenVerdict(True, reason, evidence)
 
 
-def _faults(candidate: GoldenSummary, parent: GoldenSummary, margin: float) -> list[str]:
+def _faults(
+    candidate: GoldenSummary, parent: GoldenSummary, margin: float, shortest: float, longest: float
+) -> list[str]:
     faults: list[str] = []
     if candidate.answered < parent.answered:
         faults.append(f"it answered {candidate.answered} of {candidate.tasks} tasks, its parent {parent.answered}")
@@ -78,7 +90,7 @@ def _faults(candidate: GoldenSummary, parent: GoldenSummary, margin: float) -> l
         faults.append(f"{_shown(candidate)}, more than {margin:g} below its parent's {parent.score:.3f}")
     if candidate.unscored > parent.unscored + MORE_UNSCORED:
         faults.append(f"{candidate.unscored:.0%} of its answers got no score, of its parent's {parent.unscored:.0%}")
-    if parent.length and not SHORTEST_SHRINK <= candidate.length / parent.length <= LONGEST_GROWTH:
+    if parent.length and not shortest <= candidate.length / parent.length <= longest:
         faults.append(f"its answers are {candidate.length:.0f} long on average, its parent's {parent.length:.0f}")
     if candidate.refused > parent.refused + MORE_REFUSED:
         faults.append(f"it refused or was silent {candidate.refused:.0%} of the time, its parent {parent.refused:.0%}")

@@ -1,5 +1,7 @@
 """One agent's adapters on their way: trained, validated, tried on live traffic, promoted or rolled back, retired.
 
+Its programs' way is program_trials.py, a part of the same loop.
+
 A loop over the registry, which is the truth: every step is a decision in it, so a kill between two steps loses none. An
 operator's decisions are picked up from the same file.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -35,6 +37,7 @@ from schemas.records.decision import (
     DecisionDraft,
     Distrust,
     Move,
+    ProgramArms,
     Register,
     RejectVersion,
     RunningExperiment,
@@ -42,7 +45,7 @@ from schemas.records.decision import (
     Trust,
     Validate,
 )
-from schemas.records.evidence import ExperimentDecision, Verdict
+from schemas.records.evidence import Evidence, ExperimentDecision, Verdict
 from schemas.records.interaction import Interaction
 from schemas.records.registry import AdapterEntry, AgentAdapters, Registry
 from services.orchestrator import metrics
@@ -60,6 +63,9 @@ from services.orchestrator.promotion.experiment_transitions import (
     next_watch,
 )
 from services.orchestrator.promotion.gate import Gate
+from services.orchestrator.promotion.golden import LONGEST_GROWTH, GoldenVerdict
+from services.orchestrator.promotion.program_transitions import Declared, program_carried_out
+from services.orchestrator.promotion.program_trials import ProgramTrials
 from services.orchestrator.promotion.replicas import Replicas
 from services.orchestrator.promotion.swap_clock import SwapClock
 from services.orchestrator.training.scheduler import TrainingScheduler
@@ -90,7 +96,9 @@ class Promoter:
         audits_end: Callable[[], int],
         clock: Callable[[], datetime],
         seconds: Callable[[], float],
+        told: Callable[[], Sequence[Declared]] = tuple,
     ) -> None:
+        """`told`: what each runner says of the agent's programs; nothing where there is none."""
         self.arms = arms
         self._announcer = announcer
         self._replicas = replicas
@@ -110,6 +118,7 @@ class Promoter:
         self._announced_at = float("-inf")
         self._swap = SwapClock(arms.agent_id)
         self._held_back = set[str]()
+        self._programs = ProgramTrials(arms, policy, told, self._pass_gate, self._decide, self._where, seconds)
 
     # --- what the orchestrator gives it ----------------------------------------------------------------------------
 
@@ -175,10 +184,23 @@ class Promoter:
     async def abort(self, reason: str) -> None:
         """End what runs without a winner: its measure can't be trusted. Raises RegistryError."""
         for running in self.arms.adapters.running:
-            if running.kind == "canary":
-                self.training.give_back(running.treatment)
-            move, event = carried_out(running, Verdict.ABORT, self._policy, self._where())
+            move, event = self._follows(running, Verdict.ABORT)
+            self._give_back(running, move)
             await self._decide(move, reason, event=event, running=running)
+
+    def _follows(
+        self, running: RunningExperiment, verdict: Verdict, evidence: Evidence | None = None
+    ) -> tuple[Move, AdapterMove]:
+        """What a verdict does, and the event it is announced by."""
+        policy, where = self._policy, self._where()
+        if running.programs is None:
+            return carried_out(running, verdict, policy, where, evidence)
+        return program_carried_out(running, running.programs, verdict, policy, where, evidence), "standing"
+
+    def _give_back(self, running: RunningExperiment, move: Move) -> None:
+        """A canary without a winner is nobody's fault: its data may be learnt from again."""
+        if running.kind == "canary" and running.programs is None and isinstance(move, Conclude):
+            self.training.give_back(running.treatment)
 
     @property
     def adapters(self) -> AgentAdapters:
@@ -205,6 +227,8 @@ class Promoter:
         if self.adapters.distrusted is None:
             await self._watch_primary()
             await self._start_watch()
+        await self._programs.turn()
+        if self.adapters.distrusted is None:
             await self._start_experiment()
         await self.training.ask_if_due(allowed=self._may_train(), primary=self.arms.adapters.primary)
         await self._retire()
@@ -214,6 +238,7 @@ class Promoter:
 
     async def stop(self) -> None:
         self.training.stop()
+        self._programs.stop()
         if self._validation is not None:
             self._validation.cancel()
             await asyncio.gather(self._validation, return_exceptions=True)
@@ -255,9 +280,8 @@ class Promoter:
         }
 
     async def _carry_out(self, running: RunningExperiment, verdict: ExperimentDecision) -> None:
-        move, event = carried_out(running, verdict.verdict, self._policy, self._where(), verdict.evidence)
-        if running.kind == "canary" and isinstance(move, Conclude):
-            self.training.give_back(running.treatment)
+        move, event = self._follows(running, verdict.verdict, verdict.evidence)
+        self._give_back(running, move)
         try:
             await self._decide(move, verdict.reason, event=event, verdict=verdict, running=running)
         except NotAllowed as error:
@@ -312,6 +336,10 @@ class Promoter:
             return
         move = canary(self._agent_id, candidate, adapters, self._policy, self._where())
         await self._decide(move, f"{candidate} is validated", event="experiment_started")
+
+    async def _pass_gate(self, programs: ProgramArms) -> GoldenVerdict:
+        limits = self._policy.program_limits
+        return await self._gate.validate_program(programs, longest=limits.length if limits else LONGEST_GROWTH)
 
     def _may_train(self) -> bool:
         adapters = self.arms.adapters

@@ -63,7 +63,7 @@ class SamplesState:
     anchored: int = 0
     """The decision by which the scorer's scores became the measure of all below; 0: from the start."""
     version: str = ""
-    """The primary that `present` is of."""
+    """The primary that `present` is of, and its program where one answers by default."""
     samples: int = 0
     """Proved to be enough; 0: none but the whole group."""
     base: MeanBounds = field(default_factory=MeanBounds)
@@ -89,7 +89,7 @@ class AdaptiveSamples:
         needs_all = adapters.experiment is not None or any(
             experiment.plan.metric == "served" for _, experiment in self._arms.trials
         )
-        is_of_now = self._state.version == adapters.primary and self._state.anchored == adapters.anchored
+        is_of_now = self._state.version == self._primary and self._state.anchored == adapters.anchored
         if needs_all or not is_of_now or adapters.distrusted is not None:
             return self._policy.usual
         return min(self._policy.usual, max(proved, self._policy.floor))
@@ -122,6 +122,11 @@ class AdaptiveSamples:
             saved_tokens=round(state.saved_tokens),
         )
 
+    @property
+    def _primary(self) -> str:
+        adapters = self._arms.adapters
+        return _answerer(adapters.primary, adapters.programs.primary)
+
     def _count_saved(self, work: Work, lines: Sequence[Interaction]) -> None:
         whole = work.sampling.lowered_from
         if whole is None:
@@ -137,7 +142,7 @@ class AdaptiveSamples:
         """An answer without a score counts 0 for the primary; for v1.0.0 a group without any is left out."""
         state, usual = self._state, self._policy.usual
         scores = [line.score or 0.0 for line in lines]
-        version, primary = lines[0].adapter_version, self._arms.adapters.primary
+        version, primary = lines[0].adapter_version, self._primary
         if state.anchored != (anchored := self._arms.adapters.anchored):
             state.anchored, state.base = anchored, MeanBounds()
             self._forget(primary, "the scorer's scores are a new measure")
@@ -145,7 +150,7 @@ class AdaptiveSamples:
             self._forget(primary, f"{primary} is the primary now")
         if version == BASE_VERSION and len(lines) >= usual and any(line.score is not None for line in lines):
             state.base.observe(best_of(scores, usual))
-        if version == primary:
+        if _answerer(version, lines[0].arm.program) == primary:
             for count in range(self._policy.floor, min(len(lines), usual - 1) + 1):
                 state.present.setdefault(count, MeanBounds()).observe(best_of(scores, count))
 
@@ -182,3 +187,7 @@ class AdaptiveSamples:
             usual = self._policy.usual
             log.info("samples-raised", reason, agent_id=self._arms.agent_id, samples=usual, usual=usual)
         self._state.version, self._state.samples, self._state.present = version, 0, {}
+
+
+def _answerer(version: str, program: str | None) -> str:
+    return version if program is None else f"{version} by {program}"

@@ -39,6 +39,10 @@ ROLES = {
     "list_experiments": {VIEWER, OPERATOR},
     "experiment_status": {VIEWER, OPERATOR},
     "compare_programs": {VIEWER, OPERATOR},
+    "programs_standing": {VIEWER, OPERATOR},
+    "try_program": {OPERATOR},
+    "promote_program": {OPERATOR},
+    "rollback_program": {OPERATOR},
     "list_rollouts": {VIEWER, OPERATOR},
     "running_rollouts": {VIEWER, OPERATOR},
     "list_trainings": {VIEWER, OPERATOR},
@@ -112,9 +116,9 @@ def test_names_are_unique_over_all_services() -> None:
 def test_each_is_marked_by_what_it_does() -> None:
     marked = {effect: {spec.name for spec in SPECS if spec.effect is effect} for effect in Effect}
 
-    assert marked[Effect.REPLACES] == {"promote", "rollback"}
+    assert marked[Effect.REPLACES] == {"promote", "rollback", "promote_program", "rollback_program"}
     assert marked[Effect.SETS] == {"freeze", "unfreeze", "reanchor"}
-    adding = {"submit_task", "deliberate", "requeue_dead_letters", "give_feedback", "start_training"}
+    adding = {"submit_task", "deliberate", "requeue_dead_letters", "give_feedback", "start_training", "try_program"}
     assert marked[Effect.ADDS] == adding
     assert BY_NAME["promote"].annotations.destructive_hint is True
     assert BY_NAME["freeze"].annotations.destructive_hint is False

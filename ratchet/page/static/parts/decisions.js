@@ -19,6 +19,11 @@ const SAID = {
   distrust: "waits: its scorer drifted",
   trust: "learns again: its scorer counts",
   sign_with: "gets a new signing key",
+  try_program: "is to be tried",
+  reject_program: "can't be tried",
+  promote_program: "promoted",
+  settle_program: "is stable",
+  roll_back_program: "rolled back",
 };
 
 const BEGINS = { canary: "goes on trial", probation: "goes on probation", watch: "is watched" };
@@ -26,7 +31,10 @@ const BEGINS = { canary: "goes on trial", probation: "goes on probation", watch:
 const NOTHING = "Nothing was decided yet. The first decision is made when a training has made an adapter.";
 
 /** The version a move is about, or null. */
-export const versionOf = (move) => move.version ?? move.experiment?.treatment ?? null;
+export const versionOf = (move) => move.version ?? (programOf(move) ? null : move.experiment?.treatment) ?? null;
+
+/** The program a move is about, or null. */
+export const programOf = (move) => move.program ?? move.experiment?.programs?.treatment.name ?? null;
 
 export function Decisions({ items, agents = true, nothing = NOTHING }) {
   if (!items.length) {
@@ -47,6 +55,8 @@ export function Decisions({ items, agents = true, nothing = NOTHING }) {
 function Subject({ decision }) {
   const version = versionOf(decision.move);
   if (version) return html`<a href=${link("adapters", [decision.agent_id, version])}>${version}</a>`;
+  const program = programOf(decision.move);
+  if (program) return html`<a href=${link("programs")}>program ${program}</a>`;
   const experiment = decision.move.experiment_id;
   return experiment ? html`<a href=${link("experiments", [experiment])}>${experiment}</a>` : "agent";
 }

@@ -168,7 +168,10 @@ export function Arms({ experiment }) {
   return html`<${Card} title="Both arms"
     caption=${NOT_THE_PROOF}>
     <${Table} still label="Both arms" rows=${rows} keyOf=${(one) => one.role} columns=${[
-      { title: "version", cell: (one) => html`${one.version} <span class="muted">${one.role}</span>` },
+      {
+        title: experiment.of === "programs" ? "program" : "version",
+        cell: (one) => html`${one.version} <span class="muted">${one.role}</span>`,
+      },
       { title: "units", class: "n", cell: (one) => count(one.units) },
       { title: "score", class: "n", cell: (one) => score(one.score) },
       { title: "success", class: "n", cell: (one) => (one.success === null ? NONE : percent(one.success)) },

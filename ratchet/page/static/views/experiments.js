@@ -16,7 +16,7 @@ export function Experiments({ query }) {
     kinds: CHANGES,
   });
   return html`
-    <${Heading} title="Experiments" about="A new adapter takes over only when live traffic has proved it better" />
+    <${Heading} title="Experiments" about="An adapter or program takes over once live traffic proves it better" />
     <div class="card"><${Loaded} resource=${list}>${({ items, next }) =>
       items.length
         ? html`<${List} items=${items} /><${Pager} view="experiments" query=${query} next=${next} />`
@@ -40,7 +40,10 @@ const COLUMNS = [
   { title: "kind", class: "wide", cell: (one) => one.kind },
   {
     title: "tried",
-    cell: (one) => html`<a href=${link("adapters", [one.agent_id, one.treatment])}>${one.treatment}</a>`,
+    cell: (one) =>
+      one.of === "programs"
+        ? html`<a href=${link("programs")}>${one.treatment}</a>`
+        : html`<a href=${link("adapters", [one.agent_id, one.treatment])}>${one.treatment}</a>`,
   },
   { title: "against", cell: (one) => one.control },
   { title: "agent", class: "wide", cell: (one) => one.agent_id },

@@ -140,6 +140,8 @@ function Agent({ agent, scores, quality }) {
       <p>Primary <a href=${link("adapters", [agent.agent_id, agent.primary])}><b>${agent.primary}</b></a>${
         agent.candidate &&
         html`, candidate <a href=${link("adapters", [agent.agent_id, agent.candidate])}><b>${agent.candidate}</b></a>`
+      }${agent.program && html` · by <a href=${link("programs")}>program <b>${agent.program}</b></a>`}${
+        agent.program_candidate && html`, against which <b>${agent.program_candidate}</b> is tried`
       } · <${Replicas} replicas=${agent.replicas} /></p>
       ${agent.experiment_id && html`<${Running} agent=${agent} />`}
       ${agent.watch && html`<${Watch} agent=${agent} />`}

@@ -1,8 +1,10 @@
-// Programs: what runs now, and each agent's programs side by side, out of the log.
+// Programs: what runs now, which of an agent's programs answers, and all of them side by side, out of the log.
 import { count, NONE, percent, plural, score, seconds, words } from "../core/format.js";
 import { html } from "../core/html.js";
 import { useResource } from "../core/resource.js";
+import { apiPath, link } from "../core/router.js";
 import { Card, Heading } from "../parts/frame.js";
+import { Pill } from "../parts/pill.js";
 import { Rollouts } from "../parts/rollouts.js";
 import { Empty, Loaded } from "../parts/states.js";
 import { Table } from "../parts/table.js";
@@ -16,7 +18,8 @@ export function Programs() {
     <${Heading} title="Programs" about="What answers tasks in sandboxes: scripts, coding agents, teams of them" />
     <${Loaded} resource=${compared}>${(data) => html`<div class="stack">
       ${now.data && html`<${Now} rollouts=${now.data} />`}
-      ${data.items.length ? tables(data.items).map(([key, one]) => html`<${Agent} key=${key} figures=${one} />`)
+      ${data.items.length ? tables(data.items).map(([key, one], at, all) =>
+        html`<${Agent} key=${key} figures=${one} isFirst=${one[0].agent_id !== all[at - 1]?.[1][0].agent_id} />`)
         : html`<${Card}><${Empty} title="No program has answered a task yet"
             commands=${["ratchet up --programs examples/own-program/programs.toml"]}>
             An agent may be a program, run once for each sample, and learned from as any answer is.<//><//>`}
@@ -43,11 +46,13 @@ function Now({ rollouts: { items, runners } }) {
   return html`<${Card} title="Now" caption=${caption}><${Rollouts} rollouts=${[...ended, ...running]} /><//>`;
 }
 
-function Agent({ figures }) {
+function Agent({ figures, isFirst }) {
   const [{ agent_id: agent, scorer }] = figures;
   const by = scorer ? `Scored by ${scorer.id} at ${scorer.revision}. ` : "";
   const caption = `${by}Mean score over tasks with its 95 % interval; cost a rollout. Not all answered the same tasks`;
+  const standing = useResource(apiPath(["programs", agent]), { kinds: ["decision"] });
   return html`<${Card} title=${agent} caption=${caption}>
+    ${isFirst && standing.data && html`<${Standing} of=${standing.data} />`}
     <${Table} still label="Programs of ${agent}" rows=${figures} keyOf=${(one) => one.program} columns=${[
       { title: "program", cell: (one) => one.program },
       { title: "rollouts", class: "n", cell: (one) => count(one.rollouts) },
@@ -59,6 +64,20 @@ function Agent({ figures }) {
       { title: "breaks", class: "wide", cell: (one) => counts(one.breaks) },
     ]} />
   <//>`;
+}
+
+function Standing({ of }) {
+  if (!of.items.length) return null;
+  const answers = of.primary ? html`<b>${of.primary}</b> answers by default` : "Samples are dealt to all programs";
+  const running = of.experiment && html` (<a href=${link("experiments", [of.experiment.experiment_id])}>${
+    of.experiment.kind
+  }</a>)`;
+  return html`<p>${answers}${of.candidate && html`, <b>${of.candidate}</b> is tried against it`}${running}${
+    of.asked && html`, <b>${of.asked}</b> waits to be tried`
+  }.</p>
+  <p class="muted">${of.items.map(
+    (one) => html`<span key=${one.name} title=${one.sentence}>${one.name} <${Pill} state=${one.state} /></span> `,
+  )}</p>`;
 }
 
 function interval(one) {

@@ -11,6 +11,7 @@ from schemas.messages.runner_rollouts import RolloutProgress, RunnerRollouts
 from schemas.messages.task import Task
 from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.house import answered, house, scored
+from tests.services.orchestrator.program_house import program_house, revision
 
 MADE = {"aider": Usage(calls=4, sampled_tokens=100, seconds=2.0), "shell": Usage(calls=1, sampled_tokens=20)}
 
@@ -52,3 +53,47 @@ async def test_without_programs_no_runner_is_listened_to(tmp_path: Path) -> None
 
         assert (await api.get("/v1/rollouts")).json() == {"items": [], "runners": []}
         assert (await api.get("/v1/programs")).json()["items"] == []
+
+
+async def test_an_operators_moves_over_the_api_and_where_programs_stand_then(tmp_path: Path) -> None:
+    async with program_house(tmp_path, {"old": 0.4, "new": 0.8}) as fleet, api_of(fleet) as api:
+        none = (await api.get("/v1/programs/small")).json()
+        assert (none["primary"], none["items"]) == (None, [])
+
+        asked = {"program": "new", "reason": "it thinks twice"}
+        too_early = await api.post("/v1/programs/small/try", json=asked)
+        assert (too_early.status_code, "no program answers by default yet" in too_early.json()["detail"]) == (409, True)
+        chosen = await api.post("/v1/programs/small/promote", json={"program": "old", "reason": "it is what there is"})
+        assert chosen.json()["primary"] == "old"
+        await fleet.becomes("old", "stable")
+        assert (await api.post("/v1/programs/small/try", json=asked)).json()["asked"] == "new"
+        await fleet.becomes("new", "canary")
+
+        stands = (await api.get("/v1/programs/small")).json()
+        assert (stands["primary"], stands["candidate"], stands["asked"]) == ("old", "new", None)
+        assert stands["runs"] == {"new": revision("new"), "old": revision("old")}
+        assert [(one["name"], one["state"], one["aliases"], one["changed"]) for one in stands["items"]] == [
+            ("old", "stable", ["primary"], False),
+            ("new", "canary", ["candidate"], False),
+        ]
+        experiment_id = stands["experiment"]["experiment_id"]
+        ((of, treatment, control),) = [
+            (one["of"], one["treatment"], one["control"])
+            for one in (await api.get("/v1/experiments")).json()["items"]
+            if one["experiment_id"] == experiment_id
+        ]
+        assert (of, treatment, control) == ("programs", "new", "old")
+        shown = (await api.get(f"/v1/experiments/{experiment_id}")).json()
+        assert shown["plan"]["limits"]["length"] == 3.0
+        (agent, _) = (await api.get("/v1/status")).json()["agents"]
+        assert (agent["program"], agent["program_candidate"]) == ("old", "new")
+
+        unknown = await api.post("/v1/programs/small/promote", json={"program": "nwe", "reason": "a slip"})
+        assert (unknown.status_code, "they have new, old" in unknown.json()["detail"]) == (404, True)
+        both = await api.post("/v1/programs/small/rollback", json={"reason": "which?"})
+        assert both.status_code == 409
+        back = await api.post("/v1/programs/small/rollback", json={"program": "new", "reason": "not today"})
+        assert (back.json()["candidate"], back.json()["experiment"]) == (None, None)
+        (newest, *_) = (await api.get("/v1/decisions")).json()["items"]
+        who = (newest["who"], newest["reason"])
+        assert who == ("operator:local", "not today")

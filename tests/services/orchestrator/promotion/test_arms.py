@@ -17,6 +17,7 @@ from schemas.records.decision import RunningExperiment
 from schemas.records.evidence import ExperimentPlan
 from schemas.records.registry import AdapterEntry, AgentAdapters
 from services.orchestrator.promotion.arms import Arms
+from tests.ratchet.adapters.test_program_moves import TRIED, after, of_programs
 
 SHA = "a" * 64
 
@@ -137,3 +138,55 @@ def work_of(task: Task, arm: Arm) -> Work:
         arm=arm,
         sampling=Sampling(),
     )
+
+
+def tried(*, watch: bool = False) -> Arms:
+    """A program is tried against the one that answers by default."""
+    found = watched(canary=False) if watch else arms()
+    programs = after(*TRIED).programs
+    running, experiment = trial("canary", "v1.0.2", "v1.0.2", 0.5)
+    running = running.model_copy(update={"programs": of_programs().programs})
+    changed = {"experiment": running, "programs": programs}
+    found.follow(AgentAdapters(**(dict(found.adapters) | changed)), experiment, found.watch)
+    return found
+
+
+def test_a_program_is_drawn_as_a_version_is_and_both_arms_have_the_primary() -> None:
+    drawn_arms = drawn(tried())
+
+    assert {(arm.adapter_version, arm.experiment_id) for arm in drawn_arms} == {("v1.0.2", "canary")}
+    assert {(arm.is_candidate, arm.program, arm.program_revision) for arm in drawn_arms} == {
+        (True, "new", "a" * 64),
+        (False, "old", "b" * 64),
+    }
+    assert 0.47 < sum(arm.is_candidate for arm in drawn_arms) / len(drawn_arms) < 0.53
+
+
+def test_outside_of_the_experiment_the_default_program_answers_in_whatever_revision() -> None:
+    outside = tried().arm_for(Task(task_id="t1", input="x", adapter_version="v1.0.1"), 7)
+    assert (outside.program, outside.program_revision, outside.experiment_id) == ("old", None, None)
+    held_back = [arm for arm in drawn(tried(watch=True)) if arm.experiment_id == "watch"]
+    assert {(arm.program, arm.program_revision) for arm in held_back} == {("old", None)}
+
+
+def test_who_names_programs_or_answers_himself_is_in_the_watch_alone() -> None:
+    for own in ({"programs": ("new",)}, {"work_to": "reply.mine"}):
+        tasks = [Task.model_validate({"task_id": f"t{number}", "input": "x", **own}) for number in range(2000)]
+        found = tried(watch=True)
+        drawn_arms = [found.arm_for(task, number) for number, task in enumerate(tasks)]
+        assert {(arm.program, arm.program_revision, arm.experiment_id) for arm in drawn_arms} == {(None, None, "watch")}
+        held_back = sum(arm.adapter_version == "v1.0.1" for arm in drawn_arms)
+        assert 0.03 < held_back / len(drawn_arms) < 0.07
+
+
+def test_a_session_keeps_its_program_also_for_tasks_that_no_experiment_counts() -> None:
+    found = tried()
+    for number in range(20):
+        task = Task(task_id=f"s{number}", input="x", session_id=f"user-{number}")
+        arm = found.arm_for(task, number)
+        assert found.experiment is not None
+        found.experiment.enrol(enrolment_of(work_of(task, arm)))
+        first_passing = task.model_copy(update={"task_id": f"p{number}", "select": "first-passing"})
+        uncounted = found.arm_for(first_passing, 100 + number)
+        assert (uncounted.program, uncounted.program_revision, uncounted.experiment_id) == (arm.program, None, None)
+        assert found.arm_for(task.model_copy(update={"task_id": f"n{number}"}), 200 + number).program == arm.program

@@ -1,0 +1,91 @@
+"""The states a program of an agent may go through, and what the end of an experiment leaves of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from ratchet.service.errors import NotAllowed
+from schemas.records.decision import Decision, RunningExperiment
+from schemas.records.program_state import ProgramState
+from schemas.records.registry import AgentPrograms, ExperimentOutcome, ProgramEntry
+
+Verdict = Literal["promoted", "settled", "rolled_back", "inconclusive", "aborted"]
+
+_S = ProgramState
+_BY_HAND = frozenset({_S.ASKED, _S.PROBATION})
+"""What an operator may do with a program that is out of traffic: have it tried, or have it answer by default."""
+
+ALLOWED_MOVES: Mapping[ProgramState, frozenset[ProgramState]] = {
+    _S.ASKED: frozenset({_S.CANARY, _S.REJECTED, _S.ABORTED, _S.PROBATION}),
+    _S.REJECTED: _BY_HAND,
+    _S.CANARY: frozenset({_S.PROBATION, _S.ROLLED_BACK, _S.INCONCLUSIVE, _S.ABORTED}),
+    _S.PROBATION: frozenset({_S.STABLE, _S.SUPERSEDED, _S.ROLLED_BACK}),
+    _S.STABLE: frozenset({_S.SUPERSEDED, _S.ROLLED_BACK}),
+    _S.SUPERSEDED: _BY_HAND | {_S.STABLE},
+    _S.ROLLED_BACK: _BY_HAND,
+    _S.INCONCLUSIVE: _BY_HAND,
+    _S.ABORTED: _BY_HAND,
+}
+
+
+def changed(programs: AgentPrograms, **changes: Any) -> AgentPrograms:
+    """A copy whose invariants are checked again. Raises pydantic's ValidationError if the change breaks one."""
+    return AgentPrograms(**(dict(programs) | changes))
+
+
+def entry_of(programs: AgentPrograms, name: str) -> ProgramEntry:
+    """Raises NotAllowed for a program that nobody tried or chose."""
+    if (entry := programs.entries.get(name)) is None:
+        raise NotAllowed(f"program {name} was never tried or chosen; `ratchet programs standing` shows those that were")
+    return entry
+
+
+def restated(
+    programs: AgentPrograms, states: Mapping[str, ProgramState], decision: Decision, **fields: Any
+) -> dict[str, ProgramEntry]:
+    """All entries, some in new states. `fields`: what else changes of each. Raises NotAllowed as the table says."""
+    return {**programs.entries, **{name: _moved(programs, name, to, decision, fields) for name, to in states.items()}}
+
+
+def _moved(
+    programs: AgentPrograms, name: str, to: ProgramState, decision: Decision, fields: Mapping[str, Any]
+) -> ProgramEntry:
+    entry = programs.entries.get(name)
+    if entry is None and to in _BY_HAND:
+        return ProgramEntry(name=name, state=to, decision=decision.sequence, since=decision.at, **fields)
+    entry = entry_of(programs, name)
+    if to not in ALLOWED_MOVES[entry.state]:
+        options = ", ".join(sorted(ALLOWED_MOVES[entry.state]))
+        raise NotAllowed(
+            f"program {name} is {entry.state}, so it can't become {to}; from there it may become {options}"
+        )
+    return entry.model_copy(update={"state": to, "decision": decision.sequence, "since": decision.at, **fields})
+
+
+def with_outcome(
+    entries: Mapping[str, ProgramEntry], experiment: RunningExperiment | None, verdict: Verdict, decision: Decision
+) -> dict[str, ProgramEntry]:
+    """All entries, of which the treatment of an experiment of programs got its outcome."""
+    if experiment is None or experiment.programs is None:
+        return dict(entries)
+    treated = entries[experiment.programs.treatment.name]
+    outcome = ExperimentOutcome(
+        experiment_id=experiment.experiment_id,
+        kind=experiment.kind,
+        verdict=verdict,
+        decision=decision.sequence,
+        at=decision.at,
+    )
+    return {**entries, treated.name: treated.model_copy(update={"outcomes": (*treated.outcomes, outcome)})}
+
+
+def without_experiment(
+    programs: AgentPrograms, experiment: RunningExperiment | None, decision: Decision
+) -> AgentPrograms:
+    """After the ground of an experiment of programs is gone: its candidate is out, a probation is one no longer."""
+    if experiment is None or experiment.programs is None:
+        return programs
+    states = {programs.candidate: ProgramState.ABORTED} if programs.candidate else {}
+    entries = with_outcome(restated(programs, states, decision), experiment, "aborted", decision)
+    return changed(programs, entries=entries, candidate=None)

@@ -1,0 +1,79 @@
+"""What a program is, as a sum: over its declaration and every file of what it binds.
+
+Two runners have the same program if the sums are the same, wherever the folders lie on their machines. Left out is what
+no program is changed by: owners, times, `__pycache__`, and the folder of git. What a link points to outside of the
+bound folder is not read: a sandbox does not see it either. An image is known by its sum, and one that is a folder of
+somebody's own by its path alone: it is too large to be looked through again and again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from ratchet.recorder.image.store import known_as
+from ratchet.recorder.programs import Program
+
+LEFT_OUT = frozenset({"__pycache__", ".git"})
+CHUNK = 1024 * 1024
+
+Look = tuple[tuple[str, int, int, int, int], ...]
+"""Path, mode, size, time of change and inode of every file: as long as it is the same, so is the content."""
+
+
+def revision_of(program: Program) -> str:
+    """Reads every byte of what it binds. Raises OSError for what can't be read."""
+    declared = program.model_dump_json(exclude={"binds", "image"})
+    total = hashlib.sha256(declared.encode())
+    if program.image is not None:
+        total.update(_framed(known_as(program.image).encode()))
+    for at, folder in sorted(program.binds.items()):
+        total.update(_framed(at.encode()))
+        for path in _files(folder):
+            total.update(_framed(os.fsencode(path.relative_to(folder))))
+            total.update(_content(path))
+    return total.hexdigest()
+
+
+def look_at(program: Program) -> Look:
+    """What tells, without reading it, that nothing has changed. Raises OSError."""
+    found = []
+    for folder in program.binds.values():
+        for path in _files(folder):
+            one = path.lstat()
+            found.append((str(path), one.st_mode, one.st_size, one.st_ctime_ns, one.st_ino))
+    return tuple(found)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Files and links of all kinds, in one order on every machine."""
+    for here, folders, names in os.walk(folder, onerror=_raise):
+        folders[:] = sorted(name for name in folders if name not in LEFT_OUT)
+        links = [name for name in folders if Path(here, name).is_symlink()]
+        for name in sorted([*names, *links]):
+            yield Path(here, name)
+
+
+def _content(path: Path) -> bytes:
+    """Of a file its sum and whether it may be run, of a link its target, of anything else what it is."""
+    mode = path.lstat().st_mode
+    if stat.S_ISLNK(mode):
+        return _framed(b"link " + os.fsencode(path.readlink()))
+    if not stat.S_ISREG(mode):
+        return _framed(f"special {stat.S_IFMT(mode):o}".encode())
+    of_file = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            of_file.update(chunk)
+    return _framed(b"run" if mode & 0o111 else b"read") + of_file.digest()
+
+
+def _framed(part: bytes) -> bytes:
+    return len(part).to_bytes(8, "big") + part
+
+
+def _raise(error: OSError) -> None:
+    raise error

@@ -1,0 +1,160 @@
+"""One agent's programs on their way: asked for, tried on live traffic, on probation. A part of its promoter's turn.
+
+What a program is, its runners say: an experiment begins once all of them have both programs in one revision each, and
+the new one has passed the gate; it ends without a winner as soon as a runner has another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from ratchet.service.errors import RatchetError
+from ratchet.service.telemetry import Log
+from schemas.records.decision import Move, ProgramArms, RejectProgram, RunningExperiment, SettleProgram
+from schemas.records.evidence import Verdict
+from schemas.records.registry import AgentAdapters
+from services.orchestrator.promotion.arms import Arms
+from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy, Where, is_cooling
+from services.orchestrator.promotion.golden import GoldenVerdict
+from services.orchestrator.promotion.program_transitions import (
+    Declared,
+    agreed,
+    difference,
+    may_begin,
+    on_probation,
+    program_canary,
+    program_carried_out,
+    program_probation,
+)
+
+log = Log("program-trials")
+
+AGAIN_S = 30.0
+"""Before the gate is asked again, where it could not say."""
+PATIENCE_S = 30.0
+"""How long runners may take to have what is to be compared; one that is gone is forgotten sooner."""
+
+
+class Decide(Protocol):
+    async def __call__(
+        self, move: Move, reason: str, *, evidence: object = None, running: RunningExperiment | None = None
+    ) -> None:
+        """Into the ledger of decisions, then into effect. Raises RegistryError."""
+
+
+class ProgramTrials:
+    """`told`: what each runner that is there says of the agent's programs. `gate`: asks both of them."""
+
+    def __init__(
+        self,
+        arms: Arms,
+        policy: ExperimentPolicy,
+        told: Callable[[], Sequence[Declared]],
+        gate: Callable[[ProgramArms], Awaitable[GoldenVerdict]],
+        decide: Decide,
+        where: Callable[[], Where],
+        seconds: Callable[[], float],
+    ) -> None:
+        self._arms = arms
+        self._policy = policy
+        self._told = told
+        self._gate = gate
+        self._at_gate: tuple[int, ProgramArms, asyncio.Task[GoldenVerdict]] | None = None
+        """For which decision's sake, and about which revisions."""
+        self._decide = decide
+        self._where = where
+        self._seconds = seconds
+        self._waits: tuple[int, float] | None = None
+        """For which decision's sake runners are waited for, and since when."""
+
+    async def turn(self) -> None:
+        """End what is no longer about what runners have; begin what is due. Raises RegistryError, BusError."""
+        await self._end_of_another()
+        if self._adapters.distrusted is None:
+            await self._watch_default()
+            await self._begin()
+
+    @property
+    def _adapters(self) -> AgentAdapters:
+        return self._arms.adapters
+
+    async def _end_of_another(self) -> None:
+        running = self._adapters.experiment
+        if running is None or running.programs is None:
+            return
+        if (reason := difference(running.programs, self._told())) is not None:
+            move = program_carried_out(running, running.programs, Verdict.ABORT, self._policy, self._where())
+            await self._decide(move, reason, running=running)
+
+    async def _watch_default(self) -> None:
+        """A promotion by hand, or one whose probation was aborted; without anything to watch it by it is settled."""
+        adapters = self._adapters
+        if not on_probation(adapters):
+            return
+        primary, before = str(adapters.programs.primary), adapters.programs.previous
+        if not self._policy.probation_units or before is None:
+            await self._settle(primary, "its probation has nothing to watch it by")
+        elif not is_cooling(adapters, (where := self._where()).at):
+            found = self._agreed(adapters.programs.entries[primary].decision, (primary, before))
+            if isinstance(found, ProgramArms):
+                move = program_probation(self._arms.agent_id, found, adapters, self._policy, where)
+                await self._decide(move, f"{primary} is on probation, and nothing watches it")
+            elif found is not None:
+                await self._settle(primary, f"its probation has nothing to watch it by: {found}")
+
+    async def _settle(self, program: str, reason: str) -> None:
+        await self._decide(SettleProgram(program=program), reason)
+
+    async def _begin(self) -> None:
+        adapters, where = self._adapters, self._where()
+        asked, primary = adapters.programs.asked, adapters.programs.primary
+        if asked is not None and primary is None:
+            await self._decide(RejectProgram(program=asked), "no program answers by default any more")
+        if asked is None or primary is None:
+            self.stop()
+            return
+        if not may_begin(adapters, where):
+            return
+        found = self._agreed(adapters.programs.entries[asked].decision, (asked, primary))
+        if isinstance(found, ProgramArms):
+            verdict = self._verdict(adapters.programs.entries[asked].decision, found)
+            if verdict is not None and not verdict.passed:
+                await self._decide(RejectProgram(program=asked), verdict.reason, evidence=verdict.evidence)
+            elif verdict is not None:
+                move = program_canary(self._arms.agent_id, found, adapters, self._policy, where)
+                await self._decide(move, f"an operator asked for it: {verdict.reason}", evidence=verdict.evidence)
+        elif found is not None:
+            await self._decide(RejectProgram(program=asked), found)
+
+    def _verdict(self, decision: int, arms: ProgramArms) -> GoldenVerdict | None:
+        """Of the gate, once it has one of just these."""
+        if self._at_gate is None or self._at_gate[:2] != (decision, arms):
+            self.stop()
+            self._at_gate = decision, arms, asyncio.create_task(self._asked_gate(arms))
+        at_gate = self._at_gate[2]
+        return at_gate.result() if at_gate.done() else None
+
+    async def _asked_gate(self, arms: ProgramArms) -> GoldenVerdict:
+        while True:
+            try:
+                return await self._gate(arms)
+            except RatchetError as error:
+                log.error("gate", f"{arms.treatment.name} could not be asked, it is tried again: {error}")
+                await asyncio.sleep(AGAIN_S)
+
+    def stop(self) -> None:
+        if self._at_gate is not None:
+            self._at_gate[2].cancel()
+            self._at_gate = None
+
+    def _agreed(self, decision: int, names: tuple[str, str]) -> ProgramArms | str | None:
+        """None: wait on. A sentence: it was waited for long enough."""
+        found = agreed(names, self._told())
+        if isinstance(found, ProgramArms):
+            self._waits = None
+            return found
+        if self._waits is None or self._waits[0] != decision:
+            self._waits = decision, self._seconds()
+        return found if self._seconds() - self._waits[1] >= PATIENCE_S else None

@@ -1,0 +1,58 @@
+"""The revision of each program of this runner, kept up with what lies in its folders. Blocks; give it a thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from ratchet.recorder.programs import Programs
+from ratchet.recorder.revision import Look, look_at, revision_of
+from ratchet.service.telemetry import Log
+from schemas.messages.runner_rollouts import DeclaredProgram
+
+log = Log("runner")
+
+LOOK_EVERY_S = 1.0
+
+
+class Revisions:
+    def __init__(self, programs: Programs, seconds: Callable[[], float] = time.monotonic) -> None:
+        self._programs = programs
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[Look, str]] = {}
+        self._looked_at: dict[str, float] = {}
+        self.declared: tuple[DeclaredProgram, ...] = ()
+        """Of all agents, as they were looked at last; without those that can't be read."""
+
+    def of(self, name: str) -> str | None:
+        """As of a second ago at most; None for a program whose folders can't be read."""
+        with self._lock:
+            if self._seconds() - self._looked_at.get(name, float("-inf")) >= LOOK_EVERY_S:
+                self._look(name)
+                self._looked_at[name] = self._seconds()
+            known = self._known.get(name)
+            return known[1] if known else None
+
+    def look_at_all(self) -> None:
+        """Brings `declared` up to date."""
+        named = ((agent, name) for agent, names in self._programs.by_agent.items() for name in names)
+        found = [(agent, name, self.of(name)) for agent, name in named]
+        self.declared = tuple(
+            DeclaredProgram(agent_id=agent, name=name, revision=revision) for agent, name, revision in found if revision
+        )
+
+    def _look(self, name: str) -> None:
+        program = self._programs[name]
+        try:
+            look = look_at(program)
+            known = self._known.get(name)
+            if known is None or known[0] != look:
+                revision = revision_of(program)
+                if known is not None and known[1] != revision:
+                    log.info("program-changed", f"{name} is another program now: {revision[:8]}, not {known[1][:8]}")
+                self._known[name] = look, revision
+        except OSError as error:
+            if self._known.pop(name, None) is not None or name not in self._looked_at:
+                log.warning("program-unreadable", f"{name}: what it binds can't be read: {error}")

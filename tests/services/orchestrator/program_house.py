@@ -1,0 +1,102 @@
+"""A house whose runner is played by the test: how well a program answers is a table from its name to a mean score."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from ratchet.adapters.program_service import ProgramService
+from ratchet.bus.protocol import Delivery
+from ratchet.bus.topology import REWARDS, ROLLOUTS_TOPIC
+from schemas import Response, Work
+from schemas.messages.runner_rollouts import DeclaredProgram, RunnerRollouts
+from schemas.records.registry import AgentPrograms
+from tests.services.orchestrator.house import answered, scored
+from tests.services.orchestrator.learning_house import AGENT, LearningHouse
+from tests.waiting import settled
+
+QUICK = {"experiment_min_units_per_arm": 10, "probation_units": 40, "holdback": 0.2, "watch_share": 0.0}
+
+
+def revision(name: str, version: int = 1) -> str:
+    return hashlib.sha256(f"{name} {version}".encode()).hexdigest()
+
+
+class ProgramHouse(LearningHouse):
+    """`programs`: name → mean score. All of them are in `has`, with their revisions, which the runner tells."""
+
+    def __init__(self, folder: Path, programs: Mapping[str, float], **settings: Any) -> None:
+        super().__init__(folder, {"v1.0.0": 0.0}, programs=folder / "programs.toml", **(QUICK | settings))
+        self.means = dict(programs)
+        self.has = {name: revision(name) for name in programs}
+        self.refused = 0
+        self.by_hand = ProgramService(self.store, AGENT, "ann")
+
+    async def tell(self, runner: str = "runner-1", has: Mapping[str, str] | None = None) -> None:
+        """What a runner says every few seconds."""
+        programs = tuple(
+            DeclaredProgram(agent_id=AGENT, name=name, revision=sum_)
+            for name, sum_ in (self.has if has is None else has).items()
+        )
+        message = RunnerRollouts(runner=runner, at_once=4, waiting=0, items=(), programs=programs)
+        await self.bus.broadcast(ROLLOUTS_TOPIC, message.encode(), type=RunnerRollouts.TYPE, message_id="p")
+
+    async def _answer(self, delivery: Delivery) -> None:
+        """By the program of its arm, in the revision that is asked for; else its samples are lost."""
+        work = Work.decode(delivery.body)
+        name, pinned = (work.programs or (work.arm.program,))[0], work.arm.program_revision
+        response = answered(work, "a", "b")
+        if pinned is not None and self.has.get(str(name)) != pinned:
+            self.refused += 1
+            samples = tuple(one.model_copy(update={"status": "lost", "text": ""}) for one in response.samples)
+        else:
+            samples = tuple(one.model_copy(update={"program": name}) for one in response.samples)
+        response = response.model_copy(update={"samples": samples})
+        await self.bus.publish("responses", response.encode(), type="", message_id="x")
+
+    async def _score(self, delivery: Delivery) -> None:
+        response = Response.decode(delivery.body)
+        scores = [
+            None if one.status == "lost" else self._noisy(self.means.get(str(one.program), 0.5))
+            for one in response.samples
+        ]
+        reward = scored(response, *scores).model_copy(update={"scorer": self.scorer})
+        await self.bus.publish(REWARDS, reward.encode(), type="", message_id="w")
+
+    def _noisy(self, mean: float) -> float:
+        return min(1.0, max(0.0, mean + self._random.uniform(-self.noise, self.noise)))
+
+    @property
+    def programs(self) -> AgentPrograms:
+        return self.adapters.programs
+
+    def standing(self, name: str) -> str:
+        entry = self.programs.entries.get(name)
+        return entry.state.value if entry else "unknown"
+
+    async def becomes(self, name: str, state: str) -> None:
+        """Waits while the runner goes on telling."""
+        for _ in range(400):
+            if self.standing(name) == state:
+                return
+            await self.tell()
+            await settled()
+        raise AssertionError(f"{name} is {self.standing(name)}, not {state}")
+
+    async def chosen(self, name: str) -> None:
+        """It answers by default, as an operator said."""
+        self.by_hand.promote(name, "it is what there is")
+        await self.becomes(name, "stable")
+
+
+@asynccontextmanager
+async def program_house(folder: Path, programs: Mapping[str, float], **settings: Any) -> AsyncIterator[ProgramHouse]:
+    house = ProgramHouse(folder, programs, **settings)
+    await house.open()
+    try:
+        yield house
+    finally:
+        await house.close()

@@ -1,0 +1,168 @@
+"""A program's way: asked for, tried on live traffic, promoted because it is proved better, or sent away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ratchet.adapters.limits import AdapterLimits
+from ratchet.adapters.verification import verified
+from ratchet.cli.experiment.replay_check import check
+from ratchet.experiments.records import experiments
+from ratchet.experiments.replay import plan_of
+from schemas import Task
+from tests.services.orchestrator.learning_house import AGENT
+from tests.services.orchestrator.program_house import ProgramHouse, program_house, revision
+from tests.waiting import settled, until
+
+
+def moves(house: ProgramHouse) -> list[str]:
+    return [line.decision.move.kind for line in house.store.ledger.read()]
+
+
+def replays(house: ProgramHouse) -> list[bool]:
+    """Of every experiment that a verdict of its own ended: whether the logs give it again, bit for bit."""
+    found = experiments(line.decision for line in house.store.ledger.read())
+    ended = [one for one in found if one.ended is not None and one.verdict is not None]
+    return [check(one, house.folder).difference is None for one in ended]
+
+
+async def test_a_better_program_is_promoted_by_live_traffic_and_settles_after_its_probation(tmp_path: Path) -> None:
+    async with program_house(tmp_path, {"old": 0.4, "new": 0.8}) as house:
+        await house.chosen("old")
+        house.by_hand.try_("new", "it thinks twice")
+        await house.becomes("new", "canary")
+
+        await house.traffic(stop_when=lambda: house.programs.primary == "new")
+        await house.traffic(stop_when=lambda: house.standing("new") == "stable")
+        so_far = house.submitted
+        await house.traffic(stop_when=lambda: house.submitted > so_far)
+
+        assert moves(house) == [
+            *("promote_program", "settle_program", "try_program", "start_experiment"),
+            *("promote_program", "settle_program"),
+        ]
+        assert (house.programs.previous, house.adapters.primary) == ("old", "v1.0.0")
+        assert {line.program for line in house.logged()[-8:]} == {"new"}
+        # every answer of an experiment is of the program that was drawn, in the revision that it is about
+        tried = [line for line in house.logged() if line.arm.program_revision is not None]
+        assert {(line.program, line.arm.program, line.arm.program_revision) for line in tried} == {
+            (name, name, revision(name)) for name in ("old", "new")
+        }
+        assert {line.arm.adapter_version for line in tried} == {"v1.0.0"}
+        # and all of it can be checked afterwards: the verdicts from the logs, the decisions by their signatures
+        assert replays(house) == [True, True]
+        found = verified(house.store, AdapterLimits(64))
+        assert (found.ok, found.signed) == (True, 6)
+
+
+async def test_a_worse_program_is_rolled_back_and_the_next_one_has_less_to_get_wrong(tmp_path: Path) -> None:
+    async with program_house(tmp_path, {"old": 0.8, "new": 0.2, "third": 0.8}) as house:
+        await house.chosen("old")
+        house.by_hand.try_("new", "why not")
+        await house.becomes("new", "canary")
+        await house.traffic(stop_when=lambda: house.standing("new") == "rolled_back")
+        house.by_hand.try_("third", "why not")
+        await house.becomes("third", "canary")
+
+        assert house.programs.primary == "old"
+        assert house.adapters.experiment is not None
+        plan = plan_of(house.adapters.experiment)
+        assert (plan.nth, plan.promote_at) == (2, pytest.approx(60))
+        assert plan.limits is not None and plan.limits.length == pytest.approx(3.0)
+        assert replays(house) == [True]
+
+
+async def test_a_program_that_gets_worse_once_it_was_promoted_is_rolled_back_by_its_holdback(tmp_path: Path) -> None:
+    async with program_house(tmp_path, {"old": 0.5, "new": 0.9}, probation_units=400) as house:
+        await house.chosen("old")
+        house.by_hand.try_("new", "it thinks twice")
+        await house.becomes("new", "canary")
+        await house.traffic(stop_when=lambda: house.programs.primary == "new")
+        house.means["new"] = 0.1
+
+        await house.traffic(stop_when=lambda: house.programs.primary == "old")
+
+        assert (house.standing("new"), house.standing("old")) == ("rolled_back", "stable")
+        assert replays(house) == [True, True]
+
+
+async def test_an_operator_calls_an_experiment_off_and_a_restart_goes_on_with_the_next(tmp_path: Path) -> None:
+    async with program_house(tmp_path, {"old": 0.4, "new": 0.8}) as house:
+        await house.chosen("old")
+        house.by_hand.try_("new", "it thinks twice")
+        await house.becomes("new", "canary")
+        await house.traffic(stop_when=lambda: house.submitted >= 40)
+        house.by_hand.roll_back("new", "not today")
+        await until(lambda: house.orchestrator._promoters[AGENT].arms.experiment is None)
+        assert (house.standing("new"), house.programs.primary) == ("rolled_back", "old")
+        house.by_hand.try_("new", "today")
+        await house.becomes("new", "canary")
+        await house.traffic(stop_when=lambda: house.submitted >= 80)
+        units = house.orchestrator._promoters[AGENT].arms.experiment.evidence.units  # type: ignore[union-attr]
+    async with program_house(tmp_path, {"old": 0.4, "new": 0.8}) as house:
+        house.submitted = 80
+        again = house.orchestrator._promoters[AGENT].arms.experiment
+        assert again is not None and again.evidence.units == units > 0
+
+
+async def test_an_experiment_about_a_program_that_was_changed_ends_without_a_winner(tmp_path: Path) -> None:
+    async with program_house(tmp_path, {"old": 0.4, "new": 0.8}) as house:
+        await house.chosen("old")
+        house.by_hand.try_("new", "it thinks twice")
+        await house.becomes("new", "canary")
+        await house.traffic(stop_when=lambda: house.submitted >= 20)
+        house.has["new"] = revision("new", 2)
+
+        await house.becomes("new", "aborted")
+
+        reason = [line.decision.reason for line in house.store.ledger.read()][-1]
+        assert "program new was changed" in reason
+        # and it may be tried again as it is now
+        house.by_hand.try_("new", "as it is now")
+        await house.becomes("new", "canary")
+        assert house.programs.entries["new"].revision == revision("new", 2)
+
+
+async def test_a_program_that_fails_on_users_first_tasks_sees_no_traffic(tmp_path: Path) -> None:
+    async with program_house(tmp_path, {"old": 0.8, "broken": 0.0}) as house:
+        await house.chosen("old")
+        await house.traffic(stop_when=lambda: house.submitted >= 40)
+        house.by_hand.try_("broken", "by mistake")
+
+        await house.becomes("broken", "rejected")
+
+        decided = [line.decision for line in house.store.ledger.read()][-1]
+        assert (decided.move.kind, "below its parent's" in decided.reason) == ("reject_program", True)
+        asked = [line for line in house.logged() if line.program == "broken"]
+        assert asked and all((line.arm.experiment_id or "").startswith("validation:") for line in asked)
+        assert moves(house) == ["promote_program", "settle_program", "try_program", "reject_program"]
+
+
+async def test_tasks_that_say_who_answers_are_in_no_experiment_of_programs(tmp_path: Path) -> None:
+    async with program_house(tmp_path, {"old": 0.4, "new": 0.8}) as house:
+        await house.chosen("old")
+        house.by_hand.try_("new", "it thinks twice")
+        await house.becomes("new", "canary")
+
+        await house.submit(Task(task_id="names-one", input="x", programs=("new",)))
+        await house.submit(Task(task_id="own", input="x", work_to="reply.mine"))
+        await house.submit(Task(task_id="any", input="x"))
+        await until(lambda: len(house.assigned()) == 3)
+
+        arms = {line["task_id"]: line["arm"] for line in house.assigned()}
+        assert [arms[one].get("experiment_id") for one in ("names-one", "own")] == [None, None]
+        assert [arms[one].get("program") for one in ("names-one", "own")] == [None, None]
+        assert arms["any"]["experiment_id"] == house.adapters.experiment.experiment_id  # type: ignore[union-attr]
+
+
+async def test_after_a_restart_nothing_is_decided_before_runners_have_told(tmp_path: Path) -> None:
+    async with program_house(tmp_path, {"old": 0.4, "new": 0.8}) as house:
+        await house.chosen("old")
+        house.by_hand.try_("new", "it thinks twice")
+        await house.becomes("new", "canary")
+    async with program_house(tmp_path, {"old": 0.4, "new": 0.8}) as house:
+        for _ in range(10):
+            await settled()
+        assert house.standing("new") == "canary"
