@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -63,6 +64,15 @@ def test_every_module_that_is_to_be_run_can_be(document: Path) -> None:
     named = {module for code in code_in(document.read_text()) for module in re.findall(r" -m ([a-z_][\w.]*\w)", code)}
 
     assert sorted(module for module in named if not _runs(module)) == []
+
+
+@each_document
+def test_extras_are_installed_from_a_clone(document: Path) -> None:
+    """Ratchet is on no package index."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = re.findall(r"pip install [^`\n]*?'(.*?)\[([\w,]+)\]'", document.read_text())
+
+    assert [(what, listed) for what, listed in named if what != "." or not set(listed.split(",")) <= set(extras)] == []
 
 
 @each_document
