@@ -12,7 +12,7 @@ from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.terminal import INTERRUPTED, UsageError, err, out, print_json, print_raw, say
 from ratchet.cli.train.plan import PlanOptions, plan_run, render_plan
 from ratchet.cli.train.request import publish_train_request, request_of
-from ratchet.cli.train.run import Left, OnInterrupt, SomebodyIsAtIt, TrainingHere, TrainOptions
+from ratchet.cli.train.run import Left, OnInterrupt, SomebodyIsAtIt, TrainingHere, TrainOptions, require_model
 from ratchet.cli.train.runs import CANCEL_WAIT_S, TrainingsHere, described
 from ratchet.cli.train.view import TrainView, ended_well, render_outcome, render_runs
 from ratchet.service.settings import FleetSettings
@@ -67,8 +67,9 @@ def train(
 ) -> None:
     """Train an adapter from the log, in a process of its own, and register it: a running fleet takes it from there.
 
-    Of an agent one run is at work at a time. Ctrl-C asks what is to become of it; without a terminal it cancels. Exit
-    code 1 where the data can't support it, with the reason and the numbers.
+    It takes eight groups at least: tasks of which the answers got unequal scores. `ratchet status` counts them, and
+    `--set min_groups=4` asks for fewer. Of an agent one run is at work at a time. Ctrl-C asks what is to become of it;
+    without a terminal it cancels. Exit code 1 where the data can't support it, with the reason and the numbers.
     """
     access = FleetAccess.here()
     if plan:
@@ -101,6 +102,7 @@ def train(
         assignments=tuple(set_ or ()),
         dry_run=dry_run,
     )
+    require_model(access)
     if queue:
         _leave_to_the_fleet(access, options)
         return

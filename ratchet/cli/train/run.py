@@ -203,6 +203,16 @@ def _end(trainer: subprocess.Popen[str]) -> None:
     trainer.wait()
 
 
+def require_model(access: FleetAccess) -> None:
+    """Raises CommandError where the fleet's agents have no model, and the environment names none."""
+    options = access.record and access.record.options
+    if options and not options.has_model and "RATCHET_TRAINER_MODEL" not in os.environ:
+        raise CommandError(
+            f"there is nothing to train: the engine {options.engine} of this fleet answers without a model. Start one "
+            "that has a model: ratchet down, then ratchet up (--engine transformers or vllm)"
+        )
+
+
 def _environment(access: FleetAccess) -> dict[str, str]:
     """The fleet's folder of logs, and its model if `ratchet up` was told one; the environment's word goes first."""
     known = {"RATCHET_LOGS_DIR": str(access.logs_dir)}
