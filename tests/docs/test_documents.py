@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import re
 import tomllib
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import typer
 
-from ratchet.cli.app import app
-from tests.docs.reading import DOCUMENTS, ROOT, TOP_FOLDERS, anchors_of, code_in, file_names_in, links_in, paths_in
+from ratchet.cli.app import COMMANDS, app, command
+from tests.docs.reading import (
+    DOCUMENTS,
+    ROOT,
+    TOP_FOLDERS,
+    anchors_of,
+    code_in,
+    commands_typed,
+    file_names_in,
+    links_in,
+    paths_in,
+)
 
 README_LIMIT = 14_000
 CONTRIBUTING_LIMIT = 6_000
@@ -20,6 +31,8 @@ MADE_BY_WHOEVER_RUNS_IT = {
     "infra/prometheus/alertmanagers/mine.yml",
     "infra/secrets/ratchet_scorer_judge_api_key",
 }
+
+_made = cache(command)
 
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
@@ -92,6 +105,29 @@ def test_every_command_of_ratchet_is_one(document: Path) -> None:
     assert sorted(named - commands) == []
 
 
+@each_document
+def test_every_option_that_is_typed_is_one(document: Path) -> None:
+    text = document.read_text()
+    unknown = [line for line in commands_typed(text) if not _is_typed_right(line)]
+    unknown += [
+        f"{module} {option}"
+        for module, options in re.findall(r" -m ((?:bench|infra|services|tests|ratchet)\.[\w.]*\w)([^`|#\n]*)", text)
+        for option in re.findall(r"(?<=\s)--[a-z][a-z-]*", options)
+        if _runs(module) and f'"{option}"' not in _source(module)
+    ]
+
+    assert unknown == []
+
+
+def test_an_option_that_does_not_exist_is_found() -> None:
+    typed = commands_typed("`ratchet train --no-such`\n\n    ratchet log prune --dry-run --never | cat\n")
+
+    assert [_is_typed_right(line) for line in typed] == [False, False]
+    assert all(
+        map(_is_typed_right, commands_typed("`ratchet record --samples 8 -- python my_agent.py --any` `ratchet`"))
+    )
+
+
 def test_the_readme_lists_the_folders_there_are() -> None:
     block = (ROOT / "README.md").read_text().split("## The folders\n```\n")[1].split("```")[0]
     listed: set[str] = set()
@@ -106,6 +142,25 @@ def test_the_readme_lists_the_folders_there_are() -> None:
         there |= {f"{parent}/{path.name}/" for path in (ROOT / parent).iterdir() if _is_of_the_project(path)}
 
     assert listed == there
+
+
+def _is_typed_right(words: list[str]) -> bool:
+    """Whether the options behind `ratchet` are those of its command, or of that command's own."""
+    found = _made(words[0]) if words[0] in COMMANDS else None
+    known = {"--help", "--debug"}
+    for word in words:
+        found = getattr(found, "commands", {}).get(word, found)
+        known |= {option for one in getattr(found, "params", ()) for option in (*one.opts, *one.secondary_opts)}
+    return {word.split("=")[0].rstrip(",.:;)") for word in words if word.startswith("--")} <= known
+
+
+def _source(module: str) -> str:
+    spec = find_spec(module)
+    assert spec is not None and spec.origin is not None
+    place = Path(spec.origin)
+    return "".join(
+        file.read_text() for file in (place.parent.rglob("*.py") if place.name == "__init__.py" else [place])
+    )
 
 
 def _is_of_the_project(path: Path) -> bool:
