@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = (
     *sorted(ROOT.glob("*.md")),
-    *(page for top in ("docs", "examples", "infra") for page in sorted((ROOT / top).rglob("*.md"))),
+    *(page for top in ("docs", "examples") for page in sorted((ROOT / top).rglob("*.md"))),
 )
 TOP_FOLDERS = ("bench", "docs", "examples", "infra", "ratchet", "schemas", "services", "tests")
 

@@ -50,6 +50,13 @@ def test_the_documents_are_found() -> None:
     assert any(list(paths_in(document.read_text())) for document in DOCUMENTS)
 
 
+def test_the_map_names_every_page() -> None:
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")}
+    named = {link.partition("#")[0] for link in links_in((ROOT / "docs" / "README.md").read_text())}
+
+    assert pages - named == {"README.md"}
+
+
 @each_document
 def test_every_link_leads_somewhere(document: Path) -> None:
     broken = []
