@@ -115,7 +115,7 @@ def test_every_command_of_ratchet_is_one(document: Path) -> None:
 @each_document
 def test_every_option_that_is_typed_is_one(document: Path) -> None:
     text = document.read_text()
-    unknown = [line for line in commands_typed(text) if not _is_typed_right(line)]
+    unknown = [f"ratchet {' '.join(words)}" for words in commands_typed(text) if not _is_typed_right(words)]
     unknown += [
         f"{module} {option}"
         for module, options in re.findall(r" -m ((?:bench|infra|services|tests|ratchet)\.[\w.]*\w)([^`|#\n]*)", text)
