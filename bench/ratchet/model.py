@@ -6,9 +6,9 @@ the same weights. As the demo's models are made (ratchet/models/toy), but with a
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,14 +22,13 @@ from bench.ratchet.tasks import Carelessness, demonstrated, training_problem
 from ratchet.models.tokenization import prompt_ids
 from ratchet.models.toy.byte_tokenizer import byte_tokenizer
 from ratchet.models.toy.make import RECIPE_FILE, made
-from ratchet.models.toy.pretraining import MAX_POSITIONS, learning_rate_share, llama_config
-from ratchet.models.toy.recipe import SMALL, Recipe
+from ratchet.models.toy.pretraining import MAX_POSITIONS, fit, llama_config
+from ratchet.models.toy.recipe import SMALL
 
 CAREFUL_STEPS = 2880
 RECIPE = replace(SMALL, name=f"base, careful for {CAREFUL_STEPS} steps", steps=3600)
 CAREFUL, CARELESSNESS = Carelessness(right=1.0, slip=0.0, chatty=0.0), Carelessness()
 IGNORED = -100
-REPORT_EVERY = 200
 
 
 def make_model(folder: Path, seed: int) -> Path:
@@ -41,29 +40,19 @@ def make_model(folder: Path, seed: int) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         tokenizer = byte_tokenizer(MAX_POSITIONS)
         model = LlamaForCausalLM(llama_config(recipe, tokenizer))
-        _fit(model, tokenizer, recipe, random.Random(seed))
+        rng, steps = random.Random(seed), itertools.count(1)
+
+        def next_loss() -> torch.Tensor:
+            how = CAREFUL if next(steps) <= CAREFUL_STEPS else CARELESSNESS
+            ids, targets = _demonstrations(tokenizer, recipe.batch, how, rng)
+            return cross_entropy(model(input_ids=ids).logits[:, :-1].flatten(0, 1), targets[:, 1:].flatten())
+
+        fit(model, recipe, next_loss)
         model.eval().save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         report = {"recipe_sha256": recipe.sha256(seed), "seed": seed, "recipe": asdict(recipe)}
         (folder / RECIPE_FILE).write_text(json.dumps(report, indent=2) + "\n")
     return folder
-
-
-def _fit(model: Any, tokenizer: Any, recipe: Recipe, rng: random.Random) -> None:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.99), weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_share(step, recipe.steps))
-    model.train()
-    for step in range(1, recipe.steps + 1):
-        how = CAREFUL if step <= CAREFUL_STEPS else CARELESSNESS
-        ids, targets = _demonstrations(tokenizer, recipe.batch, how, rng)
-        loss = cross_entropy(model(input_ids=ids).logits[:, :-1].flatten(0, 1), targets[:, 1:].flatten())
-        optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        if step % REPORT_EVERY == 0:
-            sys.stderr.write(f"{recipe.name}: step {step} of {recipe.steps}, loss {loss.item():.3f}\n")
 
 
 def _demonstrations(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 
 from infra.grafana.panels import QUARTER, WHOLE, Query, lines, log_lines, number, page, row
+from infra.grafana.promql import quantile, rate
 
 GOOD_AT_ONE = ((None, "red"), (1.0, "green"), (2.0, "red"))
 BAD_FROM_ONE = ((None, "green"), (1.0, "red"))
@@ -75,50 +76,48 @@ def _now(dashboard: Dashboard) -> None:
 
 
 def _traffic(dashboard: Dashboard) -> None:
-    stages = 'sum by (le, stage) (rate(ratchet_stage_seconds_bucket{stage!="total"}[$__rate_interval]))'
-    total = 'sum by (le) (rate(ratchet_stage_seconds_bucket{stage="total"}[$__rate_interval]))'
     panels = (
         lines(
             "Tasks per second",
             "Admitted, and closed by status. The lines lie on each other while the fleet keeps up.",
-            Query("sum(rate(ratchet_tasks_admitted_total[$__rate_interval]))", "admitted"),
-            Query("sum by (status) (rate(ratchet_tasks_closed_total[$__rate_interval]))", "{{status}}"),
+            Query(rate("ratchet_tasks_admitted_total"), "admitted"),
+            Query(rate("ratchet_tasks_closed_total", "status"), "{{status}}"),
             unit="ops",
         ),
         lines(
             "Time to the result",
             "From admission to the log: half of the tasks, 95 and 99 of a hundred.",
-            Query(f"histogram_quantile(0.5, {total})", "50 %"),
-            Query(f"histogram_quantile(0.95, {total})", "95 %"),
-            Query(f"histogram_quantile(0.99, {total})", "99 %"),
+            Query(quantile(0.5, "ratchet_stage_seconds", of='stage="total"'), "50 %"),
+            Query(quantile(0.95, "ratchet_stage_seconds", of='stage="total"'), "95 %"),
+            Query(quantile(0.99, "ratchet_stage_seconds", of='stage="total"'), "99 %"),
             unit="s",
         ),
         lines(
             "Where the time goes (95 %)",
             "By stage: waiting for the agent, generating, waiting for the scorer, scoring.",
-            Query(f"histogram_quantile(0.95, {stages})", "{{stage}}"),
+            Query(quantile(0.95, "ratchet_stage_seconds", "stage", of='stage!="total"'), "{{stage}}"),
             unit="s",
         ),
         lines(
             "Refused and repeated tasks, untold results",
             "Not valid (in dead-letters, with the reason); known already (answered from the log); given up.",
-            Query("sum(rate(ratchet_tasks_refused_total[$__rate_interval]))", "refused"),
-            Query("sum(rate(ratchet_tasks_repeated_total[$__rate_interval]))", "repeated"),
-            Query("sum(rate(ratchet_results_untold_total[$__rate_interval]))", "untold"),
+            Query(rate("ratchet_tasks_refused_total"), "refused"),
+            Query(rate("ratchet_tasks_repeated_total"), "repeated"),
+            Query(rate("ratchet_results_untold_total"), "untold"),
             unit="ops",
         ),
         lines(
             "Samples logged and without a score",
             "Unscorable: nothing to compare with. infra_fail and timeout: the scorer's own failure.",
-            Query("sum(rate(ratchet_samples_logged_total[$__rate_interval]))", "logged"),
-            Query("sum by (status) (rate(ratchet_samples_unscored_total[$__rate_interval]))", "{{status}}"),
+            Query(rate("ratchet_samples_logged_total"), "logged"),
+            Query(rate("ratchet_samples_unscored_total", "status"), "{{status}}"),
             unit="ops",
         ),
         lines(
             "Work and Responses, by outcome",
             "What the agents and the scorers made of what they got.",
-            Query("sum by (outcome) (rate(ratchet_agent_tasks_total[$__rate_interval]))", "agent: {{outcome}}"),
-            Query("sum by (outcome) (rate(ratchet_scorer_tasks_total[$__rate_interval]))", "scorer: {{outcome}}"),
+            Query(rate("ratchet_agent_tasks_total", "outcome"), "agent: {{outcome}}"),
+            Query(rate("ratchet_scorer_tasks_total", "outcome"), "scorer: {{outcome}}"),
             unit="ops",
         ),
     )
@@ -126,21 +125,15 @@ def _traffic(dashboard: Dashboard) -> None:
 
 
 def _work(dashboard: Dashboard) -> None:
-    generate = "sum by (le) (rate(ratchet_agent_generate_seconds_bucket[$__rate_interval]))"
     batch = (
         "rate(ratchet_agent_batch_samples_sum[$__rate_interval])"
         " / rate(ratchet_agent_batch_samples_count[$__rate_interval])"
     )
-    agent_queue = "sum by (le) (rate(ratchet_agent_queue_seconds_bucket[$__rate_interval]))"
-    scorer_queue = "sum by (le) (rate(ratchet_scorer_queue_seconds_bucket[$__rate_interval]))"
-    score = "sum by (le) (rate(ratchet_scorer_score_seconds_bucket[$__rate_interval]))"
     panels = (
         lines(
             "Tokens per second",
             "Sampled, by adapter version.",
-            Query(
-                "sum by (adapter_version) (rate(ratchet_agent_tokens_total[$__rate_interval]))", "{{adapter_version}}"
-            ),
+            Query(rate("ratchet_agent_tokens_total", "adapter_version"), "{{adapter_version}}"),
             stacked=True,
             span=QUARTER,
         ),
@@ -153,29 +146,29 @@ def _work(dashboard: Dashboard) -> None:
         lines(
             "Generation and scoring",
             "Seconds for a task, batching included.",
-            Query(f"histogram_quantile(0.95, {generate})", "generation, 95 %"),
-            Query(f"histogram_quantile(0.95, {score})", "scoring, 95 %"),
+            Query(quantile(0.95, "ratchet_agent_generate_seconds"), "generation, 95 %"),
+            Query(quantile(0.95, "ratchet_scorer_score_seconds"), "scoring, 95 %"),
             unit="s",
             span=QUARTER,
         ),
         lines(
             "Why samples ended",
             "Many `length` mean that answers are cut off: raise RATCHET_MAX_TOKENS.",
-            Query("sum by (finish_reason) (rate(ratchet_agent_samples_total[$__rate_interval]))", "{{finish_reason}}"),
+            Query(rate("ratchet_agent_samples_total", "finish_reason"), "{{finish_reason}}"),
             stacked=True,
             span=QUARTER,
         ),
         lines(
             "Waiting to be generated and scored",
             "Seconds a task has waited when it comes to the agent, and its answer when it comes to the scorer.",
-            Query(f"histogram_quantile(0.95, {agent_queue})", "for the agent, 95 %"),
-            Query(f"histogram_quantile(0.95, {scorer_queue})", "for the scorer, 95 %"),
+            Query(quantile(0.95, "ratchet_agent_queue_seconds"), "for the agent, 95 %"),
+            Query(quantile(0.95, "ratchet_scorer_queue_seconds"), "for the scorer, 95 %"),
             unit="s",
         ),
         lines(
             "Samples scored",
             "By how scoring ended.",
-            Query("sum by (status) (rate(ratchet_scorer_samples_total[$__rate_interval]))", "{{status}}"),
+            Query(rate("ratchet_scorer_samples_total", "status"), "{{status}}"),
             unit="ops",
         ),
         lines(
@@ -189,26 +182,21 @@ def _work(dashboard: Dashboard) -> None:
 
 
 def _programs(dashboard: Dashboard) -> None:
-    took = "sum by (le, program) (rate(ratchet_runner_rollout_seconds_bucket[$__rate_interval]))"
-    waited = "sum by (le) (rate(ratchet_runner_wait_seconds_bucket[$__rate_interval]))"
-    ended = "sum by (program) (rate(ratchet_runner_rollouts_total[$__rate_interval]))"
-    lost = 'sum by (program) (rate(ratchet_runner_rollouts_total{status="lost"}[$__rate_interval]))'
+    ended = rate("ratchet_runner_rollouts_total", "program")
+    lost = rate("ratchet_runner_rollouts_total", "program", of='status="lost"')
     panels = (
         lines(
             "Rollouts by program, and how they ended",
             "Lost: by a failure of ours. Resumed: were there already when their Work came again.",
-            Query(
-                "sum by (program, status) (rate(ratchet_runner_rollouts_total[$__rate_interval]))",
-                "{{program}} {{status}}",
-            ),
-            Query("sum(rate(ratchet_runner_resumed_total[$__rate_interval]))", "resumed"),
+            Query(rate("ratchet_runner_rollouts_total", "program", "status"), "{{program}} {{status}}"),
+            Query(rate("ratchet_runner_resumed_total"), "resumed"),
             unit="ops",
         ),
         lines(
             "Time of a rollout",
             "Half of them, by program; and 95 of a hundred waits for a turn.",
-            Query(f"histogram_quantile(0.5, {took})", "{{program}}"),
-            Query(f"histogram_quantile(0.95, {waited})", "wait for a turn"),
+            Query(quantile(0.5, "ratchet_runner_rollout_seconds", "program"), "{{program}}"),
+            Query(quantile(0.95, "ratchet_runner_wait_seconds"), "wait for a turn"),
             unit="s",
         ),
         lines(
@@ -220,9 +208,9 @@ def _programs(dashboard: Dashboard) -> None:
         lines(
             "Calls and tokens of programs",
             "Calls of the model, and tokens sampled, a second; Work by what became of it.",
-            Query("sum by (program) (rate(ratchet_runner_calls_total[$__rate_interval]))", "{{program}}: calls"),
-            Query("sum by (program) (rate(ratchet_runner_tokens_total[$__rate_interval]))", "{{program}}: tokens"),
-            Query("sum by (outcome) (rate(ratchet_runner_tasks_total[$__rate_interval]))", "tasks {{outcome}}"),
+            Query(rate("ratchet_runner_calls_total", "program"), "{{program}}: calls"),
+            Query(rate("ratchet_runner_tokens_total", "program"), "{{program}}: tokens"),
+            Query(rate("ratchet_runner_tasks_total", "outcome"), "tasks {{outcome}}"),
             unit="ops",
         ),
         lines(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from infra.grafana.panels import HALF, HEIGHT, QUARTER, Query, agent_variable, heat, lines, number, page, row
+from infra.grafana.promql import mean, rate
 
 LEAST, MOST = 0.01, 1000
 """E-values have no bounds; outside of these nothing is to be read, and the line at which it is decided would drown."""
@@ -13,14 +14,8 @@ MOVES = (
     "|try_program|reject_program|promote_program|settle_program|roll_back_program"
 )
 """What an adapter goes through by the orchestrator's decision; the rest is tidying, or an operator's."""
-MEAN_SCORE = (
-    'sum by (agent, adapter_version) (rate(ratchet_sample_score_sum{agent=~"$agent"}[$__rate_interval]))'
-    ' / sum by (agent, adapter_version) (rate(ratchet_sample_score_count{agent=~"$agent"}[$__rate_interval]))'
-)
-SCORER_MEAN = (
-    'sum by (agent_id, adapter_version) (rate(ratchet_scorer_score_sum{agent_id=~"$agent"}[$__rate_interval]))'
-    ' / sum by (agent_id, adapter_version) (rate(ratchet_scorer_score_count{agent_id=~"$agent"}[$__rate_interval]))'
-)
+MEAN_SCORE = mean("ratchet_sample_score", "agent", "adapter_version", of='agent=~"$agent"')
+SCORER_MEAN = mean("ratchet_scorer_score", "agent_id", "adapter_version", of='agent_id=~"$agent"')
 
 FEEDBACK_MEAN = (
     'sum by (agent, adapter_version) (increase(ratchet_feedback_score_sum{agent=~"$agent"}[6h]))'
@@ -64,16 +59,12 @@ def _scores(dashboard: Dashboard) -> None:
                 'ratchet_quality{agent=~"$agent", measure="distinct", statistic="mean"}',
                 "{{agent}} {{adapter_version}}",
             ),
-            Query("sum by (reason) (rate(ratchet_scorer_verdicts_saved_total[$__rate_interval]))", "saved: {{reason}}"),
+            Query(rate("ratchet_scorer_verdicts_saved_total", "reason"), "saved: {{reason}}"),
         ),
         lines(
             "How far two verdicts on one answer lie apart",
             "Of the share of tasks that is judged twice, RATCHET_SCORER_JUDGE_REPEAT_SHARE: the judge's noise.",
-            Query(
-                "sum(rate(ratchet_scorer_verdict_difference_sum[$__rate_interval]))"
-                " / sum(rate(ratchet_scorer_verdict_difference_count[$__rate_interval]))",
-                "mean difference",
-            ),
+            Query(mean("ratchet_scorer_verdict_difference"), "mean difference"),
         ),
         lines(
             "Answers sampled a task",
@@ -84,20 +75,19 @@ def _scores(dashboard: Dashboard) -> None:
         lines(
             "Answers not needed",
             "Those of the whole group that were not sampled, per second.",
-            Query('sum by (agent) (rate(ratchet_samples_saved_total{agent=~"$agent"}[$__rate_interval]))', "{{agent}}"),
+            Query(rate("ratchet_samples_saved_total", "agent", of='agent=~"$agent"'), "{{agent}}"),
             unit="ops",
         ),
         lines(
             "Tokens saved",
             "Per second: what these answers would have had, on average.",
-            Query('sum by (agent) (rate(ratchet_tokens_saved_total{agent=~"$agent"}[$__rate_interval]))', "{{agent}}"),
+            Query(rate("ratchet_tokens_saved_total", "agent", of='agent=~"$agent"'), "{{agent}}"),
         ),
         lines(
             "Samples by adapter version",
             "Which version answers how much.",
             Query(
-                "sum by (agent, adapter_version) "
-                '(rate(ratchet_samples_logged_total{agent=~"$agent"}[$__rate_interval]))',
+                rate("ratchet_samples_logged_total", "agent", "adapter_version", of='agent=~"$agent"'),
                 "{{agent}} {{adapter_version}}",
             ),
             unit="ops",

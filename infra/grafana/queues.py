@@ -5,6 +5,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from infra.grafana.panels import HALF, QUARTER, Query, lines, number, page, row
+from infra.grafana.promql import quantile, rate
 
 
 def queues() -> Dashboard:
@@ -57,21 +58,19 @@ def _depths(dashboard: Dashboard) -> None:
 
 
 def _deliveries(dashboard: Dashboard) -> None:
-    handle = "sum by (le, queue) (rate(ratchet_handle_seconds_bucket[$__rate_interval]))"
-    publish = "sum by (le, queue) (rate(ratchet_publish_seconds_bucket[$__rate_interval]))"
     panels = (
         lines(
             "Deliveries per second",
             "Acknowledged, by queue.",
-            Query('sum by (queue) (rate(ratchet_messages_total{outcome="acked"}[$__rate_interval]))', "{{queue}}"),
+            Query(rate("ratchet_messages_total", "queue", of='outcome="acked"'), "{{queue}}"),
             unit="ops",
         ),
         lines(
             "Not acknowledged",
             "Retried up the ladder, dead-lettered, or handed back at the end of a drain; queues only while it happens.",
-            Query('sum(rate(ratchet_messages_total{outcome!="acked"}[$__rate_interval]))', "of all queues"),
+            Query(rate("ratchet_messages_total", of='outcome!="acked"'), "of all queues"),
             Query(
-                'sum by (queue, outcome) (rate(ratchet_messages_total{outcome!="acked"}[$__rate_interval])) > 0',
+                rate("ratchet_messages_total", "queue", "outcome", of='outcome!="acked"') + " > 0",
                 "{{queue}} {{outcome}}",
             ),
             unit="ops",
@@ -79,20 +78,20 @@ def _deliveries(dashboard: Dashboard) -> None:
         lines(
             "Publishes repeated",
             "After a nack or a lost connection; normal while the broker restarts.",
-            Query("sum by (job) (rate(ratchet_publish_retries_total[$__rate_interval]))", "{{job}}"),
+            Query(rate("ratchet_publish_retries_total", "job"), "{{job}}"),
             unit="ops",
         ),
         lines(
             "From delivery to outcome (95 %)",
             "By queue; for work and responses the model's time is in it.",
-            Query(f"histogram_quantile(0.95, {handle})", "{{queue}}"),
+            Query(quantile(0.95, "ratchet_handle_seconds", "queue"), "{{queue}}"),
             unit="s",
             span=HALF,
         ),
         lines(
             "From publish to confirm (95 %)",
             "By queue. The broker's disk speaks here first.",
-            Query(f"histogram_quantile(0.95, {publish})", "{{queue}}"),
+            Query(quantile(0.95, "ratchet_publish_seconds", "queue"), "{{queue}}"),
             unit="s",
             span=HALF,
         ),

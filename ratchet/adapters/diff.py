@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ratchet.adapters.manifest import read_card
+from ratchet.service.extras import to_install
 from schemas.records.adapter_card import AdapterCard
 
-WITHOUT_NORMS = "how much each module's update changed is not shown: that needs numpy (pip install 'ratchet[diff]')"
+WITHOUT_NORMS = f"how much each module's update changed is not shown: that needs numpy ({to_install('diff')})"
 
 
 @dataclass(frozen=True, slots=True)

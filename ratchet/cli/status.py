@@ -17,12 +17,13 @@ from ratchet.bus.topology import DEAD_LETTERS, RESULTS, UNROUTABLE, Topology
 from ratchet.cli.fleet.folder import FleetAccess, FleetFolder, FleetRecord
 from ratchet.cli.fleet.processes import supervisor_process
 from ratchet.cli.fleet.queue_depths import QueueDepth, queue_depths
-from ratchet.cli.fleet.service_http import metrics_text, readiness
+from ratchet.cli.fleet.service_http import answer_of, metrics_text, readiness
 from ratchet.cli.fleet.supervisord import ProcessState, Supervisor
 from ratchet.cli.terminal import AsJson, CommandError, ExitCode, out, print_json, table
 from ratchet.cli.watch.figures import parse_series, total
 from ratchet.service.errors import BusError, RegistryError
 from ratchet.service.settings import FleetSettings
+from ratchet.training_runs.run import LEAST_GROUPS
 
 
 def status(json: AsJson = False) -> None:
@@ -94,6 +95,15 @@ class ProgramRow:
 
 
 @dataclass(frozen=True, slots=True)
+class LearningRow:
+    """`groups` to learn from since the last training; the fleet asks for the next at `wanted`, 0: not by number."""
+
+    agent_id: str
+    groups: int
+    wanted: int
+
+
+@dataclass(frozen=True, slots=True)
 class StatusReport:
     """`faults` are sentences; the fleet is healthy when there is none."""
 
@@ -107,6 +117,7 @@ class StatusReport:
     saved: tuple[SavedRow, ...] = ()
     external: tuple[ExternalStatus, ...] = ()
     programs: tuple[ProgramRow, ...] = ()
+    learning: tuple[LearningRow, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -137,6 +148,7 @@ def ask_status(access: FleetAccess, folder: FleetFolder) -> StatusReport:
         saved,
         tuple(_external(queues, access.topology, external)),
         tuple(program_rows(FleetSettings.read())),
+        tuple(learning_rows(_at_a_glance(access.record))),
     )
 
 
@@ -152,6 +164,17 @@ def _external(queues: tuple[QueueDepth, ...], topology: Topology, external: Sequ
 def _metrics_of(name: str, record: FleetRecord | None) -> str:
     port = record.port_of(name) if record else None
     return (metrics_text(port) if port else None) or ""
+
+
+def _at_a_glance(record: FleetRecord | None) -> Any:
+    port = record.port_of("orchestrator") if record and record.options.has_model else None
+    return answer_of(port, "/v1/status") if port else None
+
+
+def learning_rows(glance: Any) -> Iterator[LearningRow]:
+    """From what the orchestrator answers at `/v1/status`; nothing where it does not."""
+    for agent in glance["agents"] if glance else ():
+        yield LearningRow(agent["agent_id"], agent["learning"]["groups"], agent["learning"]["wanted"])
 
 
 def quality_rows(text: str) -> list[QualityRow]:
@@ -262,6 +285,14 @@ def render_status(report: StatusReport) -> Group:
     parts += [
         Text(f"{one.agent_id}: program {one.program} answers" + (f", {one.tried} is tried" if one.tried else ""))
         for one in report.programs
+    ]
+    parts += [
+        Text(
+            f"{one.agent_id}: {one.groups:,} groups to learn from since the last training; `ratchet train` needs "
+            f"{LEAST_GROUPS}, "
+            + (f"the fleet trains at {one.wanted:,}" if one.wanted else "RATCHET_TRAIN_AFTER_GROUPS is off")
+        )
+        for one in report.learning
     ]
     parts += [
         Text(f"{one.name} is somebody else's program: {one.consumers or 'nobody'} consuming {one.queue}")

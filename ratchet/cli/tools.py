@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ratchet.cli.terminal import AsJson, CommandError, UsageError, out, print_json, say, table
+from ratchet.service.extras import to_install
 
 try:
     from ratchet.tools.audit import SERVICE, ToolAudit, audit_folder, verify
@@ -18,7 +19,7 @@ try:
     from ratchet.tools.policy import Policy
     from ratchet.tools.toolbox import OPERATIONS, Toolbox, ToolResult
 except ModuleNotFoundError as error:
-    raise CommandError(f"{error.name} is not installed: pip install 'ratchet[tools]'") from None
+    raise CommandError(f"{error.name} is not installed: {to_install('tools')}") from None
 
 tools = typer.Typer()
 audit = typer.Typer()

@@ -29,6 +29,7 @@ from ratchet.files.atomic_file import sync_folder
 from ratchet.files.folder_lock import FolderLock
 from ratchet.models.known import RECORD_FILE, KnownModel, megabytes
 from ratchet.service.errors import FetchError, one_line
+from ratchet.service.extras import to_install
 
 Say = Callable[[str], None]
 Convert = Callable[[KnownModel, Path, Path, Say], dict[str, Any]]
@@ -123,9 +124,7 @@ def remove(model: KnownModel, folder: Path) -> int:
 def require_libraries() -> None:
     """Raises FetchError naming what the conversion needs and is not installed."""
     if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise FetchError(
-            f"not installed, and needed to convert a model: {', '.join(missing)}; pip install 'ratchet[all]'"
-        )
+        raise FetchError(f"not installed, and needed to convert a model: {', '.join(missing)}; {to_install('models')}")
 
 
 @contextmanager

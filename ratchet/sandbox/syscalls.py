@@ -15,6 +15,7 @@ import termios
 from functools import cache
 
 from ratchet.sandbox.job import SandboxRefused
+from ratchet.service.extras import to_install
 
 FILES = """
     access chdir chmod chown close close_range copy_file_range creat dup dup2 dup3 faccessat faccessat2 fadvise64
@@ -75,7 +76,7 @@ def filters() -> tuple[bytes, ...]:
         import pyseccomp
     except (ImportError, OSError, RuntimeError) as error:
         raise SandboxRefused(
-            f"the system call filter can't be made ({error}): pip install 'ratchet[scorer]', and libseccomp2 of the "
+            f"the system call filter can't be made ({error}): {to_install('scorer')}, and libseccomp2 of the "
             "system's packages"
         ) from error
     allowed = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.ENOSYS))

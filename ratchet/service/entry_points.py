@@ -7,12 +7,13 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from ratchet.service.errors import RatchetError
+from ratchet.service.extras import to_install
 
 
 @dataclass(frozen=True, slots=True)
 class EntryPoints:
     """A group of entry points. `what` one of them is called in a sentence, `error` is raised where one can't be had;
-    `extra` is what `pip install 'ratchet[…]'` needs for ours."""
+    `extra` is what of pyproject.toml installs what ours need."""
 
     group: str
     what: str
@@ -34,5 +35,5 @@ class EntryPoints:
         try:
             return entry_points(group=self.group)[name].load()
         except (ImportError, AttributeError) as error:
-            hint = f": pip install 'ratchet[{self.extra}]'" if self.extra else ""
+            hint = f": {to_install(self.extra)}" if self.extra else ""
             raise self.error(f"{self.what} {name!r} can't be loaded ({error}){hint}") from error

@@ -19,7 +19,7 @@ import httpx
 import re2
 from pydantic import Field, StringConstraints
 
-from ratchet.tools.operation import Answer, Effect, Subject, ToolError, WorkspacePath
+from ratchet.tools.operation import Answer, Effect, Subject, ToolError, WorkspacePath, object_of
 from ratchet.tools.policy import Policy
 from ratchet.tools.sandboxed import in_project
 from ratchet.tools.tree import Tree
@@ -148,7 +148,7 @@ async def docker_build(
     raw = await _raw(at, "POST", "/build", query, body=context)
     text, error = list[str](), ""
     for line in raw.splitlines():
-        event = _event(line)
+        event = object_of(line)
         text.append(str(event.get("stream") or event.get("status") or ""))
         error = error or str(event.get("error") or "")
     if error:
@@ -314,16 +314,8 @@ async def _client(policy: Policy) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def _message(raw: bytes | bytearray) -> str:
-    event = _event(bytes(raw))
+    event = object_of(bytes(raw))
     return str(event.get("message") or raw[:300].decode(errors="replace"))[:500]
-
-
-def _event(line: bytes) -> dict[str, Any]:
-    try:
-        read = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return read if isinstance(read, dict) else {}
 
 
 def _objects(found: Any) -> list[dict[str, Any]]:

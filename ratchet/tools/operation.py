@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -34,6 +35,15 @@ class ToolError(RatchetError):
     def __init__(self, kind: str, says: str) -> None:
         super().__init__(says)
         self.kind = kind
+
+
+def object_of(text: str | bytes) -> Answer:
+    """The JSON object that a program wrote; empty where it wrote none."""
+    try:
+        read = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return read if isinstance(read, dict) else {}
 
 
 class Decision(Enum):

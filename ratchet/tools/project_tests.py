@@ -7,17 +7,16 @@ on it (scorers judge from outside).
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import re2
 from pydantic import Field, StringConstraints
 
-from ratchet.tools.operation import Answer, Effect, Subject, ToolError, WorkspacePath
+from ratchet.tools.operation import Answer, Effect, Subject, ToolError, WorkspacePath, object_of
 from ratchet.tools.sandboxed import NOT_PROJECT, Order, Ran, in_project, limits_for, run_in_copy
 from ratchet.tools.workshop import Workshop
 
@@ -127,7 +126,7 @@ def read_go(output: str) -> Outcome:
     """Of `go test -json`."""
     passed, skipped, failed, seconds, names = 0, 0, list[str](), dict[str, float](), list[str]()
     for line in output.splitlines():
-        event = _json(line)
+        event = object_of(line)
         name, how = event.get("Test"), event.get("Action")
         if not isinstance(name, str):
             if how == "fail" and isinstance(event.get("Package"), str) and not names:
@@ -157,14 +156,6 @@ def read_cargo(output: str) -> Outcome:
 
 _CARGO = re2.compile(r"^test (\S+)(?: - should panic)? \.\.\. (ok|FAILED|ignored.*)$")
 _CARGO_LIST = re2.compile(r"^(\S+): test$")
-
-
-def _json(line: str) -> dict[str, Any]:
-    try:
-        read = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return read if isinstance(read, dict) else {}
 
 
 def _escaped(name: str) -> str:

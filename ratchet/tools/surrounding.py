@@ -16,13 +16,13 @@ from tempfile import TemporaryDirectory
 
 from ratchet.sandbox.bubblewrap import PATH
 from ratchet.sandbox.job import End, Job, Result, SandboxRefused
+from ratchet.sandbox.surroundings import Surroundings, look
 
 
-def require_sandbox_around(status: str, network: str) -> None:
-    """From /proc/self/status and /proc/net/dev. Raises SandboxRefused where this process is in no sandbox. Pure."""
-    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+def require_sandbox_around(found: Surroundings, network: str) -> None:
+    """`network`: /proc/net/dev. Raises SandboxRefused where this process is in no sandbox. Pure."""
     devices = {line.partition(":")[0].strip() for line in network.splitlines()[2:]}
-    if fields.get("Seccomp") != "2" or fields.get("NoNewPrivs") != "1" or devices - {"lo"}:
+    if not (found.has_filter and found.no_new_privileges) or devices - {"lo"}:
         raise SandboxRefused(
             'the policy says isolation = "around", and no sandbox is around this process: there is no filter of system '
             'calls, or there is a network. Write isolation = "own"'
@@ -33,7 +33,7 @@ class Surrounding:
     """Raises SandboxRefused where nothing is around."""
 
     def __init__(self) -> None:
-        require_sandbox_around(Path("/proc/self/status").read_text(), Path("/proc/net/dev").read_text())
+        require_sandbox_around(look(), Path("/proc/net/dev").read_text())
 
     async def run(self, job: Job) -> Result:
         """Files, mounts and descriptors of a job are not given to it: it has a command and what it reads."""

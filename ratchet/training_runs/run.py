@@ -14,6 +14,9 @@ from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import Record, Timestamp
 from schemas.messages.train_request import TrainRequest
 
+LEAST_GROUPS = 8
+"""A run needs so many groups to learn from (`min_groups`), where nobody says otherwise."""
+
 
 class TrainingRun(Record):
     """One run, as far as it is known: its folder has all of it, of a foreign trainer's run only the end is heard.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, ClassVar, Self
 
@@ -19,6 +20,18 @@ class DecodeError(ValueError):
         super().__init__(reason)
         self.reason = reason
         self.body = body
+
+
+class Sentences(StrEnum):
+    """Values that carry a sentence for people: `NAME = "name", "The sentence."`."""
+
+    sentence: str
+
+    def __new__(cls, value: str, sentence: str) -> Self:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.sentence = sentence
+        return member
 
 
 class Record(BaseModel):

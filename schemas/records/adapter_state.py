@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Self
+from schemas.messages.base import Sentences
 
 
-class AdapterState(StrEnum):
+class AdapterState(Sentences):
     """Each value carries a sentence for people."""
-
-    sentence: str
-
-    def __new__(cls, value: str, sentence: str) -> Self:
-        member = str.__new__(cls, value)
-        member._value_ = value
-        member.sentence = sentence
-        return member
 
     TRAINED = "trained", "Published and registered; it has not been looked at yet."
     VALIDATED = "validated", "It loads on every replica and answers the golden set as well as its parent."

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.messages.base import Identifier, Record
+from schemas.messages.base import Identifier, Record, Sentences
 
 EValue = Annotated[float, Field(ge=0.0, le=1e300)]
 """An e-value: the factor by which the evidence speaks against its null hypothesis; 1e300 stands for all above it."""
@@ -20,33 +19,19 @@ Loss = Annotated[float, Field(gt=-0.5, lt=0.5)]
 Factor = Annotated[float, Field(gt=0.0)]
 
 
-class Verdict(StrEnum):
+class Verdict(Sentences):
     """What to do with the candidate. All but CONTINUE are final."""
 
-    CONTINUE = "continue"
-    PROMOTE = "promote"
-    ROLL_BACK = "roll_back"
-    ABORT = "abort"
-    INCONCLUSIVE = "inconclusive"
-    STABLE = "stable"
-
-    @property
-    def sentence(self) -> str:
-        return SENTENCES[self]
+    CONTINUE = "continue", "Neither proved nor refuted yet: the experiment goes on."
+    PROMOTE = "promote", "The candidate is proved better: it becomes the primary."
+    ROLL_BACK = "roll_back", "The candidate is proved harmful: the other version takes all traffic."
+    ABORT = "abort", "The measurement itself is broken, so it proves nothing: the experiment ends without a winner."
+    INCONCLUSIVE = "inconclusive", "The budget is spent without proof: the primary stays."
+    STABLE = "stable", "It was watched to the end without proof of harm: the primary stays."
 
     @property
     def final(self) -> bool:
         return self is not Verdict.CONTINUE
-
-
-SENTENCES = {
-    Verdict.CONTINUE: "Neither proved nor refuted yet: the experiment goes on.",
-    Verdict.PROMOTE: "The candidate is proved better: it becomes the primary.",
-    Verdict.ROLL_BACK: "The candidate is proved harmful: the other version takes all traffic.",
-    Verdict.ABORT: "The measurement itself is broken, so it proves nothing: the experiment ends without a winner.",
-    Verdict.INCONCLUSIVE: "The budget is spent without proof: the primary stays.",
-    Verdict.STABLE: "It was watched to the end without proof of harm: the primary stays.",
-}
 
 
 class RampStep(Record):

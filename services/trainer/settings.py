@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, JsonValue, field_validator
 from pydantic_settings import NoDecode
 
 from ratchet.service.errors import TrainingRefused
+from ratchet.service.extras import to_install
 from ratchet.service.settings import FleetSettings, names
 
 Tracker = Literal["trackio", "wandb", "mlflow", "tensorboard"]
@@ -31,7 +32,7 @@ class TrainerSettings(FleetSettings):
         Field("auto", description="Attention of the base model, by Transformers' names; auto is its own choice.")
     )
     trainer_weights: Literal["full", "4bit"] = Field(
-        "full", description="4bit keeps the base model's weights in 4 bits (QLoRA): pip install 'ratchet[qlora]'."
+        "full", description=f"4bit keeps the base model's weights in 4 bits (QLoRA): {to_install('qlora')}."
     )
     trainer_processes: int = Field(
         1, ge=1, description="Processes of one run: as many as GPUs to use, started by `accelerate launch`."

@@ -1,6 +1,6 @@
 """`python -m services.trainer.train`: one training run in this process, its progress on stdout as JSON lines.
 
-Three ways: `--agent small …` asks for a run, does it and registers the adapter; `--job FOLDER` does a run that was
+Three ways: `--request JSON` records a run, does it and registers the adapter; `--job FOLDER` does a run that was
 recorded (for `accelerate launch`: `accelerate launch -m services.trainer.train --job FOLDER`); `--serve` reads one such
 folder a line from stdin, so that torch and TRL are imported once. In the last, the process ends with its stdin.
 """
@@ -27,7 +27,6 @@ from ratchet.service.errors import RatchetError, TrainingError
 from ratchet.training_runs.progress import ProgressFile
 from ratchet.training_runs.store import RunFolder, RunStore, cancelled
 from schemas.messages.adapter_trained import AdapterTrained
-from schemas.messages.base import Metadata
 from schemas.messages.train_request import TrainRequest
 from schemas.records.decision import DecisionDraft
 from schemas.records.registry import Registry
@@ -65,7 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return launch_run(settings, folder, stdout)
         return do_run(settings, folder, emit, dry=dry)
 
-    return _serve(do, emit) if given.serve else _ask_and_run(settings, given, do, emit)
+    if given.serve:
+        return _serve(do, emit)
+    return _record_and_run(settings, TrainRequest.decode(given.request), do, emit, dry=given.dry_run)
 
 
 def _job(settings: TrainerSettings, folder: RunFolder, emit: Emit) -> int:
@@ -153,19 +154,19 @@ def _serve(do: Do, emit: Emit) -> int:
         emit({"stage": DONE if outcome else BUSY, "run": path})
 
 
-def _ask_and_run(settings: TrainerSettings, given: argparse.Namespace, do: Do, emit: Emit) -> int:
-    store, request = RunStore(settings.adapters_dir), _request(given)
+def _record_and_run(settings: TrainerSettings, request: TrainRequest, do: Do, emit: Emit, *, dry: bool) -> int:
+    store = RunStore(settings.adapters_dir)
     folder = store.folder(request.agent_id, request.request_id)
     emit({"stage": "starting", "folder": str(folder.path.absolute())})
     store.record(request)
     try:
-        outcome = do(folder, given.dry_run)
+        outcome = do(folder, dry)
         if outcome is not None and outcome.status == "trained":
             register(settings, outcome)
     except KeyboardInterrupt:
         folder.remove()
         raise
-    if given.dry_run:
+    if dry:
         folder.remove()
         emit({"stage": "ended", "outcome": json.loads(outcome.encode()) if outcome else None})
         return 0 if outcome is not None and outcome.reason == NOTHING_AGAINST_IT else 1
@@ -199,22 +200,6 @@ def register(settings: TrainerSettings, outcome: AdapterTrained) -> None:
     RegistryStore.of(settings).update(unless_known)
 
 
-def _request(given: argparse.Namespace) -> TrainRequest:
-    now = datetime.now(UTC)
-    known = {"loss": given.loss, "epochs": given.epochs, "learning_rate": given.lr}
-    hyperparameters = {name: value for name, value in known.items() if value is not None} | dict(given.set)
-    return TrainRequest(
-        request_id=f"operator-{now:%Y%m%dT%H%M%S}-{os.urandom(3).hex()}",
-        agent_id=given.agent,
-        metadata=Metadata(timestamp=now, source="operator"),
-        algorithm=given.algorithm,
-        parent_version=given.parent,
-        since=given.since,
-        hyperparameters=hyperparameters,
-        seed=given.seed,
-    )
-
-
 def is_first_process() -> bool:
     """Of those that `accelerate launch` started; true without it."""
     return os.environ.get("RANK", "0") == "0"
@@ -236,32 +221,13 @@ def _emitter(stream: TextIO) -> Emit:
     return emit
 
 
-def _assignment(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form name=value")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m services.trainer.train", description=__doc__)
-    parser.add_argument("--agent", default="small")
-    parser.add_argument("--algorithm", default="grpo")
-    parser.add_argument("--parent", help="version to start from; the primary if not given")
-    parser.add_argument("--since", type=int, default=0, help="first byte of the log to read")
-    parser.add_argument(
-        "--loss", help="of grpo: dapo, dr_grpo, gspo, cispo or vespo; of dpo: sigmoid, sigmoid_norm or ipo"
-    )
-    parser.add_argument("--epochs", type=int)
-    parser.add_argument("--lr", type=float, help="learning rate")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--set", action="append", type=_assignment, default=[], metavar="NAME=VALUE")
-    parser.add_argument("--dry-run", action="store_true", help="count and check the data, train nothing")
-    parser.add_argument("--job", type=Path, help="folder of a recorded run")
-    parser.add_argument("--serve", action="store_true", help="take folders of recorded runs from stdin")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--request", help="a TrainRequest as JSON")
+    what.add_argument("--job", type=Path, help="folder of a recorded run")
+    what.add_argument("--serve", action="store_true", help="take folders of recorded runs from stdin")
+    parser.add_argument("--dry-run", action="store_true", help="of a request: count and check the data, train nothing")
     return parser
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from rich.console import Console
 
@@ -14,36 +16,33 @@ from ratchet.cli.demo.books import Users
 from ratchet.cli.demo.loop import Loop, LoopPlan
 from ratchet.cli.demo.narrator import Narrator
 from ratchet.cli.demo.tasks import users_tasks
-from ratchet.cli.fleet.folder import FleetAccess, FleetRecord, StartedProgram
+from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.fleet.options import FleetOptions
 from ratchet.service.settings import FleetSettings
 from schemas.messages.task import Task
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet
+from tests.ratchet.cli.started import started
 
 SAMPLES = 2
 GROUPS = 40
+BY_VERSION = {
+    "RATCHET_SCORER": "python:tests.acceptance.scoring:by_version",
+    "RATCHET_EXPERIMENT_MIN_UNITS_PER_ARM": "10",
+    "RATCHET_PROBATION_UNITS": "40",
+    "RATCHET_HOLDBACK": "0.3",
+    "RATCHET_WATCH_SHARE": "0",
+    "QUALITY": json.dumps({"v1.0.0": 0.3, "v1.0.1": 0.6, "v1.0.2": 0.2}),
+}
+"""A fleet whose versions are worth what is said there, and which decides soon."""
 
 
 def access_to(fleet: Fleet) -> FleetAccess:
-    orchestrator = StartedProgram(name="orchestrator", http_port=fleet[ORCHESTRATOR].port, log=fleet[ORCHESTRATOR].log)
-    record = FleetRecord(
-        supervisor_pid=0,
-        supervisor_started=0.0,
-        stop_timeout_s=1.0,
-        amqp_url=fleet.amqp_url,
-        namespace=fleet.namespace,
-        own_broker=False,
-        logs_dir=fleet.logs,
-        options=FleetOptions(),
-        programs=(orchestrator,),
-    )
+    here: dict[str, Any] = {"amqp_url": fleet.amqp_url, "namespace": fleet.namespace, "logs_dir": fleet.logs}
     return FleetAccess(
-        amqp_url=fleet.amqp_url,
-        namespace=fleet.namespace,
         agents=fleet.agents,
         topology=fleet_topology(fleet.agents),
-        logs_dir=fleet.logs,
-        record=record,
+        record=started(FleetOptions(), {"orchestrator": fleet[ORCHESTRATOR].port}, own_broker=False, **here),
+        **here,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,27 +12,16 @@ from ratchet.cli.terminal import CommandError
 from ratchet.logs.reader import read_json
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.foreign_trainer import foreign_trainer
-from tests.acceptance.loops import GROUPS, SAMPLES, loop_on
+from tests.acceptance.loops import BY_VERSION, GROUPS, SAMPLES, loop_on
 from tests.acceptance.ratchet_command import Ratchet
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 
-QUALITY = {"v1.0.0": 0.3, "v1.0.1": 0.6, "v1.0.2": 0.2}
-
 
 @pytest.fixture(scope="module")
 def fleet(start_fleet: Callable[..., Fleet]) -> Fleet:
-    return start_fleet(
-        environment={
-            "RATCHET_SCORER": "python:tests.acceptance.scoring:by_version",
-            "RATCHET_EXPERIMENT_MIN_UNITS_PER_ARM": "10",
-            "RATCHET_PROBATION_UNITS": "40",
-            "RATCHET_HOLDBACK": "0.3",
-            "RATCHET_WATCH_SHARE": "0",
-            "QUALITY": json.dumps(QUALITY),
-        }
-    )
+    return start_fleet(environment=BY_VERSION)
 
 
 def test_a_turn_promotes_what_is_better_and_the_bad_adapter_is_thrown_out(fleet: Fleet) -> None:

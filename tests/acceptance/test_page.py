@@ -36,7 +36,7 @@ from schemas.records.registry import AdapterEntry
 from tests.acceptance.browser import NARROW, WIDE, Visit, chromium, visiting
 from tests.acceptance.fleet import ORCHESTRATOR, Fleet, Member
 from tests.acceptance.foreign_trainer import foreign_trainer
-from tests.acceptance.loops import loop_on
+from tests.acceptance.loops import BY_VERSION, loop_on
 from tests.acceptance.many_tasks import write_tasks
 from tests.acceptance.page_faults import faults
 from tests.acceptance.page_images import take_pictures
@@ -44,7 +44,6 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
-QUALITY = {"v1.0.0": 0.3, "v1.0.1": 0.6, "v1.0.2": 0.2}
 VIEWS = ("overview", "tasks", "experiments", "adapters", "programs", "agreement", "training", "queues", "dead-letters")
 MANY = 100_000
 ADAPTERS, DRAWN = 10_000, 24
@@ -65,16 +64,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def fleet(start_fleet: Callable[..., Fleet]) -> Fleet:
-    return start_fleet(
-        environment={
-            "RATCHET_SCORER": "python:tests.acceptance.scoring:by_version",
-            "RATCHET_EXPERIMENT_MIN_UNITS_PER_ARM": "10",
-            "RATCHET_PROBATION_UNITS": "40",
-            "RATCHET_HOLDBACK": "0.3",
-            "RATCHET_WATCH_SHARE": "0",
-            "QUALITY": json.dumps(QUALITY),
-        }
-    )
+    return start_fleet(environment=BY_VERSION)
 
 
 @pytest.fixture(scope="module")

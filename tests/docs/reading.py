@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
+DOCUMENTS = (
+    *sorted(ROOT.glob("*.md")),
+    *(page for top in ("docs", "examples") for page in sorted((ROOT / top).rglob("*.md"))),
+)
 TOP_FOLDERS = ("bench", "docs", "examples", "infra", "ratchet", "schemas", "services", "tests")
 
 _FENCED = re.compile(r"^```.*?^```|(?:^(?: {4}|\t)[^\n]*\n)+", re.MULTILINE | re.DOTALL)
@@ -23,6 +26,13 @@ def code_in(text: str) -> list[str]:
 def spans_in(text: str) -> list[str]:
     """Spans of code outside blocks."""
     return _SPAN.findall(_FENCED.sub("", text))
+
+
+def commands_typed(text: str) -> list[list[str]]:
+    """The words behind each `ratchet` that is typed in code, up to where the shell or another program goes on."""
+    joined = "\n".join(code_in(text)).replace("\\\n", " ")
+    lines = re.findall(r"(?:^|bin/|(?<!-n)[\s(])ratchet ((?:[a-z]+-)*[a-z]+\b(?![./:=]).*)", joined, re.MULTILINE)
+    return [re.split(r"\s(?:--|\||;|&&|#|>|<)(?:\s|$)|`", line)[0].split() for line in lines]
 
 
 def links_in(text: str) -> list[str]:

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import typer
 
-from ratchet.cli.app import app
-from tests.docs.reading import DOCUMENTS, ROOT, TOP_FOLDERS, anchors_of, code_in, file_names_in, links_in, paths_in
+from ratchet.cli.app import COMMANDS, app, command
+from tests.docs.reading import (
+    DOCUMENTS,
+    ROOT,
+    TOP_FOLDERS,
+    anchors_of,
+    code_in,
+    commands_typed,
+    file_names_in,
+    links_in,
+    paths_in,
+)
 
 README_LIMIT = 14_000
 CONTRIBUTING_LIMIT = 6_000
@@ -19,6 +31,8 @@ MADE_BY_WHOEVER_RUNS_IT = {
     "infra/prometheus/alertmanagers/mine.yml",
     "infra/secrets/ratchet_scorer_judge_api_key",
 }
+
+_made = cache(command)
 
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
@@ -34,6 +48,13 @@ def test_the_documents_are_found() -> None:
     assert {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "architecture.md"} <= names
     assert any(links_in(document.read_text()) for document in DOCUMENTS)
     assert any(list(paths_in(document.read_text())) for document in DOCUMENTS)
+
+
+def test_the_map_names_every_page() -> None:
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")}
+    named = {link.partition("#")[0] for link in links_in((ROOT / "docs" / "README.md").read_text())}
+
+    assert pages - named == {"README.md"}
 
 
 @each_document
@@ -66,6 +87,15 @@ def test_every_module_that_is_to_be_run_can_be(document: Path) -> None:
 
 
 @each_document
+def test_extras_are_installed_from_a_clone(document: Path) -> None:
+    """Ratchet is on no package index."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = re.findall(r"pip install [^`\n]*?'(.*?)\[([\w,]+)\]'", document.read_text())
+
+    assert [(what, listed) for what, listed in named if what != "." or not set(listed.split(",")) <= set(extras)] == []
+
+
+@each_document
 def test_every_make_target_is_one(document: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {name for code in code_in(document.read_text()) for name in re.findall(r"\bmake ([a-z][a-z-]*)\b", code)}
@@ -82,6 +112,29 @@ def test_every_command_of_ratchet_is_one(document: Path) -> None:
     assert sorted(named - commands) == []
 
 
+@each_document
+def test_every_option_that_is_typed_is_one(document: Path) -> None:
+    text = document.read_text()
+    unknown = [f"ratchet {' '.join(words)}" for words in commands_typed(text) if not _is_typed_right(words)]
+    unknown += [
+        f"{module} {option}"
+        for module, options in re.findall(r" -m ((?:bench|infra|services|tests|ratchet)\.[\w.]*\w)([^`|#\n]*)", text)
+        for option in re.findall(r"(?<=\s)--[a-z][a-z-]*", options)
+        if _runs(module) and f'"{option}"' not in _source(module)
+    ]
+
+    assert unknown == []
+
+
+def test_an_option_that_does_not_exist_is_found() -> None:
+    typed = commands_typed("`ratchet train --no-such`\n\n    ratchet log prune --dry-run --never | cat\n")
+
+    assert [_is_typed_right(line) for line in typed] == [False, False]
+    assert all(
+        map(_is_typed_right, commands_typed("`ratchet record --samples 8 -- python my_agent.py --any` `ratchet`"))
+    )
+
+
 def test_the_readme_lists_the_folders_there_are() -> None:
     block = (ROOT / "README.md").read_text().split("## The folders\n```\n")[1].split("```")[0]
     listed: set[str] = set()
@@ -96,6 +149,25 @@ def test_the_readme_lists_the_folders_there_are() -> None:
         there |= {f"{parent}/{path.name}/" for path in (ROOT / parent).iterdir() if _is_of_the_project(path)}
 
     assert listed == there
+
+
+def _is_typed_right(words: list[str]) -> bool:
+    """Whether the options behind `ratchet` are those of its command, or of that command's own."""
+    found = _made(words[0]) if words[0] in COMMANDS else None
+    known = {"--help", "--debug"}
+    for word in words:
+        found = getattr(found, "commands", {}).get(word, found)
+        known |= {option for one in getattr(found, "params", ()) for option in (*one.opts, *one.secondary_opts)}
+    return {word.split("=")[0].rstrip(",.:;)") for word in words if word.startswith("--")} <= known
+
+
+def _source(module: str) -> str:
+    spec = find_spec(module)
+    assert spec is not None and spec.origin is not None
+    place = Path(spec.origin)
+    return "".join(
+        file.read_text() for file in (place.parent.rglob("*.py") if place.name == "__init__.py" else [place])
+    )
 
 
 def _is_of_the_project(path: Path) -> bool:

@@ -32,6 +32,7 @@ from ratchet.sandbox.job import SandboxRefused
 from ratchet.sandbox.sandbox import Sandbox
 from ratchet.sandbox.settings import SandboxSettings
 from ratchet.service.errors import BusError, SettingsError
+from ratchet.service.extras import to_install
 from ratchet.service.settings_check import require_usable, unknown_names
 
 Level = Literal["ok", "warn", "fail"]
@@ -115,7 +116,7 @@ def _python() -> Check:
 def _libraries() -> Check:
     missing = [name for name in MODEL_LIBRARIES if find_spec(name) is None]
     if missing:
-        fix = "pip install 'ratchet[all]'   (or use --engine vllm or echo)"
+        fix = f"{to_install('all')}   (or use --engine vllm or echo)"
         return Check("libraries", "warn", f"not installed: {', '.join(missing)}", fix)
     return Check("libraries", "ok", f"{', '.join(MODEL_LIBRARIES)} are installed")
 

@@ -53,7 +53,12 @@ class FleetOptions:
 
     @property
     def with_trainer(self) -> bool:
-        return self.trainer and self.engine not in ("echo", "scripted") and bool(self.agents)
+        return self.trainer and self.has_model and bool(self.agents)
+
+    @property
+    def has_model(self) -> bool:
+        """Whether there is anything to train behind its agents."""
+        return self.engine not in ("echo", "scripted")
 
     @property
     def models_to_make(self) -> bool:

@@ -11,12 +11,13 @@ from ratchet.cli.adapters.here import operator
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.terminal import INTERRUPTED, UsageError, err, out, print_json, print_raw, say
 from ratchet.cli.train.plan import PlanOptions, plan_run, render_plan
-from ratchet.cli.train.request import publish_train_request, request_of
-from ratchet.cli.train.run import Left, OnInterrupt, SomebodyIsAtIt, TrainingHere, TrainOptions
+from ratchet.cli.train.request import TrainOptions, publish_train_request, request_of
+from ratchet.cli.train.run import Left, OnInterrupt, SomebodyIsAtIt, TrainingHere, require_model
 from ratchet.cli.train.runs import CANCEL_WAIT_S, TrainingsHere, described
 from ratchet.cli.train.view import TrainView, ended_well, render_outcome, render_runs
 from ratchet.service.settings import FleetSettings
 from ratchet.training_runs.store import RunFolder
+from schemas.messages.train_request import TrainRequest
 
 LEFT = "It goes on by itself: ratchet train --watch looks on, ratchet train --cancel ends it"
 
@@ -67,8 +68,9 @@ def train(
 ) -> None:
     """Train an adapter from the log, in a process of its own, and register it: a running fleet takes it from there.
 
-    Of an agent one run is at work at a time. Ctrl-C asks what is to become of it; without a terminal it cancels. Exit
-    code 1 where the data can't support it, with the reason and the numbers.
+    It takes eight groups at least: tasks of which the answers got unequal scores. `ratchet status` counts them, and
+    `--set min_groups=4` asks for fewer. Of an agent one run is at work at a time. Ctrl-C asks what is to become of it;
+    without a terminal it cancels. Exit code 1 where the data can't support it, with the reason and the numbers.
     """
     access = FleetAccess.here()
     if plan:
@@ -89,30 +91,33 @@ def train(
         return
     if run is not None:
         raise UsageError(f"{run!r} is for --watch or --cancel; a new run gets its own id")
-    options = TrainOptions(
-        agent=agent or access.agents[0],
-        algorithm=algorithm,
-        parent=parent,
-        since=since,
-        loss=loss,
-        epochs=epochs,
-        lr=lr,
-        seed=seed,
-        assignments=tuple(set_ or ()),
-        dry_run=dry_run,
+    require_model(access)
+    agent = agent or access.agents[0]
+    request = request_of(
+        TrainOptions(
+            agent=agent,
+            algorithm=algorithm,
+            parent=parent,
+            since=since,
+            loss=loss,
+            epochs=epochs,
+            lr=lr,
+            seed=seed,
+            assignments=tuple(set_ or ()),
+        )
     )
     if queue:
-        _leave_to_the_fleet(access, options)
+        _leave_to_the_fleet(access, request, dry_run=dry_run)
         return
-    if options.agent not in access.agents:
+    if agent not in access.agents:
         raise UsageError(f"agent {agent!r} is not of this fleet ({', '.join(access.agents)}): see RATCHET_AGENTS")
-    if not dry_run and (other := runs.store.at_work(options.agent)) is not None:
+    if not dry_run and (other := runs.store.at_work(agent)) is not None:
         _offer_to_watch(runs, other, as_json=json)
         return
-    _name_what_was_left(runs, options.agent)
+    _name_what_was_left(runs, agent)
     with TrainView(err) as view:
         who = f"operator:{operator()}"
-        here = TrainingHere(options, access, view.show_event, lambda: _ask(view, dry_run=dry_run), who)
+        here = TrainingHere(request, access, view.show_event, lambda: _ask(view, dry_run=dry_run), who, dry_run=dry_run)
         try:
             outcome = here.outcome()
         except Left:
@@ -121,7 +126,7 @@ def train(
         except SomebodyIsAtIt:
             outcome = None
     if outcome is None:
-        _offer_to_watch(runs, runs.chosen(None, options.agent), as_json=json)
+        _offer_to_watch(runs, runs.chosen(None, agent), as_json=json)
         return
     _show_outcome(outcome, dry_run=dry_run, as_json=json)
 
@@ -203,10 +208,9 @@ def _show_outcome(outcome: Any, *, dry_run: bool, as_json: bool, well: bool = Fa
         raise typer.Exit(1)
 
 
-def _leave_to_the_fleet(access: FleetAccess, options: TrainOptions) -> None:
-    if options.dry_run:
+def _leave_to_the_fleet(access: FleetAccess, request: TrainRequest, *, dry_run: bool) -> None:
+    if dry_run:
         raise UsageError("--dry-run looks at the data here, --queue trains elsewhere: choose one")
-    request = request_of(options)
     publish_train_request(access, request)
     print_raw(request.request_id)
     say("The trainer has it. What becomes of it: Training on the page, ratchet adapters list, ratchet experiment list")

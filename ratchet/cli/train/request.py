@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,9 +15,23 @@ from ratchet.bus.topology import TRAINING
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.fleet.publishing import publish
 from ratchet.cli.terminal import UsageError
-from ratchet.cli.train.run import TrainOptions
 from schemas.messages.base import Metadata, explain
 from schemas.messages.train_request import TrainRequest
+
+
+@dataclass(frozen=True, slots=True)
+class TrainOptions:
+    """As typed; what is None is the trainer's choice. `assignments`: hyperparameters as name=value."""
+
+    agent: str
+    algorithm: str
+    parent: str | None
+    since: int
+    loss: str | None
+    epochs: int | None
+    lr: float | None
+    seed: int
+    assignments: tuple[str, ...]
 
 
 def request_of(options: TrainOptions) -> TrainRequest:

@@ -16,7 +16,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, TextIO
@@ -24,42 +23,11 @@ from typing import Any, TextIO
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.terminal import CommandError
 from ratchet.training_runs.store import RunFolder
+from schemas.messages.train_request import TrainRequest
 
 LAST_LINES = 5
 STOP_WAIT_S = 10.0
 Events = queue.SimpleQueue[Mapping[str, Any] | None]
-
-
-@dataclass(frozen=True, slots=True)
-class TrainOptions:
-    """As typed; what is None is the trainer's choice. `assignments`: hyperparameters as name=value."""
-
-    agent: str
-    algorithm: str
-    parent: str | None
-    since: int
-    loss: str | None
-    epochs: int | None
-    lr: float | None
-    seed: int
-    assignments: tuple[str, ...]
-    dry_run: bool
-
-    @property
-    def arguments(self) -> list[str]:
-        """Of `python -m services.trainer.train`."""
-        named = {
-            "--agent": self.agent,
-            "--algorithm": self.algorithm,
-            "--parent": self.parent,
-            "--since": self.since,
-            "--loss": self.loss,
-            "--epochs": self.epochs,
-            "--lr": self.lr,
-            "--seed": self.seed,
-        }
-        given = [f"{name}={value}" for name, value in named.items() if value is not None]
-        return [*given, *(f"--set={pair}" for pair in self.assignments), *(["--dry-run"] if self.dry_run else [])]
 
 
 class OnInterrupt(Enum):
@@ -85,14 +53,16 @@ class TrainingHere:
 
     def __init__(
         self,
-        options: TrainOptions,
+        request: TrainRequest,
         access: FleetAccess,
         on_event: Callable[[Mapping[str, Any]], None],
         on_interrupt: Callable[[], OnInterrupt],
         who: str,
+        *,
+        dry_run: bool = False,
         command: tuple[str, ...] = (sys.executable, "-m", "services.trainer.train"),
     ) -> None:
-        self._options = options
+        self._request, self._dry_run = request, dry_run
         self._access = access
         self._on_event = on_event
         self._on_interrupt = on_interrupt
@@ -108,7 +78,7 @@ class TrainingHere:
         """
         with tempfile.TemporaryFile("w+") as errors:
             trainer = subprocess.Popen(
-                [*self._command, *self._options.arguments],
+                [*self._command, *(["--dry-run"] if self._dry_run else []), "--request", self._request.encode()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -153,7 +123,7 @@ class TrainingHere:
         folder = self._folder
         if folder is None or not folder.path.exists():
             raise KeyboardInterrupt
-        if self._options.dry_run:
+        if self._dry_run:
             folder.remove()
             raise KeyboardInterrupt
         folder.cancel(self._who)
@@ -173,7 +143,7 @@ class TrainingHere:
         errors.seek(0)
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else "failed"
         said = " / ".join(errors.read().splitlines()[-LAST_LINES:]) or "it said nothing"
-        if self._folder is None or self._folder.outcome is not None or self._options.dry_run:
+        if self._folder is None or self._folder.outcome is not None or self._dry_run:
             return f"the trainer {how}: {said}"
         run = self._folder.request.request_id
         return (
@@ -201,6 +171,16 @@ def _end(trainer: subprocess.Popen[str]) -> None:
             continue
         return
     trainer.wait()
+
+
+def require_model(access: FleetAccess) -> None:
+    """Raises CommandError where the fleet's agents have no model, and the environment names none."""
+    options = access.record and access.record.options
+    if options and not options.has_model and "RATCHET_TRAINER_MODEL" not in os.environ:
+        raise CommandError(
+            f"there is nothing to train: the engine {options.engine} of this fleet answers without a model. Start one "
+            "that has a model: ratchet down, then ratchet up (--engine transformers or vllm)"
+        )
 
 
 def _environment(access: FleetAccess) -> dict[str, str]:

@@ -20,6 +20,7 @@ from typing import Self
 from ratchet.sandbox.job import End, Job, Result, SandboxError, TreeFile
 from ratchet.sandbox.limits import MIB, Limits
 from ratchet.service.errors import ScorerError
+from ratchet.service.extras import to_install
 from ratchet.workspaces.tree import Tree
 from schemas.messages.reward import SampleScore
 from services.scorer.ground import OnGround, OwnFault
@@ -73,7 +74,7 @@ class SourceQuality(OnGround):
             raise ScorerError(f"`{cls.name}` takes no argument, but was given {argument!r}")
         found = shutil.which("ruff", path=str(Path(sys.executable).parent)) or shutil.which("ruff")
         if found is None:
-            raise ScorerError(f"scorer {cls.name!r} needs ruff: pip install 'ratchet[scorer]'")
+            raise ScorerError(f"scorer {cls.name!r} needs ruff: {to_install('scorer')}")
         return cls(settings, Path(found))
 
     async def start(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Self
 
 from ratchet.service.errors import ScorerError, one_line
+from ratchet.service.extras import to_install
 from schemas.messages.reward import SampleScore, ScorerIdentity
 from services.scorer.matching import numbers, text
 from services.scorer.settings import ScorerSettings
@@ -101,7 +102,7 @@ def _json_verdict() -> Verdict:
     try:
         from services.scorer.matching.json_grade import grade
     except ModuleNotFoundError as error:
-        raise ScorerError(f"verifier:json can't be loaded ({error}): pip install 'ratchet[scorer]'") from error
+        raise ScorerError(f"verifier:json can't be loaded ({error}): {to_install('scorer')}") from error
 
     def verdict(answer: str, request: ScoringRequest) -> SampleScore:
         graded = grade(answer, request.reference, request.criteria)

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 
 from ratchet.logs.peers import DEFAULT_BASELINE, Baseline
 from ratchet.service.errors import TrainingRefused
+from ratchet.training_runs.run import LEAST_GROUPS
 from schemas.messages.base import explain
 from services.trainer.algorithms.advantages import Scale
 
@@ -87,7 +88,7 @@ class Hyperparameters(BaseModel):
         None, description="Recompute activations to save memory; on a GPU only, if not set."
     )
 
-    min_groups: int = Field(8, ge=1, description="Fewer useful groups are refused.")
+    min_groups: int = Field(LEAST_GROUPS, ge=1, description="Fewer useful groups are refused.")
     max_groups: int = Field(4096, ge=1, description="The newest so many groups are used.")
     min_samples: int = Field(2, ge=2, description="Usable samples a group must have.")
     max_versions_behind: int = Field(

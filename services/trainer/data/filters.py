@@ -8,25 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
-from typing import Literal, Self
+from typing import Literal
 
 from ratchet.logs.peers import Baseline, are_level, peers
 from ratchet.logs.rows import ReferenceRow
+from schemas.messages.base import Sentences
 
 WORST_SCORE = 0.0
 
 
-class Reason(StrEnum):
+class Reason(Sentences):
     """Why a line, a sample or a group teaches nothing; each value carries a sentence for people."""
-
-    sentence: str
-
-    def __new__(cls, value: str, sentence: str) -> Self:
-        member = str.__new__(cls, value)
-        member._value_ = value
-        member.sentence = sentence
-        return member
 
     BAD_LINE = "bad_line", "The line can't be read."
     OTHER_AGENT = "other_agent", "Another agent's."

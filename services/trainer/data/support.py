@@ -121,7 +121,7 @@ def data_faults(selection: Selection, limits: Limits) -> Iterator[str]:
     if len(selection.groups) < limits.min_groups:
         yield (
             f"only {len(selection.groups):,} useful groups, {limits.min_groups:,} are needed ({_account(selection)}); "
-            f"wait for more traffic, or lower min_groups"
+            "wait for more traffic, or ask for fewer (--set min_groups=…)"
         )
 
 

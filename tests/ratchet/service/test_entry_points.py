@@ -36,5 +36,5 @@ def test_a_name_that_is_not_there_is_said_with_those_that_are(lamps: EntryPoints
 @pytest.mark.parametrize("name", ["gone", "empty"])
 def test_what_can_not_be_imported_says_what_to_install(lamps: EntryPoints, name: str) -> None:
     lamps.require(name)
-    with pytest.raises(SettingsError, match=f"lamp '{name}' can't be loaded .* pip install 'ratchet\\[light]'"):
+    with pytest.raises(SettingsError, match=f"lamp '{name}' can't be loaded .* pip install -e '.\\[light]'"):
         lamps.load(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from ratchet.sandbox.job import Job, SandboxRefused
 from ratchet.sandbox.limits import MIB, Limits
 from ratchet.sandbox.sandbox import Sandbox
+from ratchet.sandbox.surroundings import Surroundings
 from ratchet.tools.surrounding import require_sandbox_around
+from tests.ratchet.sandbox.test_pods import CLOSED
 from tests.ratchet.tools.world import World
 
 ROOT = Path(__file__).parents[3]
@@ -37,8 +40,6 @@ async def main():
 
 asyncio.run(main())
 """
-NOTHING = "Name:\tpython\nNoNewPrivs:\t0\nSeccomp:\t0\n"
-FILTERED = "Name:\tpython\nNoNewPrivs:\t1\nSeccomp:\t2\n"
 LOOPBACK = "Inter-|   Receive\n face |bytes\n    lo: 0 0\n"
 
 
@@ -71,9 +72,14 @@ async def test_it_is_refused_where_nothing_is_around(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "network"), [(NOTHING, LOOPBACK), (FILTERED, LOOPBACK + "  eth0: 1 1\n"), ("", LOOPBACK)]
+    ("found", "network"),
+    [
+        (replace(CLOSED, has_filter=False), LOOPBACK),
+        (replace(CLOSED, no_new_privileges=False), LOOPBACK),
+        (CLOSED, LOOPBACK + "  eth0: 1 1\n"),
+    ],
 )
-def test_a_filter_and_no_network_are_needed(status: str, network: str) -> None:
+def test_a_filter_and_no_network_are_needed(found: Surroundings, network: str) -> None:
     with pytest.raises(SandboxRefused):
-        require_sandbox_around(status, network)
-    require_sandbox_around(FILTERED, LOOPBACK)
+        require_sandbox_around(found, network)
+    require_sandbox_around(CLOSED, LOOPBACK)

@@ -67,6 +67,12 @@ class House:
         finally:
             await worker.stop()
 
+    async def trained(self) -> None:
+        """The request comes, and its run ends."""
+        async with self.running() as worker:
+            await worker.handle(delivery())
+            await until(lambda: self.job.announced)
+
 
 @pytest.fixture
 async def house(tmp_path: Path) -> House:
@@ -83,9 +89,7 @@ def delivery(request: TrainRequest = REQUEST) -> Delivery:
 
 
 async def test_a_request_becomes_an_adapter_that_is_told_of(house: House) -> None:
-    async with house.running() as worker:
-        await worker.handle(delivery())
-        await until(lambda: house.job.announced)
+    await house.trained()
 
     (told,) = house.told
     assert (told.status, told.request_id, told.adapter_version) == ("trained", "small-7", "v1.0.1")
@@ -115,9 +119,7 @@ async def test_a_request_that_comes_again_is_told_again_and_not_trained_again(ho
 async def test_a_run_whose_process_dies_is_taken_up_again(house: House) -> None:
     house.script("die die train")
 
-    async with house.running() as worker:
-        await worker.handle(delivery())
-        await until(lambda: house.job.announced)
+    await house.trained()
 
     assert house.ledger == ["die small-7", "die small-7", "train small-7"]
     assert [told.status for told in house.told] == ["trained"]
@@ -126,9 +128,7 @@ async def test_a_run_whose_process_dies_is_taken_up_again(house: House) -> None:
 async def test_a_run_that_kills_its_process_each_time_is_given_up_with_its_last_words(house: House) -> None:
     house.script("die")
 
-    async with house.running() as worker:
-        await worker.handle(delivery())
-        await until(lambda: house.job.announced)
+    await house.trained()
 
     (told,) = house.told
     assert told.status == "failed"
@@ -140,9 +140,7 @@ async def test_a_run_that_kills_its_process_each_time_is_given_up_with_its_last_
 async def test_a_run_that_comes_further_each_time_is_not_given_up(house: House) -> None:
     house.script("further further further further further train")
 
-    async with house.running() as worker:
-        await worker.handle(delivery())
-        await until(lambda: house.job.announced)
+    await house.trained()
 
     assert [told.status for told in house.told] == ["trained"]
 
@@ -162,9 +160,7 @@ async def test_a_stop_in_the_middle_is_no_attempt_and_ends_the_process(house: Ho
 async def test_a_run_another_trainer_is_at_is_left_to_it_and_looked_at_again(house: House) -> None:
     house.script("busy busy train")
 
-    async with house.running() as worker:
-        await worker.handle(delivery())
-        await until(lambda: house.job.announced)
+    await house.trained()
 
     assert house.ledger == ["busy small-7", "busy small-7", "train small-7"]
 
@@ -196,9 +192,7 @@ async def test_old_records_are_forgotten_and_unfinished_ones_never(house: House)
 
 
 async def test_what_the_process_tells_is_shown(house: House) -> None:
-    async with house.running() as worker:
-        await worker.handle(delivery())
-        await until(lambda: house.job.announced)
+    await house.trained()
 
     labels = {"agent_id": "small"}
     assert REGISTRY.get_sample_value("ratchet_trainer_step", labels) == 1

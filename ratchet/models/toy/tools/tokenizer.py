@@ -6,12 +6,13 @@ piece, so that a whole call is three to five tokens; any other text goes through
 
 from __future__ import annotations
 
-from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
-from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
-PAD, END, SYSTEM, USER, ASSISTANT, TOOL = "<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>"
-CONTROL = (PAD, END, SYSTEM, USER, ASSISTANT, TOOL)
+from ratchet.models.toy import byte_tokenizer
+from ratchet.models.toy.byte_tokenizer import ASSISTANT, END, SYSTEM, USER, chat_tokenizer
+
+TOOL = "<|tool|>"
+CONTROL = (*byte_tokenizer.CONTROL, TOOL)
 READ = '<tool_call>{"name": "read_file", "arguments": {"path": "'
 WRITE = '<tool_call>{"name": "write_file", "arguments": {"path": "'
 ADD = '<tool_call>{"name": "add", "arguments": {"a": '
@@ -42,19 +43,4 @@ CHAT_TEMPLATE = f"""\
 
 def tool_tokenizer(max_length: int) -> PreTrainedTokenizerFast:
     """Ids 0–255 are bytes, then come the numbers 10 to 99, the control tokens, and the pieces of tool calls."""
-    vocabulary = {symbol: index for index, symbol in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    vocabulary |= {number: len(vocabulary) + index for index, number in enumerate(NUMBERS)}
-    tokenizer = Tokenizer(BPE(vocab=vocabulary, merges=[(number[0], number[1]) for number in NUMBERS]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in CONTROL])
-    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in PIECES])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token=PAD,
-        eos_token=END,
-        chat_template=CHAT_TEMPLATE,
-        model_max_length=max_length,
-        clean_up_tokenization_spaces=False,
-        padding_side="left",
-    )
+    return chat_tokenizer(NUMBERS, CONTROL, PIECES, CHAT_TEMPLATE, max_length)

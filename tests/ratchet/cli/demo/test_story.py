@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import pytest
 from rich.console import Console
@@ -12,10 +14,12 @@ from ratchet.cli.demo.held_out_report import report_held_out
 from ratchet.cli.demo.story import DemoTraining, DemoTurn, Sabotage, Story
 from ratchet.cli.demo.story_view import render_story
 from ratchet.experiments.gain import Estimate, Gain, Saved
+from ratchet.logs.rows import AnswerRow
 from schemas.records.adapter_card import DataWindow
 from schemas.records.decision import Decision
 from tests.ratchet.adapters.making_adapters import NOON, card
 
+T = TypeVar("T")
 PROVED = Gain(Estimate(0.4, 0.35, 0.45, 100), Estimate(0.8, 0.75, 0.85, 100), Estimate(0.4, 0.33, 0.47, 100))
 NOTHING = replace(PROVED, difference=Estimate(0.01, -0.02, 0.04, 100))
 TURN = DemoTurn("v1.0.1", "v1.0.0", DemoTraining(64, 512, 6.5, 8, 0.1, 0.4), "stable", 300, 0.2, 30.0)
@@ -99,6 +103,24 @@ def test_a_training_is_read_from_the_adapter_s_card_whatever_it_tells() -> None:
 
     assert DemoTraining.of(told) == DemoTraining(64, 512, 6.5, 8, 0.1, None)
     assert DemoTraining.of(card(metrics={"seconds": "long"})) == DemoTraining(0, 0, None, None, None, None)
+
+
+def named(stage: str, tasks: Sequence[T]) -> dict[str, T]:
+    return {f"{stage}-{number}": task for number, task in enumerate(tasks)}
+
+
+def rows(tasks: Mapping[str, Any], right: int, wrong: str) -> list[AnswerRow]:
+    """Two answers a task: those of the first `right` tasks are right, and the others' first one is."""
+    return [
+        AnswerRow(
+            task_id=name,
+            sample=sample,
+            group_size=2,
+            response=task.answer if position < right or sample == 0 else wrong,
+        )
+        for position, (name, task) in enumerate(tasks.items())
+        for sample in range(2)
+    ]
 
 
 def shown(story: Story) -> str:

@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from ratchet.cli.fleet.folder import FleetRecord, StartedProgram
 from ratchet.cli.fleet.options import FleetOptions
 from ratchet.cli.mcp import addresses_of
 from ratchet.cli.terminal import UsageError
-
-
-def started(options: FleetOptions, **ports: int) -> FleetRecord:
-    programs = tuple(
-        StartedProgram(name=name.replace("_", "-"), http_port=port, log=Path("log")) for name, port in ports.items()
-    )
-    broker = StartedProgram(name="broker", http_port=None, log=Path("log"))
-    return FleetRecord(
-        supervisor_pid=1,
-        supervisor_started=0,
-        stop_timeout_s=1,
-        amqp_url="amqp://",
-        namespace="",
-        own_broker=True,
-        logs_dir=Path("logs"),
-        options=options,
-        programs=(broker, *programs),
-    )
+from tests.ratchet.cli.started import started
 
 
 def test_what_was_started_here_is_found_with_one_replica_of_each_agent() -> None:
     options = FleetOptions(agents=("small", "code-2"), replicas=2)
-    record = started(options, orchestrator=1, agent_small_1=2, agent_small_2=3, agent_code_2_1=4, scorer=5)
+    agents = {"agent-small-1": 2, "agent-small-2": 3, "agent-code-2-1": 4}
+    record = started(options, {"broker": None, "orchestrator": 1, **agents, "scorer": 5})
 
     found = addresses_of((), record)
 
@@ -41,7 +22,7 @@ def test_what_was_started_here_is_found_with_one_replica_of_each_agent() -> None
 
 
 def test_an_agent_whose_name_ends_in_a_number_is_no_replica() -> None:
-    found = addresses_of((), started(FleetOptions(agents=("code", "code-2")), agent_code=1, agent_code_2=2))
+    found = addresses_of((), started(FleetOptions(agents=("code", "code-2")), {"agent-code": 1, "agent-code-2": 2}))
 
     assert found.agents == {"code": "http://127.0.0.1:1", "code-2": "http://127.0.0.1:2"}
 
@@ -57,7 +38,7 @@ def test_before_a_fleet_was_started_it_is_where_it_will_be() -> None:
 def test_what_is_typed_goes_before_what_was_started() -> None:
     urls = ("https://fleet.example/", "agent-small=http://10.0.0.2:80", "scorer=http://10.0.0.3")
 
-    found = addresses_of(urls, started(FleetOptions(), orchestrator=1, trainer=2))
+    found = addresses_of(urls, started(FleetOptions(), {"orchestrator": 1, "trainer": 2}))
 
     assert found.by_name == {"orchestrator": "https://fleet.example", "scorer": "http://10.0.0.3"}
     assert found.agents == {"small": "http://10.0.0.2:80"}

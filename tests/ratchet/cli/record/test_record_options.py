@@ -8,24 +8,10 @@ import pytest
 import typer.testing
 
 from ratchet.cli.app import app
-from ratchet.cli.fleet.folder import FleetRecord, StartedProgram
 from ratchet.cli.fleet.options import FleetOptions
 from ratchet.cli.record import replicas, task_of
 from ratchet.cli.terminal import CommandError, UsageError
-
-
-def started(*programs: tuple[str, int | None]) -> FleetRecord:
-    return FleetRecord(
-        supervisor_pid=1,
-        supervisor_started=0.0,
-        stop_timeout_s=1.0,
-        amqp_url="amqp://here",
-        namespace="",
-        own_broker=True,
-        logs_dir=Path("logs"),
-        options=FleetOptions(agents=("small", "small-3", "other")),
-        programs=tuple(StartedProgram(name=name, http_port=port, log=Path("log")) for name, port in programs),
-    )
+from tests.ratchet.cli.started import started
 
 
 def test_a_task_is_one_run_of_what_was_typed() -> None:
@@ -57,8 +43,9 @@ def test_a_file_that_is_no_task_is_told_with_an_example(tmp_path: Path, text: st
 
 
 def test_all_replicas_of_the_agent_and_no_others_are_asked() -> None:
-    small = [("agent-small-1", 8710), ("agent-small-2", 8711)]
-    fleet = started(("orchestrator", 8700), *small, ("agent-other", 8712), ("agent-small-3", 8713))
+    small = {"agent-small-1": 8710, "agent-small-2": 8711}
+    others = {"agent-other": 8712, "agent-small-3": 8713}
+    fleet = started(FleetOptions(agents=("small", "small-3", "other")), {"orchestrator": 8700, **small, **others})
 
     assert replicas(fleet, "small") == ("http://127.0.0.1:8710", "http://127.0.0.1:8711")
     assert replicas(fleet, "small-3") == ("http://127.0.0.1:8713",)

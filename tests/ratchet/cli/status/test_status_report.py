@@ -6,7 +6,15 @@ from rich.console import Console
 
 from ratchet.bus.topology import Queue, Topology, fleet_topology
 from ratchet.cli.fleet.queue_depths import QueueDepth
-from ratchet.cli.status import ServiceStatus, StatusReport, quality_rows, queue_faults, render_status, saved_rows
+from ratchet.cli.status import (
+    ServiceStatus,
+    StatusReport,
+    learning_rows,
+    quality_rows,
+    queue_faults,
+    render_status,
+    saved_rows,
+)
 
 TOPOLOGY = fleet_topology(("small",))
 
@@ -88,3 +96,21 @@ def test_what_was_saved_is_said_of_the_agents_that_saved_any() -> None:
 
     assert "small: 2 answers a task; 1,200 answers, 34,567 tokens saved" in console.export_text()
     assert [row.agent_id for row in saved_rows(text)] == ["small"]
+
+
+def test_how_far_the_next_training_is_is_said_with_what_it_takes() -> None:
+    glance = {
+        "agents": [
+            {"agent_id": "small", "learning": {"groups": 3, "wanted": 0, "pending": None}},
+            {"agent_id": "other", "learning": {"groups": 40, "wanted": 64, "pending": None}},
+        ]
+    }
+    report = StatusReport("amqp://guest@host/", None, (), depths(), True, (), learning=tuple(learning_rows(glance)))
+    console = Console(width=120, record=True)
+
+    console.print(render_status(report))
+
+    shown = " ".join(console.export_text().split())
+    assert "small: 3 groups to learn from since the last training; `ratchet train` needs 8" in shown
+    assert "RATCHET_TRAIN_AFTER_GROUPS is off" in shown and "the fleet trains at 64" in shown
+    assert list(learning_rows(None)) == []

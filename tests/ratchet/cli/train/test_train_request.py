@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ratchet.cli.terminal import UsageError
-from ratchet.cli.train.request import request_of
-from ratchet.cli.train.run import TrainOptions
+from ratchet.cli.train.request import TrainOptions, request_of
 
 PLAIN = TrainOptions(
     agent="small",
@@ -20,7 +19,6 @@ PLAIN = TrainOptions(
     lr=None,
     seed=3,
     assignments=(),
-    dry_run=False,
 )
 
 

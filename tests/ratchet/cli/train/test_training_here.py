@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 from ratchet.bus.topology import fleet_topology
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.terminal import CommandError
+from ratchet.cli.train.request import request_of
 from ratchet.cli.train.run import Left, OnInterrupt, SomebodyIsAtIt, TrainingHere
 from ratchet.training_runs.store import RunFolder, RunStore
 from tests.ratchet.cli.train.test_train_request import PLAIN
@@ -39,12 +39,13 @@ class Terminal:
     def run(self, script: str, *, dry_run: bool = False) -> Any:
         access = FleetAccess("", "", ("small",), fleet_topology(("small",)), self.folder / "logs", None)
         here = TrainingHere(
-            replace(PLAIN, dry_run=dry_run),
+            request_of(PLAIN),
             access,
             self.on_event,
             lambda: next(self._answers),
             "operator:ann",
-            (sys.executable, DOUBLE, str(self.folder / "adapters"), script),
+            dry_run=dry_run,
+            command=(sys.executable, DOUBLE, str(self.folder / "adapters"), script),
         )
         return here.outcome()
 

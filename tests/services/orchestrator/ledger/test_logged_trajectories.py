@@ -87,13 +87,17 @@ async def test_killed_around_a_line_it_has_its_trajectory_and_no_other_is_left(t
     await ledger.close()
 
 
-async def test_a_trajectory_goes_with_its_line_and_counts_as_a_part_of_the_log(tmp_path: Path) -> None:
-    ledger = await opened(tmp_path)
+async def forty_answered(folder: Path) -> None:
+    ledger = await opened(folder)
     for number in range(40):
         await answer(ledger, number)
         await ledger.seal_in_step()
     ledger.commit()
     await ledger.close()
+
+
+async def test_a_trajectory_goes_with_its_line_and_counts_as_a_part_of_the_log(tmp_path: Path) -> None:
+    await forty_answered(tmp_path)
     whole = disk_bytes(tmp_path)
 
     would = prune(tmp_path, whole // 2, dry=True)
@@ -110,12 +114,7 @@ async def test_a_trajectory_goes_with_its_line_and_counts_as_a_part_of_the_log(t
 async def test_killed_while_it_removes_the_next_turn_leaves_no_trajectory_without_its_line(
     tmp_path: Path, step: str
 ) -> None:
-    ledger = await opened(tmp_path)
-    for number in range(40):
-        await answer(ledger, number)
-        await ledger.seal_in_step()
-    ledger.commit()
-    await ledger.close()
+    await forty_answered(tmp_path)
     keep = disk_bytes(tmp_path) // 2
     environment = os.environ | {"RATCHET_FAILPOINT": f"{step}:4", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(Path(old_logs.__file__)), str(tmp_path), str(keep)]

@@ -30,9 +30,9 @@ def environment_of(settings: TrainerSettings) -> dict[str, str]:
 
 
 def ratchet_train(settings: TrainerSettings, processes: int) -> subprocess.CompletedProcess[str]:
-    knobs = [word for name, value in KNOBS.items() for word in ("--set", f"{name}={value}")]
+    request = TrainRequest(request_id="by-hand", agent_id="small", seed=11, hyperparameters=KNOBS)
     return subprocess.run(
-        [sys.executable, "-m", "services.trainer.train", "--agent", "small", "--seed", "11", *knobs],
+        [sys.executable, "-m", "services.trainer.train", "--request", request.encode()],
         env=environment_of(settings) | {"RATCHET_TRAINER_PROCESSES": str(processes)},
         capture_output=True,
         text=True,

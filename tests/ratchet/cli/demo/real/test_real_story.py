@@ -14,40 +14,21 @@ from ratchet.cli.demo.real.page import real_page
 from ratchet.cli.demo.real.picture import picture
 from ratchet.cli.demo.real.plan import TEMPERATURE, TRAINING, RealPlan, settings
 from ratchet.cli.demo.real.story import RealStory, examples_of, first_answers, gains_of, right_answers
-from ratchet.cli.demo.real.tasks import RealTask, distinct_tasks
+from ratchet.cli.demo.real.tasks import distinct_tasks
 from ratchet.cli.demo.real.view import render_real_story
 from ratchet.experiments.gain import Estimate, Gain
-from ratchet.logs.rows import AnswerRow
 from services.orchestrator.settings import OrchestratorSettings
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
 from services.trainer.settings import TrainerSettings
-from tests.ratchet.cli.demo.test_story import PROMOTION, TURN
+from tests.ratchet.cli.demo.test_story import PROMOTION, TURN, named, rows
 
 TASKS = distinct_tasks("held_out", 3, 12)
 PLAN = RealPlan(tasks=12, samples=2, group=8, seed=3, stall_s=1.0)
 
 
-def rows(tasks: dict[str, RealTask], right: int) -> list[AnswerRow]:
-    """Two answers a task: those of the first `right` tasks are right, and the others' first one is."""
-    return [
-        AnswerRow(
-            task_id=name,
-            sample=sample,
-            group_size=2,
-            response=task.answer if position < right or sample == 0 else "<b>no</b>",
-        )
-        for position, (name, task) in enumerate(tasks.items())
-        for sample in range(2)
-    ]
-
-
-def named(stage: str) -> dict[str, RealTask]:
-    return {f"{stage}-{number}": task for number, task in enumerate(TASKS)}
-
-
 def story() -> RealStory:
-    before, after = named("before"), named("after")
-    given = rows(before, 0), rows(after, 12)
+    before, after = named("before", TASKS), named("after", TASKS)
+    given = rows(before, 0, "<b>no</b>"), rows(after, 12, "<b>no</b>")
     return RealStory(
         seed=3,
         temperature=0.5,
@@ -137,7 +118,7 @@ def test_the_picture_is_well_formed_and_has_a_bar_for_each_mean() -> None:
 
 
 def test_held_out_tasks_go_out_without_their_answers_to_a_named_version() -> None:
-    tasks = named("before")
+    tasks = named("before", TASKS)
     asked = PLAN.asked(tasks, "v1.0.0")
 
     assert [task.reference for task in asked] == [None] * 12

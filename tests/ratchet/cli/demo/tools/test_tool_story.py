@@ -17,17 +17,17 @@ from ratchet.cli.demo.tools.plan import TRAINING, ToolPlan, further_turns, setti
 from ratchet.cli.demo.tools.story import Conversations, ToolStory, done_by_task, examples_of, first_outcomes
 from ratchet.cli.demo.tools.view import render_tool_story
 from ratchet.experiments.gain import Estimate, Gain, gain
-from ratchet.logs.rows import AnswerRow
-from ratchet.models.toy.tools.task import ToolTask, task_of
+from ratchet.models.toy.tools.task import task_of
 from schemas.messages.task import Task
 from services.orchestrator.settings import OrchestratorSettings
 from services.runner.settings import RunnerSettings
 from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
 from services.trainer.settings import TrainerSettings
-from tests.ratchet.cli.demo.test_story import PROMOTION, TURN
+from tests.ratchet.cli.demo.test_story import PROMOTION, TURN, named, rows
 
 PLAN = ToolPlan(tasks=12, samples=2, group=8, seed=3, stall_s=1.0, queue="reply.tool-agent.x")
 TASKS = PLAN.held_out
+UNDONE = '{"files": [], "hold": [], "said": ""}'
 HIGH = Estimate(0.9, 0.8, 1.0, 12)
 REPORT: dict[str, Any] = {
     "data": {
@@ -46,27 +46,9 @@ REPORT: dict[str, Any] = {
 }
 
 
-def named(stage: str) -> dict[str, ToolTask]:
-    return {f"{stage}-{number}": task for number, task in enumerate(TASKS)}
-
-
-def rows(tasks: dict[str, ToolTask], right: int) -> list[AnswerRow]:
-    """Two rollouts a task: those of the first `right` tasks do it, and the others' first one does."""
-    return [
-        AnswerRow(
-            task_id=name,
-            sample=sample,
-            group_size=2,
-            response=task.answer if position < right or sample == 0 else '{"files": [], "hold": [], "said": ""}',
-        )
-        for position, (name, task) in enumerate(tasks.items())
-        for sample in range(2)
-    ]
-
-
 def story() -> ToolStory:
-    before, after = named("before"), named("after")
-    given = rows(before, 0), rows(after, 12)
+    before, after = named("before", TASKS), named("after", TASKS)
+    given = rows(before, 0, UNDONE), rows(after, 12, UNDONE)
     first = first_outcomes(before, given[0]), first_outcomes(after, given[1])
     return ToolStory(
         seed=3,
@@ -138,7 +120,7 @@ def test_the_tables_and_the_json_have_the_figures_and_the_verdict() -> None:
 
 
 def test_held_out_tasks_go_out_without_their_answers_to_a_named_version_and_to_who_records() -> None:
-    for task in PLAN.asked(named("before"), "v1.0.0", 2):
+    for task in PLAN.asked(named("before", TASKS), "v1.0.0", 2):
         assert (task.reference, task.adapter_version, task.work_to) == (None, "v1.0.0", PLAN.queue)
         assert task_of(str(task.input)).held_out
 
@@ -146,7 +128,7 @@ def test_held_out_tasks_go_out_without_their_answers_to_a_named_version_and_to_w
 def test_in_sandboxes_tasks_bring_their_files_and_held_out_ones_neither_what_is_right_nor_how_it_is_checked() -> None:
     plan = replace(PLAN, queue=None)
     (taught,) = first(plan.users("r"), 1)
-    held_out = plan.asked(named("before"), "v1.0.0", 2)
+    held_out = plan.asked(named("before", TASKS), "v1.0.0", 2)
     for task in [taught, *plan.golden, *held_out]:
         assert task.workspace is not None and task.work_to is None
         assert task.workspace.files == task_of(str(task.input)).files
