@@ -125,11 +125,11 @@ def langgraph() -> Job:
     return Job(pins("langgraph", 2), "langgraph", command, numbers, added, tools=True)
 
 
-def smolagents(kind: str) -> Job:
+def smolagents(kind: str, *more: str) -> Job:
     def command(python: Path, way: str) -> Command:
-        return [python, PROGRAMS / "smol_agent.py", kind, way]
+        return [python, PROGRAMS / "smol_agent.py", kind, way, *more]
 
-    name = f"{pins('smolagents')}, {kind}"
+    name = ", ".join((pins("smolagents"), kind, *more))
     return Job(name, "smolagents", command, numbers, added, tools=kind == "ToolCallingAgent")
 
 
@@ -180,6 +180,7 @@ JOBS: Sequence[Job] = (
     mini_swe_agent("litellm_textbased"),
     smolagents("ToolCallingAgent"),
     smolagents("CodeAgent"),
+    smolagents("CodeAgent", "linear"),
     aider("whole"),
     aider("diff"),
 )

@@ -90,16 +90,19 @@ async def test_smolagents_by_tool_calls(way: str, folder: Path, driven: Drive) -
     assert (found.segments, found.breaks) == (3, {"rewritten": 2})
 
 
-async def test_smolagents_by_code(way: str, folder: Path, driven: Drive) -> None:
-    """It stops the model at `</code>`, and adds what it ran to the answer."""
+@pytest.mark.parametrize(("more", "broken"), [((), {"rewritten": 1}), (("linear",), {})], ids=["as it is", "linear"])
+async def test_smolagents_by_code(
+    more: tuple[str, ...], broken: dict[str, int], way: str, folder: Path, driven: Drive
+) -> None:
+    """It stops the model at `</code>`, which it puts back, and adds what it ran to the answer, unless told not to."""
     turns = [
         Turn(ADD, "I read both.\n<code>\nprint(int(read_file('a.txt')) + int(read_file('b.txt')))\n</code>"),
         Turn("42", f"I write it.\n<code>\nwrite_file('c.txt', '42')\nfinal_answer({SUM!r})\n</code>"),
     ]
-    found = await driven(smolagents("CodeAgent"), turns, way)
+    found = await driven(smolagents("CodeAgent", *more), turns, way)
 
     assert found.printed.endswith(SUM) and added(folder, SUM)
-    assert (found.segments, found.breaks) == (2, {"rewritten": 1})
+    assert (found.segments, found.breaks) == (1 + len(broken), broken)
 
 
 def assert_mended(folder: Path) -> None:
