@@ -1,7 +1,7 @@
 # Two commands do everything: `make demo` and `make test`. Both install what they need first. `make demo-real` is the demo with a real model,
 # `make check` is for whoever changes the code.
 # PYTHON: which Python (3.11 or newer) makes the environment. SEED: which tasks `make demo-real`, `demo-tools` and `demo-sandboxed` draw. TORCH_INDEX: a package index with CPU builds of torch, which
-# saves gigabytes where there is no GPU. WORKERS: how many processes run the tests, each with a broker and fleets of its own.
+# saves gigabytes where there is no GPU. MODEL=smollm2: `make agents-test` on a real model. WORKERS: how many processes run the tests, each with a broker and fleets of its own.
 PYTHON ?= python3
 TORCH_INDEX ?=
 WORKERS ?= 3
