@@ -30,7 +30,8 @@ class Chat:
         given |= {"max_tokens": turn["max_tokens"]} | ({"stop": turn["stop"]} if turn["stop"] else {})
         if turn["stream"]:
             with self.ask.stream(**given) as stream:
-                message = stream.get_final_completion().choices[0].message
+                stream.until_done()  # the final completion is refused where an answer was cut off
+                message = stream.current_completion_snapshot.choices[0].message
         else:
             message = self.ask.create(**given).choices[0].message
         self.history.append(message)
