@@ -54,9 +54,9 @@ class Responses:
         tools = [{"type": "function", "strict": False} | FUNCTION]
         given = {"model": "any", "instructions": SYSTEM, "input": self.history, "tools": tools}
         given |= {"max_output_tokens": turn["max_tokens"]}
-        if turn["stream"]:
-            with self.ask.stream(**given) as stream:
-                response = stream.get_final_response()
+        if turn["stream"]:  # the last event has all of it, also where it was cut off
+            *_, last = self.ask.create(stream=True, **given)
+            response = last.response
         else:
             response = self.ask.create(**given)
         self.history += response.output
