@@ -27,7 +27,8 @@ class AgentSettings(FleetSettings):
     agent_model_revision: str | None = Field(None, description="Commit of a hub model; the newest if not set.")
     agent_tokenizer: str | None = Field(
         None,
-        description="For vllm, echo and your own: folder or hub name of the tokenizer; without it vllm's server tokenizes.",
+        description="For vllm, echo and your own: folder or hub name of the tokenizer; "
+        "without it vllm's server tokenizes.",
     )
     agent_dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto",
