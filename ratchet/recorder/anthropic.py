@@ -122,7 +122,7 @@ def _messages(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     calls = [_call(block) for block in rest if block.get("type") == "tool_use"]
     thought = "".join(str(block.get("thinking", "")) for block in rest if block.get("type") == "thinking")
     said = _text([block for block in rest if block.get("type") not in ("tool_use", "thinking", "redacted_thinking")])
-    if rest:
+    if rest or not blocks:  # an answer of no tokens but the last is a turn, too
         yield {"role": role, "content": said, "reasoning_content": thought or None, "tool_calls": calls or None}
 
 

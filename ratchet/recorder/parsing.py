@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
@@ -139,10 +140,27 @@ def _bodies(text: str) -> list[str]:
 
 
 def _call(body: str, field: str) -> tuple[str, str] | None:
+    """None for what is no call: also one with what clients can't be told in JSON (NaN, half of a surrogate pair)."""
     try:
         said: Any = json.loads(body)
         name, arguments = said["name"], said.get(field, {})
+        _json(name)
+        written = _text_of(arguments) if isinstance(arguments, str) else _json(arguments)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-    written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return (name, written) if isinstance(name, str) else None
+
+
+def _text_of(arguments: str) -> str:
+    """Text, in which there may be JSON."""
+    _json(arguments)
+    with suppress(json.JSONDecodeError):
+        _json(json.loads(arguments))
+    return arguments
+
+
+def _json(value: Any) -> str:
+    """Raises ValueError for what a body of HTTP can't hold."""
+    written = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    written.encode()
+    return written

@@ -123,7 +123,7 @@ async def events(head: Mapping[str, Any], first: Answer, answers: AsyncGenerator
 
     def event(kind: str, **what: Any) -> str:
         told = {"type": kind, "sequence_number": next(numbers)} | what
-        return f"event: {kind}\ndata: {json.dumps(told, ensure_ascii=False)}\n\n"
+        return f"event: {kind}\ndata: {json.dumps(told)}\n\n"
 
     def place(item: str) -> dict[str, Any]:
         return {"item_id": ids[item], "output_index": index, "content_index": 0}

@@ -26,7 +26,9 @@ class AgentSettings(FleetSettings):
     )
     agent_model_revision: str | None = Field(None, description="Commit of a hub model; the newest if not set.")
     agent_tokenizer: str | None = Field(
-        None, description="For vllm: folder or hub name of the tokenizer; the server's own /tokenize if not set."
+        None,
+        description="For vllm, echo and your own: folder or hub name of the tokenizer; "
+        "without it vllm's server tokenizes.",
     )
     agent_dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto",

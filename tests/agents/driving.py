@@ -19,9 +19,9 @@ from ratchet.recorder.command import Program, run_with
 from ratchet.recorder.engine import ScriptedEngine
 from ratchet.recorder.rollout import RecordedRollout
 from ratchet.service.errors import PromptRefused
-from schemas.messages.response import Sample
+from schemas.messages.response import Sample, Usage
 from tests.ratchet.conversation.speakers import SPECIAL, codec, template
-from tests.ratchet.recorder.exactness import exact_calls
+from tests.ratchet.recorder.exactness import Watched, exact_calls
 from tests.waiting import until
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -93,28 +93,20 @@ async def _nowhere(message: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Driven:
+class Recorded:
+    """A run of a program: what was recorded, and the engine that it was recorded in front of."""
+
     sample: Sample
-    script: Script
-    engine: ScriptedEngine
-    rollout: RecordedRollout
-    stderr: str
+    engine: Watched
 
     @property
-    def printed(self) -> str:
-        told = (self.sample.text[-SHOWN:], self.stderr[-SHOWN:], self.rollout.engine_trouble)
-        assert self.sample.status == "finished", told
-        return self.sample.text
-
-    @property
-    def said(self) -> Any:
-        """What it printed, as JSON."""
-        return json.loads(self.printed)
+    def usage(self) -> Usage:
+        assert self.sample.usage is not None
+        return self.sample.usage
 
     @property
     def breaks(self) -> dict[str, int]:
-        assert self.sample.usage is not None
-        return dict(self.sample.usage.breaks)
+        return dict(self.usage.breaks)
 
     @property
     def calls(self) -> int:
@@ -129,6 +121,27 @@ class Driven:
     @property
     def segments(self) -> int:
         return len(self.sample.segments or ())
+
+
+@dataclass(frozen=True)
+class Driven(Recorded):
+    """With an engine that a script is for."""
+
+    engine: ScriptedEngine
+    script: Script
+    rollout: RecordedRollout
+    stderr: str
+
+    @property
+    def printed(self) -> str:
+        told = (self.sample.text[-SHOWN:], self.stderr[-SHOWN:], self.rollout.engine_trouble)
+        assert self.sample.status == "finished", told
+        return self.sample.text
+
+    @property
+    def said(self) -> Any:
+        """What it printed, as JSON."""
+        return json.loads(self.printed)
 
     def assert_exact(self) -> None:
         """Also that all of the script was said, nothing else was asked for, and each further segment has a reason."""
@@ -156,11 +169,11 @@ async def drive(
     home.mkdir(exist_ok=True)
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
     own = kept | {"HOME": str(home)} | OFFLINE | dict(environment or {})
-    program = Program((*IN_FOLDER, str(folder), *map(str, command)), environment=own)
     recorder = recorder or Recorder()
     async with recorder.serving() as base_url, asyncio.TaskGroup() as tasks:
         if held:
             engine.gate.clear()
             tasks.create_task(_let_go_once_closed(engine))
+        program = Program((*IN_FOLDER, str(folder), *map(str, command)), environment=own)
         sample = await run_with(recorder, base_url, rollout, program, timeout_s=TIMEOUT_S)
-    return Driven(sample, script, engine, rollout, (home / "stderr").read_text(errors="replace"))
+    return Driven(sample, engine, script, rollout, (home / "stderr").read_text(errors="replace"))

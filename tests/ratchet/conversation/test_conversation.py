@@ -74,6 +74,19 @@ def test_an_answer_that_comes_back_otherwise_written_is_the_recorded_one_unless_
         assert dict(conversation.breaks) == ({"rewritten": 1} if strict else {})
 
 
+@pytest.mark.parametrize(("back", "linear"), [("print(1)\n</code>", True), ("print(1)\n</code> and more", False)])
+def test_a_stop_string_that_a_client_puts_back_was_sampled_and_what_it_adds_was_not(back: str, linear: bool) -> None:
+    conversation = Conversation(template("qwen2_5"))
+    first = conversation.ask(ASKED)
+    ids = codec().encode("print(1)\n</code>")
+    conversation.answer(first, {"content": "print(1)\n"}, ids, [-1.0] * len(ids))
+
+    second = conversation.ask([*ASKED, {"role": "assistant", "content": back}, further("It printed 1.")])
+
+    assert (second.parent is first, conversation.normalised) == (linear, int(linear))
+    assert conversation.breaks == ({} if linear else {"rewritten": 1})
+
+
 def test_a_retry_gets_the_call_it_made_and_never_forks() -> None:
     conversation = Conversation(template("smollm2"))
     call = conversation.ask(ASKED)

@@ -75,6 +75,26 @@ def test_an_answer_is_known_again_by_what_it_says(given: dict[str, Any], expecte
     assert sameness(canonical({"role": "assistant"} | said), canonical({"role": "assistant"} | given)) == expected
 
 
+@pytest.mark.parametrize(
+    ("told", "back", "expected"),
+    [
+        ("red", "{}", "normalised"),
+        ('["red"]', "{}", "normalised"),
+        ("{}", "red", None),
+        ("red", '{"box": "red"}', None),
+        ('{"x": 9007199254740993}', '{"x":9007199254740992}', "normalised"),
+        ('{"x": 12345678901234567890}', '{"x":1.2345678901234567e19}', "normalised"),
+        ('{"x": 1}', '{"x": "1"}', None),
+    ],
+)
+def test_arguments_come_back_as_a_dialect_and_a_client_can_write_them(
+    told: str, back: str, expected: str | None
+) -> None:
+    recorded, given = (canonical({"role": "assistant", "tool_calls": [call(one)]}) for one in (told, back))
+
+    assert sameness(recorded, given) == expected
+
+
 def test_reasoning_within_the_text_may_be_left_out_and_what_a_user_said_may_not_differ() -> None:
     thought = {"role": "assistant", "content": "<think>\nhm\n</think>\n\nyes"}
 

@@ -28,10 +28,12 @@ ASKED: dict[str, Any] = {
 
 
 @asynccontextmanager
-async def house(*answers: str, context: int = 8192) -> AsyncIterator[tuple[httpx.AsyncClient, RecordedRollout]]:
+async def house(
+    *answers: str, context: int = 8192, name: str = "qwen3"
+) -> AsyncIterator[tuple[httpx.AsyncClient, RecordedRollout]]:
     said = iter(answers)
     engine = ScriptedEngine(lambda prompt: [*codec().encode(next(said)), SPECIAL.index("<|im_end|>")], context)
-    rollout = RecordedRollout(template("qwen3"), engine, model="small")
+    rollout = RecordedRollout(template(name), engine, model="small")
     recorder = Recorder()
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(recorder.application()),
@@ -69,6 +71,21 @@ async def test_an_agent_with_tools_and_thoughts_is_one_segment() -> None:
         (segment,) = segments_of(rollout.conversation)
         assert [turn.role for turn in segment.turns] == ["system", "user", "assistant", "tool", "assistant"]
         assert rollout.conversation.normalised == 0
+
+
+async def test_an_empty_answer_and_a_call_whose_arguments_are_no_object_are_gone_on_from() -> None:
+    odd = '<tool_call>\n{"name": "look", "arguments": "red"}\n</tool_call>'
+    async with house("", odd, "A coin.", name="qwen2_5") as (client, rollout):
+        turns: list[Any] = list(ASKED["messages"])
+        silent = (await client.post("/messages", json=ASKED)).json()["content"]
+        turns += [{"role": "assistant", "content": silent}, {"role": "user", "content": "Well?"}]
+        (use,) = (await client.post("/messages", json=ASKED | {"messages": turns})).json()["content"]
+        result = {"type": "tool_result", "tool_use_id": use["id"], "content": "a coin"}
+        turns += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+        await client.post("/messages", json=ASKED | {"messages": turns})
+
+        assert (silent, use["input"]) == ([], {})
+        assert (len(segments_of(rollout.conversation)), rollout.conversation.breaks) == (1, {})
 
 
 async def test_a_stream_has_the_events_of_its_blocks() -> None:

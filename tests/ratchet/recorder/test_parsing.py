@@ -20,6 +20,10 @@ CALL = '<tool_call>\n{"name": "look", "arguments": {"box": "é"}}\n</tool_call>'
 LOOK = (("look", '{"box": "é"}'),)
 
 
+def called(arguments: str) -> str:
+    return f'<tool_call>\n{{"name": "look", "arguments": {arguments}}}\n</tool_call>'
+
+
 @pytest.mark.parametrize(
     ("parser", "text", "parsed"),
     [
@@ -32,6 +36,12 @@ LOOK = (("look", '{"box": "é"}'),)
         (HermesParser(), f"<think>\nhm\n</think>\n\n{CALL}", Parsed("", "hm", LOOK)),
         (HermesParser(), "<tool_call>\n{broken}\n</tool_call>", Parsed("<tool_call>\n{broken}\n</tool_call>")),
         (HermesParser(), "1 < 2", Parsed("1 < 2")),
+        (HermesParser(), called('["red", 7]'), Parsed(calls=(("look", '["red", 7]'),))),
+        (HermesParser(), called('"red"'), Parsed(calls=(("look", "red"),))),
+        (HermesParser(), called('{"box": NaN}'), Parsed(called('{"box": NaN}'))),
+        (HermesParser(), called('{"box": 1e999}'), Parsed(called('{"box": 1e999}'))),
+        (HermesParser(), called(r'{"box": "\ud800"}'), Parsed(called(r'{"box": "\ud800"}'))),
+        (HermesParser(), called(r'"{\"box\": -Infinity}"'), Parsed(called(r'"{\"box\": -Infinity}"'))),
         (LlamaParser(), '{"name": "look", "parameters": {"box": "é"}}', Parsed(calls=LOOK)),
         (LlamaParser(), '{"box": 1}', Parsed('{"box": 1}')),
         (LlamaParser(), "a coin", Parsed("a coin")),
