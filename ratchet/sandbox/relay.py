@@ -115,8 +115,8 @@ def carry(servers: dict[socket.socket, str], end: int) -> None:
         found = {descriptor for descriptor, _ in poll.poll()}
         if end in found:
             return
-        for server, place in servers.items():
-            if server.fileno() in found and (pair := connected(server, place)):
+        for server, path in servers.items():
+            if server.fileno() in found and (pair := connected(server, path)):
                 pairs.append(pair)
         for one in (stream for pair in pairs for stream in pair):
             if one.takes and one.source.fileno() in found:
