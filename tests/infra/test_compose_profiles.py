@@ -144,10 +144,10 @@ def test_a_new_tag_or_setting_changes_services_and_never_the_broker(
 
 def test_even_a_secret_in_the_settings_file_reaches_only_whom_it_is_for(compose: list[str], checkout: Path) -> None:
     meant = {
-        "RATCHET_SCORER_JUDGE_API_KEY": {"scorer"},
-        "RATCHET_SCORER_JUDGE_FENCE_KEY": {"scorer"},
+        "RATCHET_SCORER_JUDGE_API_KEY": {"scorer", "auditor"},  # whose judge is the scorer's where it has none
+        "RATCHET_SCORER_JUDGE_FENCE_KEY": {"scorer", "auditor"},
         "RATCHET_AGENT_VLLM_API_KEY": {"agent", "agent-gpu"},
-        "HF_TOKEN": {"agent", "agent-gpu", "scorer", "trainer", "trainer-gpu", "vllm", "vllm-judge"},
+        "HF_TOKEN": {"agent", "agent-gpu", "scorer", "auditor", "trainer", "trainer-gpu", "vllm", "vllm-judge"},
     }
 
     services = resolved(compose, checkout, "".join(f"{name}=of {name}\n" for name in meant))

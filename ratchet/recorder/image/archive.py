@@ -31,6 +31,8 @@ MOST_HEADER = MIB
 MOST_WINDOW = 128 * MIB
 """Memory that zstandard may take to unpack."""
 MOST_LAYERS = 256
+READ_AHEAD = 65_536
+TOO_MUCH = "it unpacks to more than it may take: say `gigabytes`, if that is meant"
 NESTED = 4
 GZIP, ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -154,13 +156,15 @@ def said_as_bad() -> Iterator[None]:
 
 def entries(file: Readable, room: Room) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
     """Of a layer, in order. Raises BadImage beyond the `room` there is."""
-    stream = io.BufferedReader(_Bounded(file, room), 65_536)
+    stream = io.BufferedReader(_Bounded(file, room), READ_AHEAD)
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=Header, encoding="utf-8", errors="surrogateescape") as tar:
         while (entry := tar.next()) is not None:
             tar.members.clear()  # type: ignore[attr-defined]  # it keeps them all
             room.entries -= 1
             if room.entries < 0:
                 raise BadImage("it has more files than an image may have")
+            if entry.size > room.bytes + READ_AHEAD:  # tarfile would look for its end, block by block
+                raise BadImage(TOO_MUCH)
             yield tar, entry
 
 
@@ -180,10 +184,10 @@ class _Bounded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        part = self._file.read(min(len(buffer), 65_536))
+        part = self._file.read(min(len(buffer), READ_AHEAD))
         self._room.bytes -= len(part)
         if self._room.bytes < 0:
-            raise BadImage("it unpacks to more than it may take: say `gigabytes`, if that is meant")
+            raise BadImage(TOO_MUCH)
         buffer[: len(part)] = part
         return len(part)
 

@@ -116,7 +116,7 @@ def test_a_small_file_does_not_become_a_large_folder_or_a_large_memory(tmp_path:
 
     for content, room, said in (
         (bomb, 1_000_000, "unpacks to more than it may take"),
-        (announced, ROOM, "can't be read"),
+        (announced, ROOM, "unpacks to more than it may take"),
         (with_header, ROOM, "header of 3,000,000 bytes"),
         (bomb[:-20], ROOM, "can't be read"),
         (b"\x28\xb5\x2f\xfd" + os.urandom(100), ROOM, "can't be read"),
