@@ -167,12 +167,18 @@ def test_groups_of_a_process_that_is_gone_are_swept() -> None:
     cgroups = cgroup.find()
     if cgroups is None:
         pytest.skip("no cgroup can be made on this machine")
-    left = [folder / f"{cgroup.PREFIX}4194999-left" for folder in cgroups.folders]
+    gone, had_our_number = "4194999-1-left", f"{os.getpid()}-1-left"
+    left = [folder / f"{cgroup.PREFIX}{name}" for folder in cgroups.folders for name in (gone, had_our_number)]
     for path in left:
         path.mkdir()
+    ours = cgroups.group(Limits())
 
-    assert cgroups.sweep() == len(left)
-    assert [path for path in left if path.exists()] == []
+    try:
+        assert cgroups.sweep() == len(left)
+        assert [path for path in left if path.exists()] == []
+        assert list(cgroups.folders[0].glob(f"{cgroup.PREFIX}{os.getpid()}-*"))
+    finally:
+        ours.remove()
 
 
 ESCAPES = {
