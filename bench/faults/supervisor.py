@@ -10,13 +10,15 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ratchet.service.failpoint import STEP_BYTES
 from tests.acceptance.fleet import STOP_S, Fleet, FleetError, Member
+from tests.acceptance.user import User
 
 LOOK_EVERY_S = 0.02
 AGAIN_AFTER_S = 0.2
@@ -41,6 +43,31 @@ class Supervisor:
         """Before its first start."""
         self._order(member).write_bytes(bytes(STEP_BYTES))
         member.environment["RATCHET_FAILPOINT"] = f"@{self._order(member)}"
+
+    @asynccontextmanager
+    async def at_work(self, user: User, *beside: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+        """All is ready, what ends is started again, and `user` reads Results. In the end all is stopped in good order,
+        also what is halted."""
+        await asyncio.to_thread(self.fleet.start)
+        watching = [asyncio.create_task(work()) for work in (self.run, user.read_results, *beside)]
+        try:
+            yield
+        finally:
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+            await user.close()
+            for member in self.fleet:
+                self.resume(member)
+            with suppress(Exception):
+                self.exit_codes = await asyncio.to_thread(self.fleet.stop)
+            self.fleet.kill()
+
+    def complaints(self) -> list[str]:
+        """Once it has ended."""
+        found = [f"crashed: {crash}" for crash in self.crashes]
+        found += [f"{name} stopped with exit code {code}" for name, code in self.exit_codes.items() if code]
+        return found if self.exit_codes else [*found, "the fleet did not stop in good order"]
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -1,7 +1,7 @@
 """`python -m bench.recorded`: 200 recorded conversations on a fleet whose agent, recorders and broker are killed again
 and again; then the books. Exit code 0 only if each was answered or ended with a reason, none is in the log twice or in
-part, and no key is worth anything. A Ctrl-C, or SIGTERM, ends it early: no more is begun or killed, what has begun comes
-to its end, and all is checked of that. Needs a private RabbitMQ node.
+part, and no key is worth anything. A Ctrl-C, or SIGTERM, ends it early: no more is begun or killed, what has begun
+comes to its end, and all is checked of that. Needs a private RabbitMQ node.
 """
 
 from __future__ import annotations

@@ -36,9 +36,7 @@ class Books:
     complaints: list[str] = field(default_factory=list)
 
 
-def measure(
-    broker: MortalBroker, folder: Path, plan: Plan, seed: int, end: EarlyEnd | None = None
-) -> dict[str, Any]:
+def measure(broker: MortalBroker, folder: Path, plan: Plan, seed: int, end: EarlyEnd | None = None) -> dict[str, Any]:
     """All of it, once; the figures and the complaints."""
     with recording(broker, folder, plan) as (fleet, recordings):
         tasks = strike(broker, fleet, recordings, plan, seed, end or EarlyEnd())

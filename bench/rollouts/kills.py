@@ -109,11 +109,7 @@ async def measure(
     if books.unfinished > killed:
         rig.complaints.append(f"{books.unfinished} rollouts that had time were not finished, of {killed} killed inside")
     rig.complaints += books.complaints
-    rig.complaints += [f"crashed: {crash}" for crash in rig.supervisor.crashes]
-    codes = rig.supervisor.exit_codes
-    rig.complaints += [f"{name} stopped with exit code {code}" for name, code in codes.items() if code]
-    if not codes:
-        rig.complaints.append("the fleet did not stop in good order")
+    rig.complaints += rig.supervisor.complaints()
     return books, rig, pace
 
 

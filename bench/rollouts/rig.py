@@ -14,7 +14,7 @@ import tarfile
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -122,7 +122,7 @@ class Asking(User):
         """So many, of which some are open at any time, so that there is work at every step until the last is asked."""
         async with asyncio.TaskGroup() as group:
             for number in range(count):
-                while self.open >= OPEN and not end.asked:
+                while self.open >= OPEN and not end.asked:  # noqa: ASYNC110
                     await asyncio.sleep(LOOK_EVERY_S)
                 if end.asked:
                     break
@@ -153,22 +153,12 @@ async def rollouts(
         namespace = fleet.namespace
         user = Asking(broker.url, namespace, _workspaces(folder, server), samples=samples, hurried=hurried)
         rig = Rig(broker, fleet, user, Supervisor(fleet), random.Random(seed), mark, folder / "temporary")
-        await asyncio.to_thread(fleet.start)
-        rig.note_pids()
-        watching = [asyncio.create_task(work) for work in (rig.supervisor.run(), user.read_results())]
-        try:
-            yield rig
-        finally:
-            for task in watching:
-                task.cancel()
-            await asyncio.gather(*watching, return_exceptions=True)
-            await user.close()
+        async with rig.supervisor.at_work(user):
             rig.note_pids()
-            for member in fleet:
-                rig.supervisor.resume(member)
-            with suppress(Exception):
-                rig.supervisor.exit_codes = await asyncio.to_thread(fleet.stop)
-            fleet.kill()
+            try:
+                yield rig
+            finally:
+                rig.note_pids()
     finally:
         server.close()
 

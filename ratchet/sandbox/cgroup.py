@@ -80,7 +80,8 @@ def _is_owned(name: str) -> bool:
     if not number.isdigit():
         return True
     with suppress(OSError):
-        return rest[0] == started(int(number)) or len(rest) < 2  # an older release names no start
+        began = started(int(number))
+        return len(rest) < 2 or rest[0] == began  # an older release names no start
     return False
 
 
