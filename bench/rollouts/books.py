@@ -33,7 +33,8 @@ class Books:
     ended: Counter[str] = field(default_factory=Counter)
     nulls: int = 0
     unfinished: int = 0
-    """Rollouts of tasks that had more than seconds."""
+    failed: int = 0
+    """Both: rollouts of tasks that had more than seconds."""
     calls: int = 0
     tokens: int = 0
     taught: int = 0
@@ -77,6 +78,7 @@ def _count(line: Interaction, own: dict[str, tuple[str, int]], books: Books, *, 
     books.rollouts[line.sample_status or "none"] += 1
     books.nulls += line.score is None
     books.unfinished += line.sample_status != "finished" and not hurried
+    books.failed += line.sample_status == "failed" and not hurried
     books.calls += line.usage.calls if line.usage else 0
     books.tokens += line.sampled_tokens or 0
     books.complaints += [f"{line.task_id}, sample {line.sample}: {why}" for why in _faults(line, own, hurried=hurried)]

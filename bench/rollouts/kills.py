@@ -106,6 +106,9 @@ async def measure(
     killed = rig.struck[PROGRAM] + rig.struck[SANDBOX]
     if plan.again and not end.asked:
         rig.complaints += [f"never met: {one}" for one in plan.strikes if not rig.struck[str(one)]]
+    if books.failed > rig.struck[PROGRAM]:
+        programs = rig.struck[PROGRAM]
+        rig.complaints.append(f"{books.failed} rollouts are taken for failed, of {programs} programs that were killed")
     if books.unfinished > killed:
         rig.complaints.append(f"{books.unfinished} rollouts that had time were not finished, of {killed} killed inside")
     rig.complaints += books.complaints
@@ -193,9 +196,9 @@ async def _kill(rig: Rig, one: Strike) -> bool:
 
 
 def _kill_inside(rig: Rig, what: str) -> bool:
-    """A program that runs, or the bubblewrap that holds one. False where none runs."""
+    """A program that runs, or the bubblewrap that the runner started for one. False where none runs."""
     try:
-        inside = psutil.Process(rig.fleet[RUNNER].pid).children(recursive=True)
+        inside = psutil.Process(rig.fleet[RUNNER].pid).children(recursive=what == PROGRAM)
         found = [process for process in inside if _is(what, process, rig.mark)]
         if found:
             rig.draw.choice(found).send_signal(signal.SIGKILL)

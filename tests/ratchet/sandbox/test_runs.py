@@ -9,8 +9,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ratchet.sandbox import cgroup
@@ -149,6 +151,21 @@ def test_the_daemon_lives_on_outside(tmp_path: Path) -> None:
         os.kill(int(pid), 9)
     assert len(left) == 1
     wait_until(lambda: not marked(MARK))
+
+
+def test_a_sandbox_that_is_killed_from_outside_is_no_end_of_its_program(run_here: Direct) -> None:
+    stop = Stop()
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(run, python("import signal; signal.pause()"), filters(), cgroup.find(), stop)
+        wait_until(lambda: any(is_python(pid) for pid in marked(MARK)))
+
+        (outer,) = [child for child in psutil.Process().children() if MARK in child.cmdline()]
+        outer.kill()
+
+        with pytest.raises(SandboxError, match="ended from outside, by SIGKILL"):
+            running.result()
+    stop.close()
+    assert marked(MARK) == []
 
 
 def test_no_group_is_left_over(run_here: Direct) -> None:
