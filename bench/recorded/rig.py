@@ -282,13 +282,12 @@ def _kill_until_done(
     for what in itertools.cycle(("agent", "recorder", "broker", "recorder")):
         time.sleep(plan.kill_every_s)
         recordings.try_keys()
-        over = [one for one in asked.values() if one.done()]
-        if len(over) > done:
-            done, changed = len(over), time.monotonic()
         if end.asked:
             for one in asked.values():
                 one.cancel()
-        if len(over) == len(asked):
+        if (over := sum(one.done() and not one.cancelled() for one in asked.values())) > done:
+            done, changed = over, time.monotonic()
+        if all(one.done() for one in asked.values()):
             return
         if time.monotonic() - changed > PROGRESS_WITHIN_S:
             raise TimeoutError(f"no task came to its end for {PROGRESS_WITHIN_S:g} s: {account}")
@@ -305,5 +304,7 @@ def _kill(what: str, broker: MortalBroker, fleet: Fleet, recordings: Recordings,
         fleet[AGENT].start()
     if what == "broker":
         broker.kill()
+        began = time.monotonic()
         broker.start()
+        time.sleep(time.monotonic() - began)  # it is there as long as it was away, or no command would ever get on
     recordings.account.note(what)
