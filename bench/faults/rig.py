@@ -13,7 +13,7 @@ import random
 import shutil
 import time
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -157,25 +157,19 @@ async def running_rig(
         user = User(broker.url, namespace, hurried=hurried)
         rig = Rig(broker, fleet, user, Supervisor(fleet), preload, proxies, mounted, random.Random(seed))
         copy = LogCopy(fleet.logs, folder / "copy")
-        await asyncio.to_thread(fleet.start)
         until = asyncio.Event()
-        watching = [asyncio.create_task(work) for work in (
-            rig.supervisor.run(), user.read_results(), copy.run())]  # fmt: skip
-        publishing = asyncio.create_task(user.publish(None, per_s=tasks_per_s, until=until))
         try:
-            yield rig
-            until.set()
-            await publishing
-            await _rest(rig)
+            async with rig.supervisor.at_work(user, copy.run):
+                publishing = asyncio.create_task(user.publish(None, per_s=tasks_per_s, until=until))
+                try:
+                    yield rig
+                    until.set()
+                    await publishing
+                    await _rest(rig)
+                finally:
+                    publishing.cancel()
+                    await asyncio.gather(publishing, return_exceptions=True)
         finally:
-            for task in (*watching, publishing):
-                task.cancel()
-            await asyncio.gather(*watching, publishing, return_exceptions=True)
-            await user.close()
-            for member in fleet:
-                rig.supervisor.resume(member)
-            with suppress(Exception):
-                rig.supervisor.exit_codes = await asyncio.to_thread(fleet.stop)
             for proxy in proxies.values():
                 proxy.close()
         await asyncio.to_thread(_count, rig, copy)
@@ -188,7 +182,6 @@ async def _rest(rig: Rig) -> None:
 
 
 def _count(rig: Rig, copy: LogCopy) -> None:
-    supervisor = rig.supervisor
     copy.finish()
     try:
         rig.user.ledger.read_logs(copy.folder)
@@ -196,10 +189,7 @@ def _count(rig: Rig, copy: LogCopy) -> None:
     except ValueError as error:
         rig.complaints.append(str(error))
     rig.complaints += _index_complaints(rig.fleet.logs, rig.disks[INDEX].folder, copy.folder.with_name("rebuilt"))
-    rig.complaints += [f"crashed: {crash}" for crash in supervisor.crashes]
-    rig.complaints += [f"{name} stopped with exit code {code}" for name, code in supervisor.exit_codes.items() if code]
-    if not supervisor.exit_codes:
-        rig.complaints.append("the fleet did not stop in good order")
+    rig.complaints += rig.supervisor.complaints()
     rig.complaints += _letter_complaints(rig)
 
 

@@ -9,13 +9,16 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ratchet.service.failpoint import STEP_BYTES
-from tests.acceptance.fleet import STOP_S, Fleet, Member
+from tests.acceptance.fleet import STOP_S, Fleet, FleetError, Member
+from tests.acceptance.user import User
 
 LOOK_EVERY_S = 0.02
 AGAIN_AFTER_S = 0.2
@@ -41,6 +44,31 @@ class Supervisor:
         self._order(member).write_bytes(bytes(STEP_BYTES))
         member.environment["RATCHET_FAILPOINT"] = f"@{self._order(member)}"
 
+    @asynccontextmanager
+    async def at_work(self, user: User, *beside: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+        """All is ready, what ends is started again, and `user` reads Results. In the end all is stopped in good order,
+        also what is halted."""
+        await asyncio.to_thread(self.fleet.start)
+        watching = [asyncio.create_task(work()) for work in (self.run, user.read_results, *beside)]
+        try:
+            yield
+        finally:
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+            await user.close()
+            for member in self.fleet:
+                self.resume(member)
+            with suppress(Exception):
+                self.exit_codes = await asyncio.to_thread(self.fleet.stop)
+            self.fleet.kill()
+
+    def complaints(self) -> list[str]:
+        """Once it has ended."""
+        found = [f"crashed: {crash}" for crash in self.crashes]
+        found += [f"{name} stopped with exit code {code}" for name, code in self.exit_codes.items() if code]
+        return found if self.exit_codes else [*found, "the fleet did not stop in good order"]
+
     async def run(self) -> None:
         """Until cancelled."""
         while True:
@@ -50,20 +78,29 @@ class Supervisor:
                     member.start()
             await asyncio.sleep(AGAIN_AFTER_S)
 
+    async def ready(self, member: Member, within_s: float) -> bool:
+        """Whether it comes to be; one that has just ended is started again."""
+        until = time.monotonic() + within_s
+        while (left_s := until - time.monotonic()) > 0:
+            with suppress(FleetError):
+                await asyncio.to_thread(member.wait_until_ready, left_s)
+                return True
+            await asyncio.sleep(AGAIN_AFTER_S)
+        return False
+
     def arm(self, member: Member, failpoint: str) -> None:
         """It halts when it comes there next; an empty one: nowhere."""
         with self._order(member).open("r+b") as file:
             file.write(failpoint.encode().ljust(STEP_BYTES, b"\0"))
 
-    async def halted(self, member: Member, within_s: float) -> bool:
-        """Whether it has come to where it was to halt."""
-        try:
-            async with asyncio.timeout(within_s):
-                while not is_stopped(member.pid):  # noqa: ASYNC110
-                    await asyncio.sleep(LOOK_EVERY_S)
-        except TimeoutError:
-            self.arm(member, "")
-            return False
+    async def halted(self, member: Member, within_s: float, given_up: Callable[[], bool] = lambda: False) -> bool:
+        """Whether it has come to where it was to halt, before the time is over or it is given up."""
+        until = time.monotonic() + within_s
+        while not is_stopped(member.pid):
+            if given_up() or time.monotonic() > until:
+                self.arm(member, "")
+                return is_stopped(member.pid)  # it may have come there just now
+            await asyncio.sleep(LOOK_EVERY_S)
         return True
 
     def kill(self, member: Member) -> None:

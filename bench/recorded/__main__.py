@@ -1,17 +1,20 @@
 """`python -m bench.recorded`: 200 recorded conversations on a fleet whose agent, recorders and broker are killed again
 and again; then the books. Exit code 0 only if each was answered or ended with a reason, none is in the log twice or in
-part, and no key is worth anything. Needs a private RabbitMQ node.
+part, and no key is worth anything. A Ctrl-C, or SIGTERM, ends it early: no more is begun or killed, what has begun
+comes to its end, and all is checked of that. Needs a private RabbitMQ node.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import random
 import sys
 import tempfile
 from pathlib import Path
 
+from bench.long_run import early_end
 from bench.machine import machine
 from bench.recorded.books import measure
 from bench.recorded.rig import Plan
@@ -32,12 +35,15 @@ def main() -> int:
     seed = random.randrange(1 << 32) if given.seed is None else given.seed
     left = frozenset(f"talk-{number}" for number in range(LEFT_EVERY - 1, given.tasks, LEFT_EVERY))
     plan = Plan(given.tasks, SAMPLES, TURNS, AT_ONCE, left)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%T")
+    logging.getLogger("pika").setLevel(logging.CRITICAL)
     adopt_orphans()
     with (
+        early_end() as end,
         tempfile.TemporaryDirectory(prefix="ratchet-recorded-") as name,
         mortal_broker(Path(name) / "broker") as broker,
     ):
-        found = measure(broker, Path(name), plan, seed)
+        found = measure(broker, Path(name), plan, seed, end)
     found["complaints"] += [f"left behind: {one}" for one in processes()]
     found |= {"machine": machine(), "seed": seed, "tasks": plan.tasks, "left": len(left)}
     OUT.parent.mkdir(exist_ok=True)

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
-import psutil
-
-from bench.recorded.rig import Plan, Recordings, recording, strike
-from ratchet.bus.amqp.short_connection import connected
-from ratchet.bus.dead_letters.queue import DeadLetterQueue
+from bench.long_run import EarlyEnd
+from bench.recorded.rig import Given, Plan, Recordings, recording, strike
+from bench.rollouts.left_behind import dead_letters
+from bench.rollouts.taught import taught
 from ratchet.logs.names import ASSIGNMENTS, INTERACTIONS
 from ratchet.logs.reader import read, read_json
 from schemas.records.interaction import Interaction
-from services.trainer.data.filters import DataPolicy
-from services.trainer.data.journal_scan import JournalScan
-from services.trainer.data.samples import load_samples
-from services.trainer.data.selection import select
 from tests.acceptance.brokers import MortalBroker
 from tests.waiting import wait_until
 
@@ -36,18 +31,20 @@ class Books:
     rollouts: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
     taught: int = 0
+    taught_tokens: int = 0
     keys: int = 0
     complaints: list[str] = field(default_factory=list)
 
 
-def measure(broker: MortalBroker, folder: Path, plan: Plan, seed: int) -> dict[str, Any]:
+def measure(broker: MortalBroker, folder: Path, plan: Plan, seed: int, end: EarlyEnd | None = None) -> dict[str, Any]:
     """All of it, once; the figures and the complaints."""
     with recording(broker, folder, plan) as (fleet, recordings):
-        strike(broker, fleet, recordings, plan, seed)
-        wait_until(lambda: _closed(fleet.logs) >= set(plan.ids), "every task has its end", AT_REST_S)
-        reasons = _letters(broker.url, fleet.namespace)
-        books = books_of(fleet.logs, plan, recordings)
-    books.complaints += [f"a dead letter: {reason}" for reason in reasons]
+        tasks = strike(broker, fleet, recordings, plan, seed, end or EarlyEnd())
+        wait_until(lambda: _closed(fleet.logs) >= set(tasks), "every task has its end", AT_REST_S)
+        letters = dead_letters(broker.url, fleet.namespace)
+        books = books_of(fleet.logs, tasks, plan, recordings)
+    books.complaints += recordings.account.complaints
+    books.complaints += [f"a dead letter: {one}" for one in letters]
     books.complaints += [
         f"the command of {task_id} ended with {code}: {recordings.account.said[task_id][-300:]}"
         for task_id, code in recordings.account.exits.items()
@@ -60,20 +57,21 @@ def _closed(logs: Path) -> set[str]:
     return {json.loads(line)["task_id"] for line in (logs / "agent_interactions.jsonl").read_text().splitlines()}
 
 
-def books_of(logs: Path, plan: Plan, recordings: Recordings) -> Books:
-    books = Books(plan.tasks * plan.samples)
+def books_of(logs: Path, tasks: Collection[str], plan: Plan, recordings: Recordings) -> Books:
+    books = Books(len(tasks) * plan.samples)
+    lines = {line.position: Interaction.decode(line.data) for line in read(logs, INTERACTIONS)}
     groups: dict[str, list[Interaction]] = defaultdict(list)
-    for line in read(logs, INTERACTIONS):
-        logged = Interaction.decode(line.data)
-        groups[logged.task_id].append(logged)
+    for line in lines.values():
+        groups[line.task_id].append(line)
     asked = Counter(record.value["task_id"] for record in read_json(logs, ASSIGNMENTS, dict))
     books.complaints += [f"{task_id} was admitted {count} times" for task_id, count in asked.items() if count > 1]
-    books.complaints += [f"{task_id} is unheard of" for task_id in groups.keys() - set(plan.ids)]
-    for task_id in plan.ids:
+    books.complaints += [f"{task_id} is unheard of" for task_id in groups.keys() - set(tasks)]
+    for task_id in tasks:
         _count_task(task_id, groups.get(task_id, []), plan, books)
-    _count_taught(logs, groups, books)
-    for task_id in plan.ids:
-        _count_keys(recordings.begun(task_id), books)
+        _count_keys(recordings.begun(task_id), recordings.given(task_id), books)
+    found = taught(logs, lines)
+    books.taught, books.taught_tokens = found.rollouts, found.tokens
+    books.complaints += found.complaints
     return books
 
 
@@ -96,64 +94,36 @@ def _count_task(task_id: str, lines: list[Interaction], plan: Plan, books: Books
 
 
 def _faults(line: Interaction, plan: Plan) -> list[str]:
-    """Of a rollout, if it is not whole."""
+    """Of a rollout, if it is not whole: where somebody comes back, none is cut off by its deadline."""
     if line.sample_status != "finished":
-        return [f"{line.sample_status} has a score"] if line.sample_status == "lost" and line.score is not None else []
+        wrong = {
+            f"it is {line.sample_status}, though its command came back": line.task_id not in plan.left,
+            f"it was lost, and has the score {line.score}": line.sample_status == "lost" and line.score is not None,
+        }
+        return [why for why, is_so in wrong.items() if is_so]
     usage, segments = line.usage, line.segments or ()
     if usage is None or len(segments) != 1:
         return [f"{len(segments)} segments where one program asked one thing after the other"]
     (segment,) = segments
     ends = {segment.completion_ids[stop - 1] for _, stop in segment.spans}
     said = "right" if (line.sample or 0) % 2 else "wrong"
-    found = {
+    holds = {
         "calls": usage.calls == plan.turns == len(segment.spans),
         "answer": line.response == said and line.score == float(said == "right"),
         "ends of its turns": len(ends) == 1,
         "tokens": len(segment.logprobs) == usage.sampled_tokens == segment.sampled_tokens,
     }
-    return [f"its {name} are not those of a whole run: {usage}" for name, right in found.items() if not right]
+    return [f"its {name} are not those of a whole run: {usage}" for name, right in holds.items() if not right]
 
 
-def _count_taught(logs: Path, groups: dict[str, list[Interaction]], books: Books) -> None:
-    """What the trainer makes of the log: each rollout's sampled tokens once, and all of them."""
-    policy = DataPolicy(agent_id="small", versions={"v1.0.0": None})
-    chosen = select(JournalScan(logs, policy).read(0, None), policy)
-    rows = load_samples(logs, chosen.groups)
-    books.taught = len(rows)
-    whole = sum(
-        line.sampled_tokens or 0 for lines in groups.values() for line in lines if line.sample_status == "finished"
-    )
-    if len(rows) != books.rollouts["finished"] or sum(row.tokens for row in rows) != whole:
-        books.complaints.append(
-            f"{len(rows)} rows of {sum(row.tokens for row in rows):,} tokens are taught, of "
-            f"{books.rollouts['finished']} rollouts of {whole:,}: {chosen.counts}"
-        )
-
-
-def _count_keys(begun: Path, books: Books) -> None:
+def _count_keys(begun: Path, given: Collection[Given], books: Books) -> None:
     """Each is worth nothing by now, and its program is gone."""
-    runs = [line.split() for line in begun.read_text().splitlines()] if begun.exists() else []
-    for pid, url, key in runs:
-        books.keys += 1
-        if _opens(url, key):
-            books.complaints.append(f"the key {key[:12]}… outlived its rollout")
-        if psutil.pid_exists(int(pid)) and str(begun) in psutil.Process(int(pid)).cmdline():
-            books.complaints.append(f"the program {pid} outlived its rollout")
-
-
-def _opens(url: str, key: str) -> bool:
-    request = Request(f"{url}/models", headers={"Authorization": f"Bearer {key}"})
-    try:
-        with urlopen(request, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
-
-
-def _letters(amqp_url: str, namespace: str) -> list[str]:
-    """The reasons of the dead letters."""
-    with connected(amqp_url) as connection:
-        return [letter.reason for letter, _ in DeadLetterQueue(connection, namespace).letters()]
+    books.keys += len(given)
+    for one in given:
+        if one.refused() is False:
+            books.complaints.append(f"the key {one.key[:12]}… outlived its rollout")
+        if one.runs(begun):
+            books.complaints.append(f"the program {one.pid} outlived its rollout")
 
 
 def _as_json(books: Books, recordings: Recordings) -> dict[str, Any]:
@@ -164,9 +134,13 @@ def _as_json(books: Books, recordings: Recordings) -> dict[str, Any]:
         "rollouts": dict(books.rollouts),
         "ended": dict(books.ended),
         "taught": books.taught,
+        "taught_tokens": books.taught_tokens,
         "keys": books.keys,
+        "keys_refused": account.keys_refused,
         "kills": account.kills,
         "refused": account.refused,
         "seconds": round(account.seconds, 1),
+        "load": account.load,
+        "ended_early": account.ended_early,
         "complaints": books.complaints,
     }

@@ -8,18 +8,26 @@ at their deadline. Left out: kills of the orchestrator and the scorer, which are
 
 from __future__ import annotations
 
+import itertools
+import logging
 import random
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
+import psutil
+
+from bench.long_run import EarlyEnd, Pace
 from ratchet.models.toy.byte_tokenizer import byte_tokenizer
 from tests.acceptance.brokers import MortalBroker
 from tests.acceptance.fleet import AGENT, Fleet
@@ -44,13 +52,16 @@ print("right" if int(os.environ["RATCHET_SAMPLE"]) % 2 else "wrong")
 LATENCY_S = "0.2"
 KILLED, ENDS = -9, (0, 4)
 """Exit codes of the command; the second: its task has a Result. With others it says that broker or agent are away."""
-AGAIN_S = 1.0
+AGAIN_S = 3.0
 MOST_KILLS = 3
 """Of the command of one task, so that it comes to its end where a start takes longer than the time between kills."""
-BACK_WITHIN_S = 240.0
+BACK_WITHIN_S = 1800.0
 """The deadline of a task that somebody comes back for."""
 NOBODY_BACK_S = 45.0
-DONE_WITHIN_S = 600.0
+PROGRESS_WITHIN_S = 300.0
+"""A task comes to its end at least so often."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -79,9 +90,40 @@ class Account:
     refused: int = 0
     """Commands that were typed while the broker or the agent was away, and said so."""
     seconds: float = 0.0
+    load: str = ""
+    ended_early: bool = False
+    keys_refused: int = 0
+    """By a recorder that ran on, after the program that had the key was gone."""
+    complaints: list[str] = field(default_factory=list)
 
     def note(self, what: str) -> None:
         self.kills[what] = self.kills.get(what, 0) + 1
+
+
+class Given(NamedTuple):
+    """What a program was given: it is a process of that id."""
+
+    pid: int
+    url: str
+    key: str
+
+    def runs(self, begun: Path) -> bool:
+        """Whether it does, as the one that said so in that file."""
+        try:
+            return str(begun) in psutil.Process(self.pid).cmdline()
+        except psutil.Error:
+            return False
+
+    def refused(self) -> bool | None:
+        """Whether whoever answers there refuses the key; None where nobody answers."""
+        request = Request(f"{self.url}/models", headers={"Authorization": f"Bearer {self.key}"})
+        try:
+            with urlopen(request, timeout=5):
+                return False
+        except HTTPError as error:
+            return error.code == 401
+        except OSError:
+            return None
 
 
 class Recordings:
@@ -101,18 +143,45 @@ class Recordings:
         }
         self._running: dict[str, subprocess.Popen[str]] = {}
         self._killed: Counter[str] = Counter()
+        self._gone: set[Given] = set()
+        self._tried: set[Given] = set()
         self._lock = threading.Lock()
+        self._given_up = False
         self.account = Account()
 
     def begun(self, task_id: str) -> Path:
         """Where its programs write their pid, base URL and key."""
         return self._folder / f"{task_id}.begun"
 
+    def given(self, task_id: str) -> list[Given]:
+        """To each of its programs, also those that were killed."""
+        begun = self.begun(task_id)
+        lines = begun.read_text().splitlines(keepends=True) if begun.exists() else []
+        runs = [line.split() for line in lines if line.endswith("\n")]
+        return [Given(int(pid), url, key) for pid, url, key in runs]
+
+    def try_keys(self) -> None:
+        """Of programs that were gone at the last look already, while their recorder may run on."""
+        with self._lock:
+            running = list(self._running)
+        for task_id in running:
+            for one in self.given(task_id):
+                if one in self._tried or one.runs(self.begun(task_id)):
+                    continue
+                if one not in self._gone:
+                    self._gone.add(one)
+                    continue
+                self._tried.add(one)
+                refused = one.refused()
+                self.account.keys_refused += refused is True
+                if refused is False:
+                    self.account.complaints.append(f"{task_id}: the key {one.key[:12]}… outlived its rollout")
+
     def record(self, task_id: str) -> None:
         """Until its command comes to an end by itself; or, of a task that is left, until it was killed."""
         left, gives_up_at = task_id in self._plan.left, time.monotonic() + BACK_WITHIN_S
         while (code := self._once(task_id, NOBODY_BACK_S if left else BACK_WITHIN_S)) not in ENDS:
-            if (code == KILLED and left) or time.monotonic() > gives_up_at:
+            if (code == KILLED and left) or time.monotonic() > gives_up_at or self._given_up:
                 break
             if code != KILLED:
                 self.account.refused += 1
@@ -132,6 +201,13 @@ class Recordings:
             self._killed[task_id] += 1
         return True
 
+    def give_up(self) -> None:
+        """Nobody records any more."""
+        with self._lock:
+            self._given_up = True
+            for process in self._running.values():
+                process.kill()
+
     def _once(self, task_id: str, deadline_s: float) -> int:
         command = [sys.executable, "-m", "ratchet.cli", "record", *self._where]
         command += ["--task-id", task_id, "--input", "x", "--reference", "right", "--samples", str(self._plan.samples)]
@@ -143,9 +219,12 @@ class Recordings:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         with self._lock:
             self._running[task_id] = process
+            if self._given_up:
+                process.kill()
         _, said = process.communicate()
         with self._lock:
             del self._running[task_id]
@@ -155,7 +234,7 @@ class Recordings:
 
 @contextmanager
 def recording(broker: MortalBroker, folder: Path, plan: Plan) -> Iterator[tuple[Fleet, Recordings]]:
-    fleet = Fleet(folder / "fleet", broker.url, environment={"RATCHET_AGENT_ECHO_LATENCY_S": LATENCY_S})
+    fleet = Fleet(folder / "fleet", broker.url, environment={"RATCHET_AGENT_ECHO_LATENCY_S": LATENCY_S}, detached=True)
     fleet.start()
     try:
         yield fleet, Recordings(fleet, folder, plan)
@@ -164,30 +243,68 @@ def recording(broker: MortalBroker, folder: Path, plan: Plan) -> Iterator[tuple[
         fleet.kill()
 
 
-def strike(broker: MortalBroker, fleet: Fleet, recordings: Recordings, plan: Plan, seed: int) -> None:
-    """Record all tasks of the plan, and go on killing one part after the other until all are at their end."""
-    draw, began, account = random.Random(seed), time.monotonic(), recordings.account
+def strike(
+    broker: MortalBroker, fleet: Fleet, recordings: Recordings, plan: Plan, seed: int, end: EarlyEnd
+) -> list[str]:
+    """Record the tasks of the plan, and go on killing one part after the other until all are at their end.
+
+    Returns the tasks: all, or those that had begun when the end came early. Raises TimeoutError.
+    """
+    draw, began, pace, account = random.Random(seed), time.monotonic(), Pace(plan.tasks), recordings.account
     with ThreadPoolExecutor(plan.at_once) as people:
-        asked: list[Future[None]] = [people.submit(recordings.record, task_id) for task_id in plan.ids]
-        done = threading.Event()
-        while not all(one.done() for one in asked):
-            for what in ("agent", "recorder", "broker", "recorder"):
-                done.wait(plan.kill_every_s)
-                if all(one.done() for one in asked):
-                    break
-                if what == "recorder":
-                    if recordings.kill_one(draw):
-                        account.note(what)
-                    continue
-                if what == "agent":
-                    fleet[AGENT].kill()
-                    fleet[AGENT].start()
-                else:
-                    broker.kill()
-                    broker.start()
-                account.note(what)
-            if time.monotonic() - began > DONE_WITHIN_S:
-                raise TimeoutError(f"{sum(not one.done() for one in asked)} tasks have no end: {account}")
-        for one in asked:
+        asked = {task_id: people.submit(recordings.record, task_id) for task_id in plan.ids}
+        try:
+            _kill_until_done(broker, fleet, recordings, plan, draw, asked, pace, end)
+        except BaseException:
+            for one in asked.values():
+                one.cancel()
+            recordings.give_up()
+            raise
+    for one in asked.values():
+        if not one.cancelled():
             one.result()
-    account.seconds = time.monotonic() - began
+    account.seconds, account.load, account.ended_early = time.monotonic() - began, pace.load, end.asked
+    return [task_id for task_id, one in asked.items() if not one.cancelled()]
+
+
+def _kill_until_done(
+    broker: MortalBroker,
+    fleet: Fleet,
+    recordings: Recordings,
+    plan: Plan,
+    draw: random.Random,
+    asked: Mapping[str, Future[None]],
+    pace: Pace,
+    end: EarlyEnd,
+) -> None:
+    """Once the end is asked for, nothing more is killed, and whoever has not begun does not."""
+    account, done, changed = recordings.account, 0, time.monotonic()
+    for what in itertools.cycle(("agent", "recorder", "broker", "recorder")):
+        time.sleep(plan.kill_every_s)
+        recordings.try_keys()
+        if end.asked:
+            for one in asked.values():
+                one.cancel()
+        if (over := sum(one.done() and not one.cancelled() for one in asked.values())) > done:
+            done, changed = over, time.monotonic()
+        if all(one.done() for one in asked.values()):
+            return
+        if time.monotonic() - changed > PROGRESS_WITHIN_S:
+            raise TimeoutError(f"no task came to its end for {PROGRESS_WITHIN_S:g} s: {account}")
+        if not end.asked:
+            _kill(what, broker, fleet, recordings, draw)
+        log.info("%s; %s", account.kills, pace.says(done))
+
+
+def _kill(what: str, broker: MortalBroker, fleet: Fleet, recordings: Recordings, draw: random.Random) -> None:
+    if what == "recorder" and not recordings.kill_one(draw):
+        return
+    if what == "agent":
+        fleet[AGENT].kill()
+        fleet[AGENT].start()
+    if what == "broker":
+        broker.kill()
+        began = time.monotonic()
+        broker.start()
+        time.sleep(time.monotonic() - began)  # it is there as long as it was away, or no command would ever get on
+    recordings.account.note(what)

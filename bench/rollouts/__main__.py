@@ -2,8 +2,9 @@
 other, and what a bad neighbour costs.
 
 `--kills`: 200 tasks of 8 rollouts each, while whatever takes part in them is killed at every step; then the books. Exit
-code 0 only if nothing was lost, scored twice or taught that has no score, and nothing is left on the machine. Needs a
-private RabbitMQ node.
+code 0 only if nothing was lost, scored twice or taught that has no score, and nothing is left on the machine. A Ctrl-C,
+or SIGTERM, ends it early: no more is asked or killed, what is in flight is settled, and all is checked of what there
+is. Needs a private RabbitMQ node.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bench.long_run import early_end
 from bench.machine import machine
 
 OUT = Path(__file__).parents[1] / "out"
@@ -61,12 +63,14 @@ def under_kills(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     from tests.acceptance.brokers import mortal_broker
 
     adopt_orphans()
-    with mortal_broker(folder / "broker") as broker:
-        books, rig = asyncio.run(measure(broker, folder, Plan(given.tasks, SAMPLES, given.seed)))
+    with early_end() as end, mortal_broker(folder / "broker") as broker:
+        books, rig, pace = asyncio.run(measure(broker, folder, Plan(given.tasks, SAMPLES, given.seed), end))
     left = left_behind(rig, folder)
     return {
         "machine": machine(),
+        "load": pace.load,
         "seed": given.seed,
+        "asked": f"{books.tasks} of {given.tasks} tasks" + (", ended early" if end.asked else ""),
         "kills": {name: count for name, count in sorted(rig.struck.items()) if " " not in name},
         "strikes": {name: count for name, count in sorted(rig.struck.items()) if " " in name},
         "left": left,

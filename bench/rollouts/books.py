@@ -10,15 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.rollouts.rig import TURNS
+from bench.rollouts.taught import taught
 from ratchet.logs.names import INTERACTIONS
 from ratchet.logs.reader import read
 from ratchet.models.toy.byte_tokenizer import byte_tokenizer
 from schemas.messages.response import Segment
 from schemas.records.interaction import Interaction
-from services.trainer.data.filters import DataPolicy
-from services.trainer.data.journal_scan import JournalScan
-from services.trainer.data.samples import load_samples
-from services.trainer.data.selection import select
 from tests.acceptance.ledger import Ledger
 
 TOKENIZER = byte_tokenizer(8192)
@@ -36,7 +33,8 @@ class Books:
     ended: Counter[str] = field(default_factory=Counter)
     nulls: int = 0
     unfinished: int = 0
-    """Rollouts of tasks that had more than seconds."""
+    failed: int = 0
+    """Both: rollouts of tasks that had more than seconds."""
     calls: int = 0
     tokens: int = 0
     taught: int = 0
@@ -69,7 +67,10 @@ def books_of(logs: Path, ledger: Ledger, samples: int) -> Books:
             books.complaints.append(f"{task_id} has the samples {[line.sample for line in group]}")
         for line in group:
             _count(line, own, books, hurried=task_id in ledger.may_expire)
-    _count_taught(logs, lines, books)
+    found = taught(logs, lines)
+    books.taught, books.taught_tokens, books.nulls_taught = found.rollouts, found.tokens, found.nulls
+    books.left_out = found.left_out
+    books.complaints += found.complaints
     return books
 
 
@@ -77,6 +78,7 @@ def _count(line: Interaction, own: dict[str, tuple[str, int]], books: Books, *, 
     books.rollouts[line.sample_status or "none"] += 1
     books.nulls += line.score is None
     books.unfinished += line.sample_status != "finished" and not hurried
+    books.failed += line.sample_status == "failed" and not hurried
     books.calls += line.usage.calls if line.usage else 0
     books.tokens += line.sampled_tokens or 0
     books.complaints += [f"{line.task_id}, sample {line.sample}: {why}" for why in _faults(line, own, hurried=hurried)]
@@ -124,37 +126,3 @@ def _not_whole(line: Interaction, names: set[str], *, hurried: bool) -> list[str
         "score": line.score == float(right == RIGHT) or (hurried and line.score is None),
     }
     return [f"its {what} are not those of a whole run" for what, right in holds.items() if not right]
-
-
-def _count_taught(logs: Path, lines: dict[int, Interaction], books: Books) -> None:
-    """What the trainer makes of the log: each scored rollout of a group that teaches, once and whole, and no null."""
-    policy = DataPolicy(agent_id="small", versions={"v1.0.0": None})
-    chosen = select(JournalScan(logs, policy).read(0, None), policy)
-    positions = [position for group in chosen.groups for position in group.positions]
-    rows = load_samples(logs, chosen.groups)
-    books.taught, books.taught_tokens, books.left_out = len(positions), sum(row.tokens for row in rows), chosen.counts
-    nulls = [position for position in positions if _is_null(lines[position])]
-    books.nulls_taught = len(nulls)
-    books.complaints += [f"a null is taught: {lines[one].task_id}, sample {lines[one].sample}" for one in nulls]
-    if len(set(positions)) != len(positions):
-        books.complaints.append(f"{len(positions) - len(set(positions))} rollouts are taught twice")
-    wanted = set(_teaching(lines))
-    if wanted != set(positions):
-        names = [f"{lines[one].task_id}/{lines[one].sample}" for one in wanted ^ set(positions)]
-        books.complaints.append(f"taught, or not, against the rule: {names[:8]}: {chosen.counts}")
-    whole = sum(lines[position].sampled_tokens or 0 for position in positions)
-    if books.taught_tokens != whole:
-        books.complaints.append(f"{books.taught_tokens:,} tokens are taught, of {whole:,} that were sampled")
-
-
-def _is_null(line: Interaction) -> bool:
-    return line.sample is None or line.score is None or line.sample_status == "lost"
-
-
-def _teaching(lines: dict[int, Interaction]) -> list[int]:
-    """Positions of the rollouts that should teach: with tokens and a score, beside another with another score."""
-    groups: dict[str, dict[int, float]] = defaultdict(dict)
-    for position, line in lines.items():
-        if not _is_null(line) and line.score is not None and line.sampled_tokens:
-            groups[line.task_id][position] = line.score
-    return [position for group in groups.values() if len(set(group.values())) > 1 for position in group]

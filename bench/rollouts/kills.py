@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import signal
 import time
 from collections.abc import Collection, Iterator
@@ -19,11 +18,10 @@ from pathlib import Path
 import psutil
 
 from bench.faults.steps import HOPS
+from bench.long_run import EarlyEnd, Pace
 from bench.rollouts.books import Books, books_of
-from bench.rollouts.left_behind import files, groups, mounts, processes
-from bench.rollouts.rig import Rig, rollouts, runner_folder
-from ratchet.bus.amqp.short_connection import connected
-from ratchet.bus.dead_letters.queue import DeadLetterQueue
+from bench.rollouts.left_behind import dead_letters, files, groups, mounts, processes
+from bench.rollouts.rig import LOOK_EVERY_S, Rig, rollouts, runner_folder
 from tests.acceptance.brokers import MortalBroker
 from tests.acceptance.fleet import AGENT, ORCHESTRATOR, RUNNER, SCORER
 from tests.processes import marked, sockets_elsewhere
@@ -41,9 +39,6 @@ HALT_WITHIN_S = 60.0
 READY_WITHIN_S = 90.0
 PROGRESS_WITHIN_S = 90.0
 REST_S = 900.0
-LOOK_EVERY_S = 0.05
-PER_S = 0.6
-"""Tasks, about as many as are answered, so that there is work at every step."""
 HURRIED = 0.05
 """Share of the tasks that have but seconds, so that some rollouts are lost and some tasks expire."""
 
@@ -83,38 +78,42 @@ class Plan:
     seed: int
     strikes: tuple[Strike, ...] = STRIKES
     again: bool = True
-    """Go on with strikes that are drawn once each was met, until every task is answered."""
+    """Go on with strikes that are drawn, those first that met nothing, until every task is answered."""
 
 
-async def measure(broker: MortalBroker, folder: Path, plan: Plan) -> tuple[Books, Rig]:
+async def measure(
+    broker: MortalBroker, folder: Path, plan: Plan, end: EarlyEnd | None = None
+) -> tuple[Books, Rig, Pace]:
     """All of it, once. `folder` is one that every user may pass."""
-    began = time.monotonic()
+    end, pace, began = end or EarlyEnd(), Pace(plan.tasks), time.monotonic()
     async with rollouts(broker, folder, plan.seed, samples=plan.samples, hurried=HURRIED) as rig:
-        publishing = asyncio.create_task(rig.user.publish(plan.tasks, per_s=PER_S))
-        for one in _order(plan, rig.draw):
-            if publishing.done() and not rig.user.ledger.unanswered:
+        publishing = asyncio.create_task(rig.publish(plan.tasks, end))
+        for one in _order(plan, rig):
+            if rig.is_over or end.asked:
                 break
-            await strike(rig, one)
+            took_s = await strike(rig, one)
+            log.info("%s: %.1f s; %s", one, took_s, pace.says(rig.answered))
         await publishing
-        log.info("%d strikes; %d of %d tasks are answered", rig.struck.total(), rig.answered, plan.tasks)
+        log.info("%d kills; %s", rig.kills, pace.says(rig.answered))
         await rig.user.wait_for_answers(REST_S)
         left = await rig.user.wait_until_at_rest(REST_S)
         rig.complaints += [f"{queue} holds {depth} messages" for queue, depth in left.items()]
-        rig.complaints += [f"a dead letter: {reason}" for reason in _letters(broker.url, rig.fleet.namespace)]
+        rig.complaints += [f"a dead letter: {one}" for one in dead_letters(broker.url, rig.fleet.namespace)]
         await asyncio.to_thread(rig.fleet.wait_until_ready)
         rig.complaints += [f"left beside a runner at rest: {one}" for one in _at_rest(rig)]
     books = books_of(rig.fleet.logs, rig.user.ledger, plan.samples)
     books.seconds = round(time.monotonic() - began, 1)
     killed = rig.struck[PROGRAM] + rig.struck[SANDBOX]
+    if plan.again and not end.asked:
+        rig.complaints += [f"never met: {one}" for one in plan.strikes if not rig.struck[str(one)]]
+    if books.failed > rig.struck[PROGRAM]:
+        programs = rig.struck[PROGRAM]
+        rig.complaints.append(f"{books.failed} rollouts are taken for failed, of {programs} programs that were killed")
     if books.unfinished > killed:
         rig.complaints.append(f"{books.unfinished} rollouts that had time were not finished, of {killed} killed inside")
     rig.complaints += books.complaints
-    rig.complaints += [f"crashed: {crash}" for crash in rig.supervisor.crashes]
-    codes = rig.supervisor.exit_codes
-    rig.complaints += [f"{name} stopped with exit code {code}" for name, code in codes.items() if code]
-    if not codes:
-        rig.complaints.append("the fleet did not stop in good order")
-    return books, rig
+    rig.complaints += rig.supervisor.complaints()
+    return books, rig, pace
 
 
 def left_behind(rig: Rig, folder: Path, before: Collection[int] = ()) -> list[str]:
@@ -138,23 +137,21 @@ def _at_rest(rig: Rig) -> Iterator[str]:
     yield from files(runner_folder(rig))
 
 
-def _letters(amqp_url: str, namespace: str) -> list[str]:
-    with connected(amqp_url) as connection:
-        return [f"{letter.queue}: {letter.reason}" for letter, _ in DeadLetterQueue(connection, namespace).letters()]
-
-
-def _order(plan: Plan, draw: random.Random) -> Iterator[Strike]:
-    yield from draw.sample(plan.strikes, len(plan.strikes))
+def _order(plan: Plan, rig: Rig) -> Iterator[Strike]:
+    yield from rig.draw.sample(plan.strikes, len(plan.strikes))
     while plan.again:
-        yield draw.choice(plan.strikes)
+        possible = [one for one in plan.strikes if not (rig.published and one.step in ADMISSION)]
+        missed = [one for one in possible if not rig.struck[str(one)]]
+        yield rig.draw.choice(missed or possible)
 
 
-async def strike(rig: Rig, one: Strike) -> None:
+async def strike(rig: Rig, one: Strike) -> float:
+    """Seconds from before it until a task is answered after it."""
     began, before = time.monotonic(), rig.answered
     if one.step is None:
         await asyncio.sleep(rig.draw.uniform(0.1, 3.0))
     elif not await _halted(rig, one):
-        return
+        return time.monotonic() - began
     if await _kill(rig, one):
         rig.struck[one.victim] += 1
         rig.struck[f"{one}"] += 1
@@ -166,19 +163,22 @@ async def strike(rig: Rig, one: Strike) -> None:
     if not await _went_on(rig, before):
         rig.complaints.append(f"{one}: nothing was answered for {PROGRESS_WITHIN_S:g} s after it")
     rig.note_pids()
-    log.info("%s: %.1f s; %d answered", one, time.monotonic() - began, rig.answered)
+    return time.monotonic() - began
 
 
 async def _halted(rig: Rig, one: Strike) -> bool:
-    """Complained of where the service does not come to the step though there is work."""
+    """Complained of where the service does not come to the step though there is work; the last tasks are too little of
+    it for some steps."""
     assert one.service is not None and one.step is not None
     member = rig.fleet[one.service]
-    await asyncio.to_thread(member.wait_until_ready, READY_WITHIN_S)
+    if not await rig.supervisor.ready(member, READY_WITHIN_S):
+        rig.complaints.append(f"{one}: {one.service} was not ready within {READY_WITHIN_S:g} s")
+        return False
     rig.note_pids()
     rig.supervisor.arm(member, one.step)
-    if await rig.supervisor.halted(member, HALT_WITHIN_S):
+    if await rig.supervisor.halted(member, HALT_WITHIN_S, given_up=lambda: rig.is_over):
         return True
-    if rig.user.ledger.unanswered and one.step not in ADMISSION:
+    if not rig.published:
         rig.complaints.append(f"{one}: {one.service} did not come there in {HALT_WITHIN_S:g} s")
     return False
 
@@ -194,9 +194,9 @@ async def _kill(rig: Rig, one: Strike) -> bool:
 
 
 def _kill_inside(rig: Rig, what: str) -> bool:
-    """A program that runs, or the bubblewrap that holds one. False where none runs."""
+    """A program that runs, or the bubblewrap that the runner started for one. False where none runs."""
     try:
-        inside = psutil.Process(rig.fleet[RUNNER].pid).children(recursive=True)
+        inside = psutil.Process(rig.fleet[RUNNER].pid).children(recursive=what == PROGRAM)
         found = [process for process in inside if _is(what, process, rig.mark)]
         if found:
             rig.draw.choice(found).send_signal(signal.SIGKILL)
@@ -218,7 +218,7 @@ def _is(what: str, process: psutil.Process, mark: str) -> bool:
 async def _went_on(rig: Rig, before: int) -> bool:
     """Whether a task is answered that was not; or all are."""
     until = time.monotonic() + PROGRESS_WITHIN_S
-    while rig.answered == before and rig.user.ledger.unanswered:
+    while rig.answered == before and not rig.is_over:
         if time.monotonic() > until:
             return False
         await asyncio.sleep(LOOK_EVERY_S)

@@ -1,5 +1,5 @@
 """What a fleet of programs leaves on the machine once it has ended, whatever was killed: processes, groups, mounts,
-files. Sockets and keys live in processes, and the files of sockets among the files.
+files; and what it leaves in its queues. Sockets and keys live in processes, and the files of sockets among the files.
 
 Nothing gets away: this process adopts whatever outlives the one that started it, so that all that a fleet ever started
 and that still runs are its descendants.
@@ -15,12 +15,14 @@ from pathlib import Path
 
 import psutil
 
+from ratchet.bus.amqp.short_connection import connected
+from ratchet.bus.dead_letters.queue import DeadLetterQueue
 from ratchet.sandbox import cgroup
 
 SET_CHILD_SUBREAPER = 36
 """Of prctl."""
 MOUNTS = Path("/proc/self/mountinfo")
-GONE_WITHIN_S = 10.0
+GONE_WITHIN_S = 30.0
 LOOK_EVERY_S = 0.1
 
 
@@ -64,6 +66,12 @@ def _owner(path: Path) -> int:
 def mounts(folder: Path) -> list[str]:
     """At or from below a folder. A sandbox's own are of its namespace, which is gone with its processes."""
     return [f"mount {line}" for line in MOUNTS.read_text().splitlines() if str(folder) in line]
+
+
+def dead_letters(amqp_url: str, namespace: str) -> list[str]:
+    """Where each was, and why it is there."""
+    with connected(amqp_url) as connection:
+        return [f"{letter.queue}: {letter.reason}" for letter, _ in DeadLetterQueue(connection, namespace).letters()]
 
 
 def files(*folders: Path) -> list[str]:

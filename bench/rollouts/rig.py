@@ -14,7 +14,7 @@ import tarfile
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.faults.supervisor import Supervisor
+from bench.long_run import EarlyEnd
 from ratchet.models.toy.byte_tokenizer import byte_tokenizer
 from tests.acceptance.brokers import MortalBroker
 from tests.acceptance.fleet import RUNNER, Fleet
@@ -54,6 +55,9 @@ TURNS = 3
 LATENCY_S = 0.2
 """Of an answer of the model."""
 AT_ONCE = 8
+OPEN = 16
+"""Tasks at a time: as many as the runner takes, and as many again at the other steps."""
+LOOK_EVERY_S = 0.05
 DEADLINE_S = 7200
 
 
@@ -61,7 +65,7 @@ DEADLINE_S = 7200
 class Rig:
     broker: MortalBroker
     fleet: Fleet
-    user: User
+    user: Asking
     supervisor: Supervisor
     draw: random.Random
     mark: str
@@ -72,10 +76,28 @@ class Rig:
     struck: Counter[str] = field(default_factory=Counter)
     pids: set[int] = field(default_factory=set)
     """Of the fleet's processes, in all their lives."""
+    published: bool = False
+    """Nothing more will be asked."""
 
     @property
     def answered(self) -> int:
         return len(self.user.ledger.answers)
+
+    @property
+    def is_over(self) -> bool:
+        """All is asked, and answered."""
+        return self.published and not self.user.ledger.unanswered
+
+    async def publish(self, count: int, end: EarlyEnd) -> None:
+        """So many tasks, or what there is of them when the end comes early."""
+        try:
+            await self.user.publish_as_answered(count, end)
+        finally:
+            self.published = True
+
+    @property
+    def kills(self) -> int:
+        return sum(count for name, count in self.struck.items() if " " not in name)
 
     def note_pids(self) -> None:
         self.pids |= {member.pid for member in self.fleet}
@@ -96,6 +118,22 @@ class Asking(User):
             body | {"input": "go", "reference": "right", "workspace": self._workspaces[number % len(self._workspaces)]}
         ).encode()
 
+    async def publish_as_answered(self, count: int, end: EarlyEnd) -> None:
+        """So many, of which some are open at any time, so that there is work at every step until the last is asked."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(count):
+                while self.open >= OPEN and not end.asked:  # noqa: ASYNC110
+                    await asyncio.sleep(LOOK_EVERY_S)
+                if end.asked:
+                    break
+                group.create_task(self._publish_one(f"{self._prefix}-{number:07d}"))
+                await asyncio.sleep(0)
+
+    @property
+    def open(self) -> int:
+        """Tasks that were asked and are not answered."""
+        return len(self.ledger.attempted - self.ledger.answers.keys())
+
     def is_right(self, result: Mapping[str, Any]) -> bool:
         return bool(result.get("response") == "right" and result.get("score") == 1.0)
 
@@ -115,22 +153,12 @@ async def rollouts(
         namespace = fleet.namespace
         user = Asking(broker.url, namespace, _workspaces(folder, server), samples=samples, hurried=hurried)
         rig = Rig(broker, fleet, user, Supervisor(fleet), random.Random(seed), mark, folder / "temporary")
-        await asyncio.to_thread(fleet.start)
-        rig.note_pids()
-        watching = [asyncio.create_task(work) for work in (rig.supervisor.run(), user.read_results())]
-        try:
-            yield rig
-        finally:
-            for task in watching:
-                task.cancel()
-            await asyncio.gather(*watching, return_exceptions=True)
-            await user.close()
+        async with rig.supervisor.at_work(user):
             rig.note_pids()
-            for member in fleet:
-                rig.supervisor.resume(member)
-            with suppress(Exception):
-                rig.supervisor.exit_codes = await asyncio.to_thread(fleet.stop)
-            fleet.kill()
+            try:
+                yield rig
+            finally:
+                rig.note_pids()
     finally:
         server.close()
 
@@ -158,7 +186,9 @@ def _fleet(broker: MortalBroker, folder: Path, server: Server, turns: int) -> tu
         "TMPDIR": str(temporary),
     }
     namespace = f"{uuid.uuid4().hex[:8]}."
-    return Fleet(folder / "fleet", broker.url, namespace, programs=folder / "programs.toml", environment=settings), mark
+    programs = folder / "programs.toml"
+    fleet = Fleet(folder / "fleet", broker.url, namespace, programs=programs, environment=settings, detached=True)
+    return fleet, mark
 
 
 def _workspaces(folder: Path, server: Server) -> list[dict[str, Any]]:

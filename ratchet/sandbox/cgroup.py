@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ratchet.sandbox.limits import Limits
+from ratchet.sandbox.process_tree import started
 
 NEEDED = ("memory", "pids")
 PREFIX = "ratchet-sandbox-"
@@ -53,7 +54,7 @@ class Cgroups:
 
     def group(self, limits: Limits) -> RunGroup:
         """Raises OSError where it can't be made any more."""
-        name = f"{PREFIX}{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        name = f"{PREFIX}{os.getpid()}-{started(os.getpid())}-{uuid.uuid4().hex[:12]}"
         paths = [folder / name for folder in self.folders]
         for path in paths:
             path.mkdir()
@@ -66,12 +67,22 @@ class Cgroups:
         removed = 0
         for folder in self.folders:
             for path in folder.glob(f"{PREFIX}*"):
-                owner = path.name.removeprefix(PREFIX).split("-")[0]
-                if owner.isdigit() and not Path("/proc", owner).exists():
+                if not _is_owned(path.name):
                     with suppress(OSError):
                         _emptied(path)
                         removed += 1
         return removed
+
+
+def _is_owned(name: str) -> bool:
+    """By the process that made it, and not by one that got its number later."""
+    number, *rest = name.removeprefix(PREFIX).split("-")
+    if not number.isdigit():
+        return True
+    with suppress(OSError):
+        began = started(int(number))
+        return len(rest) < 2 or rest[0] == began  # an older release names no start
+    return False
 
 
 def find(named: Path | None = None) -> Cgroups | None:

@@ -363,15 +363,20 @@ class _Run:
                 os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG)
 
     def judged(self, end: End) -> Result:
-        """How it ended, where that is not the watch's own doing."""
+        """How it ended, where that is not the watch's own doing.
+
+        Raises SandboxError where bubblewrap was ended by a signal: that came from outside, for nothing inside sees it.
+        """
         limits, code = self._job.limits, self._process.returncode
-        number = code - 128 if code > 128 else -code if code < 0 else None
+        number = code - 128 if code > 128 else None
         if end is End.EXITED and self._group is not None and self._group.ran_out_of_memory():
             end = End.MEMORY
         if end is End.EXITED and self._wrote > limits.output_bytes:
             end = End.OUTPUT
         if end is End.EXITED and (number == signal.SIGXCPU or self._cpu_s > limits.cpu_s):
             end = End.CPU_TIME
+        if end is End.EXITED and code < 0:
+            raise SandboxError(f"its sandbox was ended from outside, by {_signal_name(-code)}")
         if end is End.EXITED and number is not None:
             end = End.SIGNALLED
         keep = limits.output_bytes

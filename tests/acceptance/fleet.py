@@ -42,6 +42,7 @@ class Member:
     environment: dict[str, str]
     log: Path
     arguments: tuple[str, ...] = ()
+    detached: bool = False
     process: subprocess.Popen[bytes] | None = None
     lives: int = 0
 
@@ -54,6 +55,7 @@ class Member:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                start_new_session=self.detached,
             )
         self.lives += 1
 
@@ -116,6 +118,8 @@ class Fleet:
     programs: Path | None = None
     """The file of the programs that answer tasks, with a runner for them."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    detached: bool = False
+    """A Ctrl-C in the terminal is for whoever runs the fleet alone."""
     members: dict[str, Member] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -156,7 +160,8 @@ class Fleet:
             **(extra or {}),
             port_variable: str(port),
         }
-        self.members[name] = Member(name, module, port, environment, self.folder / f"{name}.log")
+        log = self.folder / f"{name}.log"
+        self.members[name] = Member(name, module, port, environment, log, detached=self.detached)
 
     def __getitem__(self, name: str) -> Member:
         return self.members[name]

@@ -41,7 +41,7 @@ async def test_each_rollout_is_logged_once_and_whole_whatever_is_killed(folder: 
     before = set(running())
     strikes = tuple(one for one in STRIKES if (one.victim, one.step) in SOME)
     with mortal_broker(folder / "broker") as broker:
-        books, rig = await measure(broker, folder, Plan(30, 4, seed=1, strikes=strikes, again=False))
+        books, rig, _ = await measure(broker, folder, Plan(40, 4, seed=1, strikes=strikes, again=False))
 
     assert rig.complaints == []
     assert (books.lost, books.logged_twice, books.nulls_taught) == (0, 0, 0)

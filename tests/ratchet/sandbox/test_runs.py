@@ -9,8 +9,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ratchet.sandbox import cgroup
@@ -151,6 +153,21 @@ def test_the_daemon_lives_on_outside(tmp_path: Path) -> None:
     wait_until(lambda: not marked(MARK))
 
 
+def test_a_sandbox_that_is_killed_from_outside_is_no_end_of_its_program(run_here: Direct) -> None:
+    stop = Stop()
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(run, python("import signal; signal.pause()"), filters(), cgroup.find(), stop)
+        wait_until(lambda: any(is_python(pid) for pid in marked(MARK)))
+
+        (outer,) = [child for child in psutil.Process().children() if MARK in child.cmdline()]
+        outer.kill()
+
+        with pytest.raises(SandboxError, match="ended from outside, by SIGKILL"):
+            running.result()
+    stop.close()
+    assert marked(MARK) == []
+
+
 def test_no_group_is_left_over(run_here: Direct) -> None:
     cgroups = cgroup.find()
     if cgroups is None:
@@ -167,12 +184,18 @@ def test_groups_of_a_process_that_is_gone_are_swept() -> None:
     cgroups = cgroup.find()
     if cgroups is None:
         pytest.skip("no cgroup can be made on this machine")
-    left = [folder / f"{cgroup.PREFIX}4194999-left" for folder in cgroups.folders]
+    gone, had_our_number = "4194999-1-left", f"{os.getpid()}-1-left"
+    left = [folder / f"{cgroup.PREFIX}{name}" for folder in cgroups.folders for name in (gone, had_our_number)]
     for path in left:
         path.mkdir()
+    ours = cgroups.group(Limits())
 
-    assert cgroups.sweep() == len(left)
-    assert [path for path in left if path.exists()] == []
+    try:
+        assert cgroups.sweep() == len(left)
+        assert [path for path in left if path.exists()] == []
+        assert list(cgroups.folders[0].glob(f"{cgroup.PREFIX}{os.getpid()}-*"))
+    finally:
+        ours.remove()
 
 
 ESCAPES = {

@@ -1,0 +1,64 @@
+"""What a bench of many minutes tells while it runs, and how it is ended before its time without losing its books."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+
+log = logging.getLogger(__name__)
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class EarlyEnd:
+    """Whether somebody asked for it."""
+
+    asked = False
+
+
+@contextmanager
+def early_end() -> Iterator[EarlyEnd]:
+    """Within the block the first Ctrl-C, or SIGTERM, asks for the end; a second one raises KeyboardInterrupt."""
+    end = EarlyEnd()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        end.asked = True
+        for one in SIGNALS:
+            signal.signal(one, signal.default_int_handler)
+        log.info("ended early: nothing more is begun or killed; what is in flight is settled, and the books are read")
+
+    before = {one: signal.signal(one, ask) for one in SIGNALS}
+    try:
+        yield end
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+@dataclass
+class Pace:
+    """How far `total` tasks have come, and about how long the rest takes. `loads`: of the machine, at each telling."""
+
+    total: int
+    seconds: Callable[[], float] = time.monotonic
+    loads: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._began = self.seconds()
+
+    def says(self, done: int) -> str:
+        self.loads.append(round(os.getloadavg()[0], 1))
+        took_s = self.seconds() - self._began
+        left = f"some {took_s / done * (self.total - done) / 60:.0f} min left" if done else "no end in sight yet"
+        return f"{done} of {self.total} tasks in {took_s / 60:.1f} min, {left}, load {self.loads[-1]}"
+
+    @property
+    def load(self) -> str:
+        """Of the machine, at least and at most."""
+        return f"{min(self.loads)} to {max(self.loads)}" if self.loads else "unknown"
