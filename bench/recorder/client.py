@@ -27,7 +27,7 @@ class Failed(Exception):
 
 
 class Connection:
-    """`base_url` with the path before `/chat/completions`; opened at the first request, and again where it was closed."""
+    """`base_url` with the path before `/chat/completions`; opened when asked, and again once closed."""
 
     def __init__(self, base_url: str, headers: Mapping[str, str]) -> None:
         url = urlsplit(base_url)

@@ -150,7 +150,7 @@ async def _recorder(stage: Stage, name: str = RECORDER) -> AsyncIterator[Contest
 
         notes = {
             RECORDER: "Ratchet's, asks the engine by ids; the record of each conversation fsynced at its end",
-            BY_AGENT: "the same, with an agent of a fleet between it and the engine, as `ratchet record` and runners ask",
+            BY_AGENT: "the same, by way of a fleet's agent, as `ratchet record` and runners ask",
         }
         yield Contestant(name, (*pids, started.pid), begin, end, note=notes[name])
 
