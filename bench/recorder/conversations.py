@@ -69,17 +69,14 @@ async def measure(contestant: Contestant, talk: Talk) -> Measured:
     found = Measured()
     groups = {"its": contestant.pids}
     cpu, began = cpu_seconds(groups)["its"], time.perf_counter()
-    gap = talk.spread_s / talk.agents
-    await asyncio.gather(*(_agent(contestant, route, talk, at * gap, at, found) for at, route in enumerate(routes)))
+    await asyncio.gather(*(_agent(contestant, route, talk, at, found) for at, route in enumerate(routes)))
     found.seconds = time.perf_counter() - began
     found.cpu_s = cpu_seconds(groups)["its"] - cpu
     return found
 
 
-async def _agent(
-    contestant: Contestant, route: Route, talk: Talk, after_s: float, number: int, found: Measured
-) -> None:
-    await asyncio.sleep(after_s)
+async def _agent(contestant: Contestant, route: Route, talk: Talk, number: int, found: Measured) -> None:
+    await asyncio.sleep(talk.spread_s * number / talk.agents)
     said, messages = asked(number), list[dict[str, Any]]()
     messages.append(next(said))
     first_s, whole_s = list[float](), list[float]()
