@@ -1,9 +1,9 @@
 """The engine of all contestants: `python -m bench.recorder.engine FILE`, a process that says what the file holds.
 
 It speaks as vLLM's server does: `/v1/completions` streamed, with token ids in and out; `/v1/chat/completions` in text,
-streamed or whole. It writes the port it listens at. Each answer keeps to its own clock, from the moment it was asked: a first token
-after `first_s`, each further one `token_s` later, so what it can do at once is set and not a matter of this machine.
-With both at zero it writes a token whenever it has a turn. It takes no account of the prompt, and tokenizes nothing.
+streamed or whole. It writes the port it listens at. Each answer keeps to its own clock, from the moment it was asked:
+a first token after `first_s`, each further one `token_s` later, so what it can do at once is set and no matter of this
+machine. With both at zero it writes a token whenever it has a turn. It takes no account of prompts, and tokenizes none.
 """
 
 from __future__ import annotations

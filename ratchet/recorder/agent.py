@@ -20,6 +20,7 @@ from ratchet.bus.retry_policy import pause_s
 from ratchet.conversation.template import ChatTemplate
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
 from ratchet.recorder.engine import Token
+from ratchet.recorder.lines import lines
 from ratchet.service import failpoint
 from ratchet.service.errors import EngineError
 from schemas.api.generate import ServedModel, TokensTold
@@ -170,7 +171,7 @@ class AgentTokens:
                 if not reply.is_success:
                     said = (await reply.aread()).decode(errors="replace")
                     raise _refusal(url, reply.status_code, said)
-                async for line in reply.aiter_lines():
+                async for line in lines(reply):
                     told = _told(line, url)
                     for token, logprob in zip(told.ids, told.logprobs, strict=True):
                         yield Token(token, logprob)
@@ -181,7 +182,7 @@ class AgentTokens:
         raise ServerUnavailable(f"the agent at {url} ended its answer in the middle")
 
 
-def _told(line: str, url: str) -> TokensTold:
+def _told(line: bytes, url: str) -> TokensTold:
     try:
         told = TokensTold.model_validate_json(line)
         if told.error is None and len(told.ids) == len(told.logprobs):
