@@ -73,11 +73,12 @@ class Recordings:
         return named
 
     async def end(self, key: str) -> Sample:
-        """Its record, once it is on disk."""
+        """Its record, once it was on disk; then it is removed, as a runner does when the Response is confirmed."""
         over, running = self._over.pop(key)
         over.set()
         sample = await running
         await asyncio.to_thread(self._kept.put, key, {0: sample})
+        await asyncio.to_thread(self._kept.remove, key)
         return sample
 
     async def answer(self, asked: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Items of a stream, as many at once as have come by now: so whoever takes longer for them than they take to come catches
+"""Items of a stream, as many at once as have come by now: so whoever takes longer for one than it takes to come keeps
 up."""
 
 from __future__ import annotations

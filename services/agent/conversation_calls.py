@@ -57,7 +57,8 @@ def conversation_router(calls: ConversationCalls) -> APIRouter:
 
     @router.post("/generate")
     async def generate(request: Request, given: IdsGiven) -> StreamingResponse:
-        """A line of JSON for what is new, by one token or several; refused before the first if at all. A client that leaves ends it."""
+        """A line of JSON for what is new, of one token or several; refused before the first if at all. A client that
+        leaves ends it."""
         if given.sampling.n != 1:
             raise Problem(422, "Not valid", "a call of a conversation has one answer: n must be 1", "invalid")
         answer = calls.answer(given)
