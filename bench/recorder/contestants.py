@@ -30,7 +30,7 @@ READY_S = 180.0
 BARE, RECORDER, BY_AGENT, LITELLM, LIGHTNING = "bare", "recorder", "recorder-by-agent", "litellm", "agent-lightning"
 NAMES = (BARE, RECORDER, BY_AGENT, LITELLM, LIGHTNING)
 LITELLM_IS = ("litellm[proxy]==1.109.1",)
-LIGHTNING_IS = ("agentlightning==1.0.0",)
+LIGHTNING_IS = ("agentlightning==1.0.2",)
 OWN_PYTHON = (3, 12)
 """Agent Lightning declares that it needs this one; what its server imports runs on 3.11 too, and is let."""
 
