@@ -29,7 +29,7 @@ async def serve(url: str, folder: Path) -> None:
     settings = AgentSettings(adapters_dir=folder / "adapters", logs_dir=folder / "logs")
     bus = MemoryBus(fleet_topology((settings.agent_id,)))
     await bus.start()
-    worker = AgentWorker(settings, bus, VllmEngine(http_client(url, None), model=MODEL))
+    worker = AgentWorker(settings, bus, VllmEngine(http_client(url, None, streams=True), model=MODEL))
     await worker.start()
     app = application("agent", worker.routers(), settings, worker.trouble)
     async with serving(app, http=HeaderTimeoutProtocol) as base_url:

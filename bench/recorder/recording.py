@@ -103,7 +103,7 @@ async def serve(order: Order, template: ChatTemplate) -> None:
             def make(number: int) -> RecordedRollout:
                 return rollout_of(work(f"bench-{number}", SAMPLING), 0, http, (order.url,), served, template)
         else:
-            server = await stack.enter_async_context(http_client(order.url, None))
+            server = await stack.enter_async_context(http_client(order.url, None, streams=True))
 
             def make(number: int) -> RecordedRollout:
                 engine = VllmTokens(server, model=MODEL, context=CONTEXT, sampling=SAMPLING)

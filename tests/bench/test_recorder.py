@@ -32,7 +32,7 @@ async def test_what_is_recorded_is_what_the_engine_sent_and_the_agents_were_told
     engine, recorder, recorded = Engine(said), Recorder(), list[tuple[int, ...]]()
     server = await asyncio.get_running_loop().create_server(engine.connection, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server, http_client(url, None) as http, recorder.serving() as base_url:
+    async with server, http_client(url, None, streams=True) as http, recorder.serving() as base_url:
 
         def make(number: int) -> RecordedRollout:
             tokens = VllmTokens(http, model=MODEL, context=CONTEXT, sampling=Sampling())
