@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import signal
 import sys
 import time
@@ -29,7 +30,7 @@ ENVIRONMENTS = ROOT / ".venv-bench"
 READY_S = 180.0
 BARE, RECORDER, BY_AGENT, LITELLM, LIGHTNING = "bare", "recorder", "recorder-by-agent", "litellm", "agent-lightning"
 NAMES = (BARE, RECORDER, BY_AGENT, LITELLM, LIGHTNING)
-LITELLM_IS = ("litellm[proxy]==1.109.1",)
+LITELLM_IS = ("litellm[proxy]==1.106.0",)
 LIGHTNING_IS = ("agentlightning==1.0.2",)
 OWN_PYTHON = (3, 12)
 """Agent Lightning declares that it needs this one; what its server imports runs on 3.11 too, and is let."""
@@ -178,10 +179,12 @@ async def _environment(stage: Stage, name: str, requirements: Sequence[str]) -> 
 async def _litellm(stage: Stage) -> AsyncIterator[Contestant]:
     programs = await _environment(stage, LITELLM, LITELLM_IS)
     port, log, config = free_port(), stage.folder / "litellm.log", stage.folder / "litellm.yaml"
+    key = f"sk-{secrets.token_hex(32)}"
     parameters = {"model": f"openai/{MODEL}", "api_base": f"{stage.engine}/v1", "api_key": "none"}
     settings = {
         "model_list": [{"model_name": MODEL, "litellm_params": parameters}],
         "litellm_settings": {"request_timeout": 600, "set_verbose": False},
+        "general_settings": {"master_key": key},
     }
     config.write_text(json.dumps(settings))  # which is YAML
     command = (programs / "litellm", "--config", config, "--host", "127.0.0.1", "--port", str(port))
@@ -189,8 +192,9 @@ async def _litellm(stage: Stage) -> AsyncIterator[Contestant]:
     async with process((*command, "--num_workers", "1"), log, production) as started:
         drained = asyncio.create_task(_drain(started))
         await _until_ready(started, f"http://127.0.0.1:{port}/health/liveliness", log)
-        note = f"{LITELLM_IS[0]}, one worker, no key, no database: it keeps nothing"
-        yield Contestant(LITELLM, (started.pid,), _same(f"http://127.0.0.1:{port}/v1"), note=note)
+        note = f"{LITELLM_IS[0]}, one worker, its master key, no database: it keeps nothing"
+        begin = _same(f"http://127.0.0.1:{port}/v1", Authorization=f"Bearer {key}")
+        yield Contestant(LITELLM, (started.pid,), begin, note=note)
         drained.cancel()
 
 
