@@ -216,7 +216,8 @@ class RecordedRollout:
         try:
             most = min(room, asked.max_tokens or MOST_TOKENS, self.budget.tokens_left or room)
             coming = self._coming(answer, self._engine.sample(prompt, most))
-            news: AsyncGenerator[object, None] = coming if asked.stop else gathered(coming)
+            told = asked.streamed and not asked.stop
+            news: AsyncGenerator[object, None] = gathered(coming) if told else coming
             async with aclosing(news):
                 async for _ in news:
                     if self._stopped(answer, decoding, asked):
