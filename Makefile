@@ -71,6 +71,7 @@ bench: setup .venv/compiler  ## The benchmarks of docs/benchmarks.md; each print
 	$(BIN)/python -m bench.rollouts
 	$(BIN)/python -m bench.rollouts --kills
 	$(BIN)/python -m bench.recorded
+	$(BIN)/python -m bench.recorder
 	$(BIN)/python -m bench.api
 	$(BIN)/python -m bench.generation
 	$(BIN)/ratchet models fetch smollm2

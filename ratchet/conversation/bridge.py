@@ -42,8 +42,21 @@ def bridge(template: ChatTemplate, recorded: Recorded, added: Sequence[Message],
 
     Raises BridgeRefused, and PromptRefused where the template does not take the messages at all.
     """
-    before = template.render(recorded.asked, tools, ask=True)
+    return bridged(template, recorded, added, tools)[0]
+
+
+def bridged(
+    template: ChatTemplate,
+    recorded: Recorded,
+    added: Sequence[Message],
+    tools: Tools = (),
+    before: str | None = None,
+) -> tuple[str, str]:
+    """The same, and the text of all the messages. `before`: that of what was asked, if it is known; it is rendered
+    anew where it is not how the text begins, as with a template that writes the date."""
     whole = template.render([*recorded.messages, *added], tools, ask=True)
+    if before is None or not whole.startswith(before):
+        before = template.render(recorded.asked, tools, ask=True)
     if not whole.startswith(before):
         raise BridgeRefused("the template writes earlier turns otherwise once there are further messages")
     end = template.end_of_turn(whole, len(before))
@@ -52,7 +65,7 @@ def bridge(template: ChatTemplate, recorded: Recorded, added: Sequence[Message],
     turn = whole[len(before) : end[0]]
     if template.unmarked(turn) != recorded.sampled and not _same_when_last(template, recorded, tools, before, turn):
         raise BridgeRefused("the template writes an answer otherwise once there are further messages")
-    return whole[end[1] if recorded.ended else end[0] :]
+    return whole[end[1] if recorded.ended else end[0] :], whole
 
 
 def _same_when_last(template: ChatTemplate, recorded: Recorded, tools: Tools, before: str, turn: str) -> bool:

@@ -16,10 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ratchet.conversation.bridge import BridgeRefused, Recorded, bridge
+from ratchet.conversation.bridge import BridgeRefused, Recorded, bridged
 from ratchet.conversation.messages import Message, Sameness, canonical, sameness
 from ratchet.conversation.template import ChatTemplate, Tools
 from schemas.messages.response import BreakKind
+
+TEXTS_KEPT = 4
+"""Of calls that others may go on from; each is as long as its history."""
 
 
 @dataclass(eq=False, slots=True)
@@ -93,6 +96,8 @@ class Conversation:
         self._roots: list[Call] = []
         self._numbers = itertools.count()
         self._normalised: set[int] = set()
+        self._written: dict[int, str] = {}
+        """By calls, the newest: all that was asked, as the template wrote it."""
 
     @property
     def normalised(self) -> int:
@@ -153,16 +158,28 @@ class Conversation:
         template, ids = self._template, parent.ids
         assert parent.message is not None
         recorded = Recorded(parent.asked, parent.message, template.text(ids), template.ended(ids))
+        before = self._written.get(parent.number) if tools == parent.tools else None
         try:
-            between = bridge(template, recorded, tail, tools)
+            between, written = bridged(template, recorded, tail, tools, before)
         except BridgeRefused:
             return self._root(asked, tools, "retokenised")
         added = tuple(template.encode(between, first=False))
-        return Call(next(self._numbers), parent, tuple(tail), tools, added, self._why_branch(parent.children, tail))
+        call = Call(next(self._numbers), parent, tuple(tail), tools, added, self._why_branch(parent.children, tail))
+        self._keep(call, written)
+        return call
 
     def _root(self, asked: list[Message], tools: Tools, broke: BreakKind | None) -> Call:
-        added = tuple(self._template.encode(self._template.render(asked, tools, ask=True)))
-        return Call(next(self._numbers), None, tuple(asked), tools, added, broke)
+        written = self._template.render(asked, tools, ask=True)
+        added = tuple(self._template.encode(written))
+        call = Call(next(self._numbers), None, tuple(asked), tools, added, broke)
+        self._keep(call, written)
+        return call
+
+    def _keep(self, call: Call, written: str) -> None:
+        """So that the next turn need not have the past written twice."""
+        self._written[call.number] = written
+        if len(self._written) > TEXTS_KEPT:
+            del self._written[next(iter(self._written))]
 
     def _renders_alike(self, call: Call, tools: Tools) -> bool:
         if tools == call.tools:

@@ -11,6 +11,7 @@ import ssl
 from contextlib import nullcontext, suppress
 from functools import cache
 from typing import Any, Literal, TypeVar
+from urllib.request import getproxies
 
 import httpx
 from pydantic import BaseModel, ValidationError
@@ -19,6 +20,7 @@ from ratchet.bus.retry_policy import pause_s
 from ratchet.openai.chat import ChatReply
 from ratchet.openai.completions import ServedModel, ServedModels, TextCompletion, Tokens
 from ratchet.openai.errors import CallTimeout, ModelServerError, RequestRefused, ServerUnavailable, error_of
+from ratchet.openai.transport import StreamingTransport
 from ratchet.service.errors import AdapterError
 from ratchet.service.telemetry import Log
 from schemas.messages.task import ChatMessage, Tool
@@ -36,9 +38,14 @@ AGAIN = frozenset((408, 409, 425, 429))
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
-def http_client(base_url: str, api_key: str | None, *, connections: int | None = None) -> httpx.AsyncClient:
-    """`connections`: at most so many; None for as many as there are calls."""
+def http_client(
+    base_url: str, api_key: str | None, *, connections: int | None = None, streams: bool = False
+) -> httpx.AsyncClient:
+    """`connections`: at most so many; None for as many as there are calls. `streams`: most answers come token by token,
+    so where no proxy is in between they are read at less cost (and `connections` bounds nothing)."""
+    direct = streams and not {"all", "http", "https"} & getproxies().keys()
     return httpx.AsyncClient(
+        transport=StreamingTransport(_authorities()) if direct else None,
         base_url=base_url,
         headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
         limits=httpx.Limits(max_connections=connections, max_keepalive_connections=256),

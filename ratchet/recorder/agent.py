@@ -19,7 +19,9 @@ from pydantic import ValidationError
 from ratchet.bus.retry_policy import pause_s
 from ratchet.conversation.template import ChatTemplate
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
+from ratchet.openai.transport import StreamingTransport
 from ratchet.recorder.engine import Token
+from ratchet.recorder.lines import lines
 from ratchet.service import failpoint
 from ratchet.service.errors import EngineError
 from schemas.api.generate import ServedModel, TokensTold
@@ -53,9 +55,9 @@ def agent_client(token: str | None, token_file: Path | None = None) -> httpx.Asy
     """`token`: an operator's, where the fleet asks for one; or the file it is in."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     timeout = httpx.Timeout(CONNECT_S, read=SILENT_S)
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
     auth = TokenInFile(token_file) if token_file else None
-    return httpx.AsyncClient(headers=headers, timeout=timeout, limits=limits, trust_env=False, auth=auth)
+    transport = StreamingTransport()
+    return httpx.AsyncClient(headers=headers, timeout=timeout, transport=transport, trust_env=False, auth=auth)
 
 
 async def served_model(http: httpx.AsyncClient, url: str) -> ServedModel:
@@ -170,18 +172,20 @@ class AgentTokens:
                 if not reply.is_success:
                     said = (await reply.aread()).decode(errors="replace")
                     raise _refusal(url, reply.status_code, said)
-                async for line in reply.aiter_lines():
+                finished = False
+                async for line in lines(reply):  # to its end, so that the connection can be kept
                     told = _told(line, url)
                     for token, logprob in zip(told.ids, told.logprobs, strict=True):
                         yield Token(token, logprob)
-                    if told.finish_reason is not None:
-                        return
+                    finished = told.finish_reason is not None
+                if finished:
+                    return
         except httpx.HTTPError as error:
             raise ServerUnavailable(f"the agent at {url} broke off ({error or type(error).__name__})") from error
         raise ServerUnavailable(f"the agent at {url} ended its answer in the middle")
 
 
-def _told(line: str, url: str) -> TokensTold:
+def _told(line: bytes, url: str) -> TokensTold:
     try:
         told = TokensTold.model_validate_json(line)
         if told.error is None and len(told.ids) == len(told.logprobs):

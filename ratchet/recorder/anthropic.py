@@ -45,6 +45,7 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
         max_tokens=limit,
         stop=words(body.get("stop_sequences")),
         retry=retries(headers),
+        streamed=bool(body.get("stream")),
         wants=wanted(body),
     )
 

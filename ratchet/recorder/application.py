@@ -183,6 +183,7 @@ def _asked(body: dict[str, Any], request: Request) -> Asked:
         max_tokens=limit,
         stop=words(body.get("stop")),
         retry=retries(request.headers),
+        streamed=bool(body.get("stream")),
         wants=wanted(body),
     )
 
@@ -231,9 +232,11 @@ async def _events(
     growth = Growth()
     chunk = head | {"object": "chat.completion.chunk"}
 
-    def event(delta: dict[str, Any], finish: str | None = None, **more: Any) -> str:
-        choices = [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}]
-        return f"data: {json.dumps(chunk | {'choices': choices} | more)}\n\n"
+    begun = json.dumps(chunk)[:-1]
+
+    def event(delta: dict[str, Any], finish: str | None = None) -> str:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
+        return f'data: {begun}, "choices": [{json.dumps(choice)}]}}\n\n'
 
     def grown(answer: Answer) -> dict[str, Any]:
         return {DELTAS[kind]: text for kind, text in growth.of(answer)}

@@ -8,7 +8,7 @@ from ratchet.recorder.parsing import UNFINISHED
 
 
 class Decoding:
-    """What a token adds is the difference of two short texts, with and without it, both from the token before the last
+    """What tokens add is the difference of two short texts, with and without it, both from the token before the last
     that ended a character: tokenizers that write a token otherwise at the beginning of a text write both alike.
     """
 
@@ -21,9 +21,14 @@ class Decoding:
         self._read = 0
         """Before here they are in the settled text."""
 
-    def add(self, token: int) -> str:
+    @property
+    def count(self) -> int:
+        """Tokens that are in the text."""
+        return len(self._ids)
+
+    def add(self, *tokens: int) -> str:
         """The whole text so far. Its end may still change where a character's last bytes are missing."""
-        self._ids.append(token)
+        self._ids += tokens
         before = self._text_of(self._ids[self._begin : self._read])
         new = self._text_of(self._ids[self._begin :])[len(before) :]
         if new and not new.endswith(UNFINISHED):

@@ -65,6 +65,7 @@ class ScriptedEngine:
                 if len(sampled) == self.fails_after:
                     self.trouble = "the engine is gone"
                     raise EngineError(self.trouble)
+                await asyncio.sleep(0)  # as over a network: whoever waits for a token has a turn before the next
                 await self.gate.wait()
         finally:
             self.closed += 1

@@ -129,6 +129,8 @@ def _reasoned(text: str, *, whole: bool) -> tuple[str, str]:
 def _safe(text: str, marks: Sequence[str]) -> str:
     """Without an end that may be the beginning of a mark, or white space before one."""
     longest = max(len(mark) for mark in marks)
+    if not any(mark[0] in text[-longest:] for mark in marks):
+        return text.rstrip()
     for size in range(min(longest, len(text)), 0, -1):
         if any(mark.startswith(text[-size:]) for mark in marks):
             return text[:-size].rstrip()

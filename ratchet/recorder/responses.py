@@ -66,6 +66,7 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
         tools=tools if choice != "none" else [],
         max_tokens=limit,
         retry=retries(headers),
+        streamed=bool(body.get("stream")),
         wants=wanted(body),
     )
 

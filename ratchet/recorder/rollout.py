@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ratchet.concurrency.gathered import gathered
 from ratchet.conversation.conversation import Call, Conversation
 from ratchet.conversation.template import ChatTemplate, Tools
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
@@ -81,6 +82,8 @@ class Asked:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     retry: bool = False
+    streamed: bool = True
+    """Whether anybody is told of the answer before it is whole."""
     wants: Mapping[str, float | str] = field(default_factory=dict)
     """What it would have of the sampling, which is the Work's all the same: numbers, and a call of a tool."""
 
@@ -212,11 +215,12 @@ class RecordedRollout:
         self._idle.clear()
         try:
             most = min(room, asked.max_tokens or MOST_TOKENS, self.budget.tokens_left or room)
-            async with aclosing(self._engine.sample(prompt, most)) as tokens:
-                async for token in tokens:
-                    answer.tokens.append(token)
-                    self.budget.take_token()
-                    if self._stopped(answer, decoding.add(token.id), asked) or self.budget.says is not None:
+            coming = self._coming(answer, self._engine.sample(prompt, most))
+            told = asked.streamed and not asked.stop
+            news: AsyncGenerator[object, None] = gathered(coming) if told else coming
+            async with aclosing(news):
+                async for _ in news:
+                    if self._stopped(answer, decoding, asked):
                         break
                     yield answer
             self._end(answer, asked)
@@ -227,8 +231,21 @@ class RecordedRollout:
             await self._settle(answer)
         yield answer
 
-    def _stopped(self, answer: Answer, text: str, asked: Asked) -> bool:
-        stop = asked.stop
+    async def _coming(self, answer: Answer, source: AsyncGenerator[Token, None]) -> AsyncGenerator[Token, None]:
+        """Puts each token into the answer, until the budget is spent."""
+        async with aclosing(source):
+            async for token in source:
+                answer.tokens.append(token)
+                self.budget.take_token()
+                yield token
+                if self.budget.says is not None:
+                    break
+
+    def _stopped(self, answer: Answer, decoding: Decoding, asked: Asked) -> bool:
+        """Whether a stop string was said by now; else the answer is parsed as far as it goes, if it is told."""
+        if not (asked.stop or asked.streamed):
+            return False
+        stop, text = asked.stop, decoding.add(*(token.id for token in answer.tokens[decoding.count :]))
         found = bool(_places(text, stop))
         if not found:
             answer.parsed = self._parser_for(asked).parse(text[: len(text) - held_back(text, stop)], whole=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 import httpx
@@ -11,9 +10,14 @@ from pydantic import ValidationError
 from ratchet.openai.completions import TextChunk
 from ratchet.openai.errors import ServerUnavailable, error_of
 from ratchet.recorder.engine import Token
+from ratchet.recorder.lines import lines
 from schemas.messages.work import Sampling
 
-DATA, DONE = "data: ", "[DONE]"
+DATA, DONE = b"data: ", b"[DONE]"
+CONNECT_S = 5.0
+SILENT_S = 600.0
+"""A server that is busy may take so long for its next token, whatever its client waits for otherwise."""
+TIMEOUT = httpx.Timeout(CONNECT_S, read=SILENT_S)
 
 
 class VllmTokens:
@@ -45,11 +49,11 @@ class VllmTokens:
         self.trouble = None
         where = f"{str(self._http.base_url).rstrip('/')}/v1/completions"
         try:
-            async with self._http.stream("POST", "/v1/completions", json=body) as reply:
+            async with self._http.stream("POST", "/v1/completions", json=body, timeout=TIMEOUT) as reply:
                 if not reply.is_success:
                     said = (await reply.aread()).decode(errors="replace")
                     raise error_of(where, reply.status_code, said, setting="the server's address")
-                async for token in _tokens(reply.aiter_lines(), where):
+                async for token in _tokens(lines(reply), where):
                     yield token
         except httpx.HTTPError as error:
             self.trouble = f"{where} broke off ({error or type(error).__name__})"
@@ -59,22 +63,24 @@ class VllmTokens:
             raise
 
 
-async def _tokens(lines: AsyncIterator[str], where: str) -> AsyncGenerator[Token, None]:
-    async for line in lines:
+async def _tokens(told: AsyncIterator[bytes], where: str) -> AsyncGenerator[Token, None]:
+    async for line in told:
         data = line.removeprefix(DATA)
         if not line.startswith(DATA) or data == DONE:
             continue
         try:
             chunk = TextChunk.model_validate_json(data)
         except ValidationError:
-            raise ServerUnavailable(f"{where} answered with no chunk of a completion: {data[:200]}") from None
+            raise ServerUnavailable(f"{where} answered with no chunk of a completion: {_shown(data)}") from None
         for choice in chunk.choices:
             logprobs = choice.logprobs.token_logprobs if choice.logprobs else ()
             if choice.token_ids is None or len(logprobs) != len(choice.token_ids):
-                raise ServerUnavailable(
-                    f"{where} gives no ids with log-probabilities: is it vLLM? {json.dumps(data[:200])}"
-                )
+                raise ServerUnavailable(f"{where} gives no ids with log-probabilities: is it vLLM? {_shown(data)}")
             for token, logprob in zip(choice.token_ids, logprobs, strict=True):
                 if logprob is None:
                     raise ServerUnavailable(f"{where} gave no log-probability for token {token}")
                 yield Token(token, logprob)
+
+
+def _shown(data: bytes) -> str:
+    return data[:200].decode(errors="replace")

@@ -6,12 +6,13 @@ is given and says may change with any version, and it is in no OpenAPI document.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 
 from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 
+from ratchet.concurrency.gathered import gathered
 from ratchet.http.problem import Problem
 from ratchet.http.work import while_connected
 from ratchet.service.errors import EngineError
@@ -56,7 +57,8 @@ def conversation_router(calls: ConversationCalls) -> APIRouter:
 
     @router.post("/generate")
     async def generate(request: Request, given: IdsGiven) -> StreamingResponse:
-        """A line of JSON for what is new; refused before the first if at all. A client that leaves ends it."""
+        """A line of JSON for what is new, of one token or several; refused before the first if at all. A client that
+        leaves ends it."""
         if given.sampling.n != 1:
             raise Problem(422, "Not valid", "a call of a conversation has one answer: n must be 1", "invalid")
         answer = calls.answer(given)
@@ -78,10 +80,17 @@ async def _lines(first: TokensTold, rest: AsyncGenerator[TokensTold, None]) -> A
     async with aclosing(rest):
         yield _line(first)
         try:
-            async for told in rest:
-                yield _line(told)
+            async with aclosing(gathered(rest)) as many:
+                async for told in many:
+                    yield _line(_joined(told))
         except EngineError as error:
             yield _line(TokensTold(error=str(error)))
+
+
+def _joined(told: Sequence[TokensTold]) -> TokensTold:
+    ids = tuple(token for one in told for token in one.ids)
+    logprobs = tuple(logprob for one in told for logprob in one.logprobs)
+    return TokensTold(ids=ids, logprobs=logprobs, finish_reason=told[-1].finish_reason)
 
 
 def _line(told: TokensTold) -> bytes:

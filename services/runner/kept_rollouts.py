@@ -90,10 +90,13 @@ class KeptRollouts:
 
     @property
     def bytes(self) -> int:
+        """As far as it can be told while others put and remove."""
         total = 0
-        for path in self._folder.glob("*/*"):
+        for place in self._folder.iterdir() if self._folder.is_dir() else ():
             with suppress(OSError):
-                total += path.stat().st_size
+                for path in place.iterdir():
+                    with suppress(OSError):
+                        total += path.stat().st_size
         return total
 
     def _place(self, key: str) -> Path:

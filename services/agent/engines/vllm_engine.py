@@ -263,7 +263,7 @@ def engine_errors() -> Iterator[None]:
 
 def vllm_client(settings: AgentSettings) -> httpx.AsyncClient:
     key = settings.agent_vllm_api_key
-    return http_client(settings.agent_vllm_url, key.get_secret_value() if key else None)
+    return http_client(settings.agent_vllm_url, key.get_secret_value() if key else None, streams=True)
 
 
 def completion_request(model: str, ids: tuple[int, ...], sampling: Sampling, room: int | None) -> dict[str, Any]:

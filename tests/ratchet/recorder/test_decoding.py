@@ -51,6 +51,20 @@ def test_after_each_token_the_text_is_that_of_all_of_them(name: str, first: int,
         told = text.rstrip(UNFINISHED)
 
 
+@pytest.mark.parametrize(("name", "first"), [("bytes", 0), ("words", FIRST_WORD)])
+@settings(max_examples=rounds(100), deadline=None)
+@given(drawn=st.lists(st.lists(st.integers(0, 599), min_size=1, max_size=9), max_size=12))
+def test_tokens_that_come_together_are_told_as_one_by_one(name: str, first: int, drawn: list[list[int]]) -> None:
+    text_of, batches = TEXTS[name], [[max(first, one) for one in batch] for batch in drawn]
+    decoding, ids, told = Decoding(text_of), list[int](), ""
+
+    for batch in batches:
+        text, ids = decoding.add(*batch), [*ids, *batch]
+        assert (decoding.count, text.rstrip(UNFINISHED)) == (len(ids), text_of(ids).rstrip(UNFINISHED))
+        assert text.startswith(told)
+        told = text.rstrip(UNFINISHED)
+
+
 def test_text_that_was_encoded_comes_back_token_by_token() -> None:
     ids = template("qwen2_5").codec.encode(SAID, plain=True)
     decoding = Decoding(template("qwen2_5").text)

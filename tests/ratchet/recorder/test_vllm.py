@@ -23,7 +23,7 @@ def chunk(ids: Any, logprobs: Any, finish: str | None = None) -> str:
 async def sampled(body: str, status: int = 200, asked: list[Any] | None = None) -> list[tuple[int, float]]:
     def answer(request: httpx.Request) -> httpx.Response:
         if asked is not None:
-            asked.append(json.loads(request.content))
+            asked.append(json.loads(request.content) | request.extensions["timeout"])
         return httpx.Response(status, text=body)
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://vllm") as http:
@@ -40,6 +40,7 @@ async def test_ids_go_in_and_ids_come_out_with_the_sampling_of_the_work() -> Non
     (request,) = asked
     assert (request["prompt"], request["model"], request["max_tokens"]) == ([5, 6], "small@v1.0.1", 9)
     assert (request["temperature"], request["stream"], request["return_token_ids"]) == (0.7, True, True)
+    assert (request["connect"], request["read"]) == (5.0, 600.0), "the first token of a busy server may take minutes"
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,13 @@ def told(answer: httpx.Response) -> list[dict[str, Any]]:
     return [json.loads(line) for line in answer.text.splitlines()]
 
 
+def joined(answer: httpx.Response) -> tuple[list[int], list[float]]:
+    """Ids and log-probabilities of all lines, each of which may have several."""
+    lines = told(answer)
+    ids, logprobs = ([item for line in lines for item in line.get(name, ())] for name in ("ids", "logprobs"))
+    return ids, logprobs
+
+
 async def test_ids_are_answered_one_after_the_other_and_the_last_line_says_why(settings: AgentSettings) -> None:
     async with agent(settings, EchoEngine()) as (worker, _), client(worker, settings) as api:
         whole = await api.post("/internal/generate", json=ASKED)
@@ -45,9 +52,8 @@ async def test_ids_are_answered_one_after_the_other_and_the_last_line_says_why(s
         rest = await api.post("/internal/generate", json=ASKED | {"prompt_ids": [*ASKED["prompt_ids"], 1, 2]})
         served = (await api.get("/internal/model")).json()
 
-    assert [line.get("ids") for line in told(whole)] == [[1], [2], [END], None]
-    assert [line.get("ids") for line in told(rest)] == [[END], None]
-    assert [line.get("logprobs") for line in told(whole)] == [[0.0], [0.0], [0.0], None]
+    assert joined(whole) == ([1, 2, END], [0.0] * 3)
+    assert joined(rest) == ([END], [0.0])
     assert [told(answer)[-1]["finish_reason"] for answer in (whole, cut)] == ["stop", "length"]
     assert (served["agent_id"], served["engine"], served["context"], served["tokenizer"]) == (
         "small",
