@@ -15,11 +15,12 @@ from torch.nn.functional import cross_entropy
 from transformers import LlamaForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
+from ratchet.models.toy.byte_tokenizer import ASSISTANT, END
 from ratchet.models.toy.pretraining import fit, llama_config
 from ratchet.models.toy.tools.recipe import FLAWLESS, Care, ToolRecipe
 from ratchet.models.toy.tools.task import tool_task
 from ratchet.models.toy.tools.teacher import demonstration
-from ratchet.models.toy.tools.tokenizer import ASSISTANT, END, tool_tokenizer
+from ratchet.models.toy.tools.tokenizer import tool_tokenizer
 
 MAX_POSITIONS = 1024
 

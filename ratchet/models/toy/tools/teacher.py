@@ -8,22 +8,10 @@ from __future__ import annotations
 
 import random
 
+from ratchet.models.toy.byte_tokenizer import ASSISTANT, END, USER
 from ratchet.models.toy.tools.recipe import Care
 from ratchet.models.toy.tools.task import HIGHEST, LOWEST, TARGETS, ToolTask
-from ratchet.models.toy.tools.tokenizer import (
-    ADD,
-    AND,
-    ASSISTANT,
-    CALLED,
-    CONTENT,
-    END,
-    OFFERED,
-    READ,
-    TEXT_CALLED,
-    TOOL,
-    USER,
-    WRITE,
-)
+from ratchet.models.toy.tools.tokenizer import ADD, AND, CALLED, CONTENT, OFFERED, READ, TEXT_CALLED, TOOL, WRITE
 
 
 def demonstration(task: ToolTask, care: Care, rng: random.Random) -> str:
