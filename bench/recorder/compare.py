@@ -24,6 +24,7 @@ AT_ONCE, TURNS = 64, 8
 LONG_TURNS = 50
 FIRST_S, TOKEN_S = 0.03, 0.02
 """Of the paced engine: 64 answers at once at 20 ms a token are 3,200 tokens/s."""
+WARM_UP = Talk(2, 2, stream=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ async def compare(given: argparse.Namespace) -> Found:
             found = Found({}, {}, {}, stage.complaints, [machine()])
             async with contestants(given.only, stage, found.missing) as there:
                 found.notes = {one.name: one.note for one in there}
+                for contestant in there:
+                    await measure(contestant, WARM_UP)
                 for number in range(given.rounds):
                     print(f"round {number + 1} of {given.rounds}", file=sys.stderr)
                     for setting in given.settings:

@@ -179,10 +179,10 @@ def _rates(found: Found, setting: Setting, tokens: int) -> list[str]:
     talk, pace = setting.talk, setting.pace
     how = f"{1000 * pace.token_s:g} ms a token" if pace.token_s else "as fast as it goes"
     rows = [f"{setting.name}: {talk.agents} agents, {talk.turns} turns, answers of {tokens} tokens, {how}"]
-    rows.append(f"  {'':20}{'tokens/s':>10}{'of bare':>20}{'first, ms':>11}{'added, ms':>22}{'p95':>8}{'CPU/call':>10}")
+    rows.append(f"  {'':20}{'tokens/s':>10}{'of bare':>20}{'first, ms':>11}{'added, ms':>28}{'p95':>8}{'CPU/call':>10}")
     rows += [
         f"  {one.name:20}{one.tokens_per_s.median:10.0f}{one.of_bare!s:>20}{one.first_ms.median:11.1f}"
-        f"{one.added_ms!s:>22}{one.added_p95_ms.median:8.1f}{one.cpu_ms_per_call.median:7.1f} ms"
+        f"{one.added_ms!s:>28}{one.added_p95_ms.median:8.1f}{one.cpu_ms_per_call.median:7.1f} ms"
         for one in lines(found.rounds, setting.name, tokens).values()
     ]
     return rows
