@@ -51,7 +51,7 @@ def _medians(rounds: list[dict[str, float]]) -> dict[str, float]:
 
 async def _rates(folder: Path, there: Model) -> dict[str, float]:
     """Runs a second of a program that echoes its input and asks nothing."""
-    found = {}
+    found: dict[str, float] = {}
     for at_once in AT_ONCE:
         plain = await asyncio.to_thread(_per_s, _plain, at_once)
         sandboxed = await asyncio.to_thread(_per_s, _sandboxed(cgroup.find()), at_once)

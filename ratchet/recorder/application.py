@@ -69,6 +69,7 @@ class Recorder:
     async def serving(self, host: str = "127.0.0.1") -> AsyncIterator[str]:
         """On a port of its own; the base URL for clients, as in OPENAI_BASE_URL."""
         with socket.create_server((host, 0)) as listening:
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does for sockets it made itself
             config = uvicorn.Config(self.application(), log_config=None, lifespan="off", timeout_graceful_shutdown=1)
             server = _Server(config)
             serving = asyncio.create_task(server.serve([listening]))

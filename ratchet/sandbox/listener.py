@@ -22,6 +22,7 @@ NEW_USERS, NEW_NETWORK = 0x10000000, 0x40000000
 
 def listening(port: int) -> _socket.socket:
     server = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+    server.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)  # which what is accepted there inherits
     server.bind(("127.0.0.1", port))
     server.listen(BACKLOG)
     return server

@@ -102,10 +102,10 @@ class Usage(Record):
     replayed: int = Field(
         0, ge=0, json_schema_extra=AT_MOST, description="Requests that were sent again and got the stored answer."
     )
-    seconds: Annotated[Seconds, Field(json_schema_extra=AT_MOST)] | None = Field(
+    seconds: Annotated[Seconds, Field(strict=True, json_schema_extra=AT_MOST)] | None = Field(
         None, exclude_if=absent, description="From its start to its end, the wait for its turn left out."
     )
-    overruled: dict[str, tuple[float | str, ...]] = Field(
+    overruled: dict[str, tuple[Annotated[float, Field(strict=True)] | str, ...]] = Field(
         default_factory=dict,
         exclude_if=lambda asked: not asked,
         description="What calls asked of the sampling and did not get, as it is the Work's: the first values of each.",

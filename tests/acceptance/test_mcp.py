@@ -118,6 +118,7 @@ async def test_every_tool_does_its_work_on_a_running_fleet(fleet: Fleet) -> None
         await dead_letters(ask, fleet)
         await training(ask)
         await resources_and_prompts(ask.client)
+        await programs_by_hand(ask)
 
         assert ask.called == {spec.name for table in OF_FLEET for spec in table}
 
@@ -205,6 +206,18 @@ async def training(ask: Asking) -> None:
         ("mcp-run", None),
         ("elsewhere-1", "v1.0.1"),
     ]
+
+
+async def programs_by_hand(ask: Asking) -> None:
+    """No runner is here to say what it has, so a name is taken as it is; the gate would refuse it."""
+    promoted = await ask("promote_program", agent_id="small", program="careful", reason=WHY)
+    tried = await ask("try_program", agent_id="small", program="bold", reason=WHY)
+    rolled_back = await ask("rollback_program", agent_id="small", program="bold", reason=WHY)
+    standing = await ask("programs_standing", agent_id="small")
+
+    assert (promoted["primary"], tried["asked"]) == ("careful", "bold")
+    assert standing == rolled_back
+    assert (standing["primary"], standing["asked"], standing["candidate"]) == ("careful", None, None)
 
 
 async def resources_and_prompts(client: Client) -> None:

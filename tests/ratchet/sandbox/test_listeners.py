@@ -67,6 +67,17 @@ def test_the_end_of_the_command_is_the_end_of_the_run(
     assert result.stdout == (b"hello\n" if exit_code == 0 else b"")
 
 
+def test_an_answer_in_two_writes_does_not_wait_for_the_first_to_be_acknowledged(run_here: Direct) -> None:
+    taken: list[int] = []
+
+    def take(listening: socket.socket) -> None:
+        with listening:
+            taken.append(listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    assert run_here(Job(["true"], listeners={PORT: take})).succeeded
+    assert taken == [1]
+
+
 def test_a_command_that_is_not_there_is_told_as_ever(run_here: Direct) -> None:
     assert run_here(Job(["no-such-command"], listeners=OUT)).exit_code == 127
 
