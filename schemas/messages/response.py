@@ -87,20 +87,25 @@ class Segment(Record):
 class Usage(Record):
     """What a rollout took: calls of the model, tokens it was given (with what it had seen before) and sampled."""
 
-    calls: int = Field(0, ge=0, json_schema_extra=AT_MOST)
-    prompt_tokens: int = Field(0, ge=0, json_schema_extra=AT_MOST)
-    sampled_tokens: int = Field(0, ge=0, json_schema_extra=AT_MOST)
-    breaks: dict[BreakKind, Annotated[int, Field(json_schema_extra=AT_MOST)]] = Field(
+    calls: int = Field(0, ge=0, strict=True, json_schema_extra=AT_MOST)
+    prompt_tokens: int = Field(0, ge=0, strict=True, json_schema_extra=AT_MOST)
+    sampled_tokens: int = Field(0, ge=0, strict=True, json_schema_extra=AT_MOST)
+    breaks: dict[BreakKind, Annotated[int, Field(strict=True, json_schema_extra=AT_MOST)]] = Field(
         default_factory=dict, description="How often each kind split it."
     )
     normalised: int = Field(
         0,
         ge=0,
+        strict=True,
         json_schema_extra=AT_MOST,
         description="Answers that came back otherwise written, and were known again.",
     )
     replayed: int = Field(
-        0, ge=0, json_schema_extra=AT_MOST, description="Requests that were sent again and got the stored answer."
+        0,
+        ge=0,
+        strict=True,
+        json_schema_extra=AT_MOST,
+        description="Requests that were sent again and got the stored answer.",
     )
     seconds: Annotated[Seconds, Field(strict=True, json_schema_extra=AT_MOST)] | None = Field(
         None, exclude_if=absent, description="From its start to its end, the wait for its turn left out."
