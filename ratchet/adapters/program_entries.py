@@ -15,17 +15,19 @@ Verdict = Literal["promoted", "settled", "rolled_back", "inconclusive", "aborted
 _S = ProgramState
 _BY_HAND = frozenset({_S.ASKED, _S.PROBATION})
 """What an operator may do with a program that is out of traffic: have it tried, or have it answer by default."""
+_OUT = _BY_HAND | {_S.STABLE}
+"""And it answers again where the one that came after it is rolled back, whatever became of it since."""
 
 ALLOWED_MOVES: Mapping[ProgramState, frozenset[ProgramState]] = {
-    _S.ASKED: frozenset({_S.CANARY, _S.REJECTED, _S.ABORTED, _S.PROBATION}),
-    _S.REJECTED: _BY_HAND,
-    _S.CANARY: frozenset({_S.PROBATION, _S.ROLLED_BACK, _S.INCONCLUSIVE, _S.ABORTED}),
+    _S.ASKED: frozenset({_S.CANARY, _S.REJECTED, _S.ABORTED, _S.PROBATION, _S.STABLE}),
+    _S.REJECTED: _OUT,
+    _S.CANARY: frozenset({_S.PROBATION, _S.ROLLED_BACK, _S.INCONCLUSIVE, _S.ABORTED, _S.STABLE}),
     _S.PROBATION: frozenset({_S.STABLE, _S.SUPERSEDED, _S.ROLLED_BACK}),
     _S.STABLE: frozenset({_S.SUPERSEDED, _S.ROLLED_BACK}),
-    _S.SUPERSEDED: _BY_HAND | {_S.STABLE},
-    _S.ROLLED_BACK: _BY_HAND,
-    _S.INCONCLUSIVE: _BY_HAND,
-    _S.ABORTED: _BY_HAND,
+    _S.SUPERSEDED: _OUT,
+    _S.ROLLED_BACK: _OUT,
+    _S.INCONCLUSIVE: _OUT,
+    _S.ABORTED: _OUT,
 }
 
 

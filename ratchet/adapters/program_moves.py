@@ -148,10 +148,10 @@ def roll_back_program(agent: AgentAdapters, move: RollBackProgram, decision: Dec
     if move.program != programs.primary:
         raise NotAllowed(f"program {move.program} is in no traffic: there is nothing to roll back")
     states = {move.program: ProgramState.ROLLED_BACK}
-    if programs.previous is not None:
-        states[programs.previous] = ProgramState.STABLE
     if programs.candidate is not None:
         states[programs.candidate] = ProgramState.ABORTED
+    if programs.previous is not None:  # also where it is tried again by now
+        states[programs.previous] = ProgramState.STABLE
     entries = restated(programs, states, decision)
     verdict = "aborted" if programs.candidate else "rolled_back"
     return _with(

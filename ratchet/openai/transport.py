@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Any, cast
@@ -20,6 +21,8 @@ MOST_HELD = 1 << 18
 """Bytes of a body that wait here before no more are read."""
 MOST_IDLE = 256
 """Connections that are kept, to each server."""
+KEPT_S = 5.0
+"""For so long: what lies between may forget one without a word."""
 Origin = tuple[str, str, int]
 
 
@@ -56,6 +59,7 @@ class StreamingTransport(httpx.AsyncBaseTransport):
     def give_back(self, connection: _Connection) -> None:
         """One whose answer is whole, or is read no further."""
         idle = self._idle[connection.origin]
+        connection.idle_since = time.monotonic()
         if connection.reusable and len(idle) < MOST_IDLE:
             idle.append(connection)
         else:
@@ -66,8 +70,9 @@ class StreamingTransport(httpx.AsyncBaseTransport):
         origin = (url.scheme, url.host, url.port or (443 if secure else 80))
         idle = self._idle[origin]
         while idle:
-            if (connection := idle.pop()).reusable:
+            if (connection := idle.pop()).reusable and time.monotonic() - connection.idle_since < KEPT_S:
                 return connection
+            connection.close()
         if secure and self._authorities is None:
             self._authorities = httpx.create_ssl_context()
         try:
@@ -86,6 +91,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
         self.whole = True
+        self.idle_since = 0.0
         self._lost: httpx.TransportError | None = None
         self._news: asyncio.Future[None] | None = None
         self._paused = False
@@ -94,7 +100,9 @@ class _Connection(asyncio.Protocol):
 
     @property
     def reusable(self) -> bool:
-        return self.whole and self._lost is None and self._keep and not self._transport.is_closing()
+        return (
+            self.whole and self._lost is None and self._keep and not self._paused and not self._transport.is_closing()
+        )
 
     async def ask(self, request: bytes, within_s: float | None) -> tuple[int, list[tuple[bytes, bytes]]]:
         """Status and headers of the answer, whose body follows. Raises httpx.TransportError."""

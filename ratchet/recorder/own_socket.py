@@ -77,8 +77,9 @@ async def serving(recorder: Recorder, budget: Budget, most_requests: int) -> Asy
         yield listen
     finally:
         over = True
-        for server in servers:
-            (await server).close()
+        for server in await asyncio.gather(*servers, return_exceptions=True):
+            if isinstance(server, asyncio.Server):
+                server.close()
         await _closed(state)
 
 

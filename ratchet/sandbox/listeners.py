@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -41,10 +42,14 @@ class Channel:
             self._make_from_outside(pid)
         wanted = self._job.listeners
         try:
-            _, descriptors, _, _ = socket.recv_fds(self._near, 1, len(wanted))
+            _, descriptors, _, _ = socket.recv_fds(self._near, 1, len(wanted), socket.MSG_CMSG_CLOEXEC)
         except OSError as error:
             raise SandboxError(f"the way out of a sandbox was not made: {error}") from error
-        for take, descriptor in zip(wanted.values(), descriptors, strict=True):  # one message, so all or none
+        if len(descriptors) != len(wanted):  # as where this process may open no more
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise SandboxError(f"{len(descriptors)} of {len(wanted)} ways out of a sandbox were made")
+        for take, descriptor in zip(wanted.values(), descriptors, strict=True):
             take(socket.socket(fileno=descriptor))
 
     def _make_from_outside(self, pid: int) -> None:

@@ -150,12 +150,12 @@ def _started(
                 filters=[_memory_file(given, program) for program in filters],
                 job={path: _memory_file(given, content) for path, content in job.files.items()},
                 data={path: _memory_file(given, content) for path, content in job.data.items()},
-                channel=channel.far_end if channel else None,
+                channel=channel.far_end if channel and bubblewrap.listens_from_inside(job) else None,
             )
             command = bubblewrap.command_line(
                 job, opened, as_root=os.geteuid() == 0, memory_is_held=group is not None, own_proc=own_proc
             )
-            passed = (
+            passed = (  # bubblewrap closes what it is told of; nobody would close the rest
                 opened.status,
                 opened.passwd,
                 opened.group,
@@ -173,7 +173,7 @@ def _started(
                     bufsize=0,
                     env={"PATH": bubblewrap.HOST_PATH},
                     cwd="/",
-                    pass_fds=(*passed, *job.descriptors),
+                    pass_fds=(*(one for one in passed if str(one) in command), *job.descriptors),
                     start_new_session=True,
                 )
             except OSError as error:

@@ -22,7 +22,7 @@ from ratchet.logs.best_answer import NOT_THERE, is_censored
 from ratchet.openai.errors import ServerUnavailable
 from ratchet.recorder.agent import agent_client
 from ratchet.recorder.programs import Program, Programs
-from ratchet.recorder.recording import publish_response, response_of
+from ratchet.recorder.recording import publish_response, response_of, why_ended
 from ratchet.recorder.rollout import Budget
 from ratchet.recorder.work import time_within
 from ratchet.runtime.runner import Subscription
@@ -260,7 +260,8 @@ class RunnerWorker:
         """All its samples are lost: by us, not by the program that is compared."""
         name = str(work.arm.program)
         log.warning("another-revision", says, program=name, experiment_id=work.arm.experiment_id)
-        lost = [Sample(text="", status="lost", program=name) for _ in range(work.sampling.n)]
+        one = Sample(text="", status="lost", program=name, says=why_ended("lost", says))
+        lost = [one] * work.sampling.n
         for number in range(work.sampling.n):
             self._progress.note(without_turn(work, number, name, "lost", says))
         nothing = GenerationLatencies(queue_s=0.0, generate_s=0.0)

@@ -174,7 +174,7 @@ class Gate:
             return self._arm(self._arms.adapters.primary, sequence, run, is_new).model_copy(update=named)
 
         answered_by_it = [task.model_copy(update={"programs": None}) for task in tasks]
-        return await self._asked(answered_by_it, run, program.name[:NAMED], arm)
+        return await self._asked(answered_by_it, run, f"{'new' if is_new else 'present'}-{program.name[:NAMED]}", arm)
 
     def _arm(self, version: str, sequence: int, run: str, is_candidate: bool) -> Arm:
         return self._arms.arm(

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from ratchet.service.errors import RatchetError
 from ratchet.service.telemetry import Log
 from schemas.records.decision import Move, ProgramArms, RejectProgram, RunningExperiment, SettleProgram
 from schemas.records.evidence import Verdict
@@ -70,8 +69,7 @@ class ProgramTrials:
         """For which decision's sake runners are waited for, and since when."""
 
     async def turn(self) -> None:
-        """End what is no longer about what runners have; begin what is due. Raises RegistryError, BusError."""
-        await self._end_of_another()
+        """Begin what is due. Raises RegistryError, BusError."""
         if self._adapters.distrusted is None:
             await self._watch_default()
             await self._begin()
@@ -80,7 +78,8 @@ class ProgramTrials:
     def _adapters(self) -> AgentAdapters:
         return self._arms.adapters
 
-    async def _end_of_another(self) -> None:
+    async def end_of_another(self) -> None:
+        """End what is no longer about what runners have, before any verdict on it. Raises RegistryError, BusError."""
         running = self._adapters.experiment
         if running is None or running.programs is None:
             return
@@ -140,8 +139,9 @@ class ProgramTrials:
         while True:
             try:
                 return await self._gate(arms)
-            except RatchetError as error:
-                log.error("gate", f"{arms.treatment.name} could not be asked, it is tried again: {error}")
+            except Exception as error:
+                name = arms.treatment.name
+                log.error("gate", f"{name} could not be asked, it is tried again: {error}", exc_info=error)
                 await asyncio.sleep(AGAIN_S)
 
     def stop(self) -> None:

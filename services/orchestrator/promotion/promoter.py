@@ -220,6 +220,7 @@ class Promoter:
     async def turn(self) -> None:
         """Do what there is to do. Raises RegistryError, BusError, JournalError; the next turn tries again."""
         await self._read_registry()
+        await self._programs.end_of_another()
         for running, experiment in self.arms.trials:
             if experiment.final is not None:
                 await self._carry_out(running, experiment.final)

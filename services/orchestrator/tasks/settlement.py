@@ -104,8 +104,15 @@ def ending(work: Work, status: Literal["failed", "expired"], reason: str, now: d
 
 
 def check_adapter(response: Response, work: Work) -> None:
-    """Raises Reject for an answer that names another adapter than the one its task was assigned to."""
+    """Raises Reject for an answer that names another adapter, or program, than the one its task was assigned to."""
     arm = work.arm
+    others = {sample.program for sample in response.samples} - {None, arm.program}
+    if arm.program_revision is not None and others:
+        raise Reject(
+            f"the answer says that it is by {', '.join(sorted(map(str, others)))[:200]}, but task {work.task_id!r} was "
+            f"assigned to program {arm.program}: update the runner that answered it, which knows of no experiments of "
+            "programs"
+        )
     version, sha256 = response.adapter_version or arm.adapter_version, response.adapter_sha256 or arm.adapter_sha256
     if version != arm.adapter_version or (arm.adapter_sha256 is not None and sha256 != arm.adapter_sha256):
         raise Reject(

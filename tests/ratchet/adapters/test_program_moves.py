@@ -241,6 +241,9 @@ def test_no_order_of_moves_breaks_what_always_holds(moves: list[Move]) -> None:
         except NotAllowed:
             continue
         agent = registry.agent("small")
+        if (primary := agent.programs.primary) is not None:
+            back = apply(registry, decision(RollBackProgram(program=primary), ANN, sequence=number + 1)).agent("small")
+            assert back.programs.primary == agent.programs.previous
         serving = [name for name, entry in agent.programs.entries.items() if entry.state in DEFAULT_STATES]
         assert serving == ([agent.programs.primary] if agent.programs.primary else [])
         assert agent.experiment is None or agent.experiment.arms[1] in (

@@ -77,6 +77,13 @@ def test_its_way_out_is_made_from_outside(root: Path, run_job: Direct | AsUser) 
     assert without.exit_code == 1 and b"refused" in without.stderr
 
 
+def test_it_is_given_no_end_of_what_its_socket_is_handed_over_by(root: Path, run_here: Direct) -> None:
+    show = ["bash", "-c", "echo /proc/self/fd/*"]
+    without, given = (run_here(Job(show, root=root, listeners=out)).stdout for out in ({}, {PORT: Heard()}))
+
+    assert given == without != b""
+
+
 def test_nothing_is_set_up_behind_a_link_of_its_root(root: Path, run_here: Direct) -> None:
     """Bubblewrap still sees the machine when it makes a place for what a job is given."""
     name = secrets.token_hex(8)

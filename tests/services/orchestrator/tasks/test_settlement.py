@@ -185,6 +185,15 @@ def test_what_answered_is_what_was_admitted(claimed: dict[str, str | None], refu
     }
 
 
+@pytest.mark.parametrize(("named", "refused"), [("bold", False), (None, False), ("careful", True)])
+def test_an_answer_by_another_program_than_the_one_that_is_tried_is_refused(named: str | None, refused: bool) -> None:
+    tried = WORK.arm.model_copy(update={"program": "bold", "program_revision": "c" * 64})
+    response = RESPONSE.model_copy(update={"samples": (Sample(text="a", program=named),)})
+
+    with pytest.raises(Reject, match="assigned to program bold") if refused else nullcontext():
+        check_adapter(response, WORK.model_copy(update={"arm": tried}))
+
+
 def test_every_field_of_a_task_is_in_its_lines_or_left_out_on_purpose() -> None:
     assert {*OF_WORK, *NOT_LOGGED} >= set(Task.model_fields)
     assert NOT_LOGGED.isdisjoint(Interaction.model_fields)
