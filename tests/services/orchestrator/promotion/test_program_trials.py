@@ -69,9 +69,11 @@ class Trials:
     async def turn(self, *, at: float = 0.0) -> list[tuple[Move, str]]:
         """And a second one, for which the gate has its word."""
         self.now, self.decided = at, []
+        await self._trials.end_of_another()
         await self._trials.turn()
         await settled()
         if not self.decided:
+            await self._trials.end_of_another()
             await self._trials.turn()
         return self.decided
 
@@ -99,6 +101,7 @@ async def test_what_fails_at_the_gate_is_not_tried() -> None:
 
 async def test_the_gates_word_is_about_the_revisions_that_are_compared() -> None:
     trials = Trials(after(*ASKED), BOTH)
+    await trials._trials.end_of_another()
     await trials._trials.turn()
     trials.told = [{**BOTH, "new": "c" * 64}]
 
