@@ -34,7 +34,8 @@ async def serving(app: Any, listener: socket.socket | None = None, **options: An
     listener = listener or socket.create_server(("127.0.0.1", 0))
     defaults = {"ws": "none", "lifespan": "off", "log_config": None, "timeout_graceful_shutdown": 1}
     server = Server(uvicorn.Config(app, **defaults | options))
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if listener.family == socket.AF_INET:  # asyncio does it for sockets that it made itself
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     running = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         await until(lambda: server.started or running.done(), "the server is started")
