@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ratchet.service.errors import NotAllowed
 from schemas.records.decision import Decision, RunningExperiment
 from schemas.records.program_state import ProgramState
-from schemas.records.registry import AgentPrograms, ExperimentOutcome, ProgramEntry
+from schemas.records.registry import AdapterEntry, AgentPrograms, ExperimentOutcome, ProgramEntry
 
 Verdict = Literal["promoted", "settled", "rolled_back", "inconclusive", "aborted"]
+AnyVerdict = Verdict | Literal["unharmed", "replaced"]
+"""With those that only a watch, which is of versions, ends by."""
+
+Entry = TypeVar("Entry", AdapterEntry, ProgramEntry)
 
 _S = ProgramState
 _BY_HAND = frozenset({_S.ASKED, _S.PROBATION})
@@ -72,6 +76,11 @@ def with_outcome(
     if experiment is None or experiment.programs is None:
         return dict(entries)
     treated = entries[experiment.programs.treatment.name]
+    return {**entries, treated.name: with_one_more(treated, experiment, verdict, decision)}
+
+
+def with_one_more(entry: Entry, experiment: RunningExperiment, verdict: AnyVerdict, decision: Decision) -> Entry:
+    """The entry of a program, or a version, with the outcome of this experiment behind its earlier ones."""
     outcome = ExperimentOutcome(
         experiment_id=experiment.experiment_id,
         kind=experiment.kind,
@@ -79,7 +88,7 @@ def with_outcome(
         decision=decision.sequence,
         at=decision.at,
     )
-    return {**entries, treated.name: treated.model_copy(update={"outcomes": (*treated.outcomes, outcome)})}
+    return entry.model_copy(update={"outcomes": (*entry.outcomes, outcome)})
 
 
 def without_experiment(

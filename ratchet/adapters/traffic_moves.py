@@ -6,16 +6,15 @@ A roll-back is never refused for being frozen, cooling down or in an experiment:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
-from ratchet.adapters.program_entries import without_experiment
+from ratchet.adapters.program_entries import AnyVerdict, with_one_more, without_experiment
 from ratchet.service.errors import NotAllowed
 from schemas.messages.work import BASE_VERSION
 from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import Conclude, Decision, Promote, RollBack, RunningExperiment, Settle, StartExperiment
-from schemas.records.registry import AdapterEntry, AgentAdapters, ExperimentOutcome
+from schemas.records.registry import AdapterEntry, AgentAdapters
 
-Verdict = Literal["promoted", "settled", "rolled_back", "inconclusive", "aborted", "unharmed", "replaced"]
 WITHOUT_A_WINNER = {"inconclusive": AdapterState.INCONCLUSIVE, "aborted": AdapterState.ABORTED}
 
 
@@ -66,7 +65,7 @@ def with_state(
 
 
 def _restated(
-    agent: AgentAdapters, states: dict[str, AdapterState], decision: Decision, verdict: Verdict | None = None
+    agent: AgentAdapters, states: dict[str, AdapterState], decision: Decision, verdict: AnyVerdict | None = None
 ) -> dict[str, AdapterEntry]:
     """All entries, some in new states; with a verdict, the running experiment's treatment gets its outcome."""
     stamp = {"decision": decision.sequence, "since": decision.at}
@@ -76,20 +75,13 @@ def _restated(
 
 
 def _with_outcome(
-    versions: dict[str, AdapterEntry], experiment: RunningExperiment | None, verdict: Verdict, decision: Decision
+    versions: dict[str, AdapterEntry], experiment: RunningExperiment | None, verdict: AnyVerdict, decision: Decision
 ) -> dict[str, AdapterEntry]:
     """All entries, of which the treatment of the experiment, if there is one of versions, got its outcome."""
     if experiment is None or experiment.programs is not None:
         return versions
     treated = versions[experiment.treatment]
-    outcome = ExperimentOutcome(
-        experiment_id=experiment.experiment_id,
-        kind=experiment.kind,
-        verdict=verdict,
-        decision=decision.sequence,
-        at=decision.at,
-    )
-    return {**versions, treated.version: treated.model_copy(update={"outcomes": (*treated.outcomes, outcome)})}
+    return {**versions, treated.version: with_one_more(treated, experiment, verdict, decision)}
 
 
 def start_experiment(agent: AgentAdapters, move: StartExperiment, decision: Decision) -> AgentAdapters:

@@ -164,6 +164,7 @@ def _started(
                 *opened.data.values(),
                 *([opened.channel] if opened.channel is not None else []),
             )
+            named = set(command)
             try:
                 process = subprocess.Popen(
                     command,
@@ -173,7 +174,7 @@ def _started(
                     bufsize=0,
                     env={"PATH": bubblewrap.HOST_PATH},
                     cwd="/",
-                    pass_fds=(*(one for one in passed if str(one) in command), *job.descriptors),
+                    pass_fds=(*(one for one in passed if str(one) in named), *job.descriptors),
                     start_new_session=True,
                 )
             except OSError as error:
