@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import uvloop
+from pydantic_core import from_json
 
 from bench.recorder.script import CONTEXT, MODEL, Answer
 
@@ -164,7 +165,7 @@ class _Connection(asyncio.Protocol):
         raw = bytes(self._had[end + 4 : end + 4 + length])
         del self._had[: end + 4 + length]
         path = head.split(b" ", 2)[1].decode()
-        steps, number = self._engine.reply(path, json.loads(raw) if raw else {}, len(raw))
+        steps, number = self._engine.reply(path, from_json(raw) if raw else {}, len(raw))
         if number is None:
             self._transport.write(steps[0])
             return

@@ -58,7 +58,7 @@ class Call:
     def prompt_ids(self) -> tuple[int, ...]:
         """All that the model is given."""
         before = [part for call in self.path[:-1] for part in (call.added, call.ids)]
-        return tuple(token for part in (*before, self.added) for token in part)
+        return tuple(itertools.chain(*before, self.added))
 
     @property
     def asked(self) -> list[Message]:

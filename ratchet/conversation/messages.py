@@ -32,6 +32,8 @@ def canonical(message: Mapping[str, Any]) -> Message:
     if not isinstance(role, str) or not role:
         raise PromptRefused("a message has no role")
     kept: Message = {"role": "system" if role == "developer" else role, "content": _text(message.get("content"))}
+    if len(message) == 2 and "content" in message:
+        return kept  # as most are: a long history has many of them, and each turn all of it again
     reasoning = next((message[name] for name in REASONING_FIELDS if message.get(name)), None)
     if isinstance(reasoning, str):
         kept["reasoning_content"] = reasoning

@@ -110,12 +110,17 @@ class ChatTemplate:
 
     def _mark(self, value: Any) -> Any:
         if isinstance(value, str):
-            return self._control.sub(f"{MARK}\\g<0>{UNMARK}", self.unmarked(value))
-        if isinstance(value, Mapping):
+            text = self.unmarked(value)
+            return self._control.sub(_marked, text) if self._control.search(text) else text
+        if isinstance(value, (dict, Mapping)):  # nearly all are the first, which is known at a glance
             return {key: self._mark(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
             return [self._mark(item) for item in value]
         return value
+
+
+def _marked(token: re.Match[str]) -> str:
+    return f"{MARK}{token[0]}{UNMARK}"
 
 
 def _unmarked_find(text: str, token: str, start: int) -> int:

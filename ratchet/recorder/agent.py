@@ -15,12 +15,13 @@ from pathlib import Path
 
 import httpx
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from ratchet.bus.retry_policy import pause_s
 from ratchet.conversation.template import ChatTemplate
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
 from ratchet.openai.transport import StreamingTransport
-from ratchet.recorder.engine import Token
+from ratchet.recorder.engine import JSON, Token
 from ratchet.recorder.lines import lines
 from ratchet.service import failpoint
 from ratchet.service.errors import EngineError
@@ -168,7 +169,9 @@ class AgentTokens:
             "adapter_sha256": self._arm.adapter_sha256,
         }
         try:
-            async with self._http.stream("POST", f"{url}/internal/generate", json=body) as reply:
+            async with self._http.stream(
+                "POST", f"{url}/internal/generate", content=to_json(body), headers=JSON
+            ) as reply:
                 if not reply.is_success:
                     said = (await reply.aread()).decode(errors="replace")
                     raise _refusal(url, reply.status_code, said)

@@ -12,6 +12,9 @@ from typing import NamedTuple, Protocol
 
 from ratchet.service.errors import EngineError
 
+JSON = {"content-type": "application/json"}
+"""Headers of a request whose ids were written by pydantic, four times as fast as httpx writes them."""
+
 
 class Token(NamedTuple):
     id: int

@@ -6,10 +6,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 import httpx
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from ratchet.openai.completions import TextChunk
 from ratchet.openai.errors import ServerUnavailable, error_of
-from ratchet.recorder.engine import Token
+from ratchet.recorder.engine import JSON, Token
 from ratchet.recorder.lines import lines
 from schemas.messages.work import Sampling
 
@@ -35,7 +36,7 @@ class VllmTokens:
         """Raises ServerUnavailable, RequestRefused, ContextTooLong."""
         body = {
             "model": self._model,
-            "prompt": list(prompt_ids),
+            "prompt": prompt_ids,
             "max_tokens": min(max_tokens, self._sampling.max_tokens),
             "temperature": self._sampling.temperature,
             "top_p": self._sampling.top_p,
@@ -49,7 +50,9 @@ class VllmTokens:
         self.trouble = None
         where = f"{str(self._http.base_url).rstrip('/')}/v1/completions"
         try:
-            async with self._http.stream("POST", "/v1/completions", json=body, timeout=TIMEOUT) as reply:
+            async with self._http.stream(
+                "POST", "/v1/completions", content=to_json(body), headers=JSON, timeout=TIMEOUT
+            ) as reply:
                 if not reply.is_success:
                     said = (await reply.aread()).decode(errors="replace")
                     raise error_of(where, reply.status_code, said, setting="the server's address")
