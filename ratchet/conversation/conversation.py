@@ -52,7 +52,12 @@ class Call:
     @property
     def path(self) -> list[Call]:
         """From the root to this one."""
-        return [*(self.parent.path if self.parent else ()), self]
+        found: list[Call] = []
+        call: Call | None = self
+        while call is not None:
+            found.append(call)
+            call = call.parent
+        return found[::-1]
 
     @property
     def prompt_ids(self) -> tuple[int, ...]:

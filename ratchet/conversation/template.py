@@ -144,11 +144,17 @@ class _Generation(Extension):
         return caller()
 
 
+class _Environment(ImmutableSandboxedEnvironment):
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """Templates write `message.role` for each message: found as jinja2 finds it, without an error on the way."""
+        if type(obj) is dict and attribute in obj and not hasattr(dict, attribute):
+            return obj[attribute]
+        return super().getattr(obj, attribute)
+
+
 def _environment(now: Callable[[], datetime]) -> ImmutableSandboxedEnvironment:
     """As transformers sets its own up; templates come with models, which are strangers' files."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
-    )
+    environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
 
     def raise_exception(reason: str) -> None:
         raise jinja2.TemplateError(reason)

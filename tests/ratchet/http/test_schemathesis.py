@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 import schemas
 from ratchet.http.access.roles import Role
 from ratchet.http.server.limits import LONGEST_S, TIMEOUT_HEADER
+from services.orchestrator.api.tasks import LONGEST_WAIT_S
 from tests.ratchet.http.access.tokens_for_tests import bearer
 from tests.ratchet.http.served_fleet import ServedFleet, served_fleet
 
@@ -61,6 +62,9 @@ def in_no_hurry(case: schemathesis.Case) -> None:
     """A deadline that passes is answered with 504, as documented: a 5xx, but no fault. Nobody answers tasks here."""
     if case.path.endswith("/deliberate"):
         case.query.setdefault("wait_s", 0)
+    with suppress(ValueError, TypeError):
+        if 0 < float(case.query.get("wait_s", "none")) <= LONGEST_WAIT_S:
+            case.query["wait_s"] = 0
     with suppress(ValueError):
         if 0 < float(case.headers.get(TIMEOUT_HEADER, "none")) <= LONGEST_S:
             del case.headers[TIMEOUT_HEADER]
