@@ -68,7 +68,14 @@ def main() -> None:
         stop_fleet()
         place.make_anew("")
         write_golden_set(place, AGENT, plan.golden)
-        start_fleet(FleetOptions(agents=(AGENT,), model=MODEL, scorer="verifier:json"), None, 600.0, insist=False)
+        started = FleetOptions(
+            agents=(AGENT,),
+            model=MODEL,
+            scorer="verifier:json",
+            port_base=options.port_base,
+            amqp_port=options.amqp_port,
+        )
+        start_fleet(started, None, 600.0, insist=False)
         try:
             told, sound = watch(place, plan, options)
         finally:
@@ -213,6 +220,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--samples", type=int, default=4, help="answers to a task")
     parser.add_argument("--groups", type=int, default=120, help="new groups after which the fleet asks for a training")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--port-base", type=int, default=8700, help="of the services' ports, as for ratchet up")
+    parser.add_argument("--amqp-port", type=int, default=5673)
     parser.add_argument("--json", type=Path, default=OUT)
     return parser.parse_args()
 

@@ -35,6 +35,8 @@ SERVER_PATTERNS = (
 
 BOUND, UNBOUND = "db", "u"
 """The node's threads to cores, in RabbitMQ's words."""
+WAL_BYTES = 8 * 1024 * 1024
+"""The write-ahead log of all quorum queues: the node holds it in memory until it is full (docs/decisions/0069)."""
 
 _CHANCE = random.SystemRandom()
 """Not Python's own sequence: processes that were seeded alike would ask for the same ports at the same time."""
@@ -130,7 +132,7 @@ class LocalBroker:
             f"listeners.tcp.loopback = 127.0.0.1:{self.port}\n"
             f"consumer_timeout = {CONSUMER_TIMEOUT_MS}\n"
             "disk_free_limit.absolute = 500MB\n"
-            "raft.wal_max_size_bytes = 67108864\n"
+            f"raft.wal_max_size_bytes = {WAL_BYTES}\n"
             "log.console = true\n"
         )
 

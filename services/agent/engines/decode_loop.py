@@ -1,8 +1,8 @@
 """Token ids in, sampled ids with their log-probabilities out: one loop over rows that come and go.
 
 A step either lets what waits enter or adds one token to every row. A prompt is computed once for all its samples, and
-what it begins with in common with an earlier one not at all; a row that has ended makes room at once. Of a step nothing
-is copied to the host but which rows are done. Blocks; one thread. Not for every model: see cached_forward.py.
+what two earlier ones began with in common not at all; a row that has ended makes room at once. Of a step nothing is
+copied to the host but which rows are done. Blocks; one thread. Not for every model: see cached_forward.py.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch.nn.functional import pad
 from ratchet.models.batcher import WaitingLine
 from ratchet.service.errors import EngineError
 from services.agent.engines.cached_forward import forward
+from services.agent.engines.prompt_beginnings import PromptBeginnings
 from services.agent.engines.row_adapters import RowAdapters
 from services.agent.engines.row_cache import BLOCK, CacheShape, RowCache
 from services.agent.engines.sampling import RowSampler, RowSampling, RowTensors, broken
@@ -136,6 +137,7 @@ class DecodeLoop:
         self._device = shape.device
         self._adapters = adapters
         self._cache = RowCache(shape, prefix_bytes=prefix_bytes)
+        self._beginnings = PromptBeginnings(BLOCK)
         self._ends = torch.tensor(sorted(end_ids), device=shape.device)
         self._end_ids = frozenset(end_ids)
         self._max_rows = max_rows
@@ -168,6 +170,7 @@ class DecodeLoop:
 
     def submit(self, number: int, request: TokenRequest) -> None:
         group = self._groups[number] = _Group(number, request)
+        self._beginnings.note(request.adapter, request.ids)
         self._line.add(group, group.samples, request.priority)
 
     def cancel(self, number: int) -> None:
@@ -252,10 +255,14 @@ class DecodeLoop:
         self._sample(rows, tokens, RowSampler(how), logits[[places[id(group)] for group in owners]])
         for place, (request, bad) in enumerate(zip(requests, tokens.broken.tolist(), strict=False), first):
             if not bad:
-                self._cache.remember(place, request.adapter, request.ids)
+                self._cache.remember(place, request.adapter, self._worth_keeping(request))
         self._rows += rows
         self._tokens, self._how = self._tokens.wide(most).plus(tokens), self._how.plus(how)
         self._sampler = RowSampler(self._how)
+
+    def _worth_keeping(self, request: TokenRequest) -> Sequence[int]:
+        """Of a prompt: all of it, or what another had, too."""
+        return request.ids if request.keep else request.ids[: self._beginnings.shared(request.adapter, request.ids)]
 
     def _prompts_computed(self, groups: Sequence[_Group], first: int) -> torch.Tensor:
         """(prompts, vocabulary): the logits after each prompt. All end together; what is short begins with padding."""

@@ -26,8 +26,8 @@ from schemas.messages.result import ResultStatus
 from services.orchestrator.ledger.write_buffer import BufferedTask, WriteBuffer
 
 SCHEMA_VERSION = 2
-CACHE_KIB = 8192
-"""Pages SQLite keeps in memory. What it reads beyond them lies in the page cache of the kernel."""
+CACHE_KIB = 2048
+"""Pages SQLite keeps in memory; beyond them it reads from the page cache of the kernel (docs/decisions/0069)."""
 FORGET_AT_ONCE = 2_000
 """Tasks that are forgotten in one step: messages wait meanwhile."""
 FETCHED_AT_ONCE = 100
