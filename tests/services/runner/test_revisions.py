@@ -74,6 +74,18 @@ async def test_a_runner_tells_which_programs_it_has(make_house: MakeHouse) -> No
     }
 
 
+def test_a_folder_that_takes_long_to_look_through_is_looked_through_less_often(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text("1")
+    program = Program.model_validate({"command": ("python3", "/agent/agent.py"), "binds": {"/agent": tmp_path}})
+    at = iter([0.0, 0.0, 0.5, 0.5, 10.0, 10.6, 10.6, 11.1, 11.1])  # a look takes half a second
+    revisions = Revisions(Programs({"small": ("mine",)}, {"mine": program}), lambda: next(at))
+    before = revisions.of("mine")
+    (tmp_path / "agent.py").write_text("22")
+
+    assert revisions.of("mine") == before
+    assert revisions.of("mine") != before
+
+
 def test_a_change_in_what_it_binds_is_seen_within_a_second(tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text("1")
     program = Program.model_validate({"command": ("python3", "/agent/agent.py"), "binds": {"/agent": tmp_path}})
