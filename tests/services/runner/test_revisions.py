@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,15 @@ from tests.waiting import until
 
 SAYS = {name: python(f"print({name!r}, ask('x'))", limits=limits()) for name in ("old", "new")}
 """Programs that say who they are."""
+
+
+@pytest.fixture
+def passable() -> Iterator[Path]:
+    """A folder that every user may pass."""
+    folder = Path(tempfile.mkdtemp(prefix="ratchet-bound-", dir="/var/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
 
 
 def named(work: Work, program: str, revision: str | None = None, **more: object) -> Work:
@@ -56,6 +67,24 @@ async def test_a_work_about_another_revision_is_answered_by_none(
         assert response.error is None
         ended = house.worker.running().ended
         assert [words in str(one.says) for one in ended] == [True, True]
+
+
+async def test_a_program_that_changed_while_others_had_their_turn_is_not_run(
+    make_house: MakeHouse, make_work: Callable[..., Work], passable: Path
+) -> None:
+    folder = passable
+    (folder / "said").write_text("a")
+    code = f"import time\nwhile open('/bound/said').read() == 'a': time.sleep(0.01)\ntime.sleep({LOOK_EVERY_S})"
+    waits = python(code, binds={"/bound": folder}, limits=limits())
+    async with make_house({"waits": waits}, sandbox_runs_at_once=1) as house:
+        pair = named(make_work(sampling=Sampling(n=2, max_tokens=200)), "waits", revision_of(waits))
+        answered = asyncio.create_task(house.answered(pair))
+        await until(lambda: house.worker.running().waiting == 1)
+        (folder / "said").write_text("b")
+        first, second = (await answered).samples
+
+    assert (first.status, second.status) == ("finished", "lost")
+    assert "here is revision" in str(second.says)
 
 
 async def test_a_runner_tells_which_programs_it_has(make_house: MakeHouse) -> None:
