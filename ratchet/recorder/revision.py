@@ -3,7 +3,7 @@
 Two runners have the same program if the sums are the same, wherever the folders lie on their machines. Left out is what
 no program is changed by: owners, times, `__pycache__`, and the folder of git. What a link points to outside of the
 bound folder is not read: a sandbox does not see it either. An image is known by its sum, and one that is a folder of
-somebody's own by its path alone: it is too large to be looked through again and again.
+somebody's own by its files, as what is bound is; what of it nobody but its owner may read counts by its mode and size.
 """
 
 from __future__ import annotations
@@ -11,14 +11,26 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 
-from ratchet.recorder.image.store import known_as
+from ratchet.recorder.image.store import own_folder, sum_of
 from ratchet.recorder.programs import Program
 
 LEFT_OUT = frozenset({"__pycache__", ".git"})
 CHUNK = 1024 * 1024
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _pass_over(error: OSError) -> None:
+    """What runs in an image may not look into it either."""
+    if not isinstance(error, PermissionError):
+        raise error
+
 
 Look = tuple[tuple[str, int, int, int, int], ...]
 """Path, mode, size, time of change and inode of every file: as long as it is the same, so is the content."""
@@ -29,7 +41,11 @@ def revision_of(program: Program) -> str:
     declared = program.model_dump_json(exclude={"binds", "image"})
     total = hashlib.sha256(declared.encode())
     if program.image is not None:
-        total.update(_framed(known_as(program.image).encode()))
+        total.update(_framed((sum_of(program.image) or "a folder").encode()))
+        if (root := own_folder(program.image)) is not None:
+            for path in _files(root, closed=_pass_over):
+                total.update(_framed(os.fsencode(path.relative_to(root))))
+                total.update(_content_or_closed(path))
     for at, folder in sorted(program.binds.items()):
         total.update(_framed(at.encode()))
         for path in _files(folder):
@@ -41,16 +57,16 @@ def revision_of(program: Program) -> str:
 def look_at(program: Program) -> Look:
     """What tells, without reading it, that nothing has changed. Raises OSError."""
     found = []
-    for folder in program.binds.values():
-        for path in _files(folder):
-            one = path.lstat()
-            found.append((str(path), one.st_mode, one.st_size, one.st_ctime_ns, one.st_ino))
+    root = program.image and own_folder(program.image)
+    for path in chain(*map(_files, program.binds.values()), _files(root, closed=_pass_over) if root else ()):
+        one = path.lstat()
+        found.append((str(path), one.st_mode, one.st_size, one.st_ctime_ns, one.st_ino))
     return tuple(found)
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """Files and links of all kinds, in one order on every machine."""
-    for here, folders, names in os.walk(folder, onerror=_raise):
+def _files(folder: Path, closed: Callable[[OSError], None] = _raise) -> Iterator[Path]:
+    """Files and links of all kinds, in one order on every machine. `closed`: is told of a folder that can't be read."""
+    for here, folders, names in os.walk(folder, onerror=closed):
         folders[:] = sorted(name for name in folders if name not in LEFT_OUT)
         links = [name for name in folders if Path(here, name).is_symlink()]
         for name in sorted([*names, *links]):
@@ -71,9 +87,13 @@ def _content(path: Path) -> bytes:
     return _framed(b"run" if mode & 0o111 else b"read") + of_file.digest()
 
 
+def _content_or_closed(path: Path) -> bytes:
+    try:
+        return _content(path)
+    except PermissionError:
+        one = path.lstat()
+        return _framed(f"closed {one.st_mode:o} {one.st_size}".encode())
+
+
 def _framed(part: bytes) -> bytes:
     return len(part).to_bytes(8, "big") + part
-
-
-def _raise(error: OSError) -> None:
-    raise error

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from ratchet.logs.peers import Baseline
 from ratchet.service.settings import FleetSettings
 from schemas.messages.work import Sampling
 from schemas.records.evidence import AuditRule, ExperimentPlan, Limits
@@ -68,6 +69,11 @@ class OrchestratorSettings(FleetSettings):
         0, ge=0, description="Ask for a training after so many new groups with something to learn from; 0: never."
     )
     train_every_s: float = Field(0.0, ge=0, description="Ask for a training every so many seconds; 0: never.")
+    train_baseline: Baseline | None = Field(
+        None,
+        description="What these trainings compare a rollout with, which is also what a group is counted by: program, "
+        "or group. If not set, the trainer's own choice, and counted by program.",
+    )
     golden_margin: float = Field(
         0.05, ge=0, le=1, description="How far below its parent's mean score a candidate's may be on the golden set."
     )
@@ -212,7 +218,7 @@ class OrchestratorSettings(FleetSettings):
     def training(self) -> TrainingPolicy:
         from services.orchestrator.training.trigger import TrainingPolicy
 
-        return TrainingPolicy(self.train_after_groups, self.train_every_s)
+        return TrainingPolicy(self.train_after_groups, self.train_every_s, self.train_baseline)
 
     @property
     def adaptive(self) -> SamplesPolicy:

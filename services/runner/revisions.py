@@ -14,6 +14,8 @@ from schemas.messages.runner_rollouts import DeclaredProgram
 log = Log("runner")
 
 LOOK_EVERY_S = 1.0
+LOOK_SHARE = 20
+"""For so many times what a look took there is no other one: folders of a hundred thousand files take a second."""
 
 
 class Revisions:
@@ -22,16 +24,19 @@ class Revisions:
         self._seconds = seconds
         self._lock = threading.Lock()
         self._known: dict[str, tuple[Look, str]] = {}
-        self._looked_at: dict[str, float] = {}
+        self._next_look: dict[str, float] = {}
+        self._look_s: dict[str, float] = {}
         self.declared: tuple[DeclaredProgram, ...] = ()
         """Of all agents, as they were looked at last; without those that can't be read."""
 
     def of(self, name: str) -> str | None:
-        """As of a second ago at most; None for a program whose folders can't be read."""
+        """As of a second ago at most, where a look is quick; None for a program whose folders can't be read."""
         with self._lock:
-            if self._seconds() - self._looked_at.get(name, float("-inf")) >= LOOK_EVERY_S:
+            began = self._seconds()
+            if began >= self._next_look.get(name, float("-inf")):
                 self._look(name)
-                self._looked_at[name] = self._seconds()
+                ended = self._seconds()
+                self._next_look[name] = max(began + LOOK_EVERY_S, ended + LOOK_SHARE * self._look_s.get(name, 0.0))
             known = self._known.get(name)
             return known[1] if known else None
 
@@ -45,8 +50,10 @@ class Revisions:
 
     def _look(self, name: str) -> None:
         program = self._programs[name]
+        began = self._seconds()
         try:
             look = look_at(program)
+            self._look_s[name] = self._seconds() - began
             known = self._known.get(name)
             if known is None or known[0] != look:
                 revision = revision_of(program)
@@ -54,5 +61,5 @@ class Revisions:
                     log.info("program-changed", f"{name} is another program now: {revision[:8]}, not {known[1][:8]}")
                 self._known[name] = look, revision
         except OSError as error:
-            if self._known.pop(name, None) is not None or name not in self._looked_at:
+            if self._known.pop(name, None) is not None or name not in self._next_look:
                 log.warning("program-unreadable", f"{name}: what it binds can't be read: {error}")

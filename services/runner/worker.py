@@ -260,15 +260,17 @@ class RunnerWorker:
         """All its samples are lost: by us, not by the program that is compared."""
         name = str(work.arm.program)
         log.warning("another-revision", says, program=name, experiment_id=work.arm.experiment_id)
-        one = Sample(text="", status="lost", program=name, says=why_ended("lost", says))
-        lost = [one] * work.sampling.n
-        for number in range(work.sampling.n):
-            self._progress.note(without_turn(work, number, name, "lost", says))
+        lost = [self._lost(work, number, name, says) for number in range(work.sampling.n)]
         nothing = GenerationLatencies(queue_s=0.0, generate_s=0.0)
         now = datetime.now(UTC)
         await publish_response(
             self._bus, response_of(work, lost, engine=None, source=SOURCE, now=now, latencies=nothing), body
         )
+
+    def _lost(self, work: Work, number: int, name: str, says: str) -> Sample:
+        """One that was never begun."""
+        self._progress.note(without_turn(work, number, name, "lost", says))
+        return Sample(text="", status="lost", program=name, says=why_ended("lost", says))
 
     def _names(self, work: Work) -> tuple[str, ...]:
         """Those of the task, else the one of its arm, else all. Where that one is no longer in the file, the samples
@@ -382,6 +384,9 @@ class RunnerWorker:
         try:
             async with self._slots.of(work.priority, time_within(self._left_s(work), None), budget.spent):
                 metrics.wait_seconds.observe(time.monotonic() - waited)
+                if (says := await self._another(work)) is not None:  # it may have changed while others had their turn
+                    log.warning("another-revision", says, program=name, experiment_id=work.arm.experiment_id)
+                    return self._lost(work, number, name, says)
                 return await self._run(work, number, name, model, tree, budget)
         except NoTurn:
             if budget.says == ANOTHER_PASSED:

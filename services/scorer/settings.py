@@ -31,7 +31,9 @@ class ScorerSettings(SandboxSettings, WorkspaceSettings, FleetSettings):
     auditor_judge_url: str | None = Field(None, description="As RATCHET_SCORER_JUDGE_URL, of the auditor.")
     auditor_judge_model: str | None = Field(None, description="As RATCHET_SCORER_JUDGE_MODEL, of the auditor.")
     auditor_judge_api_key: SecretStr | None = Field(
-        None, description="As RATCHET_SCORER_JUDGE_API_KEY, of the auditor."
+        None,
+        description="As RATCHET_SCORER_JUDGE_API_KEY, of the auditor; the scorer's, unless RATCHET_AUDITOR_JUDGE_URL "
+        "is set.",
     )
     auditor_judge_rubric: Path | None = Field(None, description="As RATCHET_SCORER_JUDGE_RUBRIC, of the auditor.")
     auditor_likelihood_model: str | None = Field(
@@ -111,6 +113,7 @@ class ScorerSettings(SandboxSettings, WorkspaceSettings, FleetSettings):
             return self
         if not self.auditor:
             raise SettingsError("RATCHET_SCORER_AUDITS needs an auditor to be: set RATCHET_AUDITOR, as RATCHET_SCORER")
+        of_scorers_judge = self.model_copy(update={"scorer_judge_api_key": None}) if self.auditor_judge_url else self
         given = {
             "scorer": self.auditor,
             "scorer_judge_url": self.auditor_judge_url,
@@ -119,7 +122,7 @@ class ScorerSettings(SandboxSettings, WorkspaceSettings, FleetSettings):
             "scorer_judge_rubric": self.auditor_judge_rubric,
             "scorer_likelihood_model": self.auditor_likelihood_model,
         }
-        return self.model_copy(update={name: value for name, value in given.items() if value is not None})
+        return of_scorers_judge.model_copy(update={name: value for name, value in given.items() if value is not None})
 
     def unusable_parts(self) -> list[str]:
         try:

@@ -520,6 +520,55 @@ def test_programs_are_compared_and_their_rollouts_seen_at_work(visit: Visit, fle
     assert faults(visit.page) == []
 
 
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "on a phone"])
+def test_programs_are_tried_promoted_and_rolled_back_with_a_reason(browser: Browser, fleet: Fleet, size: Size) -> None:
+    """What becomes of it is the API's, and is tested there."""
+    figures = {"agent_id": "small", "program": "old", "rollouts": 1, "scored": 0, "score": None, "calls": None}
+    figures |= {"sampled_tokens": None, "seconds": None, "ended": {"finished": 1}, "breaks": {}, "scorer": None}
+    state = {"name": "old", "state": "stable", "sentence": "It answers by default.", "aliases": ["primary"]}
+    stands = {"agent_id": "small", "primary": "old", "candidate": None, "asked": None, "previous": None}
+    stands |= {"experiment": None, "items": [state], "runs": {"old": "a" * 64, "new": "b" * 64}}
+    sent = []
+
+    def moved(route: Route) -> None:
+        if route.request.method == "POST":
+            kind = route.request.url.rpartition("/")[2]
+            sent.append((kind, route.request.post_data_json))
+            stands["asked"] = "new" if kind == "try" else None
+        route.fulfill(json=stands)
+
+    with visiting(browser, origin(fleet), size=size) as visit:
+        page = visit.page
+        page.route(f"{visit.origin}/v1/programs", answering({"items": [figures], "since": None, "lines": 1}))
+        page.route(f"{visit.origin}/v1/programs/small**", moved)
+        visit.go("programs")
+        row = page.get_by_role("table", name="Which program of small answers").get_by_role("row")
+        new, old = row.filter(has_text="new"), row.filter(has_text="old")
+        expect(old.get_by_role("button")).to_have_text(["Roll back"])
+        expect(new.get_by_role("button")).to_have_text(["Try", "Promote"])
+        assert faults(page) == []
+
+        for button, leads_to in (
+            ("Try", ["Promote", "Roll back"]),
+            ("Roll back", ["Try", "Promote"]),
+            ("Promote", None),
+        ):
+            new.get_by_role("button", name=button).click()
+            dialog = page.get_by_role("dialog", name=f"{button} new?")
+            expect(dialog.get_by_role("button", name=button)).to_be_disabled()
+            dialog.get_by_label("Reason").fill(f"for {button}")
+            dialog.get_by_role("button", name=button).click()
+            expect(dialog).to_have_count(0)
+            if leads_to:
+                expect(new.get_by_role("button")).to_have_text(leads_to)
+        assert visit.complaints() == []
+
+    assert sent == [
+        (kind, {"program": "new", "reason": f"for {button}"})
+        for kind, button in (("try", "Try"), ("rollback", "Roll back"), ("promote", "Promote"))
+    ]
+
+
 def test_the_theme_is_switched_and_kept(visit: Visit) -> None:
     visit.go()
     before = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")

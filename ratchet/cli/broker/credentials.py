@@ -28,6 +28,8 @@ from ratchet.service.errors import SettingsError
 SECRET = "ratchet_amqp_url"
 DEFINITIONS = "broker/definitions.json"
 HUB_TOKEN = "hf_token"
+OF_JUDGE = "ratchet_scorer_judge_"
+"""The auditor asks the scorer's judge where it has none of its own."""
 MODEL_SERVER = "vllm"
 """No user of the broker: it downloads models, as agents, the scorer and the trainer do."""
 STAND_INS = {"verifier": "scorer"}
@@ -101,6 +103,8 @@ def _is_for(secret: str, account: str) -> bool:
     service = account.partition("-")[0]
     if secret == HUB_TOKEN:
         return service in ("agent", "scorer", "auditor", "trainer", MODEL_SERVER)
+    if secret.startswith(OF_JUDGE):
+        return service in ("scorer", "auditor")
     return secret.startswith(f"ratchet_{service}_")
 
 

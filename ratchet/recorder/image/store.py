@@ -34,11 +34,16 @@ class Unpacked:
     config: ImageConfig
 
 
-def known_as(image: Image) -> str:
-    """Its sum, also once it is an unpacked folder of ours; the path of a folder that somebody made."""
+def sum_of(image: Image) -> str | None:
+    """Also once it is an unpacked folder of ours; None for a folder that somebody made."""
     if image.folder is not None and image.folder.parent.parent.name == HIDDEN:
         return image.folder.parent.name
-    return image.sum or str(image.folder)
+    return image.sum
+
+
+def own_folder(image: Image) -> Path | None:
+    """One that somebody made, and may change."""
+    return image.folder if sum_of(image) is None else None
 
 
 class Images:

@@ -37,12 +37,15 @@ def programs_router(
         service = ProgramService(store, name, recorded_name(caller))
         return programs_standing(await asyncio.to_thread(move, service), name, told(name))
 
-    @router.get("/v1/programs", responses=problems(422, 503))
+    @router.get("/v1/programs", responses=problems(404, 422, 503))
     async def programs(
         agent_id: Annotated[AgentId | None, Query(description="Only this agent's.")] = None,
     ) -> ProgramsCompared:
         """Each program's rollouts in the log: score with its interval, tokens, calls and time, breaks, and ends."""
-        return await threads.run(book.compared, agent_id)
+        found = await threads.run(book.compared, agent_id)
+        if not found.items:  # the log may have agents that are no longer anybody's
+            chosen_agents(agents, await threads.run(store.read), agent_id)
+        return found
 
     @router.get("/v1/programs/{agent_id}", responses=problems(404, 422, 503))
     async def standing(agent_id: AgentId) -> ProgramsStanding:

@@ -107,7 +107,7 @@ class TrainingScheduler:
         return [*self._ended.runs, *filter(None, [self.open_run])]
 
     def closed(self, lines: Sequence[Interaction]) -> None:
-        if teaches(lines) and not is_own(lines[0].arm.experiment_id):
+        if teaches(lines, self._policy.baseline) and not is_own(lines[0].arm.experiment_id):
             self._state.groups += 1
 
     def stop(self) -> None:
@@ -196,6 +196,7 @@ class TrainingScheduler:
             metadata=Metadata.model_validate(asked),
             parent_version=parent,
             since=self._state.asked_since,
+            hyperparameters={"baseline": self._policy.baseline} if self._policy.baseline else {},
         )
 
     @property

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ratchet.logs.best_answer import is_censored
-from ratchet.logs.peers import DEFAULT_BASELINE, are_level
+from ratchet.logs.peers import DEFAULT_BASELINE, Baseline, are_level
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.records.interaction import Interaction
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingPolicy:
-    """0 switches a trigger off."""
+    """0 switches a trigger off. `baseline`: what is asked of the trainer; None leaves it its own choice."""
 
     after_groups: int
     every_s: float
+    baseline: Baseline | None = None
 
 
 @dataclass(slots=True)
@@ -40,13 +41,14 @@ class TrainingState:
     runs: int = 0
 
 
-def teaches(lines: Sequence[Interaction]) -> bool:
+def teaches(lines: Sequence[Interaction], baseline: Baseline | None = None) -> bool:
     """A group, of a task that the trainer may learn from, in which some score otherwise than those that the trainer
-    compares them with where nobody says otherwise: of programs, those of the same one (record 0061)."""
+    compares them with: where nobody says otherwise, of programs those of the same one (record 0061)."""
     if is_censored(lines[0].select):
         return False
     scored = [(line.score, line.program) for line in lines if line.score is not None]
-    return not are_level([score for score, _ in scored], [program for _, program in scored], DEFAULT_BASELINE)
+    scores, programs = [score for score, _ in scored], [program for _, program in scored]
+    return not are_level(scores, programs, baseline or DEFAULT_BASELINE)
 
 
 def uses_up(outcome: AdapterTrained) -> bool:

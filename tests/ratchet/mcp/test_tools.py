@@ -16,12 +16,14 @@ from ratchet.mcp.rest import Services
 from ratchet.mcp.server import TABLES, may_call, tools_of
 from ratchet.mcp.tool_runner import tool_of
 from ratchet.mcp.tool_table import Effect, ToolSpec
+from schemas.messages.response import Usage
 from schemas.messages.task import ChatMessage
 
 SPECS = [spec for table in TABLES for spec in table]
 BY_NAME = {spec.name: spec for spec in SPECS}
 EVERY_TOOL = pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 WHY = "it is worse"
+MEASURED = Usage(calls=2, seconds=1.5)
 VIEWER, SUBMITTER, OPERATOR, _ = Role
 ALL = {VIEWER, SUBMITTER, OPERATOR}
 ROLES = {
@@ -189,6 +191,12 @@ def test_what_changes_the_fleet_in_the_matrix_is_marked_as_changing() -> None:
             {"input": "x", "responses": ["y"], "reference": "y"},
             "POST /v1/score",
             {"input": "x", "responses": ["y"], "reference": "y"},
+        ),
+        (
+            "score",
+            {"input": "x", "responses": ["y", "z"], "usages": [MEASURED, None]},
+            "POST /v1/score",
+            {"input": "x", "responses": ["y", "z"], "usages": [json.loads(MEASURED.model_dump_json()), None]},
         ),
         ("start_training", {"agent_id": "small", "seed": 0}, "POST /v1/train", {"agent_id": "small", "seed": 0}),
         ("get_run", {"run_id": "r-1"}, "GET /v1/runs/r-1", None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,7 @@ def test_what_can_not_be_read_is_said(folder: Path) -> None:
         revision_of(program)
 
 
-def test_an_image_is_known_by_its_sum_wherever_it_is_unpacked_and_a_folder_by_its_path(tmp_path: Path) -> None:
+def test_an_image_is_known_by_its_sum_wherever_it_is_unpacked(tmp_path: Path) -> None:
     def of(image: dict[str, object]) -> str:
         return revision_of(Program.model_validate({"command": ("/bin/agent",), "image": image}))
 
@@ -101,4 +102,21 @@ def test_an_image_is_known_by_its_sum_wherever_it_is_unpacked_and_a_folder_by_it
     unpacked = [of({"folder": tmp_path / at / ".images" / ("a" * 64) / "root"}) for at in ("here", "there")]
 
     assert unpacked == [declared, declared] != [other, other]
-    assert of({"folder": "/srv/one"}) != of({"folder": "/srv/two"})
+
+
+@pytest.mark.parametrize("change", [None, edit, add, rename, may_run, link_elsewhere])
+def test_an_image_that_is_somebodys_folder_is_known_by_its_files(
+    folder: Path, tmp_path: Path, change: Callable[[Path], None] | None
+) -> None:
+    def imaged(root: Path) -> Program:
+        return Program.model_validate({"command": ("/bin/agent",), "image": {"folder": root}})
+
+    (folder / "agent.py").chmod(0o644)
+    shutil.copytree(folder, tmp_path / "two", symlinks=True)
+    before, looked = revision_of(imaged(folder)), look_at(imaged(folder))
+    if change is not None:
+        change(folder)
+
+    same = (revision_of(imaged(folder)) == before, look_at(imaged(folder)) == looked)
+    assert same == ((True, True) if change is None else (False, False))
+    assert revision_of(imaged(tmp_path / "two")) == before

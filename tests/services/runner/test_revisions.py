@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,15 @@ from tests.waiting import until
 
 SAYS = {name: python(f"print({name!r}, ask('x'))", limits=limits()) for name in ("old", "new")}
 """Programs that say who they are."""
+
+
+@pytest.fixture
+def passable() -> Iterator[Path]:
+    """A folder that every user may pass."""
+    folder = Path(tempfile.mkdtemp(prefix="ratchet-bound-", dir="/var/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
 
 
 def named(work: Work, program: str, revision: str | None = None, **more: object) -> Work:
@@ -58,6 +69,24 @@ async def test_a_work_about_another_revision_is_answered_by_none(
         assert [words in str(one.says) for one in ended] == [True, True]
 
 
+async def test_a_program_that_changed_while_others_had_their_turn_is_not_run(
+    make_house: MakeHouse, make_work: Callable[..., Work], passable: Path
+) -> None:
+    folder = passable
+    (folder / "said").write_text("a")
+    code = f"import time\nwhile open('/bound/said').read() == 'a': time.sleep(0.01)\ntime.sleep({LOOK_EVERY_S})"
+    waits = python(code, binds={"/bound": folder}, limits=limits())
+    async with make_house({"waits": waits}, sandbox_runs_at_once=1) as house:
+        pair = named(make_work(sampling=Sampling(n=2, max_tokens=200)), "waits", revision_of(waits))
+        answered = asyncio.create_task(house.answered(pair))
+        await until(lambda: house.worker.running().waiting == 1)
+        (folder / "said").write_text("b")
+        first, second = (await answered).samples
+
+    assert (first.status, second.status) == ("finished", "lost")
+    assert "here is revision" in str(second.says)
+
+
 async def test_a_runner_tells_which_programs_it_has(make_house: MakeHouse) -> None:
     told: list[RunnerRollouts] = []
 
@@ -72,6 +101,18 @@ async def test_a_runner_tells_which_programs_it_has(make_house: MakeHouse) -> No
     assert {(one.agent_id, one.name, one.revision) for one in programs} == {
         ("small", name, revision_of(program)) for name, program in SAYS.items()
     }
+
+
+def test_a_folder_that_takes_long_to_look_through_is_looked_through_less_often(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text("1")
+    program = Program.model_validate({"command": ("python3", "/agent/agent.py"), "binds": {"/agent": tmp_path}})
+    at = iter([0.0, 0.0, 0.5, 0.5, 10.0, 10.6, 10.6, 11.1, 11.1])  # a look takes half a second
+    revisions = Revisions(Programs({"small": ("mine",)}, {"mine": program}), lambda: next(at))
+    before = revisions.of("mine")
+    (tmp_path / "agent.py").write_text("22")
+
+    assert revisions.of("mine") == before
+    assert revisions.of("mine") != before
 
 
 def test_a_change_in_what_it_binds_is_seen_within_a_second(tmp_path: Path) -> None:

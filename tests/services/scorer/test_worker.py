@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
@@ -229,6 +230,9 @@ def test_the_auditor_has_settings_of_its_own_in_the_place_of_the_scorers() -> No
     assert judged.own == judged
     assert (audits.own.scorer, audits.own.scorer_judge_model) == ("judge:relative", "another")
     assert audits.own.scorer_judge_url == "http://a/v1"
+    keyed = audits.model_copy(update={"scorer_judge_api_key": SecretStr("of a")})
+    assert keyed.own.scorer_judge_api_key == SecretStr("of a")
+    assert keyed.model_copy(update={"auditor_judge_url": "http://b/v1"}).own.scorer_judge_api_key is None
     with pytest.raises(SettingsError, match="RATCHET_AUDITOR"):
         _ = ScorerSettings(scorer_audits=True).own
 

@@ -1,10 +1,14 @@
-// Programs: what runs now, which of an agent's programs answers, and all of them side by side, out of the log.
+// Programs: what runs now, which of an agent's programs answers and what an operator may do about it, and all of them
+// side by side, out of the log.
 import { count, NONE, percent, plural, score, seconds, words } from "../core/format.js";
-import { html } from "../core/html.js";
+import { html, useState } from "../core/html.js";
 import { useResource } from "../core/resource.js";
 import { apiPath, link } from "../core/router.js";
+import { may, session } from "../core/session.js";
+import { useStore } from "../core/store.js";
 import { Card, Heading } from "../parts/frame.js";
 import { Pill } from "../parts/pill.js";
+import { ProgramMove } from "../parts/program_move.js";
 import { Rollouts } from "../parts/rollouts.js";
 import { Empty, Loaded } from "../parts/states.js";
 import { Table } from "../parts/table.js";
@@ -52,7 +56,7 @@ function Agent({ figures, isFirst }) {
   const caption = `${by}Mean score over tasks with its 95 % interval; cost a rollout. Not all answered the same tasks`;
   const standing = useResource(apiPath(["programs", agent]), { kinds: ["decision"] });
   return html`<${Card} title=${agent} caption=${caption}>
-    ${isFirst && standing.data && html`<${Standing} of=${standing.data} />`}
+    ${isFirst && standing.data && html`<${Standing} of=${standing.data} reload=${standing.reload} />`}
     <${Table} still label="Programs of ${agent}" rows=${figures} keyOf=${(one) => one.program} columns=${[
       { title: "program", cell: (one) => one.program },
       { title: "rollouts", class: "n", cell: (one) => count(one.rollouts) },
@@ -66,8 +70,12 @@ function Agent({ figures, isFirst }) {
   <//>`;
 }
 
-function Standing({ of }) {
-  if (!of.items.length) return null;
+function Standing({ of, reload }) {
+  const operator = may("change", useStore(session).role);
+  const [asked, setAsked] = useState(null);
+  const rows = standings(of);
+  if (!rows.length) return null;
+  const ask = (kind, program) => setAsked({ kind, program });
   const answers = of.primary ? html`<b>${of.primary}</b> answers by default` : "Samples are dealt to all programs";
   const running = of.experiment && html` (<a href=${link("experiments", [of.experiment.experiment_id])}>${
     of.experiment.kind
@@ -75,9 +83,28 @@ function Standing({ of }) {
   return html`<p>${answers}${of.candidate && html`, <b>${of.candidate}</b> is tried against it`}${running}${
     of.asked && html`, <b>${of.asked}</b> waits to be tried`
   }.</p>
-  <p class="muted">${of.items.map(
-    (one) => html`<span key=${one.name} title=${one.sentence}>${one.name} <${Pill} state=${one.state} /></span> `,
-  )}</p>`;
+  <${Table} still label="Which program of ${of.agent_id} answers" rows=${rows} keyOf=${(one) => one.name} columns=${[
+    { title: "program", cell: (one) => one.name },
+    { title: "stands", cell: (one) => (one.state ? html`<${Pill} state=${one.state} title=${one.sentence} />` : NONE) },
+    ...(operator ? [{ title: "moves", cell: (one) => html`<${Moves} of=${of} program=${one.name} ask=${ask} />` }] : []),
+  ]} />
+  ${asked && html`<${ProgramMove} ...${asked} of=${of} done=${reload} onClose=${() => setAsked(null)} />`}`;
+}
+
+/** Those that were tried or chosen, and then what else runners have. */
+function standings({ items, runs }) {
+  const named = new Set(items.map((one) => one.name));
+  return [...items, ...Object.keys(runs).filter((name) => !named.has(name)).map((name) => ({ name }))];
+}
+
+function Moves({ of, program, ask }) {
+  const tried = of.candidate ?? of.asked;
+  const inTraffic = [of.primary, of.candidate, of.asked].includes(program);
+  return html`<div class="moves">
+    ${!inTraffic && of.primary && !tried && html`<button onClick=${() => ask("try", program)}>Try</button>`}
+    ${program !== of.primary && html`<button onClick=${() => ask("promote", program)}>Promote</button>`}
+    ${inTraffic && html`<button onClick=${() => ask("rollback", program)}>Roll back</button>`}
+  </div>`;
 }
 
 function interval(one) {

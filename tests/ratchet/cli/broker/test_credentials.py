@@ -122,6 +122,18 @@ def test_each_given_secret_reaches_those_it_is_for_and_nobody_else(tmp_path: Pat
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
 
 
+def test_an_auditor_has_the_key_of_the_scorers_judge_whom_it_asks_too(tmp_path: Path) -> None:
+    given, out = tmp_path / "given", tmp_path / "out"
+    given.mkdir()
+    names = ("ratchet_scorer_judge_api_key", "ratchet_scorer_api_key", "ratchet_auditor_judge_api_key")
+    for name in names:
+        (given / name).write_text("secret")
+    hand_out(given, out, accounts(fleet_topology(("small",), auditor=True), ("small",)))
+
+    held = {folder: {name for name in names if (out / folder / name).exists()} for folder in ("scorer", "auditor")}
+    assert held == {"scorer": set(names[:2]), "auditor": {names[0], names[2]}}
+
+
 def test_a_scorer_that_runs_code_has_the_scorers_password_and_none_of_its_secrets(tmp_path: Path) -> None:
     given, out = tmp_path / "given", tmp_path / "out"
     given.mkdir()

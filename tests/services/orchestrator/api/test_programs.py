@@ -53,6 +53,9 @@ async def test_without_programs_no_runner_is_listened_to(tmp_path: Path) -> None
 
         assert (await api.get("/v1/rollouts")).json() == {"items": [], "runners": []}
         assert (await api.get("/v1/programs")).json()["items"] == []
+        assert (await api.get("/v1/programs", params={"agent_id": "small"})).json()["items"] == []
+        unknown = await api.get("/v1/programs", params={"agent_id": "nobody"})
+        assert (unknown.status_code, "no agent 'nobody'; there are: small" in unknown.json()["detail"]) == (404, True)
 
 
 async def test_an_operators_moves_over_the_api_and_where_programs_stand_then(tmp_path: Path) -> None:

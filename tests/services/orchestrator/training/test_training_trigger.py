@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from pathlib import Path
+
 import pytest
 from pydantic import JsonValue
 
+from ratchet.bus.memory import MemoryBus
+from ratchet.bus.topology import TRAINING, fleet_topology
 from schemas.messages.adapter_trained import AdapterTrained
+from schemas.messages.train_request import TrainRequest
 from schemas.records.interaction import Interaction
+from services.orchestrator.ledger.ledger import Ledger
+from services.orchestrator.training.scheduler import TrainingScheduler
 from services.orchestrator.training.trigger import TrainingPolicy, TrainingState, due, teaches, uses_up
 from tests.services.trainer.making_logs import line
 
@@ -58,18 +66,18 @@ def test_a_window_is_used_up_once_it_was_held_against_the_parent(
 
 
 @pytest.mark.parametrize(
-    ("scores", "programs", "counts"),
+    ("scores", "programs", "counts", "in_group"),
     [
-        ((0.1, 0.9), (None, None), True),
-        ((0.5, 0.5, None), (None, None, None), False),
-        ((0.1, 0.9), ("shell", "aider"), False),
-        ((0.1, 0.1, 0.9, 0.9), ("shell", "shell", "aider", "aider"), False),
-        ((0.1, 0.2, 0.9), ("shell", "shell", "aider"), True),
+        ((0.1, 0.9), (None, None), True, True),
+        ((0.5, 0.5, None), (None, None, None), False, False),
+        ((0.1, 0.9), ("shell", "aider"), False, True),
+        ((0.1, 0.1, 0.9, 0.9), ("shell", "shell", "aider", "aider"), False, True),
+        ((0.1, 0.2, 0.9), ("shell", "shell", "aider"), True, True),
     ],
     ids=["unequal", "level", "one of each program", "level within each", "unequal within one"],
 )
-def test_a_group_that_differs_between_programs_alone_brings_no_training(
-    scores: tuple[float | None, ...], programs: tuple[str | None, ...], counts: bool
+def test_a_group_that_differs_between_programs_alone_brings_no_training_unless_those_are_compared(
+    scores: tuple[float | None, ...], programs: tuple[str | None, ...], counts: bool, in_group: bool
 ) -> None:
     lines = [
         Interaction.decode(line("t", at, score=score, program=program, group_size=len(scores)))
@@ -77,3 +85,27 @@ def test_a_group_that_differs_between_programs_alone_brings_no_training(
     ]
 
     assert teaches(lines) is counts
+    assert teaches(lines, "program") is counts
+    assert teaches(lines, "group") is in_group
+
+
+async def test_what_groups_are_counted_by_is_what_the_trainer_is_asked_for(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, segment_bytes=1 << 20)
+    await ledger.open()
+    bus = MemoryBus(fleet_topology(("small",)))
+    await bus.start()
+    policy = TrainingPolicy(after_groups=1, every_s=0, baseline="group")
+    training = TrainingScheduler("small", bus, ledger, policy, lambda: datetime(2026, 3, 1, tzinfo=UTC), lambda: 50.0)
+    training.start()
+    training.closed(
+        [
+            Interaction.decode(line("t", 0, score=0.1, program="shell", group_size=2)),
+            Interaction.decode(line("t", 1, score=0.9, program="aider", group_size=2)),
+        ]
+    )
+    await training.ask_if_due(allowed=True, primary="v1.0.0")
+    (asked,) = bus.published(TRAINING)
+    await bus.stop(1.0)
+    await ledger.close()
+
+    assert TrainRequest.decode(asked.body).hyperparameters == {"baseline": "group"}
