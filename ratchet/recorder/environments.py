@@ -1,7 +1,9 @@
 """What programs require: a virtual environment for each, made by `ratchet programs install`, seen read-only inside.
 
 It is made with the Python that a sandbox has, the one below /usr: another could not be run there. Versions that a
-program does not pin are those of the day it was installed; the same requirements are not installed twice.
+program does not pin are those of the day it was installed; the same requirements are not installed twice. Others are
+installed beside what is there, which is replaced as a whole: programs that run go on with what they see, and the next
+ones begin with the new. What was replaced stays on disk until the next time.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ratchet.files.atomic_file import replace_file
@@ -58,11 +61,25 @@ class Environments:
 
     @staticmethod
     def _make(place: Path, python: str, requirements: Sequence[str]) -> None:
-        shutil.rmtree(place, ignore_errors=True)
-        _run([python, "-m", "venv", str(place)], "apt-get install python3-venv, where it lacks ensurepip")
-        pip = [str(place / "bin/python"), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
+        making = place.with_name(f".{place.name}.partial")
+        shutil.rmtree(making, ignore_errors=True)
+        _run([python, "-m", "venv", str(making)], "apt-get install python3-venv, where it lacks ensurepip")
+        pip = [str(making / "bin/python"), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
         _run([*pip, *requirements], f"the Python of sandboxes here is {python}")
-        replace_file(place / READY, json.dumps(list(requirements)).encode(), mode=0o644)
+        replace_file(making / READY, json.dumps(list(requirements)).encode(), mode=0o644)
+        put_in_place(making, place)
+
+
+def put_in_place(making: Path, place: Path) -> None:
+    """Moves one folder to where another is or is not. Raises NotInstalled."""
+    replaced = place.with_name(f".{place.name}.replaced")
+    shutil.rmtree(replaced, ignore_errors=True)
+    try:
+        with suppress(FileNotFoundError):
+            place.rename(replaced)
+        making.rename(place)
+    except OSError as error:
+        raise NotInstalled(f"{making} can't be moved to {place}: {error}") from error
 
 
 def _run(command: Sequence[str], hint: str) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
@@ -526,9 +527,9 @@ def test_programs_are_tried_promoted_and_rolled_back_with_a_reason(browser: Brow
     figures = {"agent_id": "small", "program": "old", "rollouts": 1, "scored": 0, "score": None, "calls": None}
     figures |= {"sampled_tokens": None, "seconds": None, "ended": {"finished": 1}, "breaks": {}, "scorer": None}
     state = {"name": "old", "state": "stable", "sentence": "It answers by default.", "aliases": ["primary"]}
-    stands = {"agent_id": "small", "primary": "old", "candidate": None, "asked": None, "previous": None}
+    stands: dict[str, Any] = {"agent_id": "small", "primary": "old", "candidate": None, "asked": None, "previous": None}
     stands |= {"experiment": None, "items": [state], "runs": {"old": "a" * 64, "new": "b" * 64}}
-    sent = []
+    sent: list[tuple[str, Any]] = []
 
     def moved(route: Route) -> None:
         if route.request.method == "POST":

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ratchet.files.folder_lock import FolderLock
-from ratchet.recorder.environments import READY, Environments
+from ratchet.recorder.environments import READY, Environments, put_in_place
 from ratchet.recorder.image.installing import NotInstalled
 from ratchet.recorder.programs import Program, declared_programs, read_programs
 from ratchet.recorder.shipped import inside
@@ -104,7 +104,7 @@ def test_what_can_not_be_had_is_told_and_does_not_count_as_installed(tmp_path: P
     open_place = Path("/var/tmp", f"ratchet-environments-{os.getpid()}")
     try:
         open_place.mkdir(mode=0o755)
-        (open_place / "it").write_text("a file, where an environment has to go")
+        (open_place / ".it.partial").write_text("a file, where an environment has to go")
         with pytest.raises(NotInstalled, match=r"-m venv .* failed \(apt-get install python3-venv.*it"):
             Environments(open_place).install("it", wanted, lambda told: None)
         assert not Environments(open_place).ready("it", wanted)
@@ -115,6 +115,25 @@ def test_what_can_not_be_had_is_told_and_does_not_count_as_installed(tmp_path: P
         other.release()
     finally:
         shutil.rmtree(open_place)
+
+
+def test_a_program_that_runs_keeps_what_it_sees_while_other_requirements_take_their_place(tmp_path: Path) -> None:
+    """As what is bound into a sandbox does, a descriptor stays with the folder that it was opened on."""
+    place = installed(tmp_path, "it", "wanted==1")
+    seen = os.open(place, os.O_PATH | os.O_DIRECTORY)
+    told = [Environments(tmp_path).ready("it", ("wanted==1",))]
+    for version in ("2", "3"):
+        if version == "3":
+            os.close(seen)
+            seen = os.open(place, os.O_PATH | os.O_DIRECTORY)
+        put_in_place(installed(tmp_path, ".it.partial", f"wanted=={version}"), place)
+        told.append(Environments(tmp_path).ready("it", (f"wanted=={version}",)))
+        with os.fdopen(os.open(READY, os.O_RDONLY, dir_fd=seen)) as file:
+            assert json.load(file) == [f"wanted=={int(version) - 1}"]
+    os.close(seen)
+
+    assert told == [True] * 3
+    assert sorted(one.name for one in tmp_path.iterdir()) == [".it.replaced", "it"]
 
 
 def test_what_the_tools_import_inside_is_installed_for_them() -> None:

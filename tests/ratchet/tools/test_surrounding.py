@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from ratchet.sandbox import cgroup
 from ratchet.sandbox.job import Job, SandboxRefused
 from ratchet.sandbox.limits import MIB, Limits
 from ratchet.sandbox.sandbox import Sandbox
 from ratchet.sandbox.surroundings import Surroundings
-from ratchet.tools.surrounding import require_sandbox_around
+from ratchet.tools.surrounding import network_devices, require_sandbox_around
 from tests.ratchet.sandbox.test_pods import CLOSED
 from tests.ratchet.tools.world import World
 
@@ -40,25 +41,38 @@ async def main():
 
 asyncio.run(main())
 """
-LOOPBACK = "Inter-|   Receive\n face |bytes\n    lo: 0 0\n"
+LOOPBACK = {"lo"}
 
 
-def test_git_and_tests_run_in_the_sandbox_that_is_around(sandbox: Sandbox) -> None:
+def inside(*command: str) -> Job:
+    """Sees the tools and what they import."""
     packages = [Path(one) for one in sys.path if one.endswith("site-packages")]
     mounts = {str(one): one for one in (*packages, ROOT / "ratchet", ROOT / "schemas")}
-    job = Job(
-        ["python3", "-c", INSIDE],
+    return Job(
+        ["python3", *command],
         environment={"PYTHONPATH": ":".join((str(ROOT), *map(str, packages)))},
         mounts=mounts,
         limits=Limits(wall_s=60, cpu_s=60, memory_bytes=1024 * MIB, processes=128, workspace_bytes=512 * MIB),
     )
-    result = sandbox.run_blocking(job)
+
+
+def test_git_and_tests_run_in_the_sandbox_that_is_around(sandbox: Sandbox) -> None:
+    result = sandbox.run_blocking(inside("-c", INSIDE))
 
     assert result.succeeded, (result.says, result.stderr)
     added, committed, status, ran = json.loads(result.stdout)
     assert added["text"] == "A\ttest_a.py\n" and len(committed["commit"]) == 40
     assert (status["branch"], status["clean"]) == ("main", True)
     assert (ran["ok"], ran["failed"]) == (False, ["test_a.py::test_a"])
+
+
+def test_so_it_is_seen_where_proc_is_empty_as_in_a_container_that_masks_its_own() -> None:
+    sandbox = Sandbox(cgroup.find(), 1, own_proc=False)
+    seen = "import os; from ratchet.tools.surrounding import Surrounding; Surrounding(); print(os.listdir('/proc'))"
+    result = sandbox.run_blocking(inside("-c", seen))
+
+    assert (result.stdout, result.stderr) == (b"[]\n", b"")
+    assert network_devices(Path("/nowhere")) >= {"lo"}
 
 
 async def test_it_is_refused_where_nothing_is_around(tmp_path: Path) -> None:
@@ -72,14 +86,14 @@ async def test_it_is_refused_where_nothing_is_around(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "network"),
+    ("found", "devices"),
     [
         (replace(CLOSED, has_filter=False), LOOPBACK),
         (replace(CLOSED, no_new_privileges=False), LOOPBACK),
-        (CLOSED, LOOPBACK + "  eth0: 1 1\n"),
+        (CLOSED, {"lo", "eth0"}),
     ],
 )
-def test_a_filter_and_no_network_are_needed(found: Surroundings, network: str) -> None:
+def test_a_filter_and_no_network_are_needed(found: Surroundings, devices: set[str]) -> None:
     with pytest.raises(SandboxRefused):
-        require_sandbox_around(found, network)
+        require_sandbox_around(found, devices)
     require_sandbox_around(CLOSED, LOOPBACK)

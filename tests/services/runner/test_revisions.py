@@ -25,6 +25,13 @@ SAYS = {name: python(f"print({name!r}, ask('x'))", limits=limits()) for name in 
 """Programs that say who they are."""
 
 
+WAITS = """
+import time
+while open("/bound/said").read() == "a": time.sleep(0.01)  # real time: until the test has changed it
+time.sleep(1)  # real time: the runner looks once a second
+"""
+
+
 @pytest.fixture
 def passable() -> Iterator[Path]:
     """A folder that every user may pass."""
@@ -74,8 +81,7 @@ async def test_a_program_that_changed_while_others_had_their_turn_is_not_run(
 ) -> None:
     folder = passable
     (folder / "said").write_text("a")
-    code = f"import time\nwhile open('/bound/said').read() == 'a': time.sleep(0.01)\ntime.sleep({LOOK_EVERY_S})"
-    waits = python(code, binds={"/bound": folder}, limits=limits())
+    waits = python(WAITS, binds={"/bound": folder}, limits=limits())
     async with make_house({"waits": waits}, sandbox_runs_at_once=1) as house:
         pair = named(make_work(sampling=Sampling(n=2, max_tokens=200)), "waits", revision_of(waits))
         answered = asyncio.create_task(house.answered(pair))
