@@ -57,12 +57,10 @@ HANDSHAKE = (
 
 @dataclass(frozen=True, slots=True)
 class OpenFiles:
-    """Descriptors that bubblewrap reads or writes, or holds. `alive`: only its first process inside has that one.
-    `job` are the job's files, by path in the workspace; `data` others that it sees, by their path inside. `channel`: a
-    Unix socket that takes the sockets that listen inside, if any."""
+    """Descriptors that bubblewrap reads or writes. `job` are the job's files, by path in the workspace; `data` others
+    that it sees, by their path inside. `channel`: a Unix socket that takes the sockets that listen inside, if any."""
 
     status: int
-    alive: int
     passwd: int
     group: int
     filters: Sequence[int]
@@ -134,7 +132,7 @@ def _namespaces(opened: OpenFiles) -> Iterator[str]:
     yield from ("--unshare-all", "--unshare-user", "--die-with-parent", "--new-session")
     yield from ("--cap-drop", "ALL", "--clearenv", "--hostname", "sandbox")
     yield from ("--uid", str(INSIDE), "--gid", str(INSIDE))
-    yield from ("--json-status-fd", str(opened.status), "--sync-fd", str(opened.alive))
+    yield from ("--json-status-fd", str(opened.status))
     for program in opened.filters:
         yield from ("--add-seccomp-fd", str(program))
 

@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 
 from ratchet.sandbox import bubblewrap, tree, workspace
 from ratchet.sandbox.cgroup import Cgroups, RunGroup
@@ -142,14 +141,10 @@ def _started(
     with ExitStack() as files:
         status_read, status_write = os.pipe2(os.O_CLOEXEC)
         files.callback(os.close, status_read)
-        alive_read, alive_write = os.pipe2(os.O_CLOEXEC)
-        files.callback(os.close, alive_read)
         with ExitStack() as given:
             given.callback(os.close, status_write)
-            given.callback(os.close, alive_write)
             opened = bubblewrap.OpenFiles(
                 status=status_write,
-                alive=alive_write,
                 passwd=_memory_file(given, bubblewrap.PASSWD),
                 group=_memory_file(given, bubblewrap.GROUP),
                 filters=[_memory_file(given, program) for program in filters],
@@ -162,7 +157,6 @@ def _started(
             )
             passed = (  # bubblewrap closes what it is told of; nobody would close the rest
                 opened.status,
-                opened.alive,
                 opened.passwd,
                 opened.group,
                 *opened.filters,
@@ -185,7 +179,7 @@ def _started(
                 )
             except OSError as error:
                 raise SandboxError(f"the sandbox can't be started: {error}") from error
-        run = _Run(job, process, status_read, alive_read, group)
+        run = _Run(job, process, status_read, group)
         try:
             yield run
         finally:
@@ -205,11 +199,8 @@ def _memory_file(stack: ExitStack, content: bytes) -> int:
 class _Run:
     """`first` is the first process of the sandbox's process namespace: when it is gone, all are."""
 
-    def __init__(
-        self, job: Job, process: subprocess.Popen[bytes], status: int, alive: int, group: RunGroup | None
-    ) -> None:
+    def __init__(self, job: Job, process: subprocess.Popen[bytes], status: int, group: RunGroup | None) -> None:
         self._job, self._process, self._status, self._group = job, process, status, group
-        self._order = _OrderOfDeath(alive)
         assert process.stdin and process.stdout and process.stderr
         self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
         for stream in (self._stdin, self._stdout, self._stderr):
@@ -270,7 +261,6 @@ class _Run:
         return f"the sandbox can't be set up: {said}"
 
     def release(self) -> None:
-        self._order.watch(self.first)
         self._to_write = memoryview(GO + self._job.stdin)
         self._released_at = time.monotonic()
 
@@ -376,8 +366,7 @@ class _Run:
     def judged(self, end: End) -> Result:
         """How it ended, where that is not the watch's own doing.
 
-        Raises SandboxError where bubblewrap, or its first process inside, was ended by a signal: that came from
-        outside, for nothing inside sees the one, or can end the other.
+        Raises SandboxError where bubblewrap was ended by a signal: that came from outside, for nothing inside sees it.
         """
         limits, code = self._job.limits, self._process.returncode
         number = code - 128 if code > 128 else None
@@ -389,8 +378,6 @@ class _Run:
             end = End.CPU_TIME
         if end is End.EXITED and code < 0:
             raise SandboxError(f"its sandbox was ended from outside, by {_signal_name(-code)}")
-        if end is End.EXITED and number == signal.SIGKILL and self._order.first_went_first():
-            raise SandboxError("its sandbox was ended from outside: its first process was killed before its command")
         if end is End.EXITED and number is not None:
             end = End.SIGNALLED
         keep = limits.output_bytes
@@ -412,42 +399,11 @@ class _Run:
         try:
             self._await_death()
         finally:
-            self._order.close()
             if self._pidfd is not None:
                 os.close(self._pidfd)
             for stream in (self._stdin, self._stdout, self._stderr):
                 with suppress(OSError):
                     stream.close()
-
-
-class _OrderOfDeath:
-    """Whether the command ended before the first process of its namespace, as it does by itself, or after it.
-
-    The first process is the only one that holds the pipe `alive`, which is closed before it takes the others along;
-    the command's descriptor can be read once it is dead. The kernel hands out events in the order they came in.
-    """
-
-    def __init__(self, alive: int) -> None:
-        self._alive, self._command = alive, -1
-        self._events = select.epoll()
-
-    def watch(self, first: int) -> None:
-        """Before the command may begin: there is one child then. Where it can't be found, nothing is said of it."""
-        with suppress(OSError, ValueError):
-            (command,) = map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split())
-            self._command = os.pidfd_open(command)
-            self._events.register(self._command, select.EPOLLIN)
-            self._events.register(self._alive, 0)  # that it is closed is told unasked
-
-    def first_went_first(self) -> bool:
-        """Once all are dead."""
-        ended = [descriptor for descriptor, _ in self._events.poll(0)]
-        return len(ended) == 2 and ended[0] == self._alive
-
-    def close(self) -> None:
-        self._events.close()
-        if self._command >= 0:
-            os.close(self._command)
 
 
 def _files_in(folder: int) -> int:

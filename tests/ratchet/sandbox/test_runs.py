@@ -153,28 +153,18 @@ def test_the_daemon_lives_on_outside(tmp_path: Path) -> None:
     wait_until(lambda: not marked(MARK))
 
 
-@pytest.mark.parametrize("inner", [False, True], ids=["bubblewrap", "its first process inside"])
-def test_a_sandbox_that_is_killed_from_outside_is_no_end_of_its_program(run_here: Direct, inner: bool) -> None:
+def test_a_sandbox_that_is_killed_from_outside_is_no_end_of_its_program(run_here: Direct) -> None:
     stop = Stop()
     with ThreadPoolExecutor(1) as threads:
         running = threads.submit(run, python("import signal; signal.pause()"), filters(), cgroup.find(), stop)
         wait_until(lambda: any(is_python(pid) for pid in marked(MARK)))
 
         (outer,) = [child for child in psutil.Process().children() if MARK in child.cmdline()]
-        (outer.children()[0] if inner else outer).kill()
+        outer.kill()
 
-        with pytest.raises(SandboxError, match="ended from outside"):
+        with pytest.raises(SandboxError, match="ended from outside, by SIGKILL"):
             running.result()
     stop.close()
-    assert marked(MARK) == []
-
-
-def test_a_program_that_kills_all_it_can_is_not_taken_for_a_sandbox_that_was_killed(run_here: Direct) -> None:
-    """Else it would be spared its score. What it leaves behind is gone after it."""
-    left = "if os.fork() == 0:\n    while True: signal.pause()\n"
-    result = run_here(python(f"import os, signal\n{left}os.kill(1, 9)\nos.kill(os.getpid(), 9)"))
-
-    assert (result.end, result.signal) == (End.SIGNALLED, 9)
     assert marked(MARK) == []
 
 
