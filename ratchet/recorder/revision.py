@@ -11,12 +11,13 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import chain
 from pathlib import Path
 
 from ratchet.recorder.image.store import own_folder, sum_of
 from ratchet.recorder.programs import Program
+from ratchet.sandbox.bubblewrap import OURS
 
 LEFT_OUT = frozenset({"__pycache__", ".git"})
 CHUNK = 1024 * 1024
@@ -43,7 +44,7 @@ def revision_of(program: Program) -> str:
     if program.image is not None:
         total.update(_framed((sum_of(program.image) or "a folder").encode()))
         if (root := own_folder(program.image)) is not None:
-            for path in _files(root, closed=_pass_over):
+            for path in _of_image(root):
                 total.update(_framed(os.fsencode(path.relative_to(root))))
                 total.update(_content_or_closed(path))
     for at, folder in sorted(program.binds.items()):
@@ -58,18 +59,26 @@ def look_at(program: Program) -> Look:
     """What tells, without reading it, that nothing has changed. Raises OSError."""
     found = []
     root = program.image and own_folder(program.image)
-    for path in chain(*map(_files, program.binds.values()), _files(root, closed=_pass_over) if root else ()):
+    for path in chain(*map(_files, program.binds.values()), _of_image(root) if root else ()):
         one = path.lstat()
         found.append((str(path), one.st_mode, one.st_size, one.st_ctime_ns, one.st_ino))
     return tuple(found)
 
 
-def _files(folder: Path, closed: Callable[[OSError], None] = _raise) -> Iterator[Path]:
-    """Files and links of all kinds, in one order on every machine. `closed`: is told of a folder that can't be read."""
+def _of_image(root: Path) -> Iterator[Path]:
+    """Those that a sandbox shows: of folders that are a sandbox's own (`/proc`, `/tmp`) it takes none from an image."""
+    return _files(root, closed=_pass_over, hidden=OURS)
+
+
+def _files(folder: Path, closed: Callable[[OSError], None] = _raise, hidden: Collection[str] = ()) -> Iterator[Path]:
+    """Files and links of all kinds, in one order on every machine. `closed`: is told of a folder that can't be read.
+    `hidden`: names that are left out at the top."""
     for here, folders, names in os.walk(folder, onerror=closed):
-        folders[:] = sorted(name for name in folders if name not in LEFT_OUT)
+        left_out = LEFT_OUT.union(hidden) if here == os.fspath(folder) else LEFT_OUT
+        folders[:] = sorted(name for name in folders if name not in left_out)
         links = [name for name in folders if Path(here, name).is_symlink()]
-        for name in sorted([*names, *links]):
+        files = [name for name in names if here != os.fspath(folder) or name not in hidden]
+        for name in sorted([*files, *links]):
             yield Path(here, name)
 
 

@@ -15,7 +15,7 @@ log = Log("runner")
 
 LOOK_EVERY_S = 1.0
 LOOK_SHARE = 20
-"""For so many times what a look took there is no other one: folders of a hundred thousand files take a second."""
+"""For so many times what a look took, reading what changed included, there is no other one."""
 
 
 class Revisions:
@@ -53,7 +53,6 @@ class Revisions:
         began = self._seconds()
         try:
             look = look_at(program)
-            self._look_s[name] = self._seconds() - began
             known = self._known.get(name)
             if known is None or known[0] != look:
                 revision = revision_of(program)
@@ -63,3 +62,5 @@ class Revisions:
         except OSError as error:
             if self._known.pop(name, None) is not None or name not in self._next_look:
                 log.warning("program-unreadable", f"{name}: what it binds can't be read: {error}")
+        finally:
+            self._look_s[name] = self._seconds() - began

@@ -120,3 +120,17 @@ def test_an_image_that_is_somebodys_folder_is_known_by_its_files(
     same = (revision_of(imaged(folder)) == before, look_at(imaged(folder)) == looked)
     assert same == ((True, True) if change is None else (False, False))
     assert revision_of(imaged(tmp_path / "two")) == before
+
+
+def test_what_of_an_image_no_sandbox_shows_does_not_count(folder: Path) -> None:
+    """A chroot's `/proc` has files without an end, and its `/tmp` changes all the time."""
+    imaged = Program.model_validate({"command": ("/bin/agent",), "image": {"folder": folder}})
+    before, looked = revision_of(imaged), look_at(imaged)
+    for name in ("tmp", "proc"):
+        (folder / name).mkdir()
+        (folder / name / "new").write_text("")
+
+    assert (revision_of(imaged), look_at(imaged)) == (before, looked)
+    (folder / "lib" / "tmp").mkdir()
+    (folder / "lib" / "tmp" / "new").write_text("")
+    assert revision_of(imaged) != before
