@@ -140,7 +140,7 @@ def _interpreter(package: str) -> tuple[Path, dict[str, str]]:
 
 
 async def drive_all(jobs: Sequence[Job], runs: int, threads: int, side_by_side: int) -> list[Done]:
-    """So many jobs at once. Raises EngineError where the model was not fetched, Missing where a program can't be had."""
+    """So many jobs at once. Raises EngineError where the model was not fetched, Missing where a program is not had."""
     load = partial(load_language_model, str(known_folder(NAME)), device="cpu", dtype="float32", threads=threads)
     engine = EngineProcess(partial(TransformersEngine, load, seed=1, cache_gb=2.0), max_batch=8)
     await engine.start()
