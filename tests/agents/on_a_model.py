@@ -194,7 +194,8 @@ async def _often(stage: Stage, job: Job, runs: int) -> Done:
         done.row.add(found)
         done.did += did
         done.sound += _sound(found)
-        told = f"{found.sample.status}, {found.calls} calls, {found.exact} exact, {'done' if did else 'not done'}"
+        told = f"{found.sample.status}, {found.calls} calls, {found.exact} exact, {found.segments} segments, "
+        told += f"breaks {found.breaks}, {'done' if did else 'not done'}"
         sys.stderr.write(f"{job.name}, {way}: {told}\n")
         if not _sound(found):
             sys.stderr.write(f"NOT AS IT MUST BE: {found.usage}, {found.engine.trouble}\n{stderr[-SHOWN:]}\n")
