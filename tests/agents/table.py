@@ -23,6 +23,7 @@ class Row:
     segments: Counter[int] = field(default_factory=Counter)
     breaks: Counter[str] = field(default_factory=Counter)
     other: Counter[str] = field(default_factory=Counter)
+    ended: Counter[str] = field(default_factory=Counter)
 
     def add(self, run: Recorded) -> None:
         self.runs += 1
@@ -32,6 +33,7 @@ class Row:
         self.segments[run.segments] += 1
         self.breaks.update(run.breaks)
         self.other.update({"normalised": run.usage.normalised, "replayed": run.usage.replayed})
+        self.ended[run.sample.status or "none"] += 1
 
     def cells(self, name: str) -> tuple[str, ...]:
         """As HEAD names them."""

@@ -62,6 +62,8 @@ def test_what_is_no_text_message_is_refused(given: dict[str, Any], reason: str) 
         ({"content": "a b", "tool_calls": [call('{"x": 1}')]}, "normalised"),
         ({"content": "a b", "reasoning_content": "hm", "tool_calls": [call('{"x":1}')]}, "normalised"),
         ({"content": "a  b", "reasoning_content": "hm", "tool_calls": [call('{"x": 1}')]}, None),
+        ({"content": "a b", "reasoning_content": "m\n", "tool_calls": [call('{"x": 1}')]}, "normalised"),
+        ({"content": "a b", "reasoning_content": "h", "tool_calls": [call('{"x": 1}')]}, None),
         ({"content": "a b", "reasoning_content": "ho", "tool_calls": [call('{"x": 1}')]}, None),
         ({"content": "a b", "tool_calls": [call('{"x": 2}')]}, None),
         ({"content": "a b", "tool_calls": [call('{"x": 1}', id="c2")]}, None),
