@@ -6,7 +6,9 @@ What `docker compose` itself makes of them: test_compose_profiles.py.
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -349,6 +351,33 @@ def test_a_token_that_can_not_be_issued_is_tried_again_soon_and_then_later(tmp_p
         subprocess.run(["sh", "-c", here], env=path, timeout=20, check=False)
 
         assert told.read_text().split() == ["try", "5", "try", "10", "try", "3600"]
+
+
+def test_a_running_broker_takes_users_and_rights_that_came_later(tmp_path: Path) -> None:
+    """By its very entrypoint, over programs that only tell: they are imported again where that failed."""
+    told, users = tmp_path / "told", tmp_path / "definitions.json"
+    users.write_text("{}")
+    await_second = f'touch {users}; until [ "$(grep -c import {told})" = 2 ]; do /bin/sleep 0.02; done'
+    programs = {
+        "sleep": "exec /bin/sleep 0.02",
+        "rabbitmqctl": f'echo "$@" >> {told}; [ "$(grep -c import {told})" = 2 ]',
+        "docker-entrypoint.sh": f'echo "$@" >> {told}; {await_second}',
+    }
+    for name, script in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    script = SERVICES["rabbitmq"]["entrypoint"][2].replace("$$", "$").replace("/tmp/", f"{tmp_path}/")
+    here = script.replace("/etc/rabbitmq/credentials/definitions.json", str(users))
+
+    with subprocess.Popen(
+        ["sh", "-c", here], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, start_new_session=True
+    ) as broker:
+        try:
+            broker.wait(timeout=20)
+        finally:
+            os.killpg(broker.pid, signal.SIGKILL)
+
+    assert told.read_text().splitlines() == ["rabbitmq-server", *2 * [f"-q import_definitions {users}"]]
 
 
 def test_a_runners_token_is_issued_where_there_is_no_network() -> None:

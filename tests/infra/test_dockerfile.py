@@ -10,12 +10,15 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from packaging.requirements import Requirement
 
+from bench.image_sizes import MB, closure, installed
 from infra.image_requirements import requirements
 from ratchet.runtime.container_health import complaint
 
 ROOT = Path(__file__).parent.parent.parent
 DOCKERFILE = ROOT / "services/Dockerfile"
+CI = ROOT / ".github/workflows/ci.yml"
 TEXT = DOCKERFILE.read_text()
 PYPROJECT = (ROOT / "pyproject.toml").read_text()
 IMAGES = ("orchestrator", "gateway", "agent", "runner", "scorer", "trainer", "cli")
@@ -69,6 +72,20 @@ def test_a_light_image_asks_for_nothing_heavy(service: str) -> None:
     wanted = {re.split(r"[^\w-]", line)[0] for line in requirements((ROOT / "pyproject.toml").read_text(), [service])}
 
     assert wanted & {"numpy", "torch", "transformers", "peft", "trl", "scipy", "pandas"} == set()
+
+
+@pytest.mark.parametrize("service", ["orchestrator", "gateway", "scorer", "cli"])
+def test_a_light_image_stays_below_what_ci_holds_it_to(service: str) -> None:
+    """MB, the constants as measured on an engine: the base, symbols that are stripped, Debian's part, our own files."""
+    (line,) = re.findall(r"BOUND_MB: .*", CI.read_text())
+    named = dict(re.findall(r"matrix\.service == '(\w+)' && (\d+)", line))
+    held_to = int(named.get(service) or line.split("|| ")[-1].split()[0])
+    names = closure(map(Requirement, requirements(PYPROJECT, [service])))
+    dependencies = sum(map(installed, names)) / MB
+
+    expected = 125 + dependencies - 20 + (12 if service == "scorer" else 0) + 7
+
+    assert expected < held_to
 
 
 def test_the_context_holds_only_what_an_image_is_made_of() -> None:
