@@ -23,6 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from ratchet.bus.in_hand import STALLED_AFTER_S, never
 from ratchet.bus.protocol import Bus, Handler
 from ratchet.http.server.application import application
+from ratchet.runtime.idle_collector import IdleCollector
 from ratchet.runtime.watchdog import BEAT_S, MARGIN_S, Watchdog, WatchdogThread
 from ratchet.service.errors import Hung, RatchetError, SettingsError
 from ratchet.service.metrics import READY
@@ -186,7 +187,9 @@ class Runner:
             raise Hung(self._hung)
 
     async def _stopped_or_hung(self) -> None:
+        collector = IdleCollector()
         while not self._stop.is_set():
+            collector.beat()
             if (why := self._watchdog.beat(self._bus.stalled())) is not None:
                 self._hung = f"{why}. This process ends, to be started again, and what it has in hand goes back"
                 log.error("hung", self._hung)
