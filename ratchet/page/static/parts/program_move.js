@@ -4,6 +4,8 @@ import { html } from "../core/html.js";
 import { apiPath } from "../core/router.js";
 import { Confirm } from "./dialog.js";
 
+const DEALT = "where samples were dealt to all programs";
+
 const MOVES = {
   try: {
     action: "Try",
@@ -18,7 +20,7 @@ const MOVES = {
     title: (program) => `Promote ${program}?`,
     placeholder: "Why without an experiment?",
     says: ({ of, program }) => html`<p><b>${program}</b> answers the tasks of <b>${of.agent_id}</b> by default at once,
-      without proof, ${of.primary ? html`in place of <b>${of.primary}</b>` : "where samples were dealt to all programs"},
+      without proof, ${of.primary ? html`in place of <b>${of.primary}</b>` : DEALT},
       and starts on probation.${of.experiment ? " The running experiment ends." : ""}</p>`,
   },
   rollback: {

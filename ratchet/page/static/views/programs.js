@@ -86,7 +86,9 @@ function Standing({ of, reload }) {
   <${Table} still label="Which program of ${of.agent_id} answers" rows=${rows} keyOf=${(one) => one.name} columns=${[
     { title: "program", cell: (one) => one.name },
     { title: "stands", cell: (one) => (one.state ? html`<${Pill} state=${one.state} title=${one.sentence} />` : NONE) },
-    ...(operator ? [{ title: "moves", cell: (one) => html`<${Moves} of=${of} program=${one.name} ask=${ask} />` }] : []),
+    ...(operator
+      ? [{ title: "moves", cell: (one) => html`<${Moves} of=${of} program=${one.name} ask=${ask} />` }]
+      : []),
   ]} />
   ${asked && html`<${ProgramMove} ...${asked} of=${of} done=${reload} onClose=${() => setAsked(null)} />`}`;
 }
