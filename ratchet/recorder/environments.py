@@ -3,12 +3,14 @@
 It is made with the Python that a sandbox has, the one below /usr: another could not be run there. Versions that a
 program does not pin are those of the day it was installed; the same requirements are not installed twice. Others are
 installed beside what is there, which is replaced as a whole: programs that run go on with what they see, and the next
-ones begin with the new. What was replaced stays on disk until the next time.
+ones begin with the new. What was replaced stays on disk until the next time. Its commands run
+wherever it is seen: it is made in one folder, moved to another, and bound into sandboxes at a third.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -25,6 +27,11 @@ READY = "ready.json"
 """What was installed, written last."""
 MASK = 0o022
 """Each run of a runner that root starts has a user of its own, who has to read it."""
+BESIDE_ITSELF = b"""#!/bin/sh
+'''exec' "$(dirname -- "$(realpath -- "$0")")/python" "$0" "$@"
+' '''
+"""
+"""How a command of Python begins that runs with the interpreter of its own folder. To Python it is a string."""
 
 
 class Environments:
@@ -66,8 +73,20 @@ class Environments:
         _run([python, "-m", "venv", str(making)], "apt-get install python3-venv, where it lacks ensurepip")
         pip = [str(making / "bin/python"), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
         _run([*pip, *requirements], f"the Python of sandboxes here is {python}")
+        make_movable(making, place)
         replace_file(making / READY, json.dumps(list(requirements)).encode(), mode=0o644)
         put_in_place(making, place)
+
+
+def make_movable(making: Path, place: Path) -> None:
+    """Lets the commands of a virtual environment run wherever it lies; what else names its folder names `place`."""
+    interpreter = b'"?%b/python[0-9.]*"?' % re.escape(bytes(making / "bin"))
+    begins = re.compile(rb"#!%b\n|#!/bin/sh\n'''exec' %b \"\$0\" \"\$@\"\n' '''\n" % (interpreter, interpreter))
+    for file in (making / "bin").iterdir():
+        if file.is_file() and not file.is_symlink() and bytes(making) in (said := file.read_bytes()):
+            if found := begins.match(said):
+                said = BESIDE_ITSELF + said[found.end() :]
+            file.write_bytes(said.replace(bytes(making), bytes(place)))
 
 
 def put_in_place(making: Path, place: Path) -> None:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import suppress
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ratchet.files.folder_lock import FolderLock
-from ratchet.recorder.environments import READY, Environments, put_in_place
+from ratchet.recorder.environments import READY, Environments, make_movable, put_in_place
 from ratchet.recorder.image.installing import NotInstalled
 from ratchet.recorder.programs import Program, declared_programs, read_programs
 from ratchet.recorder.shipped import inside
@@ -134,6 +135,30 @@ def test_a_program_that_runs_keeps_what_it_sees_while_other_requirements_take_th
 
     assert told == [True] * 3
     assert sorted(one.name for one in tmp_path.iterdir()) == [".it.replaced", "it"]
+
+
+@pytest.mark.parametrize("folder", ["short", "with a space"])
+def test_its_commands_run_wherever_it_lies(tmp_path: Path, folder: str) -> None:
+    """As pip writes them: where no kernel takes the path behind #!, a shell finds the interpreter."""
+    making, place, elsewhere = (tmp_path / folder / name for name in (".it.partial", "it", "seen"))
+    (making / "bin").mkdir(parents=True)
+    (making / "bin" / "python").symlink_to(sys.executable)
+    script = import_module("pip._vendor.distlib.scripts").ScriptMaker(None, str(making / "bin"))
+    script.executable, script.variants = str(making / "bin" / "python"), {""}
+    script.set_mode = True
+    script.make("told = this:main")
+    (making / "bin" / "this.py").write_text("import sys\ndef main(): print(sys.argv[1:])\n")
+    (making / "bin" / "activate").write_text(f"VIRTUAL_ENV={making}\n")
+
+    make_movable(making, place)
+    put_in_place(making, place)
+    seen = [subprocess.check_output([place / "bin" / "told", "a b", "$0"], text=True)]
+    place.rename(elsewhere)
+    (tmp_path / "link").symlink_to(elsewhere / "bin" / "told")
+    seen += [subprocess.check_output([tmp_path / "link", "a b", "$0"], text=True)]
+
+    assert seen == ["['a b', '$0']\n"] * 2
+    assert (elsewhere / "bin" / "activate").read_text() == f"VIRTUAL_ENV={place}\n"
 
 
 def test_what_the_tools_import_inside_is_installed_for_them() -> None:
