@@ -195,7 +195,8 @@ class RunExecution:
 
     def _inputs(self, choices: Choices, selection: Selection, *, spread: bool) -> TrainerInputs:
         settings, request, knobs = self._settings, choices.request, choices.hyperparameters
-        samples = load_samples(settings.logs_dir, selection.groups)
+        samples = load_samples(settings.logs_dir, selection.groups, on_share=self._shares("loading"))
+        self._emit({"stage": "loading-model"})
         language_model = load_language_model(
             settings.model_of(request.agent_id),
             settings.trainer_model_revision,
