@@ -36,6 +36,7 @@ from schemas.messages.work import Arm
 from schemas.records.adapter_card import DataRange, DataWindow
 from schemas.records.evaluation import EvaluatedVersion, Evaluation, Interval
 from schemas.records.registry import AdapterEntry, AgentAdapters
+from tests.acceptance.ratchet_command import ForkedRatchet
 from tests.disks import MayNotMount, run_where_mounting_is_allowed, unreadable
 from tests.ratchet.adapters.making_adapters import NOON, published
 from tests.services.trainer.making_logs import group, line, write_log
@@ -304,3 +305,19 @@ def test_lines_of_the_log_without_an_input_leak_nothing(tmp_path: Path) -> None:
     found = find_leaks(logs, "small", windows, {input_sha256("sort: ba"): NOON + timedelta(1)})
 
     assert found["v1.0.1"].inputs == set()
+
+
+@pytest.mark.parametrize(
+    ("versions", "sentence"),
+    [([], "name two with --version"), (["--version", "v1.0.7"], "v1.0.7: not loaded by the fleet")],
+)
+def test_what_can_not_be_evaluated_is_said_and_registers_nothing(
+    tmp_path: Path, versions: list[str], sentence: str
+) -> None:
+    asked_set(tmp_path)
+
+    refused = ForkedRatchet(tmp_path)("eval", "--set", "held_out.jsonl", *versions)
+
+    assert refused.code == 2
+    assert sentence in " ".join(refused.err.split())
+    assert not list(tmp_path.glob("adapters/*/evaluations"))
