@@ -14,6 +14,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -103,14 +104,27 @@ def held_out_inputs(adapters_dir: Path, agent_id: str) -> frozenset[str]:
     return frozenset(one for registered in registered_sets(adapters_dir, agent_id) for one in registered.inputs)
 
 
-def write_inputs(path: Path, inputs: Iterable[str]) -> None:
-    replace_file(path, json.dumps(sorted(inputs)).encode())
+def write_inputs(path: Path, inputs: Iterable[str], at: datetime) -> None:
+    """`at`: when these were all that were registered."""
+    replace_file(path, json.dumps({"at": at.isoformat(), "inputs": sorted(inputs)}).encode())
 
 
 def read_inputs(path: Path) -> frozenset[str]:
     """None of them where there is no file: a run that was begun by an older trainer. Raises StorageUnavailable."""
+    found = _inputs_file(path)
+    return frozenset(found["inputs"] if isinstance(found, dict) else found)
+
+
+def inputs_written_at(path: Path) -> datetime | None:
+    """None where an older trainer wrote it, or none did. Raises StorageUnavailable."""
+    found = _inputs_file(path)
+    return datetime.fromisoformat(found["at"]) if isinstance(found, dict) else None
+
+
+def _inputs_file(path: Path) -> Any:
+    """A list, as an older trainer wrote it, has no date."""
     with disk_errors(path):
-        return frozenset(json.loads(path.read_bytes())) if path.exists() else frozenset()
+        return json.loads(path.read_bytes()) if path.exists() else []
 
 
 def write_evaluation(adapters_dir: Path, evaluation: Evaluation, picture: str) -> Path:

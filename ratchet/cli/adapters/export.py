@@ -58,8 +58,8 @@ def export(
     model's log-probabilities against the adapter's before it keeps it. --push sends the folder by the hub's own
     client, which takes its token from HF_TOKEN or `hf auth login`, and its address from HF_ENDPOINT.
     """
-    if (gguf or model) and not merged:
-        raise UsageError("--gguf and --model go with --merged: PEFT's files need no base model")
+    if (gguf or model or dtype != "auto") and not merged:
+        raise UsageError("--gguf, --model and --dtype go with --merged: PEFT's files are copied as they are")
     service = adapter_service_here(agent)
     if (source := service.folder(version)) is None:
         raise NotFound(f"{version} is the base model, and has no adapter: export a version that was trained")

@@ -21,8 +21,11 @@ from ratchet.logs.start_offset import read_start_offsets
 from ratchet.service.errors import AdapterError
 from schemas.messages.task import Task
 from schemas.messages.work import BASE_VERSION
+from schemas.records.adapter_card import AdapterCard
 from schemas.records.evaluation import EvaluationSet, RegisteredSet
 from schemas.records.registry import AgentAdapters
+
+EVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ def _family(line: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Bytes of the log of interactions that a training read, and when it began."""
+    """Bytes of the log of interactions that a training read, and when it fixed what it leaves out for evaluations."""
 
     start: int
     end: int
@@ -106,10 +109,17 @@ def windows_of(adapters_dir: Path, adapters: AgentAdapters, agent_id: str, versi
         if entry is None or not entry.folder:
             raise AdapterError(f"the card of {version} is gone, so what it was trained on can't be known")
         card = read_card(adapters_dir / agent_id / version)
-        seconds = card.metrics.get("seconds")
-        began = card.created - timedelta(seconds=seconds if isinstance(seconds, int | float) else 0.0)
-        yield from (Window(one.start, one.end, began) for one in card.data.ranges if one.log == INTERACTIONS)
+        yield from (Window(one.start, one.end, _began(card)) for one in card.data.ranges if one.log == INTERACTIONS)
         version = card.parent
+
+
+def _began(card: AdapterCard) -> datetime:
+    """Of a card that does not say it: by the seconds that its training took. Where it has none of these, a foreign
+    trainer made it, which is not known to leave anything out."""
+    seconds = card.metrics.get("seconds")
+    if card.held_out_at is not None:
+        return card.held_out_at
+    return card.created - timedelta(seconds=seconds) if isinstance(seconds, int | float) else EVER
 
 
 def find_leaks(

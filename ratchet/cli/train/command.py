@@ -11,7 +11,7 @@ from ratchet.cli.adapters.here import operator
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.terminal import INTERRUPTED, UsageError, err, out, print_json, print_raw, say
 from ratchet.cli.train.plan import PlanOptions, plan_run, render_plan
-from ratchet.cli.train.request import TrainOptions, publish_train_request, request_of
+from ratchet.cli.train.request import TrainOptions, hyperparameters_of, publish_train_request, request_of
 from ratchet.cli.train.run import Left, OnInterrupt, SomebodyIsAtIt, TrainingHere, require_model
 from ratchet.cli.train.runs import CANCEL_WAIT_S, TrainingsHere, described
 from ratchet.cli.train.view import TrainView, ended_well, render_outcome, render_runs
@@ -55,10 +55,12 @@ def train(
     model: Annotated[
         str | None, typer.Option(help="For --plan: a known model, as qwen2.5-7b, or a folder with a config.json.")
     ] = None,
-    gpus: Annotated[int, typer.Option(min=0, help="For --plan; 0: on a CPU.")] = 1,
-    gpu_memory: Annotated[float, typer.Option(min=0, help="For --plan: GB of each GPU.")] = 24.0,
-    samples: Annotated[int, typer.Option(min=1, help="For --plan: answers to learn from.")] = 2048,
-    tokens: Annotated[str, typer.Option(help="For --plan: of a prompt and of an answer.")] = "512+256",
+    gpus: Annotated[
+        int | None, typer.Option(min=0, help="For --plan; 0: on a CPU. RATCHET_TRAINER_PROCESSES, or 1.")
+    ] = None,
+    gpu_memory: Annotated[float | None, typer.Option(min=1, help="For --plan: GB of each GPU; 24.")] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="For --plan: answers to learn from; 2048.")] = None,
+    tokens: Annotated[str | None, typer.Option(help="For --plan: of a prompt and of an answer; 512+256.")] = None,
     list_: Annotated[
         bool, typer.Option("--list", help="The runs there are, whoever asked for them; the newest last.")
     ] = False,
@@ -73,16 +75,23 @@ def train(
     without a terminal it cancels. Exit code 1 where the data can't support it, with the reason and the numbers.
     """
     access = FleetAccess.here()
+    if list_ + watch + cancel + queue + plan > 1:
+        raise UsageError("--list, --watch, --cancel, --queue and --plan are five things: choose one")
     if plan:
-        planned = plan_run(PlanOptions(model, gpus, gpu_memory, samples, tokens, tuple(set_ or ())), access)
+        learner = {} if algorithm == "grpo" else {"algorithm": algorithm}
+        given = learner | hyperparameters_of(loss, epochs, lr, tuple(set_ or ()))
+        planned = plan_run(PlanOptions(model, gpus, gpu_memory, samples, tokens, given, agent), access)
         if json:
             print_json(planned)
         else:
             out.print(render_plan(planned))
         return
+    if any(one is not None for one in (model, gpus, gpu_memory, samples, tokens)):
+        raise UsageError(
+            "--model, --gpus, --gpu-memory, --samples and --tokens are for --plan; a run has the settings' model and "
+            "processes (RATCHET_TRAINER_MODEL, RATCHET_TRAINER_PROCESSES), and what is in the log"
+        )
     runs = TrainingsHere(FleetSettings.read().adapters_dir, access.agents)
-    if list_ + watch + cancel + queue > 1:
-        raise UsageError("--list, --watch, --cancel and --queue are four things: choose one")
     if list_:
         _list(runs, agent, as_json=json)
         return

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from rich.console import Group
 from rich.text import Text
 
@@ -24,45 +24,70 @@ from ratchet.training_runs.estimate import (
     memory,
     remedies,
 )
+from schemas.messages.base import explain
+
+GPU_MEMORY_GB, SAMPLES, TOKENS = 24.0, 2_048, "512+256"
+
+
+class PlannedKnobs(BaseModel):
+    """The hyperparameters that memory and hours depend on, as the trainer has them; a test holds them against its."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    lora_rank: int = Field(16, ge=1, le=512)
+    lora_targets: Literal["all-linear"] | list[str] = "all-linear"
+    micro_batch_tokens: int | None = Field(None, ge=1)
+    gradient_checkpointing: bool | None = None
+    beta: float = Field(0.0, ge=0)
+    batch: int = Field(32, ge=1)
+    steps: int = Field(128, ge=1)
+    epochs: int | None = Field(None, ge=1, le=100)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """As typed. `tokens`: those of a prompt and of an answer, as 512+256."""
+    """As typed; None is what the settings say, or a default. `tokens`: those of a prompt and of an answer, as 512+256.
+
+    `given`: hyperparameters.
+    """
 
     model: str | None
-    gpus: int
-    gpu_memory: float
-    samples: int
-    tokens: str
-    assignments: Sequence[str]
+    gpus: int | None
+    gpu_memory: float | None
+    samples: int | None
+    tokens: str | None
+    given: Mapping[str, Any]
+    agent: str | None = None
 
 
 def plan_run(options: PlanOptions, access: FleetAccess) -> dict[str, Any]:
     """Raises UsageError for options that can't be, EngineError for a model whose size is not known."""
-    name = options.model or os.environ.get("RATCHET_TRAINER_MODEL") or _model_of(access)
+    name = options.model or _model_of(access, options.agent)
     shape = known_shape(name)
-    knobs = _knobs(options.assignments)
-    prompt, answer = _lengths(options.tokens)
+    knobs = _knobs(options.given)
+    prompt, answer = _lengths(options.tokens or TOKENS)
     setup = Setup(
-        gpus=options.gpus,
-        rank=int(knobs.get("lora_rank", 16)),
-        targets=frozenset(knobs["lora_targets"]) if isinstance(knobs.get("lora_targets"), list) else None,
-        tokens=knobs.get("micro_batch_tokens"),
-        checkpointing=knobs.get("gradient_checkpointing"),
-        four_bits=os.environ.get("RATCHET_TRAINER_WEIGHTS") == "4bit",
-        fsdp=os.environ.get("RATCHET_TRAINER_FSDP", "").lower() in ("1", "true"),
-        reference=bool(knobs.get("beta", 0)),
+        gpus=_setting("PROCESSES", int, 1) if options.gpus is None else options.gpus,
+        rank=knobs.lora_rank,
+        targets=None if knobs.lora_targets == "all-linear" else frozenset(knobs.lora_targets),
+        tokens=knobs.micro_batch_tokens,
+        checkpointing=knobs.gradient_checkpointing,
+        four_bits=_setting("WEIGHTS", Literal["full", "4bit"], "full") == "4bit",
+        fsdp=_setting("FSDP", bool, False),
+        reference=knobs.beta > 0,
     )
+    if setup.four_bits and setup.fsdp:
+        raise UsageError("weights in 4 bits can't be spread: leave out RATCHET_TRAINER_WEIGHTS=4bit or _FSDP=true")
     workload = Workload(
-        samples=options.samples,
+        samples=options.samples or SAMPLES,
         prompt=prompt,
         answer=answer,
-        batch=int(knobs.get("batch", 32)),
-        steps=int(knobs.get("steps", 128)),
-        epochs=knobs.get("epochs"),
+        batch=knobs.batch,
+        steps=knobs.steps,
+        epochs=knobs.epochs,
     )
-    return _account(name, shape, setup, workload, options.gpu_memory)
+    account = _account(name, shape, setup, workload, options.gpu_memory or GPU_MEMORY_GB)
+    return account | {"not_counted": sorted(options.given.keys() - PlannedKnobs.model_fields.keys())}
 
 
 def _account(name: str, shape: ModelShape, setup: Setup, workload: Workload, gigabytes: float) -> dict[str, Any]:
@@ -115,6 +140,11 @@ def render_plan(plan: Mapping[str, Any]) -> Group:
         f"vLLM beside it takes {served['weights_gb']:.2f} GB for the weights in 16 bits and "
         f"{served['cache_mb_per_1000_tokens']:.0f} MB of cache for each 1,000 tokens in flight"
     )
+    if plan["not_counted"]:
+        said.append(
+            f"not counted: {', '.join(plan['not_counted'])}. Of hyperparameters these are: "
+            f"{', '.join(PlannedKnobs.model_fields)}"
+        )
     return Group(rows, *map(Text, said), _verdict(plan))
 
 
@@ -137,22 +167,38 @@ def _verdict(plan: Mapping[str, Any]) -> Text:
     return Text(f"it does not fit into {plan['gpu_memory_gb']:g} GB; it would with {instead}", style="red")
 
 
-def _model_of(access: FleetAccess) -> str:
-    known = access.record.options.model if access.record and access.record.options.engine == "transformers" else None
-    if known is None:
-        raise UsageError("name the model: ratchet train --plan --model qwen2.5-1.5b")
-    return known
+def _model_of(access: FleetAccess, agent: str | None) -> str:
+    """As the trainer has it: one model, or one by agent."""
+    if named := os.environ.get("RATCHET_TRAINER_MODEL"):
+        pairs = dict(pair.strip().split("=", 1) for pair in named.split(",") if "=" in pair)
+        if not pairs:
+            return named
+        if (known := pairs.get(agent or access.agents[0])) is not None:
+            return known
+    elif access.record and access.record.options.engine == "transformers":
+        return access.record.options.model
+    raise UsageError("name the model: ratchet train --plan --model qwen2.5-1.5b")
 
 
-def _knobs(assignments: Sequence[str]) -> dict[str, Any]:
-    found = {}
-    for assignment in assignments:
-        name, _, value = assignment.partition("=")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value
-    return found
+def _knobs(given: Mapping[str, Any]) -> PlannedKnobs:
+    """What is given goes before the settings' defaults, as in a run."""
+    defaults = _setting("HYPERPARAMETERS", dict[str, Any], {})
+    try:
+        return PlannedKnobs.model_validate(defaults | dict(given))
+    except ValidationError as error:
+        raise UsageError(f"it can't be planned: {explain('set of hyperparameters', error)}") from None
+
+
+def _setting(name: str, kind: Any, default: Any) -> Any:
+    """Of the trainer's settings, which are the service's own: read as it reads them."""
+    variable = f"RATCHET_TRAINER_{name}"
+    if (text := os.environ.get(variable)) is None:
+        return default
+    adapter = TypeAdapter(kind)
+    try:
+        return adapter.validate_json(text) if kind == dict[str, Any] else adapter.validate_python(text)
+    except ValidationError as error:
+        raise UsageError(f"{variable} is {text!r}: {error.errors()[0]['msg']}") from None
 
 
 def _lengths(tokens: str) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -45,18 +46,19 @@ def request_of(options: TrainOptions) -> TrainRequest:
             algorithm=options.algorithm,
             parent_version=options.parent,
             since=options.since,
-            hyperparameters=_hyperparameters(options),
+            hyperparameters=hyperparameters_of(options.loss, options.epochs, options.lr, options.assignments),
             seed=options.seed,
         )
     except ValidationError as error:
         raise UsageError(explain("request to train", error)) from None
 
 
-def _hyperparameters(options: TrainOptions) -> dict[str, Any]:
-    named = {"loss": options.loss, "epochs": options.epochs, "learning_rate": options.lr}
-    return {name: value for name, value in named.items() if value is not None} | dict(
-        _assigned(text) for text in options.assignments
-    )
+def hyperparameters_of(
+    loss: str | None, epochs: int | None, lr: float | None, assignments: Sequence[str]
+) -> dict[str, Any]:
+    """Those that are given. Raises UsageError for what is no assignment."""
+    named = {"loss": loss, "epochs": epochs, "learning_rate": lr}
+    return {name: value for name, value in named.items() if value is not None} | dict(map(_assigned, assignments))
 
 
 def _assigned(text: str) -> tuple[str, Any]:

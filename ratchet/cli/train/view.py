@@ -23,7 +23,8 @@ NOTHING_AGAINST_IT = "a dry run stops here"
 STAGES = {
     "starting": "starting the trainer",
     "reading": "reading the log",
-    "loading": "loading samples and model",
+    "loading": "loading samples",
+    "loading-model": "loading the model",
     "comparing": "holding the parent against the log",
 }
 """What they are called for people; the others by their own names."""

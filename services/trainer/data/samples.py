@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,10 +68,18 @@ def rollouts_of(samples: Sequence[TrainingSample]) -> list[tuple[int, ...]]:
     return [tuple(number for number, _ in part) for _, part in by_rollout]
 
 
-def load_samples(logs_dir: Path, groups: Sequence[KeptGroup]) -> list[TrainingSample]:
-    """The samples of all groups, in their order. Raises JournalError where the log is not what was selected from."""
+def load_samples(
+    logs_dir: Path, groups: Sequence[KeptGroup], *, on_share: Callable[[float], None] = lambda share: None
+) -> list[TrainingSample]:
+    """The samples of all groups, in their order; `on_share` is told after each how many of them are read.
+
+    Raises JournalError where the log is not what was selected from.
+    """
     wanted = {position: number for number, group in enumerate(groups) for position in group.positions}
-    found = dict(_tokens_at(logs_dir, wanted))
+    found: dict[int, TokensRow] = {}
+    for position, row in _tokens_at(logs_dir, wanted):
+        found[position] = row
+        on_share(len(found) / len(wanted))
     if len(found) != len(wanted):
         raise JournalError(f"{len(wanted) - len(found)} selected samples are gone from {logs_dir}: train again")
     return [sample for number, group in enumerate(groups) for sample in _samples(number, group, found)]

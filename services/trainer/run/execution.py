@@ -18,7 +18,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 
-from ratchet.adapters.evaluations import held_out_inputs, read_inputs, write_inputs
+from ratchet.adapters.evaluations import held_out_inputs, inputs_written_at, read_inputs, write_inputs
 from ratchet.adapters.registry import RegistryStore
 from ratchet.logs.names import INTERACTIONS
 from ratchet.models.cpu_threads import CpuThreads
@@ -138,7 +138,14 @@ class RunExecution:
             return None
         steps = curve(trainer.state.log_history)
         described = report(choices, selection, match, trainer, inputs, steps)
-        finished = Finished(choices, selection, described, metrics_of(described, time.monotonic() - began), self._now())
+        finished = Finished(
+            choices,
+            selection,
+            described,
+            metrics_of(described, time.monotonic() - began),
+            inputs_written_at(self._folder.held_out),
+            self._now(),
+        )
         return publish(finished, inputs.policy, self._folder.path / "adapter", self._settings.adapters_dir)
 
     def _train(self, trainer: PolicyTrainer) -> None:
@@ -169,7 +176,8 @@ class RunExecution:
             return select(self._scan(choices, self._folder.resolved or choices.request)[0], choices.data)
         try:
             if not self._folder.held_out.exists():
-                write_inputs(self._folder.held_out, held_out_inputs(self._settings.adapters_dir, self._agent_id))
+                at = self._now()
+                write_inputs(self._folder.held_out, held_out_inputs(self._settings.adapters_dir, self._agent_id), at)
             scan, feedback_end = self._scan(choices, choices.request)
             end = max((part.end for part in scan.ranges if part.log == INTERACTIONS), default=choices.request.since)
             self._folder.resolved = choices.request.model_copy(update={"until": end, "feedback_until": feedback_end})
@@ -187,7 +195,8 @@ class RunExecution:
 
     def _inputs(self, choices: Choices, selection: Selection, *, spread: bool) -> TrainerInputs:
         settings, request, knobs = self._settings, choices.request, choices.hyperparameters
-        samples = load_samples(settings.logs_dir, selection.groups)
+        samples = load_samples(settings.logs_dir, selection.groups, on_share=self._shares("loading"))
+        self._emit({"stage": "loading-model"})
         language_model = load_language_model(
             settings.model_of(request.agent_id),
             settings.trainer_model_revision,

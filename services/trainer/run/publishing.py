@@ -27,6 +27,7 @@ class Finished:
     selection: Selection
     report: Mapping[str, Any]
     metrics: dict[str, Any]
+    held_out_at: datetime | None
     at: datetime
 
 
@@ -63,5 +64,6 @@ def _card(finished: Finished) -> AdapterCard:
         data=finished.selection.window,
         hyperparameters=finished.report["hyperparameters"],
         metrics=finished.metrics,
+        held_out_at=finished.held_out_at,
         created=finished.at,
     )

@@ -112,6 +112,7 @@ def test_merged_weights_say_what_the_adapter_says_and_a_converter_gets_them(tmp_
         (["v1.0.1", "adapters"], "is there already"),
         (["v1.0.1", "out", "--merged"], "name the base model of v1.0.1 with --model"),
         (["v1.0.1", "out", "--gguf", "x.py"], "go with --merged"),
+        (["v1.0.1", "out", "--dtype", "bfloat16"], "go with --merged"),
         (["v1.0.1", "out", "--merged", "--model", "m", "--gguf", "x.py"], "convert_hf_to_gguf.py"),
     ],
 )

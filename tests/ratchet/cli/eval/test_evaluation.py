@@ -7,6 +7,7 @@ import xml.etree.ElementTree as Xml
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from ratchet.adapters.evaluations import (
     evaluations_of,
     held_out_inputs,
     input_sha256,
+    inputs_written_at,
     logged_input_sha256,
     read_inputs,
     register_set,
@@ -34,6 +36,7 @@ from schemas.messages.work import Arm
 from schemas.records.adapter_card import DataRange, DataWindow
 from schemas.records.evaluation import EvaluatedVersion, Evaluation, Interval
 from schemas.records.registry import AdapterEntry, AgentAdapters
+from tests.acceptance.ratchet_command import ForkedRatchet
 from tests.disks import MayNotMount, run_where_mounting_is_allowed, unreadable
 from tests.ratchet.adapters.making_adapters import NOON, published
 from tests.services.trainer.making_logs import group, line, write_log
@@ -87,7 +90,7 @@ def test_a_sick_disk_is_no_fault_of_a_set_and_changes_no_date(tmp_path: Path, re
     register_set(tmp_path, "small", read.registration(NOON))
     record = next((tmp_path / "small/evaluations/sets").iterdir())
     written = write_evaluation(tmp_path, found, picture(found))
-    write_inputs(inputs := tmp_path / "inputs.json", ["a"])
+    write_inputs(inputs := tmp_path / "inputs.json", ["a"], NOON)
     try:
         with unreadable(record):
             for reading in (registered_sets, held_out_inputs):
@@ -140,6 +143,37 @@ def test_what_a_version_was_trained_on_is_found_in_its_windows_and_its_parents(t
     assert late[second.name].inputs == {inputs[0]}
     assert late["v1.0.0"].inputs == set()
     assert early[second.name].inputs == set()
+
+
+@pytest.mark.parametrize(
+    ("given", "began"),
+    [
+        ({"held_out_at": NOON - timedelta(days=1), "metrics": {"seconds": 60.0}}, NOON - timedelta(days=1)),
+        ({"metrics": {"seconds": 60.0}}, NOON - timedelta(seconds=60)),
+        ({}, datetime.min.replace(tzinfo=UTC)),
+    ],
+    ids=["a card that says it", "an older one", "of a foreign trainer, which leaves nothing out"],
+)
+def test_a_window_began_when_its_training_fixed_what_it_leaves_out(
+    tmp_path: Path, given: dict[str, Any], began: datetime
+) -> None:
+    read = DataRange(log="agent_interactions", start=0, end=9, sha256="0" * 64)
+    made = published(tmp_path, created=NOON, data=DataWindow(ranges=(read,)), **given)
+    entry = AdapterEntry(version=made.name, state="trained", sha256="0" * 64, folder=f"small/{made.name}")
+    adapters = AgentAdapters(versions={made.name: entry, "v1.0.0": AdapterEntry(version="v1.0.0", state="stable")})
+
+    found = windows_of(tmp_path, adapters, "small", made.name)
+
+    assert list(found) == [Window(0, 9, began)]
+
+
+def test_inputs_that_an_older_trainer_fixed_are_read_and_have_no_date(tmp_path: Path) -> None:
+    write_inputs(tmp_path / "new.json", ["b", "a"], NOON)
+    (tmp_path / "old.json").write_text('["a", "b"]')
+
+    assert read_inputs(tmp_path / "new.json") == read_inputs(tmp_path / "old.json") == {"a", "b"}
+    assert inputs_written_at(tmp_path / "new.json") == NOON
+    assert inputs_written_at(tmp_path / "old.json") is inputs_written_at(tmp_path / "none.json") is None
 
 
 def test_an_input_is_kept_since_the_first_set_it_was_in(tmp_path: Path) -> None:
@@ -271,3 +305,19 @@ def test_lines_of_the_log_without_an_input_leak_nothing(tmp_path: Path) -> None:
     found = find_leaks(logs, "small", windows, {input_sha256("sort: ba"): NOON + timedelta(1)})
 
     assert found["v1.0.1"].inputs == set()
+
+
+@pytest.mark.parametrize(
+    ("versions", "sentence"),
+    [([], "name two with --version"), (["--version", "v1.0.7"], "v1.0.7: not loaded by the fleet")],
+)
+def test_what_can_not_be_evaluated_is_said_and_registers_nothing(
+    tmp_path: Path, versions: list[str], sentence: str
+) -> None:
+    asked_set(tmp_path)
+
+    refused = ForkedRatchet(tmp_path)("eval", "--set", "held_out.jsonl", *versions)
+
+    assert refused.code == 2
+    assert sentence in " ".join(refused.err.split())
+    assert not list(tmp_path.glob("adapters/*/evaluations"))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from typer.testing import CliRunner
 
 from ratchet.cli.app import app
+from ratchet.cli.train.plan import PlannedKnobs
+from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
 
 PLAN = ["train", "--plan", "--model", "Qwen/Qwen2.5-7B-Instruct"]
 
@@ -36,3 +39,72 @@ def test_what_was_mistyped_is_said_in_a_sentence() -> None:
     assert (lengths.exit_code, unknown.exit_code) == (2, 1)
     assert "--tokens is '512'" in lengths.stderr
     assert "the size of 'org/other' is not known" in unknown.stderr
+
+
+def test_a_plan_counts_what_a_run_would_take_from_options_and_settings() -> None:
+    """The example of docs/training.md is exported, then typed."""
+    settings = {
+        "RATCHET_TRAINER_MODEL": "qwen2.5-7b",
+        "RATCHET_TRAINER_HYPERPARAMETERS": '{"micro_batch_tokens": 8192}',
+    }
+    spread = {"RATCHET_TRAINER_FSDP": "yes", "RATCHET_TRAINER_PROCESSES": "4"}
+
+    fits = CliRunner().invoke(app, ["train", "--plan", "--json"], env=settings)
+    typed = ["--set", "micro_batch_tokens=16384", "--epochs", "3", "--json"]
+    other = CliRunner().invoke(app, ["train", "--plan", *typed], env=settings)
+    four = CliRunner().invoke(app, ["train", "--plan", "--json"], env=settings | spread)
+
+    assert json.loads(fits.stdout)["micro_batch_tokens"] == 8192 and json.loads(fits.stdout)["fits"]
+    assert (json.loads(other.stdout)["micro_batch_tokens"], json.loads(other.stdout)["passes"]) == (16_384, 3)
+    assert json.loads(four.stdout)["gpus"] == 4
+    assert json.loads(four.stdout)["memory_gb"]["weights"] < 7
+
+
+def test_a_remedy_that_is_taken_is_one() -> None:
+    plan = ["train", "--plan", "--model", "qwen2.5-7b", "--json"]
+    remedies = json.loads(CliRunner().invoke(app, plan).stdout)["change"]
+    assert remedies
+
+    for remedy in remedies:
+        words = remedy.split()
+        settings = dict(word.split("=", 1) for word in words if word.startswith("RATCHET_"))
+        typed = [word for word in words if not word.startswith("RATCHET_")]
+        assert json.loads(CliRunner().invoke(app, [*plan, *typed], env=settings).stdout)["fits"], remedy
+
+
+def test_what_a_plan_does_not_count_is_named() -> None:
+    run = CliRunner().invoke(app, [*PLAN, "--set", "micro_batch_token=8192", "--algorithm", "dpo"])
+
+    assert "not counted: algorithm, micro_batch_token. Of hyperparameters these are" in " ".join(run.stdout.split())
+
+
+def test_the_knobs_of_a_plan_are_the_trainers() -> None:
+    fields = GrpoHyperparameters.model_fields
+
+    for name, field in PlannedKnobs.model_fields.items():
+        assert (fields[name].default, fields[name].metadata) == (field.default, field.metadata), name
+
+
+@pytest.mark.parametrize(
+    ("typed", "settings", "sentence"),
+    [
+        (["--set", "lora_rank=many"], {}, "lora_rank"),
+        (["--set", "lora_rank"], {}, "not of the form name=value"),
+        (["--list"], {}, "choose one"),
+        ([], {"RATCHET_TRAINER_WEIGHTS": "7bit"}, "RATCHET_TRAINER_WEIGHTS is '7bit'"),
+        ([], {"RATCHET_TRAINER_WEIGHTS": "4bit", "RATCHET_TRAINER_FSDP": "1"}, "can't be spread"),
+        ([], {"RATCHET_TRAINER_HYPERPARAMETERS": "{"}, "RATCHET_TRAINER_HYPERPARAMETERS is '{'"),
+    ],
+)
+def test_what_no_run_would_take_is_not_planned(typed: list[str], settings: dict[str, str], sentence: str) -> None:
+    run = CliRunner().invoke(app, [*PLAN, *typed], env=settings)
+
+    assert run.exit_code == 2
+    assert sentence in " ".join(run.stderr.split())
+
+
+def test_what_is_only_for_a_plan_begins_no_run_of_another_model() -> None:
+    run = CliRunner().invoke(app, ["train", "--model", "qwen2.5-7b"])
+
+    assert run.exit_code == 2
+    assert "are for --plan" in run.stderr

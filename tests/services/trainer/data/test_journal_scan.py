@@ -201,13 +201,15 @@ def test_samples_come_back_with_the_tokens_that_were_logged(tmp_path: Path) -> N
     ]
     logs = write_log(tmp_path, GOOD + lines)
 
-    samples = load_samples(logs, selected(logs).groups)[2:]
+    shares: list[float] = []
+    samples = load_samples(logs, selected(logs).groups, on_share=shares.append)[2:]
 
     assert [(s.group, s.score, list(s.completion), list(s.logprobs)) for s in samples] == [
         (1, 0.0, [7], [-0.5]),
         (1, 1.0, [8, 9], [-1.0, -2.0]),
     ]
     assert samples[0].prompt is samples[1].prompt
+    assert shares == [0.25, 0.5, 0.75, 1.0]
 
 
 NO_TOKENS = dict.fromkeys(("prompt_ids", "completion_ids", "logprobs"))

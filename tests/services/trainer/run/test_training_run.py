@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,24 @@ import pytest
 from safetensors.torch import load_file
 
 from ratchet.adapters.check import check_adapter
+from ratchet.adapters.evaluations import input_sha256, register_set
 from ratchet.adapters.folder import adapter_sha256
 from ratchet.adapters.limits import AdapterLimits
+from ratchet.adapters.manifest import read_card
 from ratchet.adapters.registry import RegistryStore
+from ratchet.cli.eval.task_set import find_leaks, windows_of
 from ratchet.models.loading import content_sha256
 from ratchet.training_runs.progress import RunProgressRecord, read_progress
 from ratchet.training_runs.report import training_report
 from ratchet.training_runs.store import RunStore
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
+from schemas.records.evaluation import EvaluationSet, RegisteredSet
 from services.trainer.data.support import NOTHING_AGAINST_IT
 from services.trainer.run.execution import RunExecution
 from services.trainer.settings import TrainerSettings
 from services.trainer.train import do_run, register
+from tests.ratchet.adapters.making_adapters import NOON
 from tests.services.trainer.making_logs import feedback, give_feedback, group, write_log
 from tests.services.trainer.tiny_policy import logged_groups
 
@@ -382,3 +388,27 @@ def test_feedback_that_comes_while_a_run_is_at_work_is_the_next_ones(
     assert job.resolved == began
     assert again is not None and again.counts["feedback"] == 1
     assert after is not None and after.counts["feedback"] == 3
+
+
+def test_a_card_says_until_when_sets_were_left_out_also_of_a_run_that_is_taken_up_later(
+    settings: TrainerSettings, logs: Path
+) -> None:
+    """A set that was registered between two attempts is in what the run learned from: the leak check has to see it."""
+    job = RunStore(settings.adapters_dir).record(TrainRequest(request_id="run-1", agent_id="small"))
+    RunExecution(settings, job, lambda said: None, now=lambda: NOON).outcome(dry=True)
+    asked = input_sha256(json.loads((logs / "agent_interactions.jsonl").read_text().splitlines()[0])["input"])
+    between = NOON + timedelta(hours=1)
+    found = EvaluationSet(name="late.jsonl", sha256="0" * 64, tasks=1)
+    register_set(settings.adapters_dir, "small", RegisteredSet(set=found, registered_at=between, inputs=(asked,)))
+
+    ended = RunExecution(settings, job, lambda said: None, now=lambda: NOON + timedelta(hours=2)).outcome()
+
+    assert ended is not None and ended.adapter_version is not None
+    assert "lines.evaluation" not in ended.counts
+    card = read_card(settings.adapters_dir / "small" / ended.adapter_version)
+    assert (card.held_out_at, card.created) == (NOON, NOON + timedelta(hours=2))
+    register(settings, ended)
+    adapters = RegistryStore(settings.adapters_dir).read().agent("small")
+    windows = list(windows_of(settings.adapters_dir, adapters, "small", ended.adapter_version))
+    leaks = find_leaks(logs, "small", {ended.adapter_version: windows}, {asked: between})
+    assert leaks[ended.adapter_version].inputs == {asked}
