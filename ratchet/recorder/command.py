@@ -30,6 +30,8 @@ MOST_BYTES = 1024 * 1024
 MOST_NAME = 200
 INTERPRETER = re.compile(r"((?P<python>python|pypy)|bash|dash|sh|zsh|(?P<other>node|nodejs|ruby|perl|php))[\d.]*")
 """What runs a script, which the command's name says nothing of."""
+OTHER_KEYS = ("ANTHROPIC_AUTH_TOKEN",)
+"""That clients would send in place of the rollout's."""
 WITH_VALUE = ("W", "X")
 VALUE_FOLLOWS = ("-W", "-X", "-r", "--require", "--import")
 """The next word is the option's."""
@@ -99,7 +101,8 @@ async def run_with(
 
     async def run(key: str) -> Ran:
         own = os.environ if program.environment is None else program.environment
-        return await _said(program, {**own, **model_environment(base_url, key)}, timeout_s)
+        kept = {name: value for name, value in own.items() if name not in OTHER_KEYS}
+        return await _said(program, {**kept, **model_environment(base_url, key)}, timeout_s)
 
     return await recorded(recorder, rollout, program.name or program_name(program.command), run)
 

@@ -13,6 +13,7 @@ from ratchet.concurrency.gathered import gathered
 from ratchet.conversation.conversation import Call, Conversation
 from ratchet.conversation.template import ChatTemplate, Tools
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
+from ratchet.recorder.body import SAMPLING
 from ratchet.recorder.decoding import Decoding
 from ratchet.recorder.engine import Token, TokenEngine
 from ratchet.recorder.parsing import Parsed, Parser, PlainParser, parser_for
@@ -30,7 +31,6 @@ CHOICES = ("auto", "none", REQUIRED)
 """Of tools; the last is a wish."""
 NOT_FORCED = "no certain tool can be forced, for answers are not constrained: tool_choice is auto, none or required"
 TextKind = Literal["reasoning", "content"]
-SAMPLING = ("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty")
 
 
 class Budget:
@@ -310,4 +310,6 @@ def choice_of(body: Mapping[str, Any]) -> Any:
 
 
 def words(stop: str | Iterable[str] | None) -> tuple[str, ...]:
-    return () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)
+    """An empty one asks for nothing: it would end every answer at once."""
+    given = () if stop is None else (stop,) if isinstance(stop, str) else stop
+    return tuple(word for word in given if word)
