@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -210,6 +211,7 @@ class RecordedRollout:
                 f"resulted in {len(prompt)} tokens. Please reduce the length of the messages."
             )
         answer, decoding = Answer(call), Decoding(self._template.text)
+        began = time.monotonic()
         self._answers[call.number] = answer
         self._at_work += 1
         self._idle.clear()
@@ -228,6 +230,7 @@ class RecordedRollout:
             self._at_work -= 1
             if not self._at_work:
                 self._idle.set()
+            call.seconds = time.monotonic() - began
             await self._settle(answer)
         yield answer
 

@@ -36,6 +36,9 @@ class Turn(Record):
     span: int | None = Field(
         None, ge=0, exclude_if=absent, description="Which span of its segment it was sampled as; absent: it was given."
     )
+    seconds: Seconds | None = Field(
+        None, exclude_if=absent, description="From when the model was asked for it to its last token."
+    )
 
 
 class Segment(Record):
@@ -82,6 +85,12 @@ class Segment(Record):
             return None
         start, stop = self.spans[turn.span]
         return stop - start
+
+    def before(self, turn: Turn) -> int | None:
+        """Tokens that the model was given for it, with what it had seen before; None as for `tokens_of`."""
+        if turn.span is None or turn.span >= len(self.spans):
+            return None
+        return len(self.prompt_ids) + self.spans[turn.span][0]
 
 
 class Usage(Record):
