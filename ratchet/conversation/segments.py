@@ -39,6 +39,7 @@ def usage_of(
         breaks=dict(sorted(conversation.breaks.items())),
         normalised=conversation.normalised,
         replayed=conversation.replayed,
+        turns=max((len(call.path) for call in conversation.calls), default=0),
         overruled={name: tuple(values) for name, values in sorted(overruled.items())},
     )
 

@@ -116,6 +116,14 @@ class Usage(Record):
         json_schema_extra=AT_MOST,
         description="Requests that were sent again and got the stored answer.",
     )
+    turns: int | None = Field(
+        None,
+        ge=0,
+        strict=True,
+        exclude_if=absent,
+        json_schema_extra=AT_MOST,
+        description="Calls in the longest of its conversations, each going on from the one before.",
+    )
     seconds: Annotated[Seconds, Field(strict=True, json_schema_extra=AT_MOST)] | None = Field(
         None, exclude_if=absent, description="From its start to its end, the wait for its turn left out."
     )
@@ -128,7 +136,7 @@ class Usage(Record):
     @property
     def most(self) -> float:
         """The largest of its numbers."""
-        counts = (self.calls, self.prompt_tokens, self.sampled_tokens, self.normalised, self.replayed)
+        counts = (self.calls, self.prompt_tokens, self.sampled_tokens, self.normalised, self.replayed, self.turns or 0)
         return max(*counts, *self.breaks.values(), self.seconds or 0)
 
 

@@ -144,7 +144,7 @@ async def test_that_any_tool_is_called_is_a_wish_that_is_noted() -> None:
         ({"output_config": {"format": {"type": "json_schema", "schema": {}}}}, 400, "does not constrain"),
         ({"messages": []}, 400, "one at least"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "'image'"),
-        ({"messages": [{"role": "user", "content": "what " * 99}]}, 400, "prompt is too long: 349 tokens > 80 maximum"),
+        ({"messages": [{"role": "user", "content": "what " * 99}]}, 400, " tokens > 80 maximum"),
         ({"messages": [{"role": "assistant", "content": [{"type": "thinking", "thinking": 7}]}, 7]}, 400, "a list"),
         ({"max_tokens": True}, 400, "a positive number"),
         ({"stream": "no"}, 400, "true or false"),

@@ -171,6 +171,8 @@ async def test_calls_at_the_same_time_are_branches() -> None:
         answers = await asyncio.gather(*both)
 
         assert {answer.choices[0].message.content for answer in answers} == {"A coin.", "Gold."}
+        usage = usage_of(at.rollout.conversation)
+        assert (usage.calls, usage.turns) == (2, 1)
         assert dict(at.rollout.conversation.breaks) == {"parallel": 1}
         at.assert_recorded()
 
