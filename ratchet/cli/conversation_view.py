@@ -99,8 +99,16 @@ def _conversation(segments: Sequence[Segment]) -> Iterator[Text]:
         )
         yield Text(f"{INDENT}segment {number} of {len(segments)}{why} · {counts}", style="dim")
         for turn in segment.turns:
-            tokens = segment.tokens_of(turn)
-            yield _turn(turn, "" if tokens is None else _many(tokens, "token"))
+            yield _turn(turn, _cost(segment, turn))
+
+
+def _cost(segment: Segment, turn: Turn) -> str:
+    """Of the call that it was sampled by."""
+    tokens, before = segment.tokens_of(turn), segment.before(turn)
+    if tokens is None or before is None:
+        return ""
+    took = "" if turn.seconds is None else f", {turn.seconds:,.1f} s"
+    return f"{_many(tokens, 'token')} behind {before:,}{took}"
 
 
 def _turn(turn: Turn, tokens: str) -> Text:

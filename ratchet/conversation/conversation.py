@@ -30,7 +30,8 @@ class Call:
     """One request to the model. `added`: the ids that its new messages `tail` put behind those of `parent`.
 
     `broke`: why it does not go on from the newest call, None where it does. Open until it is answered or aborted;
-    an aborted one may have sampled tokens, and no other call goes on from it.
+    an aborted one may have sampled tokens, and no other call goes on from it. `seconds`: that it took, as whoever asked
+    the model measured it.
     """
 
     number: int
@@ -39,6 +40,7 @@ class Call:
     tools: Tools
     added: tuple[int, ...]
     broke: BreakKind | None = None
+    seconds: float | None = None
     message: Message | None = None
     ids: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()

@@ -38,6 +38,8 @@ def canonical(message: Mapping[str, Any]) -> Message:
     if isinstance(reasoning, str):
         kept["reasoning_content"] = reasoning
     if calls := message.get("tool_calls"):
+        if not isinstance(calls, Sequence):
+            raise PromptRefused("the tool calls of a message are no list")
         kept["tool_calls"] = [_tool_call(call) for call in calls]
     return kept | {name: message[name] for name in OTHER_FIELDS if message.get(name)}
 

@@ -39,6 +39,7 @@ def usage_of(
         breaks=dict(sorted(conversation.breaks.items())),
         normalised=conversation.normalised,
         replayed=conversation.replayed,
+        turns=max((len(call.path) for call in conversation.calls), default=0),
         overruled={name: tuple(values) for name, values in sorted(overruled.items())},
     )
 
@@ -71,7 +72,7 @@ def _segment(path: Sequence[Call], taken: set[int]) -> Segment:
         spans.append((len(completion), len(completion) + len(call.ids)))
         completion += call.ids
         turns += [_turn(message, None) for message in call.tail]
-        turns.append(_turn(call.message or {"role": "assistant", "content": ""}, len(spans) - 1))
+        turns.append(_turn(call.message or {"role": "assistant", "content": ""}, len(spans) - 1, call.seconds))
     return Segment(
         prompt_ids=new[0].prompt_ids,
         completion_ids=tuple(completion),
@@ -82,7 +83,7 @@ def _segment(path: Sequence[Call], taken: set[int]) -> Segment:
     )
 
 
-def _turn(message: Message, span: int | None) -> Turn:
+def _turn(message: Message, span: int | None, seconds: float | None = None) -> Turn:
     functions = [call["function"] for call in message.get("tool_calls", ())]
     return Turn(
         role=message["role"],
@@ -90,4 +91,5 @@ def _turn(message: Message, span: int | None) -> Turn:
         reasoning=message.get("reasoning_content"),
         tool_calls=tuple(ToolCall(name=function["name"], arguments=function["arguments"]) for function in functions),
         span=span,
+        seconds=None if seconds is None else round(seconds, 3),
     )

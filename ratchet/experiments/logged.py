@@ -46,6 +46,8 @@ def outcome_of(lines: Sequence[Interaction]) -> Outcome:
     """Of all the lines of one task, in the order of its samples: the mean of its group, and what the user got."""
     answered = [line for line in lines if line.status == "ok" and line.sample is not None]
     scores = [line.score for line in answered if line.score is not None]
+    # those that tell turns: what older lines tell of calls was in no evidence, which a replay must come to again
+    talks = [(line.usage.calls, line.usage.turns) for line in answered if line.usage and line.usage.turns is not None]
     return Outcome(
         succeeded=bool(scores),
         score=mean(scores),
@@ -54,6 +56,8 @@ def outcome_of(lines: Sequence[Interaction]) -> Outcome:
         length=mean([float(tokens) for line in answered if (tokens := line.sampled_tokens) is not None]),
         latency_s=mean([line.latencies.total_s for line in answered]),
         refused=mean([float(is_refusal(line.response or "")) for line in answered]),
+        calls=mean([float(calls) for calls, _ in talks]),
+        turns=mean([float(turns) for _, turns in talks]),
         answered=bool(answered),
         scorer=next((name for name in map(scorer_of, answered) if name is not None), None),
     )

@@ -56,6 +56,8 @@ class ArmMeans:
         self._latency = MeanOf()
         self._refused = MeanOf()
         self._audit = MeanOf()
+        self._calls = MeanOf()
+        self._turns = MeanOf()
 
     def observe(self, unit: Unit) -> None:
         self.units += 1
@@ -65,6 +67,8 @@ class ArmMeans:
         self._latency.add(unit.latency_s)
         self._refused.add(unit.refused)
         self._audit.add(unit.audit.score if unit.audit else None)
+        self._calls.add(unit.calls)
+        self._turns.add(unit.turns)
 
     @property
     def summary(self) -> ArmSummary:
@@ -76,6 +80,8 @@ class ArmMeans:
             latency_s=self._latency.value,
             refused=self._refused.value,
             audit=self._audit.value,
+            calls=self._calls.value,
+            turns=self._turns.value,
         )
 
 

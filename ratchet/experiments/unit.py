@@ -49,6 +49,9 @@ class Outcome:
     refused: float | None = None
     """Share of its answers that are refusals."""
     scorer: str | None = None
+    calls: float | None = None
+    """Of the model, mean of the group's rollouts."""
+    turns: float | None = None
     answered: bool = True
     """Whether there is an answer that could be audited."""
 
@@ -111,6 +114,8 @@ class Unit:
     scorers: tuple[str, ...]
     audit: Audit | None = None
     """Of a unit that was to be audited."""
+    calls: float | None = None
+    turns: float | None = None
 
 
 @dataclass(slots=True)
@@ -158,6 +163,8 @@ class OpenUnit:
             refused=mean([outcome.refused for outcome in outcomes if outcome.refused is not None]),
             scorers=tuple(dict.fromkeys(outcome.scorer for outcome in outcomes if outcome.scorer is not None)),
             audit=self._audit() if self.is_audited else None,
+            calls=mean([outcome.calls for outcome in outcomes if outcome.calls is not None]),
+            turns=mean([outcome.turns for outcome in outcomes if outcome.turns is not None]),
         )
 
 

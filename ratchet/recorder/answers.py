@@ -77,7 +77,7 @@ def rollout_of(
         sampling=work.sampling,
         context=served.context or 0,
         ends=template.ends,
-        first=number,
+        first=work.arm.sequence + number,
     )
     model = f"{work.agent_id}@{work.arm.adapter_version}"
     return RecordedRollout(template, engine, model=model, sampling=work.sampling, budget=budget)

@@ -6,6 +6,7 @@ Text, tool uses and results, thinking are taken; images and documents are not. T
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
@@ -25,13 +26,17 @@ from ratchet.recorder.rollout import (
     words,
 )
 
+TOO_LONG = "context_length_exceeded"
+COUNTS = re.compile(r"maximum context length is (?P<most>\d+) tokens.* resulted in (?P<tokens>\d+) tokens", re.DOTALL)
+"""In OpenAI's sentence. Anthropic's clients know one that is too long by how its sentence begins."""
+
 
 def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
     """Raises Refused for what is not honoured."""
     messages, limit = body.get("messages"), body.get("max_tokens")
     if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
         raise Refused(400, "messages: a list of messages is needed, one at least")
-    if not isinstance(limit, int) or limit < 1:
+    if limit is None:
         raise Refused(400, "max_tokens: a positive number is needed")
     choice = choice_of(body)
     if choice not in CHOICES:
@@ -107,7 +112,15 @@ BLOCKS: Mapping[TextKind, str] = {"reasoning": "thinking", "content": "text"}
 
 def error_object(error: Mapping[str, Any]) -> dict[str, Any]:
     """From OpenAI's."""
-    return {"type": "error", "error": {"type": error["type"], "message": error["message"]}}
+    told = error["message"]
+    if error["code"] == TOO_LONG:
+        counts = COUNTS.search(told)
+        told = (
+            f"prompt is too long: {counts['tokens']} tokens > {counts['most']} maximum"
+            if counts
+            else f"prompt is too long: {told}"
+        )
+    return {"type": "error", "error": {"type": error["type"], "message": told}}
 
 
 def _messages(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -149,6 +162,10 @@ def _call(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    if (kind := tool.get("type") or "custom") != "custom":
+        raise Refused(400, f"tools: {kind!r} is run by no one here: tools with an input_schema are taken")
+    if not isinstance(tool.get("name"), str) or not tool["name"]:
+        raise Refused(400, "tools: a tool has no name")
     function = {
         "name": tool.get("name"),
         "description": tool.get("description"),

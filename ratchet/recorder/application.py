@@ -43,6 +43,14 @@ from ratchet.recorder.rollout import (
 )
 
 MOST_BODY = 64 * 1024 * 1024
+NOT_TAKEN = {
+    "functions": "functions go by the name of tools",
+    "function_call": "functions go by the name of tools",
+    "web_search_options": "nothing is searched here: offer a tool",
+    "audio": "this model reads and writes text",
+    "prediction": "there is no predicted output",
+}
+"""What would change an answer, and has another name or does not exist here, if it is set to anything that is true."""
 
 Handler = Callable[[Request, RecordedRollout], Awaitable[Response]]
 
@@ -86,15 +94,17 @@ class Recorder:
             Route("/v1/responses", self._authorised(respond), methods=["POST"]),
             Route("/v1/models", self._authorised(models)),
         ]
-        app = Starlette(routes=routes, exception_handlers={Refused: _refused, HTTPException: _no_route})
+        handlers = {Refused: _refused, HTTPException: _no_route, Exception: _fault}
+        app = Starlette(routes=routes, exception_handlers=handlers)
         app.state.most_body = self._most_body
         return app
 
     def _authorised(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         async def authorised(request: Request) -> Response:
             headers = request.headers
-            given = headers.get("authorization", "").removeprefix("Bearer ") or headers.get("x-api-key", "")
-            rollout = self._rollouts.get(_sum(given))
+            scheme, _, token = headers.get("authorization", "").partition(" ")
+            given = (token.strip() if scheme.lower() == "bearer" else "", headers.get("x-api-key", ""))
+            rollout = next((found for key in given if (found := self._rollouts.get(_sum(key)))), None)
             if rollout is None:
                 raise Refused(401, "the key is of no rollout that is under way", code="invalid_api_key")
             return await handler(request, rollout)
@@ -122,7 +132,8 @@ async def chat(request: Request, rollout: RecordedRollout) -> Response:
     if body.get("stream"):
         first = await _told(anext(answers))  # before anything is sent, so that what is refused has its status
         with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
-        return StreamingResponse(_events(head, first, answers, with_usage), media_type="text/event-stream")
+        logprobs = rollout if body.get("logprobs") else None
+        return StreamingResponse(_events(head, first, answers, with_usage, logprobs), media_type="text/event-stream")
     answer = await _whole(answers, request)
     choice = {
         "index": 0,
@@ -175,18 +186,27 @@ def _asked(body: dict[str, Any], request: Request) -> Asked:
     choice = choice_of(body)
     if choice not in CHOICES:
         raise Refused(400, NOT_FORCED, param="tool_choice")
-    limit = body.get("max_completion_tokens") or body.get("max_tokens")
-    if limit is not None and (not isinstance(limit, int) or limit < 1):
-        raise Refused(400, "max_tokens must be a positive number", param="max_tokens")
+    for tool in tools:
+        if not _is_function(tool):
+            raise Refused(400, f"a tool is {tool.get('type')!r}: functions with a name are taken", param="tools")
+    for name, why in NOT_TAKEN.items():
+        if body.get(name):
+            raise Refused(400, why, param=name)
     return Asked(
         messages=messages,
         tools=tools if choice != "none" else [],
-        max_tokens=limit,
+        max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
         stop=words(body.get("stop")),
         retry=retries(request.headers),
         streamed=bool(body.get("stream")),
         wants=wanted(body),
     )
+
+
+def _is_function(tool: Mapping[str, Any]) -> bool:
+    function = tool.get("function")
+    name = function.get("name") if isinstance(function, dict) else None
+    return tool.get("type") == "function" and isinstance(name, str) and bool(name)
 
 
 async def _told(work: Awaitable[Answer]) -> Answer:
@@ -227,16 +247,21 @@ DELTAS: Mapping[TextKind, str] = {"reasoning": "reasoning_content", "content": "
 
 
 async def _events(
-    head: dict[str, Any], first: Answer, answers: AsyncGenerator[Answer, None], with_usage: bool
+    head: dict[str, Any],
+    first: Answer,
+    answers: AsyncGenerator[Answer, None],
+    with_usage: bool,
+    logprobs: RecordedRollout | None,
 ) -> AsyncIterator[str]:
-    """What each answer has more than the last; tool calls at the end, whole."""
+    """What each answer has more than the last; tool calls at the end, whole; with the last chunk that has a choice the
+    log-probabilities of all tokens, where they are asked for of this rollout."""
     growth = Growth()
     chunk = head | {"object": "chat.completion.chunk"}
 
     begun = json.dumps(chunk)[:-1]
 
-    def event(delta: dict[str, Any], finish: str | None = None) -> str:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
+    def event(delta: dict[str, Any], finish: str | None = None, told: dict[str, Any] | None = None) -> str:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": told}
         return f'data: {begun}, "choices": [{json.dumps(choice)}]}}\n\n'
 
     def grown(answer: Answer) -> dict[str, Any]:
@@ -257,7 +282,7 @@ async def _events(
         calls = [{"index": index} | call for index, call in enumerate(answer.message.get("tool_calls", ()))]
         if calls:
             yield event({"tool_calls": calls})
-        yield event({}, _finish(answer))
+        yield event({}, _finish(answer), _logprobs(answer, logprobs) if logprobs else None)
         if with_usage:
             yield f"data: {json.dumps(chunk | {'choices': [], 'usage': _usage(answer)})}\n\n"
         yield "data: [DONE]\n\n"
@@ -294,10 +319,19 @@ async def _no_route(request: Request, error: Exception) -> Response:
     return JSONResponse(_object(request, error_object(error.status_code, said)), status_code=error.status_code)
 
 
+async def _fault(request: Request, error: Exception) -> Response:
+    """One of ours, which is raised again behind it."""
+    said = error_object(500, f"the recorder failed: {type(error).__name__}")
+    return JSONResponse(_object(request, said), status_code=500)
+
+
 def _object(request: Request, error: dict[str, Any]) -> dict[str, Any]:
     """As the client's dialect has it."""
-    if request.url.path.startswith("/v1/messages"):
+    path = request.url.path
+    if path.startswith("/v1/messages"):
         return anthropic.error_object(error)
+    if path.startswith("/v1/responses") and error["param"] == "messages":
+        return {"error": error | {"param": "input"}}
     return {"error": error}
 
 

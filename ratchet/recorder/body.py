@@ -6,11 +6,14 @@ What is in a message is looked at by those who read it. Fields that nobody reads
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ratchet.recorder.refused import Refused
 
+LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+SAMPLING = ("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty")
 Shape = tuple[str, Callable[[Any], bool]]
 
 
@@ -22,22 +25,35 @@ def _is_list_of(value: Any, kind: type) -> bool:
     return isinstance(value, list) and all(isinstance(item, kind) for item in value)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
 OBJECT: Shape = ("an object", _is_object)
 OBJECTS: Shape = ("a list of objects", lambda value: _is_list_of(value, dict))
 TEXTS: Shape = ("a list of texts", lambda value: _is_list_of(value, str))
-SHAPES: Mapping[str, Shape] = {
-    "tools": OBJECTS,
-    "stop": ("a text or a list of texts", lambda value: isinstance(value, str) or _is_list_of(value, str)),
-    "stop_sequences": TEXTS,
-    "include": TEXTS,
-    "stream_options": OBJECT,
-    "response_format": OBJECT,
-    "text": OBJECT,
-    "text.format": OBJECT,
-    "output_config": OBJECT,
-    "system": ("a text or a list of blocks", lambda value: isinstance(value, str) or _is_list_of(value, dict)),
-    "instructions": ("a text", lambda value: isinstance(value, str)),
-}
+NUMBER: Shape = ("a number", _is_number)
+FLAG: Shape = ("true or false", lambda value: isinstance(value, bool))
+COUNT: Shape = ("a positive number", lambda value: type(value) is int and value > 0)
+SHAPES: Mapping[str, Shape] = (
+    {
+        "tools": OBJECTS,
+        "stop": ("a text or a list of texts", lambda value: isinstance(value, str) or _is_list_of(value, str)),
+        "stop_sequences": TEXTS,
+        "include": TEXTS,
+        "stream_options": OBJECT,
+        "response_format": OBJECT,
+        "text": OBJECT,
+        "text.format": OBJECT,
+        "output_config": OBJECT,
+        "system": ("a text or a list of blocks", lambda value: isinstance(value, str) or _is_list_of(value, dict)),
+        "instructions": ("a text", lambda value: isinstance(value, str)),
+        "stream": FLAG,
+        "logprobs": FLAG,
+    }
+    | dict.fromkeys(LIMITS, COUNT)
+    | dict.fromkeys(SAMPLING, NUMBER)
+)
 """By the names of fields; those that are null or absent have any."""
 
 

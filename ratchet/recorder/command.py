@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE
 from tempfile import TemporaryFile
+from urllib.parse import urlsplit
 
 from ratchet.recorder import guard
 from ratchet.recorder.application import Recorder
@@ -30,6 +31,10 @@ MOST_BYTES = 1024 * 1024
 MOST_NAME = 200
 INTERPRETER = re.compile(r"((?P<python>python|pypy)|bash|dash|sh|zsh|(?P<other>node|nodejs|ruby|perl|php))[\d.]*")
 """What runs a script, which the command's name says nothing of."""
+OTHER_KEYS = ("ANTHROPIC_AUTH_TOKEN",)
+"""That clients would send in place of the rollout's."""
+NO_PROXY = ("NO_PROXY", "no_proxy")
+"""Hosts that clients ask without a proxy: the recorder's is one, whatever proxy the user's machine has."""
 WITH_VALUE = ("W", "X")
 VALUE_FOLLOWS = ("-W", "-X", "-r", "--require", "--import")
 """The next word is the option's."""
@@ -99,7 +104,9 @@ async def run_with(
 
     async def run(key: str) -> Ran:
         own = os.environ if program.environment is None else program.environment
-        return await _said(program, {**own, **model_environment(base_url, key)}, timeout_s)
+        kept = {name: value for name, value in own.items() if name not in OTHER_KEYS}
+        kept |= {name: _with_host(kept.get(name), base_url) for name in NO_PROXY}
+        return await _said(program, {**kept, **model_environment(base_url, key)}, timeout_s)
 
     return await recorded(recorder, rollout, program.name or program_name(program.command), run)
 
@@ -112,6 +119,11 @@ def model_environment(base_url: str, key: str) -> dict[str, str]:
         "ANTHROPIC_BASE_URL": base_url.removesuffix("/v1"),
         "ANTHROPIC_API_KEY": key,
     }
+
+
+def _with_host(excepted: str | None, base_url: str) -> str:
+    host = urlsplit(base_url).hostname or ""
+    return ",".join(filter(None, (excepted, host)))
 
 
 async def _said(program: Program, environment: Mapping[str, str], timeout_s: float) -> Ran:

@@ -10,7 +10,7 @@ import itertools
 import json
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -55,16 +55,13 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
     choice = choice_of(body)
     if choice not in CHOICES:
         raise Refused(400, NOT_FORCED, param="tool_choice")
-    limit = body.get("max_output_tokens")
-    if limit is not None and (not isinstance(limit, int) or limit < 1):
-        raise Refused(400, "max_output_tokens must be a positive number", param="max_output_tokens")
     tools = [_tool(tool) for tool in body.get("tools") or ()]
     instructions = body.get("instructions")
     system = [{"role": "system", "content": instructions}] if instructions else []
     return Asked(
         messages=[*system, *_messages(body.get("input"))],
         tools=tools if choice != "none" else [],
-        max_tokens=limit,
+        max_tokens=body.get("max_output_tokens"),
         retry=retries(headers),
         streamed=bool(body.get("stream")),
         wants=wanted(body),
@@ -118,7 +115,7 @@ def response(head: Mapping[str, Any], answer: Answer, ids: Mapping[str, str] | N
 async def events(head: Mapping[str, Any], first: Answer, answers: AsyncGenerator[Answer, None]) -> AsyncIterator[str]:
     """What each answer has more than the last; function calls at the end, whole."""
     numbers = itertools.count()
-    ids = {"reasoning": f"rs_{secrets.token_hex(16)}", "message": f"msg_{secrets.token_hex(16)}"}
+    ids = {kind: f"{prefix}_{secrets.token_hex(16)}" for kind, prefix in PREFIXES.items()}
     growth = Growth()
     index, at = -1, ""
 
@@ -189,6 +186,8 @@ async def events(head: Mapping[str, Any], first: Answer, answers: AsyncGenerator
 ITEMS: Mapping[TextKind, str] = {"reasoning": "reasoning", "content": "message"}
 TEXTS: Mapping[str, TextKind] = {item: kind for kind, item in ITEMS.items()}
 """Items that hold the kinds of text, and the other way round."""
+PREFIXES = {"reasoning": "rs", "message": "msg"}
+"""Of the ids of items."""
 NAMES = {"reasoning": "reasoning_text", "message": "output_text"}
 """Of the text in an item."""
 LOGPROBS: dict[str, Any] = {"logprobs": []}
@@ -249,7 +248,9 @@ def _said(content: Any) -> Any:
     return [{"type": "text", "text": part.get("refusal")} if part.get("type") == "refusal" else part for part in parts]
 
 
-def _joined(parts: Iterable[Any]) -> str:
+def _joined(parts: Any) -> str:
+    if not isinstance(parts, list | tuple):
+        raise Refused(400, "input: the content of an item of reasoning is a list", param="input")
     return "".join(str(part.get("text") or "") for part in parts if isinstance(part, dict))
 
 
@@ -258,6 +259,8 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
         raise Refused(
             400, f"tools: {tool.get('type')!r} is run by no one here: function tools are taken", param="tools"
         )
+    if not isinstance(tool.get("name"), str) or not tool["name"]:
+        raise Refused(400, "tools: a function has no name", param="tools")
     function = {name: tool[name] for name in ("name", "description", "parameters") if tool.get(name) is not None}
     return {"type": "function", "function": function}
 
@@ -278,7 +281,7 @@ def _item(kind: str, value: Any, status: str, name: str | None) -> dict[str, Any
         call_id, function, arguments = value
         named = {"name": function, "arguments": arguments}
         return {"id": f"fc_{call_id}", "type": kind, "call_id": call_id, "status": status} | named
-    item = {"id": name or f"{kind[:3]}_{secrets.token_hex(16)}", "type": kind, "status": status}
+    item = {"id": name or f"{PREFIXES[kind]}_{secrets.token_hex(16)}", "type": kind, "status": status}
     item |= ROLE if kind == "message" else SUMMARY
     return item | {"content": [_part(kind, value)]}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from ratchet.concurrency.gathered import gathered
 from ratchet.conversation.conversation import Call, Conversation
 from ratchet.conversation.template import ChatTemplate, Tools
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
+from ratchet.recorder.body import SAMPLING
 from ratchet.recorder.decoding import Decoding
 from ratchet.recorder.engine import Token, TokenEngine
 from ratchet.recorder.parsing import Parsed, Parser, PlainParser, parser_for
@@ -30,7 +32,6 @@ CHOICES = ("auto", "none", REQUIRED)
 """Of tools; the last is a wish."""
 NOT_FORCED = "no certain tool can be forced, for answers are not constrained: tool_choice is auto, none or required"
 TextKind = Literal["reasoning", "content"]
-SAMPLING = ("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty")
 
 
 class Budget:
@@ -210,6 +211,7 @@ class RecordedRollout:
                 f"resulted in {len(prompt)} tokens. Please reduce the length of the messages."
             )
         answer, decoding = Answer(call), Decoding(self._template.text)
+        began = time.monotonic()
         self._answers[call.number] = answer
         self._at_work += 1
         self._idle.clear()
@@ -228,6 +230,7 @@ class RecordedRollout:
             self._at_work -= 1
             if not self._at_work:
                 self._idle.set()
+            call.seconds = time.monotonic() - began
             await self._settle(answer)
         yield answer
 
@@ -310,4 +313,6 @@ def choice_of(body: Mapping[str, Any]) -> Any:
 
 
 def words(stop: str | Iterable[str] | None) -> tuple[str, ...]:
-    return () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)
+    """An empty one asks for nothing: it would end every answer at once."""
+    given = () if stop is None else (stop,) if isinstance(stop, str) else stop
+    return tuple(word for word in given if word)

@@ -72,13 +72,15 @@ class Hop(Record):
 
 
 class LoggedTurn(Record):
-    """One message of a conversation. `tokens`: those sampled as it; null where it was given."""
+    """One message of a conversation; for one that was given all numbers are null."""
 
     role: str
     content: str
     reasoning: str | None
     tool_calls: list[ToolCall]
-    tokens: int | None
+    tokens: int | None = Field(description="Sampled as it.")
+    prompt_tokens: int | None = Field(description="That the model was given for it, with what it had seen before.")
+    seconds: float | None = Field(description="That its call took; null where nobody measured it.")
 
 
 class LoggedSegment(Record):

@@ -36,6 +36,9 @@ class Turn(Record):
     span: int | None = Field(
         None, ge=0, exclude_if=absent, description="Which span of its segment it was sampled as; absent: it was given."
     )
+    seconds: Seconds | None = Field(
+        None, exclude_if=absent, description="From when the model was asked for it to its last token."
+    )
 
 
 class Segment(Record):
@@ -83,6 +86,12 @@ class Segment(Record):
         start, stop = self.spans[turn.span]
         return stop - start
 
+    def before(self, turn: Turn) -> int | None:
+        """Tokens that the model was given for it, with what it had seen before; None as for `tokens_of`."""
+        if turn.span is None or turn.span >= len(self.spans):
+            return None
+        return len(self.prompt_ids) + self.spans[turn.span][0]
+
 
 class Usage(Record):
     """What a rollout took: calls of the model, tokens it was given (with what it had seen before) and sampled."""
@@ -107,6 +116,14 @@ class Usage(Record):
         json_schema_extra=AT_MOST,
         description="Requests that were sent again and got the stored answer.",
     )
+    turns: int | None = Field(
+        None,
+        ge=0,
+        strict=True,
+        exclude_if=absent,
+        json_schema_extra=AT_MOST,
+        description="Calls in the longest of its conversations, each going on from the one before.",
+    )
     seconds: Annotated[Seconds, Field(strict=True, json_schema_extra=AT_MOST)] | None = Field(
         None, exclude_if=absent, description="From its start to its end, the wait for its turn left out."
     )
@@ -119,7 +136,7 @@ class Usage(Record):
     @property
     def most(self) -> float:
         """The largest of its numbers."""
-        counts = (self.calls, self.prompt_tokens, self.sampled_tokens, self.normalised, self.replayed)
+        counts = (self.calls, self.prompt_tokens, self.sampled_tokens, self.normalised, self.replayed, self.turns or 0)
         return max(*counts, *self.breaks.values(), self.seconds or 0)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.messages.base import Identifier, Record, Sentences
+from schemas.messages.base import Identifier, Record, Sentences, absent
 
 EValue = Annotated[float, Field(ge=0.0, le=1e300)]
 """An e-value: the factor by which the evidence speaks against its null hypothesis; 1e300 stands for all above it."""
@@ -199,6 +199,8 @@ class ArmSummary(Record):
     latency_s: float | None
     refused: float | None = Field(None, description="Share of its answers that are refusals.")
     audit: float | None = Field(None, description="Score by the auditor, of the units it saw.")
+    calls: float | None = Field(None, exclude_if=absent, description="Of the model, by rollouts of several calls.")
+    turns: float | None = Field(None, exclude_if=absent, description="Of these in the longest conversation.")
 
 
 class Evidence(Record):

@@ -7,10 +7,14 @@ from collections.abc import Mapping
 
 import httpx
 
+from ratchet.conversation.bridge import limits_of
 from ratchet.conversation.template import ChatTemplate
 from ratchet.recorder.agent import served_by, template_for
+from ratchet.service.telemetry import Log
 from schemas.api.generate import ServedModel
 from services.runner.rollout import Model
+
+log = Log("runner")
 
 
 class Agents:
@@ -32,5 +36,8 @@ class Agents:
         key = (served.tokenizer, served.revision)
         async with self._loading:
             if key not in self._templates:
-                self._templates[key] = await asyncio.to_thread(template_for, served, self._tokenizer)
+                template = await asyncio.to_thread(template_for, served, self._tokenizer)
+                for limit in limits_of(template):
+                    log.warning("template-limit", limit, engine=served.engine)
+                self._templates[key] = template
             return self._templates[key]

@@ -92,7 +92,8 @@ async def test_a_context_that_is_too_long_is_an_error_the_client_knows(named: st
 
     code = "invalid_request_error" if named.startswith("anthropic") else "context_length_exceeded"
     assert (driven.said["error"], driven.said["code"]) == ("BadRequestError", code)
-    assert "maximum context length is 4096 tokens" in driven.said["message"]
+    said = "prompt is too long: " if named.startswith("anthropic") else "maximum context length is 4096 tokens"
+    assert said in driven.said["message"]
     assert (driven.engine.seen, driven.sample.segments) == ([], None)
 
 

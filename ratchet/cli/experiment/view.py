@@ -122,16 +122,18 @@ def chart_heights(rows: int) -> tuple[int, int]:
 
 
 def _arms(record: ExperimentRecord, evidence: Evidence) -> Table:
-    arms = table("arm", "units", "score", "success", "tokens", "latency")
-    treatment, control = record.running.arms
-    arms.add_row(treatment, *_means(evidence.candidate))
-    arms.add_row(control, *_means(evidence.primary))
+    both = (evidence.candidate, evidence.primary)
+    talks = any(arm.calls is not None for arm in both)
+    arms = table("arm", "units", "score", "success", "tokens", "latency", *(("calls", "turns") if talks else ()))
+    for name, arm in zip(record.running.arms, both, strict=True):
+        arms.add_row(name, *_means(arm, talks=talks))
     return arms
 
 
-def _means(arm: ArmSummary) -> tuple[str, ...]:
+def _means(arm: ArmSummary, *, talks: bool) -> tuple[str, ...]:
     latency = "–" if arm.latency_s is None else f"{arm.latency_s:.3f} s"
-    return f"{arm.units:,}", _number(arm.score, 3), _number(arm.success, 3), _number(arm.length, 1), latency
+    means = f"{arm.units:,}", _number(arm.score, 3), _number(arm.success, 3), _number(arm.length, 1), latency
+    return (*means, _number(arm.calls, 1), _number(arm.turns, 1)) if talks else means
 
 
 def _e_values(plan: ExperimentPlan, evidence: Evidence) -> Table:

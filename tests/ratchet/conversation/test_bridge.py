@@ -25,6 +25,7 @@ calls = st.sampled_from("ab").map(
 answers_given = st.fixed_dictionaries(
     {"content": text, "reasoning_content": st.none() | text, "tool_calls": st.none() | calls}
 )
+cuts = st.lists(st.booleans(), min_size=5, max_size=5)
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
@@ -33,23 +34,26 @@ answers_given = st.fixed_dictionaries(
     system=st.booleans(),
     answers=st.lists(answers_given, min_size=1, max_size=5),
     asked=st.lists(text, min_size=6, max_size=6),
+    cut=cuts,
 )
 def test_the_bridge_equals_the_whole_rendering_where_the_template_is_monotone_and_is_refused_elsewhere(
-    name: str, system: bool, answers: list[dict[str, Any]], asked: list[str]
+    name: str, system: bool, answers: list[dict[str, Any]], asked: list[str], cut: list[bool]
 ) -> None:
-    """The model samples what its template would write; what a client says in between is anything."""
+    """The model samples what its template would write, maybe not to the end of its turn; what a client says in between
+    is anything."""
     spoken = template(name)
     history: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}] if system else []
     history.append({"role": "user", "content": asked[0]})
     conversation = Conversation(spoken)
     call = conversation.ask(history, [TOOL])
-    for answer, further in zip(answers, asked[1:], strict=False):
+    for answer, further, is_cut in zip(answers, asked[1:], cut, strict=False):
         message = canonical({"role": "assistant"} | answer)
         try:
             sampled, end = as_written(spoken, call.asked, message)
         except (NotWritten, PromptRefused):
             return
-        ids = [*codec().encode(sampled), end]
+        ids = codec().encode(sampled)
+        ids += [] if is_cut and ids and not spoken.ended(ids) else [end]
         conversation.answer(call, message, ids, [-1.0] * len(ids))
         role = "tool" if answer["tool_calls"] else "user"
         history = [*history, message, {"role": role, "content": further, "tool_call_id": "call00001"}]

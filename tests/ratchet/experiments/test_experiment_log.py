@@ -10,6 +10,7 @@ import pytest
 from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.logged import enrolment_of, outcome_of, outcomes, replay, unit_of
 from schemas.messages.base import Metadata
+from schemas.messages.response import Usage
 from schemas.messages.reward import ScorerIdentity
 from schemas.messages.work import Arm, Sampling, Work
 from schemas.records.evidence import Band, ExperimentPlan, Verdict
@@ -65,6 +66,20 @@ def test_the_outcome_of_a_task_is_the_mean_of_its_group() -> None:
     assert outcome.succeeded
     assert (outcome.score, outcome.length, outcome.latency_s) == (0.4, 10.5, 0.5)
     assert outcome.scorer == "verifier@1@ab"
+
+
+def test_calls_and_turns_are_means_of_each_arm_and_of_older_lines_there_are_none() -> None:
+    experiment = Experiment(plan(ramp=HALF))
+    for sequence in range(40):
+        is_candidate = bool(sequence % 2)
+        of = work(sequence, arm=Arm(sequence=sequence, experiment_id="small-v1.0.1", is_candidate=is_candidate))
+        took = [Usage(calls=3, turns=2), Usage(calls=5, turns=5)] if is_candidate else [Usage(calls=9)] * 2
+        experiment.enrol(enrolment(sequence, is_candidate=is_candidate))
+        experiment.observe(sequence, outcome_of([line(of, index, 0.5, usage=one) for index, one in enumerate(took)]))
+
+    evidence = experiment.evidence
+    assert (evidence.candidate.calls, evidence.candidate.turns) == (4.0, 3.5)
+    assert not {"calls", "turns"} & evidence.primary.model_dump(mode="json").keys()
 
 
 def test_on_what_is_served_an_experiment_counts_the_best_of_the_group() -> None:

@@ -11,7 +11,12 @@ import pytest
 
 from ratchet.openai.errors import ContextTooLong
 from ratchet.recorder.agent import AgentRefused, AgentTokens
+from ratchet.recorder.answers import rollout_of
+from ratchet.recorder.rollout import Asked
+from schemas.api.generate import ServedModel
 from schemas.messages.work import Arm, Sampling
+from tests.making_work import work
+from tests.ratchet.conversation.speakers import template
 
 END = 2
 ARM = Arm(adapter_version="v1.0.1", adapter_sha256="a" * 64, sequence=3)
@@ -110,3 +115,22 @@ async def test_what_no_waiting_mends_is_told(status: int, type: str, kind: type[
     problem = {"type": type, "detail": "it can't be asked with token ids"}
     with pytest.raises(kind, match=said):
         await sampled(httpx.Response(status, json=problem))
+
+
+async def test_rollouts_of_a_group_and_of_one_task_after_the_other_go_to_replicas_in_turn() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.host)
+        return whole(line(END, finish="stop"))
+
+    served = ServedModel(agent_id="small", engine="echo", tokenizer=None, revision=None, context=99)
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+        for sequence, number in ((3, 0), (3, 1), (4, 0), (5, 0)):
+            of = work(f"t-{sequence}", sampling=SAMPLING, arm=ARM.model_copy(update={"sequence": sequence}))
+            rollout = rollout_of(of, number, http, ("http://one", "http://two"), served, template("qwen2_5"))
+            for said in ("a", "b"):  # further calls go where the first one went
+                messages = [{"role": "user", "content": said}]
+                assert [told.finish async for told in rollout.answer(Asked(messages))][-1] is not None
+
+    assert asked == [host for host in ("two", "one", "one", "two") for _ in range(2)]

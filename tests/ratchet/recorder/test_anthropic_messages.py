@@ -144,7 +144,13 @@ async def test_that_any_tool_is_called_is_a_wish_that_is_noted() -> None:
         ({"output_config": {"format": {"type": "json_schema", "schema": {}}}}, 400, "does not constrain"),
         ({"messages": []}, 400, "one at least"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "'image'"),
-        ({"messages": [{"role": "user", "content": "what " * 99}]}, 400, "maximum context length"),
+        ({"messages": [{"role": "user", "content": "what " * 99}]}, 400, " tokens > 80 maximum"),
+        ({"messages": [{"role": "assistant", "content": [{"type": "thinking", "thinking": 7}]}, 7]}, 400, "a list"),
+        ({"max_tokens": True}, 400, "a positive number"),
+        ({"stream": "no"}, 400, "true or false"),
+        ({"temperature": 10**400}, 400, "a number"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, 400, "is run by no one here"),
+        ({"tools": [{}]}, 400, "has no name"),
     ],
 )
 async def test_what_is_refused_has_anthropics_shape(given: dict[str, Any], status: int, said: str) -> None:
@@ -156,3 +162,19 @@ async def test_what_is_refused_has_anthropics_shape(given: dict[str, Any], statu
         assert rollout.conversation.calls == []
         denied = await client.post("/messages", json=ASKED, headers={"x-api-key": "other"})
         assert (denied.status_code, denied.json()["error"]["type"]) == (401, "authentication_error")
+
+
+async def test_a_stop_sequence_without_a_character_asks_for_nothing() -> None:
+    async with house("A coin.") as (client, _):
+        reply = await client.post("/messages", json=ASKED | {"stop_sequences": ["", "gold"]})
+
+        assert (reply.json()["content"][0]["text"], reply.json()["stop_reason"]) == ("A coin.", "end_turn")
+
+
+async def test_a_token_of_the_users_beside_the_key_changes_nothing() -> None:
+    async with house("A coin.", "A coin.") as (client, _):
+        key = client.headers["x-api-key"]
+        both = {"authorization": "Bearer of-another-server"}
+        alone = {"authorization": f"bearer {key}", "x-api-key": ""}
+        replies = [await client.post("/messages", json=ASKED, headers=headers) for headers in (both, alone)]
+        assert [reply.status_code for reply in replies] == [200, 200]

@@ -146,3 +146,21 @@ def test_a_program_does_not_outlive_the_kill_of_what_recorded_it() -> None:
     starter.communicate()
 
     wait_until(lambda: not psutil.pid_exists(program) or psutil.Process(program).status() == "zombie")
+
+
+async def test_a_token_of_the_users_own_is_not_sent_in_place_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "of-another-server")
+    code = "import os; print(os.environ.get('ANTHROPIC_AUTH_TOKEN'), 'ANTHROPIC_API_KEY' in os.environ)"
+
+    sample = await run_recorded(rollout(), [sys.executable, "-c", code], timeout_s=60)
+
+    assert sample.text == "None True"
+
+
+async def test_a_proxy_of_the_users_is_not_asked_for_the_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", "example.com")
+
+    sample = await run_recorded(rollout(), [sys.executable, "-c", AGENT], timeout_s=60)
+
+    assert (sample.text, sample.status) == ("Gold.", "finished")

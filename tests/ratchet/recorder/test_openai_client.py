@@ -72,7 +72,11 @@ async def test_an_agent_with_tools_is_one_segment() -> None:
 
         assert (second.choices[0].message.content, second.choices[0].finish_reason) == ("A coin.", "stop")
         assert second.usage.prompt_tokens == len(at.engine.seen[1])
-        assert len(segments_of(at.rollout.conversation)) == 1 and not at.rollout.conversation.breaks
+        (segment,) = segments_of(at.rollout.conversation)
+        assert not at.rollout.conversation.breaks
+        told = [(segment.before(turn), turn.seconds) for turn in segment.turns if turn.span is not None]
+        assert [before for before, _ in told] == [len(seen) for seen in at.engine.seen]
+        assert all(took is not None and 0 <= took < 60 for _, took in told)
         at.assert_recorded()
 
 
@@ -100,6 +104,40 @@ async def test_stop_max_tokens_and_logprobs() -> None:
         told = (await at.ask(logprobs=True)).choices[0].logprobs.content
         assert [one.logprob for one in told] == [token.logprob for token in at.engine.sampled[2]]
         at.assert_recorded()
+
+
+async def test_log_probabilities_of_a_stream_come_with_its_last_choice() -> None:
+    async with house("one two", "one two") as at:
+        stream = await at.ask(logprobs=True, stream=True, stream_options={"include_usage": True})
+        choices = [chunk.choices[0] async for chunk in stream if chunk.choices]
+        assert [one.logprob for one in choices[-1].logprobs.content] == [
+            token.logprob for token in at.engine.sampled[0]
+        ]
+        assert choices[-1].finish_reason == "stop" and not any(choice.logprobs for choice in choices[:-1])
+        assert not any([chunk.choices[0].logprobs async for chunk in await at.ask(stream=True) if chunk.choices])
+
+
+@pytest.mark.parametrize("stop", ["", [], ["", "four"]])
+async def test_an_empty_stop_string_asks_for_nothing(stop: Any) -> None:
+    async with house("one two") as at:
+        assert (await at.ask(stop=stop)).choices[0].message.content == "one two"
+
+
+async def test_a_message_whose_calls_are_no_list_is_refused() -> None:
+    async with house("one") as at:
+        with pytest.raises(openai.BadRequestError, match="no list"):
+            await at.ask([*ASKED, {"role": "assistant", "content": "", "tool_calls": 5}, *ASKED])
+
+
+async def test_a_fault_of_ours_has_the_clients_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with house("one") as at:
+        monkeypatch.setattr(at.rollout, "answer", None)
+        transport = httpx.ASGITransport(at.recorder.application(), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://recorder/v1") as http:
+            for path, member in (("/chat/completions", "type"), ("/messages", "type")):
+                body = {"messages": ASKED, "max_tokens": 5}
+                reply = await http.post(path, json=body, headers={"x-api-key": at.client.api_key})
+                assert (reply.status_code, reply.json()["error"][member]) == (500, "api_error")
 
 
 async def test_streamed_what_may_begin_a_stop_string_waits_and_the_rest_does_not() -> None:
@@ -133,6 +171,8 @@ async def test_calls_at_the_same_time_are_branches() -> None:
         answers = await asyncio.gather(*both)
 
         assert {answer.choices[0].message.content for answer in answers} == {"A coin.", "Gold."}
+        usage = usage_of(at.rollout.conversation)
+        assert (usage.calls, usage.turns) == (2, 1)
         assert dict(at.rollout.conversation.breaks) == {"parallel": 1}
         at.assert_recorded()
 
@@ -175,6 +215,13 @@ def of_client(kind: type[openai.APIStatusError], **given: Any) -> Callable[..., 
         of_client(openai.BadRequestError, response_format={"type": "json_object"}),
         of_client(openai.BadRequestError, logprobs=True, top_logprobs=3),
         of_client(openai.BadRequestError, max_tokens=0.5),
+        of_client(openai.BadRequestError, max_completion_tokens=0),
+        of_client(openai.BadRequestError, seed=10**400),
+        of_client(openai.BadRequestError, temperature="hot"),
+        of_client(openai.BadRequestError, stream="no"),
+        of_client(openai.BadRequestError, tools=[{}]),
+        of_client(openai.BadRequestError, tools=[{"type": "custom", "custom": {"name": "look"}}]),
+        of_client(openai.BadRequestError, functions=[{"name": "look"}]),
     ],
 )
 async def test_what_is_not_honoured_is_refused_by_name(kind: type[openai.APIStatusError], given: Any) -> None:

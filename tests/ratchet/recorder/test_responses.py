@@ -104,6 +104,10 @@ async def test_one_that_reaches_its_limit_is_incomplete() -> None:
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input", "send it whole"),
         ({"input": [{"type": "computer_call_output"}]}, "input", "computer_call_output"),
         ({"input": []}, "input", "one at least"),
+        ({"input": [{"type": "reasoning", "content": 5}]}, "input", "a list"),
+        ({"input": [{"role": "user", "content": 5}]}, "input", "neither text nor"),
+        ({"max_output_tokens": 0}, "max_output_tokens", "a positive number"),
+        ({"tools": [{"type": "function"}]}, "tools", "no name"),
     ],
 )
 async def test_what_needs_more_than_the_request_is_refused_by_name(given: Any, param: str, said: str) -> None:
@@ -125,6 +129,6 @@ async def test_a_failure_and_a_context_that_is_too_long_are_told_as_the_client_k
         assert (last.type, last.response.error.message) == ("response.failed", "the engine is gone")
         with pytest.raises(openai.BadRequestError) as refused:
             await at.client.responses.create(model="any", input="Hi " * 100)
-        assert refused.value.code == "context_length_exceeded"
+        assert (refused.value.code, refused.value.param) == ("context_length_exceeded", "input")
         with pytest.raises(openai.NotFoundError, match="there is no GET"):
             await at.client.responses.retrieve("resp_1")

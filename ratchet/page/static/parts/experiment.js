@@ -177,6 +177,8 @@ export function Arms({ experiment }) {
       { title: "success", class: "n", cell: (one) => (one.success === null ? NONE : percent(one.success)) },
       { title: "tokens", class: "n wide", cell: (one) => (one.length === null ? NONE : one.length.toFixed(1)) },
       { title: "latency", class: "n", cell: (one) => seconds(one.latency_s) },
+      ...["calls", "turns"].filter((name) => rows.some((one) => one[name] != null))
+        .map((name) => ({ title: name, class: "n wide", cell: (one) => one[name]?.toFixed(1) ?? NONE })),
       ...(rows.some((one) => one.refused != null)
         ? [{ title: "refused", class: "n wide", cell: (one) => (one.refused == null ? NONE : percent(one.refused)) }]
         : []),

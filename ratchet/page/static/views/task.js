@@ -205,10 +205,17 @@ function Conversation({ segments }) {
         ${plural(segment.prompt_tokens, "token")} before, ${count(segment.sampled_tokens)} sampled,
         ${" "}${count(segment.given_tokens)} given in between</div>
       ${segment.turns.map((turn) => html`<div class="turn">
-        <small>${turn.role}${turn.tokens === null ? "" : `, ${plural(turn.tokens, "token")}`}</small>
+        <small>${[turn.role, ...callOf(turn)].join(", ")}</small>
         <div class="say">${saidBy(turn)}</div>
       </div>`)}`)}
   </details>`;
+}
+
+/** What the call took that a turn was sampled by. */
+function callOf({ tokens, prompt_tokens: before, seconds: took }) {
+  if (tokens === null) return [];
+  const given = typeof before === "number" ? ` behind ${count(before)}` : "";
+  return [`${plural(tokens, "token")}${given}`, ...(typeof took === "number" ? [seconds(took)] : [])];
 }
 
 function saidBy({ content, reasoning, tool_calls: calls }) {

@@ -27,7 +27,9 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments"
 def say(conversation: Conversation, history: list[dict[str, Any]], message: dict[str, Any], tokens: int) -> None:
     ids = [*codec().encode("a b c d e f g h")[: tokens - 1], codec().tokenizer.token_to_id("<|im_end|>")]
     assert len(ids) == tokens
-    conversation.answer(conversation.ask(history, [TOOL]), message, ids, [-1.0] * tokens)
+    call = conversation.ask(history, [TOOL])
+    conversation.answer(call, message, ids, [-1.0] * tokens)
+    call.seconds = 0.26 if tokens == 4 else None
     history.append({"role": "assistant"} | message)
 
 
@@ -64,22 +66,26 @@ def test_a_conversation_is_shown_turn_by_turn_with_its_tokens_and_breaks(logs: P
     assert lines[0] == "talk · sample 0 of 2 (counted from 0) · small v1.0.0 · score 0.500 · looker · finished"
     assert lines[1:3] == ["  3 calls, 10 tokens sampled, 10 in the log; 1 rewritten", "  may be trained on"]
     assert lines[3].startswith("  segment 1 of 2 · ") and "9 sampled, " in lines[3]
+    first = (rollout().segments or ())[0]
+    before = len(first.prompt_ids)
+    between = before + first.spans[1][0]
     assert lines[4:10] == [
         "  user      What is in it?",
         "  assistant (I can't see.)",
-        '            look({"box": "red"})  [5 tokens]',
+        f'            look({{"box": "red"}})  [5 tokens behind {before}]',
         "  tool      a coin",
         "            of gold",
-        "  assistant A coin.  [4 tokens]",
+        f"  assistant A coin.  [4 tokens behind {between}, 0.3 s]",
     ]
     assert lines[10].startswith("  segment 2 of 2 · rewritten · ") and "1 sampled, 0 given" in lines[10]
-    assert lines[-2:] == ["  assistant Gold.  [1 token]", "  answer    Gold."]
+    assert lines[-2].startswith("  assistant Gold.  [1 token behind ") and lines[-1] == "  answer    Gold."
 
 
 def test_a_conversation_that_is_logged_apart_is_shown_the_same_and_one_that_is_gone_is_said(logs: Path) -> None:
     before = shown("talk", "--sample", "0")
     segments = rollout().segments
     assert segments is not None
+    more = LONGEST_IN_LINE - len(segments[0].prompt_ids)
     long = segments[0].model_copy(update={"prompt_ids": (7,) * LONGEST_IN_LINE})
     whole = Interaction.decode(line("long", 0, segments=(long, segments[1]), response="Gold.", **UNSET))
     row, content = taken_out(whole)
@@ -87,7 +93,11 @@ def test_a_conversation_that_is_logged_apart_is_shown_the_same_and_one_that_is_g
     TrajectoryFolder(logs).write({row.trajectory.sha256: content}, 0)
     write_log(logs, [row.encode() + b"\n"])
 
-    assert shown("long").splitlines()[3:] == before.splitlines()[4:]
+    meant = before
+    for kept in segments[0].spans:
+        given = len(segments[0].prompt_ids) + kept[0]
+        meant = meant.replace(f" behind {given:,}", f" behind {given + more:,}", 1)
+    assert shown("long").splitlines()[3:] == meant.splitlines()[4:]
     assert json.loads(shown("long", "--json"))["trajectory"]["sampled_tokens"] == 10
 
     path_of(logs, row.trajectory.sha256).unlink()

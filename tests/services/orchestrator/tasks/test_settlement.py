@@ -118,7 +118,7 @@ def test_the_lines_say_nothing_that_the_schema_would_not_let_in() -> None:
 
 
 def test_a_conversation_is_logged_with_its_segments_and_shown_turn_by_turn() -> None:
-    asked, said = Turn(role="user", content="what?"), Turn(role="assistant", content="that", span=0)
+    asked, said = Turn(role="user", content="what?"), Turn(role="assistant", content="that", span=0, seconds=0.5)
     segment = Segment(
         prompt_ids=(9, 8), completion_ids=(1, 2, 3), spans=((0, 2),), logprobs=(-0.5, -0.25), turns=(asked, said)
     )
@@ -140,9 +140,9 @@ def test_a_conversation_is_logged_with_its_segments_and_shown_turn_by_turn() -> 
     assert shown.segments is not None
     (part,) = shown.segments
     assert (part.prompt_tokens, part.sampled_tokens, part.given_tokens, part.broke) == (2, 2, 1, None)
-    assert [(turn.role, turn.content, turn.tokens) for turn in part.turns] == [
-        ("user", "what?", None),
-        ("assistant", "that", 2),
+    assert [(turn.role, turn.content, turn.tokens, turn.prompt_tokens, turn.seconds) for turn in part.turns] == [
+        ("user", "what?", None, None, None),
+        ("assistant", "that", 2, 2, 0.5),
     ]
     assert (shown.tokens, shown.ended, shown.program) == (2, "limit", "looker")
 
