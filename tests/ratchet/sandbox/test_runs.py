@@ -180,6 +180,46 @@ def test_no_group_is_left_over(run_here: Direct) -> None:
     assert [path for folder in cgroups.folders for path in folder.glob(f"{cgroup.PREFIX}{os.getpid()}-*")] == []
 
 
+UNWAITED = """
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for _ in range(60):
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        until = time.process_time() + 0.01
+        while time.process_time() < until: pass
+        os._exit(0)
+    os.close(writing)
+    os.read(reading, 1)
+    os.close(reading)
+"""
+"""Each is gone before anybody looks, and its time is nobody's."""
+
+
+def test_a_group_counts_the_time_of_processes_that_nobody_waited_for() -> None:
+    cgroups = cgroup.find()
+    if cgroups is None or (cgroups.version == 1 and len(cgroups.folders) == len(cgroup.NEEDED)):
+        pytest.skip("no cgroup that counts CPU can be made on this machine")
+    stop = Stop()
+
+    result = run(python(UNWAITED), filters(), cgroups, stop)
+    stopped = run(python(UNWAITED, limits=Limits(cpu_s=0.3)), filters(), cgroups, stop)
+    stop.close()
+
+    assert result.succeeded
+    assert result.cpu_s >= 0.6
+    assert stopped.end is End.CPU_TIME
+
+
+def test_a_group_that_cannot_be_whole_leaves_nothing(tmp_path: Path) -> None:
+    groups = cgroup.Cgroups(1, (tmp_path, tmp_path / "none"))
+
+    with pytest.raises(OSError, match="none"):
+        groups.group(Limits())
+
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_groups_of_a_process_that_is_gone_are_swept() -> None:
     cgroups = cgroup.find()
     if cgroups is None:
