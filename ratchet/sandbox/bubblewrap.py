@@ -40,6 +40,8 @@ HOST_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PATH = "/usr/local/bin:/usr/bin:/bin"
 OF_ROOT = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
+FIRST_MEMORY = ("/proc/1/mem", "/proc/1/task/1/mem")
+
 OURS = frozenset(("dev", "proc", "run", "sys", "task", "tmp", "workspace"))
 """At the top of a sandbox that has a root of its own, what is never that root's."""
 MOST_AT_TOP = 100
@@ -91,7 +93,7 @@ def command_line(job: Job, opened: OpenFiles, *, as_root: bool, memory_is_held: 
         *("choom", "-n", "1000", "--"),
         *_process_limits(job.limits, memory_is_held=memory_is_held),
         *("bwrap", *_namespaces(opened), *(("--disable-userns",) if own_proc else ())),
-        *(*_root(job, opened), *(("--proc",) if own_proc else ("--dir",)), "/proc", *_workspace(job, opened)),
+        *(*_root(job, opened), *(_own_proc() if own_proc else ("--dir", "/proc")), *_workspace(job, opened)),
         *_environment(job),
         *("--remount-ro", "/", "--"),
         *_listening(job, opened),
@@ -196,6 +198,14 @@ def _require_no_links(root: Path, places: Sequence[str]) -> None:
             at /= part
             if at.is_symlink():
                 raise SandboxError(f"{path} can't be given to the job: {at} is a link")
+
+
+def _own_proc() -> Iterator[str]:
+    """Without the memory of the first process, which is of the job's own user: what rewrites it no longer ends with
+    whoever waits for the run."""
+    yield from ("--proc", "/proc")
+    for place in FIRST_MEMORY:
+        yield from ("--ro-bind", "/dev/null", place)
 
 
 def _workspace(job: Job, opened: OpenFiles) -> Iterator[str]:

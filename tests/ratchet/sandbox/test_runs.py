@@ -168,6 +168,22 @@ def test_a_sandbox_that_is_killed_from_outside_is_no_end_of_its_program(run_here
     assert marked(MARK) == []
 
 
+REWRITES = """
+import os
+for place in ("/proc/self/mem", "/proc/1/mem", "/proc/1/task/1/mem"):
+    try:
+        os.close(os.open(place, os.O_RDWR))
+        print(place)
+    except PermissionError:
+        pass
+"""
+
+
+def test_the_first_process_can_not_be_rewritten(run_job: Direct | AsUser) -> None:
+    """It has the run end with whoever waits for it, even by kill -9."""
+    assert run_job(python(REWRITES)).stdout.decode().split() == ["/proc/self/mem"]
+
+
 def test_no_group_is_left_over(run_here: Direct) -> None:
     cgroups = cgroup.find()
     if cgroups is None:
