@@ -40,6 +40,9 @@ HOST_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PATH = "/usr/local/bin:/usr/bin:/bin"
 OF_ROOT = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
+MOST_SIGNALS = 4096
+"""Waiting ones, each timer's among them: the user's neighbours and the service itself share what there is of them."""
+
 FIRST_MEMORY = ("/proc/1/mem", "/proc/1/task/1/mem")
 
 OURS = frozenset(("dev", "proc", "run", "sys", "task", "tmp", "workspace"))
@@ -124,7 +127,7 @@ def _own_user() -> Iterator[str]:
 def _process_limits(limits: Limits, *, memory_is_held: bool) -> Iterator[str]:
     yield from ("prlimit", "--core=0:0", f"--fsize={limits.file_bytes}")
     yield f"--cpu={math.ceil(limits.cpu_s)}:{math.ceil(limits.cpu_s) + 1}"
-    yield from ("--memlock=0:0", "--msgqueue=0:0")
+    yield from ("--memlock=0:0", "--msgqueue=0:0", f"--sigpending={MOST_SIGNALS}")
     if not memory_is_held:
         yield f"--data={limits.memory_bytes}"
     yield "--"

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from ratchet.sandbox import cgroup
+from ratchet.sandbox.bubblewrap import MOST_SIGNALS
 from ratchet.sandbox.job import MAX_FILES, End, Job, Result, SandboxError
 from ratchet.sandbox.limits import MIB, Limits
 from ratchet.sandbox.process_tree import usage
@@ -182,6 +183,19 @@ for place in ("/proc/self/mem", "/proc/1/mem", "/proc/1/task/1/mem"):
 def test_the_first_process_can_not_be_rewritten(run_job: Direct | AsUser) -> None:
     """It has the run end with whoever waits for it, even by kill -9."""
     assert run_job(python(REWRITES)).stdout.decode().split() == ["/proc/self/mem"]
+
+
+TIMERS = """
+import ctypes, platform
+libc, made = ctypes.CDLL(None), 0
+while libc.syscall(222 if platform.machine() == "x86_64" else 107, 0, None, ctypes.byref(ctypes.c_int())) >= 0:
+    made += 1
+print(made)
+"""
+
+
+def test_no_run_takes_the_timers_of_its_neighbours(run_job: Direct | AsUser) -> None:
+    assert 0 < int(run_job(python(TIMERS)).stdout) <= MOST_SIGNALS
 
 
 def test_no_group_is_left_over(run_here: Direct) -> None:
