@@ -1,7 +1,9 @@
-"""A cgroup for one run: memory, processes and CPU of the whole of it are held by the kernel, and it is killed as one.
+"""A cgroup for one run: memory and processes of the whole of it are held by the kernel, its CPU is counted, and it is
+killed as one.
 
 Version 2 where its controllers can be had in a folder we may write to; version 1, as old machines have it, for memory
-and processes. Without either there is none, and `process_tree` measures what this would hold.
+and processes, and CPU where its accounting can be had. Without either there is none, and `process_tree` measures what
+this would hold, but for the CPU of processes that nobody waited for.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from ratchet.sandbox.limits import Limits
 from ratchet.sandbox.process_tree import started
 
 NEEDED = ("memory", "pids")
+COUNTED = "cpuacct"
+"""Of version 1; version 2 counts in every group."""
 PREFIX = "ratchet-sandbox-"
 EMPTY_WITHIN_S = 5.0
 MOUNTS, OWN = Path("/proc/self/mountinfo"), Path("/proc/self/cgroup")
@@ -30,7 +34,8 @@ class RunGroup(Protocol):
     def add(self, pids: Sequence[int]) -> None:
         """Move processes into it. Raises OSError."""
 
-    def cpu_s(self) -> float | None: ...
+    def cpu_s(self) -> float:
+        """Of all that ever ran in it; 0 where that is not counted."""
 
     def peak_bytes(self) -> int: ...
 
@@ -55,9 +60,15 @@ class Cgroups:
     def group(self, limits: Limits) -> RunGroup:
         """Raises OSError where it can't be made any more."""
         name = f"{PREFIX}{os.getpid()}-{started(os.getpid())}-{uuid.uuid4().hex[:12]}"
-        paths = [folder / name for folder in self.folders]
-        for path in paths:
-            path.mkdir()
+        paths = list[Path]()
+        try:
+            for folder in self.folders:
+                (folder / name).mkdir()
+                paths.append(folder / name)
+        except OSError:
+            for path in paths:
+                path.rmdir()
+            raise
         made = _Version2(paths[0]) if self.version == 2 else _Version1(*paths)
         made.limit(limits)
         return made
@@ -104,7 +115,10 @@ def _candidates(named: Path | None) -> list[Cgroups]:
     if all(name in mounts and name in own for name in NEEDED):
         folders = [_below(mounts[name], own[name]) for name in NEEDED]
         if all(folders):
-            found.append(Cgroups(1, tuple(folder for folder in folders if folder)))
+            needed = tuple(folder for folder in folders if folder)
+            counted = _below(mounts[COUNTED], own[COUNTED]) if COUNTED in mounts and COUNTED in own else None
+            found += [Cgroups(1, (*needed, counted))] if counted is not None else []
+            found.append(Cgroups(1, needed))
     return found
 
 
@@ -125,7 +139,7 @@ def _mounts() -> dict[str, Path]:
                 found.setdefault("", place)
             elif kind == "cgroup":
                 for name in options.split(","):
-                    if name in NEEDED:
+                    if name in (*NEEDED, COUNTED):
                         found.setdefault(name, place)
     return found
 
@@ -170,7 +184,7 @@ class _Version2:
         for pid in pids:
             (self._path / "cgroup.procs").write_text(str(pid))
 
-    def cpu_s(self) -> float | None:
+    def cpu_s(self) -> float:
         return _field(self._path / "cpu.stat", "usage_usec") / 1e6
 
     def peak_bytes(self) -> int:
@@ -186,8 +200,8 @@ class _Version2:
 
 
 class _Version1:
-    def __init__(self, memory: Path, pids: Path) -> None:
-        self._memory, self._pids = memory, pids
+    def __init__(self, memory: Path, pids: Path, counted: Path | None = None) -> None:
+        self._memory, self._pids, self._counted = memory, pids, counted
 
     def limit(self, limits: Limits) -> None:
         try:
@@ -196,17 +210,21 @@ class _Version1:
             with suppress(OSError):
                 (self._memory / "memory.memsw.limit_in_bytes").write_text(str(limits.memory_bytes))
         except OSError:
-            self._memory.rmdir()
-            self._pids.rmdir()
+            for path in self._paths:
+                path.rmdir()
             raise
+
+    @property
+    def _paths(self) -> list[Path]:
+        return [path for path in (self._memory, self._pids, self._counted) if path is not None]
 
     def add(self, pids: Sequence[int]) -> None:
         for pid in pids:
-            (self._memory / "cgroup.procs").write_text(str(pid))
-            (self._pids / "cgroup.procs").write_text(str(pid))
+            for path in self._paths:
+                (path / "cgroup.procs").write_text(str(pid))
 
-    def cpu_s(self) -> float | None:
-        return None
+    def cpu_s(self) -> float:
+        return _number(self._counted / "cpuacct.usage") / 1e9 if self._counted is not None else 0.0
 
     def peak_bytes(self) -> int:
         return _number(self._memory / "memory.max_usage_in_bytes")
@@ -215,8 +233,8 @@ class _Version1:
         return _field(self._memory / "memory.oom_control", "oom_kill") > 0
 
     def remove(self) -> None:
-        _emptied(self._memory)
-        _emptied(self._pids)
+        for path in self._paths:
+            _emptied(path)
 
 
 def _emptied(path: Path) -> None:

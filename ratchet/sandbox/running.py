@@ -300,7 +300,7 @@ class _Run:
 
     def _sampled(self, folders: Sequence[int]) -> End | None:
         used = usage(self.first)
-        self._cpu_s = max(self._cpu_s, used.cpu_s)
+        self._cpu_s = max(self._cpu_s, used.cpu_s, self._group.cpu_s() if self._group else 0.0)
         self._peak = max(self._peak, used.bytes)
         if self._cpu_s > self._job.limits.cpu_s:
             return End.CPU_TIME
@@ -358,7 +358,9 @@ class _Run:
             _, status, used = os.wait4(self._process.pid, 0)
             self._process.returncode = os.waitstatus_to_exitcode(status)
             self._cpu_s = max(self._cpu_s, used.ru_utime + used.ru_stime)
-            self._peak = max(self._peak, self._group.peak_bytes() if self._group else 0)
+            if self._group is not None:
+                self._cpu_s = max(self._cpu_s, self._group.cpu_s())
+                self._peak = max(self._peak, self._group.peak_bytes())
         if self._pidfd is not None:
             with suppress(ChildProcessError):  # ours only where we are the machine's, or the container's, first process
                 os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG)

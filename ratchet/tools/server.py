@@ -31,10 +31,27 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
+class _Server(MCPServer[Any]):
+    """Whatever is called, the toolbox answers and audits: what is not offered is a refusal too."""
+
+    def __init__(self, toolbox: Toolbox, **more: Any) -> None:
+        super().__init__("ratchet-tools", **more)
+        self._toolbox = toolbox
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: object = None) -> CallToolResult:
+        return await _called(self._toolbox, name, arguments)
+
+
+async def _called(toolbox: Toolbox, name: str, arguments: dict[str, Any]) -> CallToolResult:
+    result = await toolbox.call(name, arguments)
+    content = [TextContent(type="text", text=result.text)]
+    return CallToolResult(content=content, structured_content=result.content, is_error=not result.ok)
+
+
 def build_server(toolbox: Toolbox) -> MCPServer[Any]:
-    """With what the policy does not deny."""
-    return MCPServer(
-        "ratchet-tools",
+    """Offers what the policy does not deny."""
+    return _Server(
+        toolbox,
         instructions=INSTRUCTIONS,
         tools=[_tool(toolbox, operation) for operation in toolbox.operations],
         log_level="WARNING",
@@ -44,9 +61,7 @@ def build_server(toolbox: Toolbox) -> MCPServer[Any]:
 
 def _tool(toolbox: Toolbox, operation: Operation) -> Tool:
     async def run(arguments: dict[str, Any]) -> CallToolResult:
-        result = await toolbox.call(operation.name, arguments)
-        content = [TextContent(type="text", text=result.text)]
-        return CallToolResult(content=content, structured_content=result.content, is_error=not result.ok)
+        return await _called(toolbox, operation.name, arguments)
 
     return Tool(
         fn=run,

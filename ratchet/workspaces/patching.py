@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +16,8 @@ MADE_BY_TOOLS = frozenset(
     ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", "node_modules")
 )
 """Folders that are no part of a patch unless the workspace has them."""
+GITS_OWN = re.compile(r"(\.git|git~1)[ .]*(:.*)?", re.IGNORECASE | re.DOTALL)
+"""What some file system takes for .git: git applies no patch with a file of that name."""
 EVERYTHING = "."
 PER_FILE = 1024
 """Bytes of a patch for each file beside its lines, with its path."""
@@ -42,6 +45,8 @@ def changes(before: Tree, after: Mapping[str, TreeFile], left_out: Mapping[str, 
             told[shown(folder)] = "made by a tool"
         elif now.is_link:
             told[shown(path)] = "it is a link"
+        elif was is None and any(map(GITS_OWN.fullmatch, path.split("/"))):
+            told[shown(path)] = "git takes its name for .git"
         else:
             changed.append((path, was, now))
     return Changes(changed, told)

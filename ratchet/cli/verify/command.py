@@ -33,7 +33,13 @@ def verify(
     trial = try_out(read_task(task), _text(answer) if answer else None, scorer)
     if json:
         tried = [asdict(one) for one in trial.tried]
-        told = {"sound": not trial.faults, "faults": trial.faults, "left_out": trial.left_out, "tried": tried}
+        told = {
+            "sound": not trial.faults,
+            "faults": trial.faults,
+            "notes": trial.notes,
+            "left_out": trial.left_out,
+            "tried": tried,
+        }
         print_json(told)
     else:
         _print(trial)
@@ -63,6 +69,8 @@ def _text(path: Path) -> str:
 def _print(trial: Trial) -> None:
     for one in trial.tried:
         out.print(_line(one))
+    for note in trial.notes:
+        out.print(Text(note, style="yellow"))
     if trial.left_out:
         took = "what is tried took no calls of a model, so it has no cost"
         out.print(Text(f"left out: {', '.join(trial.left_out)}: {took}", style="dim"))

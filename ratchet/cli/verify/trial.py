@@ -62,6 +62,8 @@ class Trial:
     tried: Sequence[Tried]
     known: Sequence[str] = ()
     """Faults that show without a trial."""
+    notes: Sequence[str] = ()
+    """What is no fault, and could be better."""
     left_out: Sequence[str] = ()
     """Parts of the scorer that score cost: what is tried took no calls of a model."""
 
@@ -112,6 +114,19 @@ def known_faults(task: Task, around: Around) -> list[str]:
     return []
 
 
+def notes(task: Task) -> list[str]:
+    """Of a suite that earns something by a single control."""
+    suite = _plan_of(task).get("suite") or {}
+    control = suite.get("control")
+    count = len(control) if isinstance(control, list) else 1
+    if not suite.get("tests") or count > 1:
+        return []
+    return [
+        "the suite has one control: an answer that takes a sum of the tests' files for its verdict passes once in "
+        "four; with a list of controls, each wrong in its own way, half as often for each more"
+    ]
+
+
 def _plan_of(task: Task) -> dict[str, Any]:
     try:
         plan = json.loads(task.criteria or "")["tests"]
@@ -148,6 +163,7 @@ def try_out(task: Task, answer: str | None, scorer: str) -> Trial:
             for (kind, what, _), score in zip(asked, scores, strict=True)
         ],
         known_faults(task, around) if around is not None else (),
+        notes(task),
         left_out,
     )
 

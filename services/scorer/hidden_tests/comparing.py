@@ -32,7 +32,7 @@ def same(given: Any, expected: Any, tolerance: float = 0.0) -> bool:
         case int():
             return type(given) is int and given == expected
         case float():
-            return type(given) in (int, float) and abs(given - expected) <= tolerance
+            return type(given) in (int, float) and _is_near(given, expected, tolerance)
         case str():
             return type(given) is str and given == expected
         case list():
@@ -48,3 +48,10 @@ def same(given: Any, expected: Any, tolerance: float = 0.0) -> bool:
                 and all(same(given[key], expected[key], tolerance) for key in expected)
             )
     return False
+
+
+def _is_near(given: int | float, expected: float, tolerance: float) -> bool:
+    try:
+        return abs(given - expected) <= tolerance
+    except OverflowError:  # a whole number larger than any float
+        return False

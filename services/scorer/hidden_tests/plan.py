@@ -20,6 +20,7 @@ FILES: dict[Language, str] = {
     "rust": "solution.rs",
 }
 MAX_CASES = 1000
+MAX_CONTROLS = 32
 NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
@@ -80,21 +81,22 @@ class Suite(_Part):
 
     Whatever runs beside a test can make it pass. So the same tests are run with `control` in the place of their files,
     where every expectation is wrong: what passes those, too, does not go by what is right. Without it a suite can only
-    take away.
+    take away. What takes some sum of the files for its verdict, whatever they say, is right about them and one control
+    by chance, once in four; with each further control half as often.
     """
 
     command: Annotated[list[str], Field(min_length=1)]
     """Of one test, whose name stands where it says {test}."""
     build: list[str] | None = None
-    """Run once before them with the suite's files, and once with the control; what it makes stays."""
+    """Run before them with the suite's files, and with the control, several times each; what it makes stays."""
     tests: Annotated[list[str], Field(max_length=MAX_CASES)] = []
     """That have to pass, and earn all or nothing."""
     keeps: Annotated[list[str], Field(max_length=MAX_CASES)] = []
     """That passed before and have to pass still."""
     files: dict[str, str] = {}
     """The suite's own, put over whatever the answer made of them."""
-    control: dict[str, str] = {}
-    """The same, with each expectation of `tests` made wrong."""
+    control: dict[str, str] | Annotated[list[dict[str, str]], Field(min_length=1, max_length=MAX_CONTROLS)] = {}
+    """The same, with each expectation of `tests` made wrong; or several such, each wrong in its own way."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -102,11 +104,16 @@ class Suite(_Part):
             raise ValueError(f"no word of the suite's command holds {TEST}")
         if not self.tests and not self.keeps:
             raise ValueError("the suite names no tests")
-        if self.tests and not self.control:
+        if self.tests and not all(self.controls):
             raise ValueError("tests that earn something need a control: the same files with every expectation wrong")
-        if unknown := self.control.keys() - self.files.keys():
+        if unknown := {path for one in self.controls for path in one} - self.files.keys():
             raise ValueError(f"{min(unknown)!r} of the control is no file of the suite")
         return self
+
+    @property
+    def controls(self) -> list[dict[str, str]]:
+        """One at least, which is empty where none is given."""
+        return self.control if isinstance(self.control, list) else [self.control]
 
     def command_of(self, test: str) -> list[str]:
         return [word.replace(TEST, test) for word in self.command]

@@ -10,7 +10,7 @@ import shutil
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ratchet.sandbox.job import Job, Result, TreeFile
 from services.scorer.hidden_tests.comparing import fault
@@ -23,7 +23,7 @@ from services.scorer.hidden_tests.languages import (
     job_of_test,
     own_build,
 )
-from services.scorer.hidden_tests.plan import Case, Plan
+from services.scorer.hidden_tests.plan import Case, Plan, Suite
 
 T = TypeVar("T")
 Run = Callable[[Job], Awaitable[Result]]
@@ -146,29 +146,58 @@ async def worth(plan: Plan, before: Files, after: Files, run: Run) -> Worth:
 
 
 async def _fault_of_suite(plan: Plan, ready: Built, run: Run) -> str | None:
-    """None where all of its tests pass, and none does with the control. In an order that nobody can know."""
+    """None where all of its tests pass, and none does with a control. In an order that nobody can know."""
     suite = plan.suite
     assert suite is not None
     program = ready.programs.get(None)
-    trees: dict[bool, Files] = {}
-    for is_control in (False, True) if suite.tests else (False,):
-        own = {**suite.files, **suite.control} if is_control else suite.files
+    trees: dict[Place, Files] = {}
+
+    async def made(place: Place) -> Files:
+        if place in trees:
+            return trees[place]
+        control = suite.controls[place.number % len(suite.controls)] if place.is_control else {}
+        own = {**suite.files, **control}
         files: Files = {**_without(ready.files, tuple(own)), **_own(own)}
-        trees[is_control] = files if suite.build is None else await _made(plan, suite.build, files, own, run)
-    repeats = math.ceil(RUNS_OF_A_SUITE / 2 / len(suite.tests)) if suite.tests else 0
-    asked = [(test, is_control) for test in suite.tests for is_control in (False, True)] * repeats
-    asked += [(test, False) for test in suite.keeps]
-    random.Random(secrets.randbits(64)).shuffle(asked)
-    for some in _in_fours(asked):
-        results = await asyncio.gather(
-            *(run(job_of_test(plan, test, trees[is_control], program)) for test, is_control in some)
-        )
-        for (test, is_control), result in zip(some, results, strict=True):
-            if is_control and result.succeeded:
+        return files if suite.build is None else await _made(plan, suite.build, files, own, run)
+
+    for some in _in_fours(_asked(suite)):
+        places = list(dict.fromkeys(place for _, place in some))
+        trees = dict(zip(places, await asyncio.gather(*map(made, places)), strict=True))
+        results = await asyncio.gather(*(run(job_of_test(plan, test, trees[place], program)) for test, place in some))
+        for (test, place), result in zip(some, results, strict=True):
+            if place.is_control and result.succeeded:
                 return f"the suite is fooled: {test} also passes where what it expects is wrong"
-            if not is_control and not result.succeeded:
+            if not place.is_control and not result.succeeded:
                 return f"of the suite fails {test}: {result.says}"
     return None
+
+
+class Place(NamedTuple):
+    """Where a test is run: the suite's own files or a control, and which build or control of several."""
+
+    is_control: bool
+    number: int
+
+
+def _asked(suite: Suite) -> list[tuple[str, Place]]:
+    """Each test as often with a control as without, and every control tried, in an order that nobody can know.
+
+    A build is a run of the answer, too, and may leave a guess which of the two it is to all that come after it: so
+    there are several of each, one after the other.
+    """
+    chance, count = random.Random(secrets.randbits(64)), len(suite.controls)
+    own = 1
+    if suite.build is not None and suite.tests:
+        own, count = RUNS_OF_A_SUITE // 2, max(RUNS_OF_A_SUITE // 2, count)
+    turns = math.ceil(max(RUNS_OF_A_SUITE / 2, count) / len(suite.tests)) if suite.tests else 0
+    tests = list(enumerate(suite.tests * turns))
+    asked = [(test, Place(False, number % own)) for number, test in [*tests, *enumerate(suite.keeps)]]
+    asked += [(test, Place(True, number % count)) for number, test in tests]
+    chance.shuffle(asked)
+    if suite.build is not None:
+        order = {place: chance.random() for place in dict.fromkeys(place for _, place in asked)}
+        asked.sort(key=lambda one: order[one[1]])
+    return asked
 
 
 def _in_fours(asked: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -42,7 +42,7 @@ class Taken:
 
 class Efficiency(OnGround):
     name = "efficiency"
-    revision = "1"
+    revision = "2"
 
     @classmethod
     def build(cls, argument: str, settings: ScorerSettings) -> Self:

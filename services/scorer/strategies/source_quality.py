@@ -2,7 +2,8 @@
 
 Only what is new counts: findings in the files that the answer changed, less those that were there. Ruff runs in the
 sandbox, for it reads what strangers wrote; it knows no configuration of the workspace's, and no comment that tells it
-to look away. An answer without Python has nothing to be found fault with; so these are for a sum, behind `tests and`.
+to look away, and reads what is Python by its content under other names, too, for it can be loaded from there. An answer
+without Python has nothing to be found fault with; so these are for a sum, behind `tests and`.
 """
 
 from __future__ import annotations
@@ -25,17 +26,22 @@ from ratchet.workspaces.tree import Tree
 from schemas.messages.reward import SampleScore
 from services.scorer.ground import OnGround, OwnFault
 from services.scorer.hidden_tests.plan import plan_of
+from services.scorer.matching.json_values import NoJson, read
 from services.scorer.settings import ScorerSettings
 from services.scorer.strategies.hidden_tests import place_of
 from services.scorer.strategies.strategy import ScoringRequest, failure
 
-REVISION = "1"
+REVISION = "2"
 RUFF = "tool/ruff"
 LIMITS = Limits(wall_s=60, cpu_s=30, output_bytes=16 * MIB, workspace_bytes=256 * MIB, memory_bytes=1024 * MIB)
 NOT_EXECUTED = (126, 127)
 SHOWN = 3
 PLACE = re.compile(r"(before|after)/m(\d+)\.pyi?$")
 FEWEST_LINES = 20
+ENDINGS = (".py", ".pyi")
+PYTHON = re.compile(rb"\b(?:import|def|class|lambda)\b")
+"""What a program in a file of any other name has, if it is one; and it has no error of syntax."""
+NO_PYTHON = "invalid-syntax"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +108,20 @@ class SourceQuality(OnGround):
         changed = [
             path
             for path, file in after.files.items()
-            if path.endswith((".py", ".pyi")) and not file.is_link and before.files.get(path) != file
+            if not file.is_link and before.files.get(path) != file and _may_be_python(path, file)
         ]
         if not changed:
             return SampleScore(score=1.0, reason="no Python was written")
         found = findings_in(await self._ground.run(self._job(before, after, changed)))
-        new = {path: found["after", number] - found["before", number] for number, path in enumerate(changed)}
+        new = {
+            path: found["after", number] - found["before", number]
+            for number, path in enumerate(changed)
+            if path.endswith(ENDINGS) or NO_PYTHON not in found["after", number]
+        }
+        if not new:
+            return SampleScore(score=1.0, reason="no Python was written")
         count = sum(rules.total() for rules in new.values())
-        lines = sum(_new_lines(before, after, path) for path in changed)
+        lines = sum(_new_lines(before, after, path) for path in new)
         said = f"{count} new findings in {lines} new lines"
         shown = [f"{path}: {', '.join(sorted(rules))}" for path, rules in new.items() if rules][:SHOWN]
         return SampleScore(score=self.kind.score(count, lines), reason="; ".join([said, *shown]))
@@ -153,7 +165,7 @@ def findings_in(result: Result) -> Mapping[tuple[str, int], Counter[str]]:
         place = PLACE.search(finding["filename"])
         if place is not None:
             rules = found.setdefault((place.group(1), int(place.group(2))), Counter())
-            rules[finding["code"] or "invalid-syntax"] += 1
+            rules[finding["code"] or NO_PYTHON] += 1
     return _Found(found)
 
 
@@ -162,8 +174,26 @@ class _Found(dict[tuple[str, int], Counter[str]]):
         return Counter()
 
 
+def _may_be_python(path: str, file: TreeFile) -> bool:
+    if path.endswith(ENDINGS):
+        return True
+    content = bytes(file.content)
+    if b"\0" in content or PYTHON.search(content) is None:
+        return False
+    try:
+        read(content.decode())
+    except UnicodeDecodeError:
+        return False
+    except NoJson:
+        return True
+    return False
+
+
 def _new_lines(before: Tree, after: Tree, path: str) -> int:
-    """Lines that are not among those that were there, moved or not."""
+    """Of code: different ones that were not there, moved or not. What is empty, a comment or said again counts not."""
     was = before.files.get(path)
-    old = Counter(bytes(was.content).splitlines()) if was is not None else Counter[bytes]()
-    return (Counter(bytes(after.files[path].content).splitlines()) - old).total()
+    return len(_code(after.files[path]) - (_code(was) if was is not None else set()))
+
+
+def _code(file: TreeFile) -> set[bytes]:
+    return {line for one in bytes(file.content).splitlines() if (line := one.strip()) and not line.startswith(b"#")}

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from ratchet.sandbox import cgroup
+from ratchet.sandbox.bubblewrap import MOST_SIGNALS
 from ratchet.sandbox.job import MAX_FILES, End, Job, Result, SandboxError
 from ratchet.sandbox.limits import MIB, Limits
 from ratchet.sandbox.process_tree import usage
@@ -168,6 +169,35 @@ def test_a_sandbox_that_is_killed_from_outside_is_no_end_of_its_program(run_here
     assert marked(MARK) == []
 
 
+REWRITES = """
+import os
+for place in ("/proc/self/mem", "/proc/1/mem", "/proc/1/task/1/mem"):
+    try:
+        os.close(os.open(place, os.O_RDWR))
+        print(place)
+    except PermissionError:
+        pass
+"""
+
+
+def test_the_first_process_can_not_be_rewritten(run_job: Direct | AsUser) -> None:
+    """It has the run end with whoever waits for it, even by kill -9."""
+    assert run_job(python(REWRITES)).stdout.decode().split() == ["/proc/self/mem"]
+
+
+TIMERS = """
+import ctypes, platform
+libc, made = ctypes.CDLL(None), 0
+while libc.syscall(222 if platform.machine() == "x86_64" else 107, 0, None, ctypes.byref(ctypes.c_int())) >= 0:
+    made += 1
+print(made)
+"""
+
+
+def test_no_run_takes_the_timers_of_its_neighbours(run_job: Direct | AsUser) -> None:
+    assert 0 < int(run_job(python(TIMERS)).stdout) <= MOST_SIGNALS
+
+
 def test_no_group_is_left_over(run_here: Direct) -> None:
     cgroups = cgroup.find()
     if cgroups is None:
@@ -178,6 +208,46 @@ def test_no_group_is_left_over(run_here: Direct) -> None:
     stop.close()
 
     assert [path for folder in cgroups.folders for path in folder.glob(f"{cgroup.PREFIX}{os.getpid()}-*")] == []
+
+
+UNWAITED = """
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for _ in range(60):
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        until = time.process_time() + 0.01
+        while time.process_time() < until: pass
+        os._exit(0)
+    os.close(writing)
+    os.read(reading, 1)
+    os.close(reading)
+"""
+"""Each is gone before anybody looks, and its time is nobody's."""
+
+
+def test_a_group_counts_the_time_of_processes_that_nobody_waited_for() -> None:
+    cgroups = cgroup.find()
+    if cgroups is None or (cgroups.version == 1 and len(cgroups.folders) == len(cgroup.NEEDED)):
+        pytest.skip("no cgroup that counts CPU can be made on this machine")
+    stop = Stop()
+
+    result = run(python(UNWAITED), filters(), cgroups, stop)
+    stopped = run(python(UNWAITED, limits=Limits(cpu_s=0.3)), filters(), cgroups, stop)
+    stop.close()
+
+    assert result.succeeded
+    assert result.cpu_s >= 0.6
+    assert stopped.end is End.CPU_TIME
+
+
+def test_a_group_that_cannot_be_whole_leaves_nothing(tmp_path: Path) -> None:
+    groups = cgroup.Cgroups(1, (tmp_path, tmp_path / "none"))
+
+    with pytest.raises(OSError, match="none"):
+        groups.group(Limits())
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_groups_of_a_process_that_is_gone_are_swept() -> None:

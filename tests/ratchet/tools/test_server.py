@@ -10,7 +10,7 @@ import httpx
 from mcp import Client, StdioServerParameters
 
 from ratchet.tools.server import build_server, http_app
-from tests.ratchet.tools.world import World
+from tests.ratchet.tools.world import World, lines_of
 from tests.serving import serving
 
 INITIALIZE = {
@@ -35,6 +35,21 @@ async def test_tools_are_listed_with_what_they_do_and_called(world: World) -> No
     assert answer.structured_content is not None and answer.structured_content["text"] == "hello"
     assert wrong.is_error and "more" in wrong.content[0].text  # type: ignore[union-attr]
     assert up.is_error and "leads up" in up.content[0].text  # type: ignore[union-attr]
+
+
+async def test_what_is_not_offered_is_refused_and_audited(tmp_path: Path) -> None:
+    world = World(tmp_path, operations={"http_post": "deny"})
+    async with Client(build_server(world.toolbox)) as client:
+        denied = await client.call_tool("http_post", {"url": "https://example.com", "body": 1})
+        unknown = await client.call_tool("file_reed", {"path": "a.txt"})
+
+    assert denied.is_error and "denied by the policy" in denied.content[0].text  # type: ignore[union-attr]
+    assert unknown.is_error and "no tool 'file_reed'" in unknown.content[0].text  # type: ignore[union-attr]
+    await world.toolbox.close()
+    assert [(one["event"], one["tool"]) for one in lines_of(world.audit)] == [
+        ("refused", "http_post"),
+        ("refused", "file_reed"),
+    ]
 
 
 async def test_over_http_nobody_is_answered_without_the_token(world: World) -> None:

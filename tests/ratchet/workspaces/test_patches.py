@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ratchet.sandbox.job import Job, TreeFile
+from ratchet.sandbox.job import End, Job, Result, TreeFile
 from ratchet.sandbox.sandbox import Sandbox
 from ratchet.workspaces.errors import PatchRefused
 from ratchet.workspaces.git_jobs import quoted
@@ -125,6 +125,18 @@ def test_links_and_what_tools_make_are_left_out_and_said() -> None:
 
     assert [path for path, _, _ in found.changed] == ["kept/node_modules/y.js"]
     assert found.left_out == {"a": "it is a link", "src/__pycache__": "made by a tool"}
+
+
+async def test_what_git_takes_for_its_own_folder_spoils_no_patch(workspaces: Workspaces) -> None:
+    before = Tree({"a": TreeFile(b"1\n")})
+    odd = ("GIT~1", "x/git~1 ", ".GIT/config", "x/.git. .", ".git::$INDEX_ALLOCATION/x")
+    after = {"a": TreeFile(b"2\n"), ".github/a": TreeFile(b"3\n"), **dict.fromkeys(odd, TreeFile(b"4\n"))}
+
+    artifact = await workspaces.artifact(before, Result(End.EXITED, "", 0, tree=after))
+
+    assert artifact.left_out.keys() == set(odd)
+    patched = await workspaces.patched(before, artifact.patch)
+    assert patched.files.keys() == {"a", ".github/a"}
 
 
 def test_odd_names_are_quoted_as_git_does() -> None:

@@ -146,6 +146,7 @@ def test_files_outside_are_none(path: str) -> None:
         ({"a": 1, "b": 2}, {"a": 1}, False),
         ({}, [], False),
         (0.1 + 0.2, 0.3, False),
+        (10**350, 3.0, False),
         (True, 1.0, False),
     ],
 )

@@ -138,6 +138,32 @@ async def test_only_what_is_new_counts_and_no_comment_or_setting_of_the_answers_
     assert broken.parts["style"] < 1
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("scorer", ["0.5*style + 0.5*security"], indirect=True)
+async def test_neither_padding_nor_another_name_hides_what_was_written(scorer: Strategy) -> None:
+    bad = "def f(x):\n    l = eval('x'); return l\n"
+    data = {"package.json": '{"import": [true, null]}', "notes.txt": "How to import a class.\n", "b.bin": "import\0"}
+
+    plain, *padded, named, harmless = await scorer.score(
+        asked(
+            Answer(json.dumps({"files": {"new.py": bad}})),
+            Answer(json.dumps({"files": {"new.py": bad + "".join(f"# {number}\n" for number in range(300))}})),
+            Answer(json.dumps({"files": {"new.py": bad + "\n" * 300 + "    return l\n" * 300}})),
+            Answer(json.dumps({"files": {"code.txt": bad}})),
+            Answer(json.dumps({"files": data})),
+            workspace={"files": {"old.py": ""}},
+        )
+    )
+
+    assert plain.parts is not None
+    assert plain.parts["style"] < 0.4
+    assert named.parts == plain.parts
+    assert padded[0].parts == plain.parts
+    assert padded[1].parts is not None
+    assert padded[1].parts["style"] <= plain.parts["style"]
+    assert harmless.parts == {"style": 1.0, "security": 1.0}
+
+
 def test_a_finding_costs_the_less_the_more_was_written_but_a_hole_is_a_hole() -> None:
     style = [STYLE.score(count, lines) for count, lines in ((0, 5), (1, 5), (1, 20), (1, 380))]
     assert style == pytest.approx([1, 0.5, 0.5, 0.95])
