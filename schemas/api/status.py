@@ -91,7 +91,7 @@ class HeldUp(Record):
         if self.again_at is None:
             return f"{self.name} is not tried: {self.reason}"
         times = f" {self.tries} times" if self.tries > 1 else ""
-        again = f"it is tried again at {self.again_at:%H:%M:%S} UTC"
+        again = f"it is tried again from {self.again_at:%H:%M:%S} UTC on"
         return f"{self.name} could not be validated{times}: {self.reason}; {again}"
 
 

@@ -129,5 +129,5 @@ def test_a_candidate_that_is_held_up_is_said_and_the_fleet_is_healthy() -> None:
 
     shown = console.export_text()
     assert "The fleet is healthy" in shown
-    assert "small: v1.0.3 could not be validated: no scores; it is tried again at 12:00:30 UTC" in shown
+    assert "small: v1.0.3 could not be validated: no scores; it is tried again from 12:00:30 UTC on" in shown
     assert none == []

@@ -88,7 +88,8 @@ async def test_a_candidate_that_could_not_be_validated_is_told_of_with_its_reaso
 
 
 async def test_what_was_trained_on_another_model_waits_until_the_agent_runs_it(tmp_path: Path) -> None:
-    async with learning_house(tmp_path, {"v1.0.0": 0.5, "v1.0.1": 0.5}, **FAST) as fleet, api_of(fleet) as api:
+    knobs = FAST | {"train_after_groups": 30}
+    async with learning_house(tmp_path, {"v1.0.0": 0.5, "v1.0.1": 0.5}, **knobs) as fleet, api_of(fleet) as api:
         # given an agent that plays a script
         fleet.base = BaseModelIdentity(name="scripted")
         await fleet.traffic(stop_when=lambda: fleet.submitted >= 20)
@@ -103,6 +104,10 @@ async def test_what_was_trained_on_another_model_waits_until_the_agent_runs_it(t
         assert detail["state"] == "trained"
         assert detail["sentence"].startswith("v1.0.1 is not tried: it was trained on")
         assert len(fleet.bus.published("work.small")) == 20
+
+        # and what the fleet learns meanwhile is trained
+        await fleet.traffic(stop_when=lambda: fleet.submitted >= 40)
+        await until(lambda: bool(fleet.bus.published("training")))
 
         # when the agent runs its model again, then it goes its way
         fleet.base = BASE

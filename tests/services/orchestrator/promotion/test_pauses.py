@@ -23,7 +23,7 @@ def test_pauses_grow_to_an_hour_and_are_said() -> None:
     (said,) = pauses.among(["v1.0.0", "v1.0.1"])
     assert said.again_at == NOON + timedelta(seconds=now)
     at = f"{said.again_at:%H:%M:%S}"
-    assert said.sentence == f"v1.0.1 could not be validated 9 times: no scores; it is tried again at {at} UTC"
+    assert said.sentence == f"v1.0.1 could not be validated 9 times: no scores; it is tried again from {at} UTC on"
 
 
 def test_one_waits_by_itself_and_begins_anew_once_it_was_judged() -> None:
