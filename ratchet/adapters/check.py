@@ -91,7 +91,8 @@ def adapter_faults(folder: Path, limits: AdapterLimits) -> list[str]:
         if faults := file_faults(folder, manifest) or list(islice(changed_files(folder, manifest), MOST_FAULTS)):
             return listed(faults)
         config = read_lora_config(folder)
-        faults = [*_base_faults(read_card(folder).base, limits.base), *_config_faults(config, limits)]
+        other = base_fault(read_card(folder).base, limits.base)
+        faults = [*([other] if other else ()), *_config_faults(config, limits)]
         return listed([*faults, *_weight_faults(folder, config)])
     except AdapterError as error:
         return [one_line(str(error))]
@@ -107,15 +108,17 @@ def listed(faults: Iterable[str]) -> list[str]:
     return [*shown, f"and {len(every) - MOST_FAULTS:,} more"] if len(every) > MOST_FAULTS else shown
 
 
-def _base_faults(trained_on: BaseModelIdentity, runs: BaseModelIdentity | None) -> Iterator[str]:
-    if runs is None:
-        return
+def base_fault(trained_on: BaseModelIdentity | None, runs: BaseModelIdentity | None) -> str | None:
+    """Why an adapter of the one model is none for the other; None where they are the same, or one is not known."""
+    if trained_on is None or runs is None:
+        return None
     both_known = trained_on.revision is not None and runs.revision is not None
-    if (trained_on.revision != runs.revision) if both_known else (trained_on.name != runs.name):
-        yield (
-            f"it was trained on {_named(trained_on)}, but the agent runs {_named(runs)}: train on that model, or give "
-            f"the agent the other one back"
-        )
+    if (trained_on.revision == runs.revision) if both_known else (trained_on.name == runs.name):
+        return None
+    return (
+        f"it was trained on {_named(trained_on)}, but the agent runs {_named(runs)}: train on that model, or give "
+        f"the agent the other one back"
+    )
 
 
 def other_base(folder: Path, revision: str | None) -> str | None:

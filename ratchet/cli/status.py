@@ -14,10 +14,11 @@ from rich.text import Text
 from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.amqp.short_connection import connected, without_password
 from ratchet.bus.topology import DEAD_LETTERS, RESULTS, UNROUTABLE, Topology
+from ratchet.cli.fleet.at_a_glance import at_a_glance, held_up
 from ratchet.cli.fleet.folder import FleetAccess, FleetFolder, FleetRecord
 from ratchet.cli.fleet.processes import supervisor_process
 from ratchet.cli.fleet.queue_depths import QueueDepth, queue_depths
-from ratchet.cli.fleet.service_http import answer_of, metrics_text, readiness
+from ratchet.cli.fleet.service_http import metrics_text, readiness
 from ratchet.cli.fleet.supervisord import ProcessState, Supervisor
 from ratchet.cli.terminal import AsJson, CommandError, ExitCode, out, print_json, table
 from ratchet.cli.watch.figures import parse_series, total
@@ -104,6 +105,15 @@ class LearningRow:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldUpRow:
+    """A candidate that waits for something else than traffic. It harms no user, so the fleet is healthy."""
+
+    agent_id: str
+    name: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class StatusReport:
     """`faults` are sentences; the fleet is healthy when there is none."""
 
@@ -118,6 +128,7 @@ class StatusReport:
     external: tuple[ExternalStatus, ...] = ()
     programs: tuple[ProgramRow, ...] = ()
     learning: tuple[LearningRow, ...] = ()
+    held_up: tuple[HeldUpRow, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -137,6 +148,8 @@ def ask_status(access: FleetAccess, folder: FleetFolder) -> StatusReport:
     url = without_password(access.amqp_url)
     text = _metrics_of("orchestrator", access.record)
     quality, saved = tuple(quality_rows(text)), tuple(saved_rows(text))
+    glance = at_a_glance(access.record)
+    learns = access.record is not None and access.record.options.has_model
     return StatusReport(
         url,
         broker_fault,
@@ -148,7 +161,8 @@ def ask_status(access: FleetAccess, folder: FleetFolder) -> StatusReport:
         saved,
         tuple(_external(queues, access.topology, external)),
         tuple(program_rows(FleetSettings.read())),
-        tuple(learning_rows(_at_a_glance(access.record))),
+        tuple(learning_rows(glance)) if learns else (),
+        tuple(HeldUpRow(agent_id, one.name, one.sentence) for agent_id, one in held_up(glance)),
     )
 
 
@@ -164,11 +178,6 @@ def _external(queues: tuple[QueueDepth, ...], topology: Topology, external: Sequ
 def _metrics_of(name: str, record: FleetRecord | None) -> str:
     port = record.port_of(name) if record else None
     return (metrics_text(port) if port else None) or ""
-
-
-def _at_a_glance(record: FleetRecord | None) -> Any:
-    port = record.port_of("orchestrator") if record and record.options.has_model else None
-    return answer_of(port, "/v1/status") if port else None
 
 
 def learning_rows(glance: Any) -> Iterator[LearningRow]:
@@ -298,6 +307,7 @@ def render_status(report: StatusReport) -> Group:
         Text(f"{one.name} is somebody else's program: {one.consumers or 'nobody'} consuming {one.queue}")
         for one in report.external
     ]
+    parts += [Text(f"{one.agent_id}: {one.sentence}", style="yellow") for one in report.held_up]
     parts += [Text(f"✘ {fault}", style="red") for fault in report.faults]
     if not report.started_here:
         parts.append(Text("No fleet was started here (no .ratchet/fleet.json): seen through the broker only.", "dim"))

@@ -100,6 +100,10 @@ class AdapterError(EngineError):
     """An adapter is missing, broken or does not fit the model."""
 
 
+class OtherModel(RatchetError):
+    """An adapter belongs to another model than the agent runs."""
+
+
 class ScorerError(RatchetError):
     """The scorer can't be built or asked."""
 

@@ -22,7 +22,7 @@ class VersionView(Record):
 
     version: AdapterVersion
     state: AdapterState
-    sentence: str = Field(description="What the state means.")
+    sentence: str = Field(description="What the state means; of a candidate that is held up, why, and until when.")
     aliases: list[str] = Field(description="Of: primary, candidate, previous.")
     since: Timestamp | None
     decision: int = Field(ge=0, description="The decision that brought it into its state; 0: there from the start.")

@@ -77,6 +77,24 @@ class LearningFigures(Record):
     pending: str | None = Field(description="Id of the training that was asked for and has not ended.")
 
 
+class HeldUp(Record):
+    """A candidate that gets no further: the gate could not judge it, or the agent runs another model than its own."""
+
+    name: str = Field(description="An adapter's version, or a program.")
+    reason: str
+    tries: int = Field(ge=0, description="Of the gate, since this orchestrator started; 0: it was not asked at all.")
+    again_at: Timestamp | None = Field(description="When it is tried again; null: once the agent runs its model.")
+
+    @property
+    def sentence(self) -> str:
+        """For people."""
+        if self.again_at is None:
+            return f"{self.name} is not tried: {self.reason}"
+        times = f" {self.tries} times" if self.tries > 1 else ""
+        again = f"it is tried again from {self.again_at:%H:%M:%S} UTC on"
+        return f"{self.name} could not be validated{times}: {self.reason}; {again}"
+
+
 class WatchFigures(Record):
     """The watch over the stable primary."""
 
@@ -112,6 +130,7 @@ class AgentFigures(Record):
     threshold: float | None = Field(description="E-value that decides the running experiment: 1 / alpha.")
     watch: WatchFigures | None
     since_base: Change | None = Field(description="What the primary has changed since v1.0.0; null: never measured.")
+    held_up: list[HeldUp] = Field(description="Candidates that wait for something else than traffic, and for what.")
     replicas: list[ReplicaView]
     learning: LearningFigures
     samples: SamplesFigures

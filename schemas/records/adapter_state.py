@@ -8,7 +8,7 @@ from schemas.messages.base import Sentences
 class AdapterState(Sentences):
     """Each value carries a sentence for people."""
 
-    TRAINED = "trained", "Published and registered; it has not been looked at yet."
+    TRAINED = "trained", "Published and registered; the gate has not judged it yet."
     VALIDATED = "validated", "It loads on every replica and answers the golden set as well as its parent."
     CANARY = "canary", "It answers a share of live traffic in a running experiment."
     PROBATION = "probation", "It is the primary, while a holdback of the version before it goes on answering."

@@ -264,6 +264,7 @@ class Orchestrator:
             max_rank=settings.adapter_max_rank,
             margin=settings.golden_margin,
             timeout_s=settings.validation_timeout_s,
+            samples=settings.samples,
             first_tasks=lambda: self._anchors[arms.agent_id].tasks if settings.golden_from_traffic else [],
             seconds=monotonic,
         )

@@ -25,6 +25,8 @@ from ratchet.cli.adapters.export import export
 from ratchet.cli.adapters.here import Agent, Version, adapter_service_here, operator
 from ratchet.cli.adapters.view import render_agent, render_decisions, render_diff, render_entry
 from ratchet.cli.eval.view import render_evaluation
+from ratchet.cli.fleet.at_a_glance import at_a_glance, held_up
+from ratchet.cli.fleet.folder import FleetFolder
 from ratchet.cli.terminal import AsJson, CommandError, ExitCode, out, print_json
 from ratchet.service.errors import NotFound
 from ratchet.service.settings import FleetSettings
@@ -59,12 +61,15 @@ def show(version: Version, agent: Agent = None, json: AsJson = False) -> None:
     card = read_card(service.store.folder / entry.folder) if entry.folder else None
     about = [d for d, _ in service.store.ledger.read() if d.agent_id == service.agent_id and version_of(d) == version]
     evaluations = evaluations_of(service.store.folder, service.agent_id, version)
+    held = held_up(at_a_glance(FleetFolder.here().record()))
+    why = next((one for agent_id, one in held if (agent_id, one.name) == (service.agent_id, version)), None)
     if json:
         shown: dict[str, Any] = {"entry": entry.model_dump(mode="json"), "card": card and card.model_dump(mode="json")}
         shown |= {"evaluations": [one.model_dump(mode="json") for one in evaluations]}
+        shown |= {"held_up": why and why.model_dump(mode="json")}
         print_json(shown | {"decisions": [decision.model_dump(mode="json") for decision in about]})
         return
-    out.print(render_entry(service.agent, entry, card))
+    out.print(render_entry(service.agent, entry, card, why))
     for evaluation in evaluations:
         out.print(render_evaluation(evaluation))
     if about:

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ratchet.adapters.decisions import program_of, version_of
+from schemas.api.status import HeldUp
 from schemas.records.adapter_card import AdapterCard
 from schemas.records.adapter_state import AdapterState
 from schemas.records.decision import Decision
@@ -46,11 +47,13 @@ def render_agent(agent_id: str, agent: AgentAdapters) -> Group:
     return Group(_headline(agent_id, agent), table)
 
 
-def render_entry(agent: AgentAdapters, entry: AdapterEntry, card: AdapterCard | None) -> Group:
-    """All there is to know of one version."""
+def render_entry(
+    agent: AgentAdapters, entry: AdapterEntry, card: AdapterCard | None, held_up: HeldUp | None = None
+) -> Group:
+    """All there is to know of one version. `held_up`: where the orchestrator says that it gets no further."""
     rows: list[tuple[str, Any]] = [
         ("version", entry.version),
-        ("state", f"{entry.state}: {entry.state.sentence}"),
+        ("state", f"{entry.state}: {held_up.sentence if held_up else entry.state.sentence}"),
         ("alias", _alias(agent, entry.version)),
         ("since", f"{_moment(entry.since)} (decision {entry.decision})" if entry.since else ""),
         ("parent", entry.parent),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from ratchet.service.errors import AdapterError, EngineError
+from schemas.messages.base import BaseModelIdentity
 from schemas.messages.response import Sample
 from services.agent.engines.engine import Generation, GenerationRequest, IdsRequest, TokenPiece
 from services.agent.settings import AgentSettings
@@ -18,7 +19,7 @@ class EchoEngine:
     """Every sample is the text of the last chat message; with an adapter, `<adapter>: ` stands before it."""
 
     identity = "echo"
-    base = None
+    base: BaseModelIdentity | None = None
     context = 8192
 
     def __init__(self, latency_s: float = 0.0) -> None:

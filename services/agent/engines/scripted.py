@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tokenizers import Tokenizer
 
 from ratchet.service.errors import AdapterError, EngineError, SettingsError
-from schemas.messages.base import explain
+from schemas.messages.base import BaseModelIdentity, explain
 from schemas.messages.response import Sample
 from services.agent.engines.echo import EchoEngine
 from services.agent.engines.engine import Generation, GenerationRequest, IdsRequest, TokenPiece
@@ -63,6 +63,8 @@ class ScriptedEngine(EchoEngine):
     """`folder` holds the tokenizer, as a model's does. Adapters change nothing but a name that stands before a text."""
 
     identity = "scripted"
+    base = BaseModelIdentity(name="scripted")
+    """No model's, so no adapter of a model is one for it."""
     context = CONTEXT
 
     def __init__(self, script: Script, folder: Path, chance: random.Random) -> None:

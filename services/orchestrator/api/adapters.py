@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Query
 
@@ -30,8 +30,10 @@ from schemas.api.adapters import (
     TrainingView,
     Verification,
     VersionDetail,
+    VersionView,
 )
 from schemas.api.page import Page
+from schemas.api.status import HeldUp
 from schemas.messages.base import AdapterVersion, AgentId
 from schemas.records.decision import Decision
 from schemas.records.registry import Registry
@@ -39,12 +41,21 @@ from services.orchestrator.observation.decision_book import DecisionBook
 
 MOVED = problems(404, 409, 422, 503)
 VERIFIED_FOR_S = 60.0
+HeldUps = Mapping[str, Sequence[HeldUp]]
+"""By agent."""
+V = TypeVar("V", bound=VersionView)
 NOT_IN_A_NAME = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def adapters_router(
-    store: RegistryStore, book: DecisionBook, agents: tuple[str, ...], max_rank: int, threads: Threads
+    store: RegistryStore,
+    book: DecisionBook,
+    agents: tuple[str, ...],
+    max_rank: int,
+    threads: Threads,
+    held_up: Callable[[], HeldUps],
 ) -> APIRouter:
+    """`held_up`: candidates that wait for something else than traffic; called on the event loop."""
     router = APIRouter(tags=["adapters"])
     verifier = Verifier(store, AdapterLimits(max_rank), threads)
 
@@ -52,7 +63,7 @@ def adapters_router(
         """In other threads than what is read: a rollback waits for nobody who looks at old tasks."""
         (name,) = chosen_agents(agents, await asyncio.to_thread(store.read), agent_id)
         service = AdapterService(store, name, max_rank, recorded_name(caller))
-        return agent_view(await asyncio.to_thread(move, service), name)
+        return told_of(agent_view(await asyncio.to_thread(move, service), name), held_up())
 
     @router.get("/v1/adapters", responses=problems(404, 422, 503))
     async def adapters(
@@ -70,10 +81,12 @@ def adapters_router(
             fault = Fault(pointer="cursor", detail="goes with `agent_id` and `limit`")
             raise Problem(422, "A cursor of what?", "give `agent_id` and `limit`, too", "cursor", faults=[fault])
 
+        held = held_up()
+
         def read() -> Page[AgentView]:
             registry = store.read()
             names = chosen_agents(agents, registry, agent_id)
-            items = [agent_view(registry, name, limit, before) for name in names]
+            items = [told_of(agent_view(registry, name, limit, before), held) for name in names]
             at = begin(min(len(registry.agent(names[0]).versions), NEWEST if before is None else before), limit)
             return Page(items=items, next=cursor_of([at]) if agent_id is not None and at > 0 else None)
 
@@ -84,12 +97,13 @@ def adapters_router(
         """One agent's versions and aliases."""
         registry = await threads.run(store.read)
         (name,) = chosen_agents(agents, registry, agent_id)
-        return agent_view(registry, name)
+        return told_of(agent_view(registry, name), held_up())
 
     @router.get("/v1/adapters/{agent_id}/{version}", responses=problems(404, 422, 503))
     async def version(agent_id: AgentId, version: AdapterVersion) -> VersionDetail:
         """One version whole: lineage, card, training curves, and what was decided on it."""
-        return await threads.run(version_detail, store, book, agents, agent_id, version)
+        detail = await threads.run(version_detail, store, book, agents, agent_id, version)
+        return with_hold(detail, held_up().get(detail.agent_id, ()))
 
     @router.post("/v1/adapters/{agent_id}/promote", responses=MOVED)
     async def promote(agent_id: AgentId, asked: PromoteRequest, caller: CallerOf) -> AgentView:
@@ -135,6 +149,17 @@ def adapters_router(
         return Page(items=found[:limit], next=following)
 
     return router
+
+
+def told_of(view: AgentView, held: HeldUps) -> AgentView:
+    """With what its candidates wait for."""
+    of_it = held.get(view.agent_id, ())
+    return view.model_copy(update={"versions": [with_hold(one, of_it) for one in view.versions]}) if of_it else view
+
+
+def with_hold(one: V, held: Sequence[HeldUp]) -> V:
+    why = next((hold.sentence for hold in held if hold.name == one.version), None)
+    return one if why is None else one.model_copy(update={"sentence": f"{why}."})
 
 
 def recorded_name(caller: Caller) -> str:

@@ -58,6 +58,7 @@ class OrchestratorApi:
         self._store = store
         self._threads = threads
         self._book = DecisionBook(store.ledger)
+        self._held_up = lambda: {agent: promoter.held_up for agent, promoter in promoters.items()}
         arms = {agent: promoter.arms for agent, promoter in promoters.items()}
         self._experiments = ExperimentViews(arms, settings.logs_dir, threads, monotonic)
         self._queues = QueueSnapshots(bus, topology_of(settings), clock=clock, seconds=monotonic)
@@ -81,7 +82,9 @@ class OrchestratorApi:
     def routers(self) -> Sequence[APIRouter]:
         settings, threads = self._settings, self._threads
         return [
-            adapters_router(self._store, self._book, settings.agents, settings.adapter_max_rank, threads),
+            adapters_router(
+                self._store, self._book, settings.agents, settings.adapter_max_rank, threads, self._held_up
+            ),
             experiments_router(self._book, self._experiments, threads),
             programs_router(self._programs, self._store, settings.agents, self.rollouts.declared, threads),
             rollouts_router(self.rollouts),

@@ -136,6 +136,7 @@ class Overview:
             threshold=experiment.plan.threshold if experiment else None,
             watch=_watch(promoter.arms),
             since_base=adapters.versions[adapters.primary].since_base,
+            held_up=promoter.held_up,
             replicas=[_replica(report) for report in reports],
             learning=LearningFigures(groups=training.groups, wanted=training.wanted, pending=training.pending),
             samples=self._samples[name].figures(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -23,7 +23,7 @@ from schemas.records.decision import (
     StartExperiment,
 )
 from schemas.records.evidence import Change, Evidence, ExperimentPlan, Limits, Verdict, probation_plan
-from schemas.records.registry import AgentAdapters
+from schemas.records.registry import AdapterEntry, AgentAdapters
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,14 @@ class Where:
     at: datetime
 
 
-def next_candidate(adapters: AgentAdapters, now: datetime) -> str | None:
-    """The newest validated version, where an experiment may start at all."""
+def next_candidate(
+    adapters: AgentAdapters, now: datetime, fits: Callable[[AdapterEntry], bool] = lambda _: True
+) -> str | None:
+    """The newest validated version that the agent can answer with, where an experiment may start at all."""
     if adapters.experiment or adapters.frozen or is_cooling(adapters, now) or adapters.candidate:
         return None
-    ready = [version for version, entry in adapters.versions.items() if entry.state is AdapterState.VALIDATED]
-    return max(ready, key=version_key, default=None)
+    validated = [entry for entry in adapters.versions.values() if entry.state is AdapterState.VALIDATED]
+    return max((entry.version for entry in validated if fits(entry)), key=version_key, default=None)
 
 
 def canary(

@@ -3,21 +3,24 @@
 In order: the folder is whole and fit for the engines; then it is announced, and every replica that is there has loaded
 it, which ends with a first answer; and it answers the golden set of its agent at least as well as its parent. The set
 is `adapters/<agent>/golden.jsonl`, one Task a line; where there is none, the first tasks of the agent's users. A
-program that is to be tried is asked the same, beside the one that answers by default.
+program that is to be tried is asked the same, beside the one that answers by default. Golden tasks wait in the queue of
+users' tasks, so few are asked at a time: a user who comes meanwhile waits for those few.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+from ratchet.adapters.check import base_fault
 from ratchet.adapters.limits import AdapterLimits
 from ratchet.adapters.verification import entry_faults
 from ratchet.bus.protocol import Bus
 from ratchet.bus.topology import work_queue
 from ratchet.logs.names import VALIDATION
-from ratchet.service.errors import AdapterError, one_line
+from ratchet.service.errors import AdapterError, OtherModel, one_line
 from ratchet.service.telemetry import Log
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.base import BaseModelIdentity, DecodeError
@@ -38,6 +41,8 @@ GOLDEN = "golden.jsonl"
 FIRST_TASKS_MARGIN = 0.2
 """Users' first tasks are few, and chosen by nobody: they find what is broken; live traffic finds what is worse."""
 POLL_EVERY_S = 0.2
+ANSWERS_AT_ONCE = 8
+"""Of golden tasks, by each of the two that are compared; a task that asks for more of them is asked alone."""
 NAMED = 40
 """Characters of a program's name in the ids of its tasks."""
 
@@ -58,10 +63,14 @@ class Gate:
         max_rank: int,
         margin: float,
         timeout_s: float,
+        samples: int,
         first_tasks: Callable[[], Sequence[Task]],
         seconds: Callable[[], float],
     ) -> None:
-        """`first_tasks`: of the agent's users, asked where there is no golden set; none to ask nothing then."""
+        """`first_tasks`: of the agent's users, asked where there is no golden set; none to ask nothing then.
+
+        `samples`: of a task that does not say.
+        """
         self._arms = arms
         self._announcer = announcer
         self._replicas = replicas
@@ -72,23 +81,36 @@ class Gate:
         self._max_rank = max_rank
         self._margin = margin
         self._timeout_s = timeout_s
+        self._samples = samples
         self._first_tasks = first_tasks
         self._seconds = seconds
 
     async def validate(self, entry: AdapterEntry) -> GoldenVerdict:
-        """May take as long as the time-out. Raises BusError, DiskFull and ScorerError: not the version's fault."""
+        """May take as long as the time-out.
+
+        Raises OtherModel, BusError, DiskFull and ScorerError: not the version's fault.
+        """
+        self._check_model(entry)
         try:
             limits = AdapterLimits(max_rank=self._max_rank, base=self._base)
             faults = await asyncio.to_thread(entry_faults, self._home / entry.version, entry, limits)
             if faults:
                 return GoldenVerdict(False, one_line(f"{entry.version} is refused: {'; '.join(faults)}"), {})
             self._announcer.validating = entry.version
-            await self._load_everywhere(entry.version)
+            await self._load_everywhere(entry)
             return await self._ask_golden_tasks(entry)
         except AdapterError as error:
             return GoldenVerdict(False, one_line(str(error)), {})
         finally:
             self._announcer.validating = None
+
+    def other_model(self, entry: AdapterEntry) -> str | None:
+        """Why the version is none for this agent, which runs another model than its own."""
+        return base_fault(entry.base, self._base)
+
+    def _check_model(self, entry: AdapterEntry) -> None:
+        if (why := self.other_model(entry)) is not None:
+            raise OtherModel(why)
 
     @property
     def _base(self) -> BaseModelIdentity | None:
@@ -96,12 +118,13 @@ class Gate:
         adapters = self._arms.adapters
         return self._replicas.base or adapters.versions[adapters.primary].base
 
-    async def _load_everywhere(self, version: str) -> None:
-        """Raises AdapterError where a replica refuses it, or does not have it in time.
+    async def _load_everywhere(self, entry: AdapterEntry) -> None:
+        """Raises AdapterError where a replica refuses it, or does not have it in time, and OtherModel.
 
         The broker tells how many replicas there are, not who. So that none that died stands in for one that has not
         loaded it, only who answers a roll call counts, which is made again whenever their number has changed.
         """
+        version = entry.version
         deadline = self._seconds() + self._timeout_s
         call: RollCall | None = None
         called = 0
@@ -112,6 +135,7 @@ class Gate:
                 announced_at = await self._announcer.announce(event, version)
                 call, called = RollCall(at=self._seconds(), announced_at=announced_at), replicas
             loading = self._replicas.loading(version, self._seconds(), call)
+            self._check_model(entry)  # which they may say only now
             if loading.refused:
                 who, why = next(iter(loading.refused.items()))
                 raise AdapterError(f"replica {who} can't load it: {why}")
@@ -188,15 +212,20 @@ class Gate:
     async def _asked(
         self, tasks: Sequence[Task], run: str, who: str, arm: Callable[[int], Arm]
     ) -> list[Sequence[Interaction]]:
-        asked = (
-            self._own_tasks.answer(self._ask, self._named(task, run, who, number), arm)
-            for number, task in enumerate(tasks)
-        )
+        most = max(task.samples or self._samples for task in tasks)
+        places = asyncio.Semaphore(max(1, ANSWERS_AT_ONCE // most))
+        asked = (self._answered(self._named(task, run, who, number), arm, places) for number, task in enumerate(tasks))
         return list(await asyncio.gather(*asked))
+
+    async def _answered(
+        self, task: Task, arm: Callable[[int], Arm], place: AbstractAsyncContextManager[None]
+    ) -> Sequence[Interaction]:
+        async with place:
+            return await self._own_tasks.answer(self._ask, task, arm)
 
     def _named(self, task: Task, run: str, who: str, number: int) -> Task:
         task_id = f"golden/{self._arms.agent_id}/{run}/{who}/{self._seconds():.3f}/{number}"
-        given = {"task_id": task_id, "agent_id": self._arms.agent_id, "deadline": None}
+        given = {"task_id": task_id, "agent_id": self._arms.agent_id, "deadline": None, "priority": 0}
         return task.model_copy(update={**given, "select": None, "pass_score": None})
 
 

@@ -17,6 +17,7 @@ from schemas.records.registry import AgentAdapters
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.experiment_transitions import ExperimentPolicy, Where, is_cooling
 from services.orchestrator.promotion.golden import GoldenVerdict
+from services.orchestrator.promotion.pauses import Pauses
 from services.orchestrator.promotion.program_transitions import (
     Declared,
     agreed,
@@ -30,8 +31,6 @@ from services.orchestrator.promotion.program_transitions import (
 
 log = Log("program-trials")
 
-AGAIN_S = 30.0
-"""Before the gate is asked again, where it could not say."""
 PATIENCE_S = 30.0
 """How long runners may take to have what is to be compared; one that is gone is forgotten sooner."""
 
@@ -55,6 +54,7 @@ class ProgramTrials:
         decide: Decide,
         where: Callable[[], Where],
         seconds: Callable[[], float],
+        pauses: Pauses,
     ) -> None:
         self._arms = arms
         self._policy = policy
@@ -65,6 +65,7 @@ class ProgramTrials:
         self._decide = decide
         self._where = where
         self._seconds = seconds
+        self._pauses = pauses
         self._waits: tuple[int, float] | None = None
         """For which decision's sake runners are waited for, and since when."""
 
@@ -137,15 +138,21 @@ class ProgramTrials:
 
     async def _asked_gate(self, arms: ProgramArms) -> GoldenVerdict:
         while True:
+            name = arms.treatment.name
             try:
-                return await self._gate(arms)
+                verdict = await self._gate(arms)
+                self._pauses.forget(name)
+                return verdict
             except Exception as error:
-                name = arms.treatment.name
-                log.error("gate", f"{name} could not be asked, it is tried again: {error}", exc_info=error)
-                await asyncio.sleep(AGAIN_S)
+                pause = self._pauses.failed(name, str(error))
+                log.error(
+                    "gate", f"{name} could not be asked, it is tried again in {pause:.0f} s: {error}", exc_info=error
+                )
+                await asyncio.sleep(pause)
 
     def stop(self) -> None:
         if self._at_gate is not None:
+            self._pauses.forget(self._at_gate[1].treatment.name)
             self._at_gate[2].cancel()
             self._at_gate = None
 

@@ -25,8 +25,16 @@ from ratchet.experiments.experiment import Experiment
 from ratchet.experiments.replay import plan_of, replayed_together
 from ratchet.files.append_file import disk_errors
 from ratchet.logs.names import AUDITS
-from ratchet.service.errors import AdapterError, JournalError, NotAllowed, StorageUnavailable, one_line
+from ratchet.service.errors import (
+    AdapterError,
+    JournalError,
+    NotAllowed,
+    OtherModel,
+    StorageUnavailable,
+    one_line,
+)
 from ratchet.service.telemetry import Log
+from schemas.api.status import HeldUp
 from schemas.messages.adapter_event import AdapterMove
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.work import Work
@@ -64,6 +72,7 @@ from services.orchestrator.promotion.experiment_transitions import (
 )
 from services.orchestrator.promotion.gate import Gate
 from services.orchestrator.promotion.golden import LONGEST_GROWTH, GoldenVerdict
+from services.orchestrator.promotion.pauses import Pauses
 from services.orchestrator.promotion.program_transitions import Declared, program_carried_out
 from services.orchestrator.promotion.program_trials import ProgramTrials
 from services.orchestrator.promotion.replicas import Replicas
@@ -74,7 +83,7 @@ log = Log("promoter")
 
 WHO = "orchestrator"
 ANNOUNCE_EVERY_S = 5.0
-VALIDATE_AGAIN_S = 30.0
+BEFORE_TRAFFIC = (AdapterState.TRAINED, AdapterState.VALIDATED)
 LARGEST_EVIDENCE = 64 * 1024
 """Bytes of a trainer's metrics that are kept with the decision to register."""
 
@@ -118,7 +127,10 @@ class Promoter:
         self._announced_at = float("-inf")
         self._swap = SwapClock(arms.agent_id)
         self._held_back = set[str]()
-        self._programs = ProgramTrials(arms, policy, told, self._pass_gate, self._decide, self._where, seconds)
+        self._pauses = Pauses(clock, seconds)
+        self._programs = ProgramTrials(
+            arms, policy, told, self._pass_gate, self._decide, self._where, seconds, self._pauses
+        )
 
     # --- what the orchestrator gives it ----------------------------------------------------------------------------
 
@@ -299,10 +311,32 @@ class Promoter:
     def _validate_next(self) -> None:
         if self._validation is not None and not self._validation.done():
             return
-        versions = self.arms.adapters.versions
-        waiting = [version for version, entry in versions.items() if entry.state is AdapterState.TRAINED]
+        waiting = [
+            entry.version
+            for entry in self._in_state(AdapterState.TRAINED)
+            if self._pauses.is_over(entry.version) and self._fits(entry)
+        ]
         if waiting:
-            self._validation = asyncio.create_task(self._validate(versions[min(waiting, key=version_key)]))
+            first = self.arms.adapters.versions[min(waiting, key=version_key)]
+            self._validation = asyncio.create_task(self._validate(first))
+
+    def _in_state(self, *states: AdapterState) -> list[AdapterEntry]:
+        return [entry for entry in self.arms.adapters.versions.values() if entry.state in states]
+
+    def _fits(self, entry: AdapterEntry) -> bool:
+        """Whether the agent runs its model, as far as is known."""
+        return self._gate.other_model(entry) is None
+
+    @property
+    def held_up(self) -> list[HeldUp]:
+        """Candidates that get no further, and why."""
+        others = [(entry, self._gate.other_model(entry)) for entry in self._in_state(*BEFORE_TRAFFIC)]
+        not_tried = [
+            HeldUp(name=entry.version, reason=why, tries=0, again_at=None) for entry, why in others if why is not None
+        ]
+        tried = [entry.version for entry, why in others if why is None and entry.state is AdapterState.TRAINED]
+        asked = self.arms.adapters.programs.asked
+        return [*not_tried, *self._pauses.among([*tried, *([asked] if asked else ())])]
 
     async def _validate(self, entry: AdapterEntry) -> None:
         try:
@@ -310,11 +344,13 @@ class Promoter:
             move: Move = Validate(version=entry.version) if verdict.passed else RejectVersion(version=entry.version)
             event: AdapterMove = "standing" if verdict.passed else "rejected"
             await self._decide(move, verdict.reason, event=event, evidence=verdict.evidence)
+            self._pauses.forget(entry.version)
+        except OtherModel as error:
+            log.warning("other-model", f"{entry.version} is not tried: {error}", agent_id=self._agent_id)
         except Exception as error:
-            log.error(
-                "validation", f"{entry.version} could not be validated, it is tried again: {error}", exc_info=error
-            )
-            await asyncio.sleep(VALIDATE_AGAIN_S)
+            pause = self._pauses.failed(entry.version, str(error))
+            again = f"it is tried again in {pause:.0f} s"
+            log.error("validation", f"{entry.version} could not be validated, {again}: {error}", exc_info=error)
 
     async def _watch_primary(self) -> None:
         adapters = self.arms.adapters
@@ -333,7 +369,7 @@ class Promoter:
 
     async def _start_experiment(self) -> None:
         adapters = self.arms.adapters
-        if (candidate := next_candidate(adapters, self._now())) is None:
+        if (candidate := next_candidate(adapters, self._now(), self._fits)) is None:
             return
         move = canary(self._agent_id, candidate, adapters, self._policy, self._where())
         await self._decide(move, f"{candidate} is validated", event="experiment_started")
@@ -344,8 +380,7 @@ class Promoter:
 
     def _may_train(self) -> bool:
         adapters = self.arms.adapters
-        waiting = (AdapterState.TRAINED, AdapterState.VALIDATED)
-        busy = any(entry.state in waiting for entry in adapters.versions.values())
+        busy = any(self._fits(entry) for entry in self._in_state(*BEFORE_TRAFFIC))
         return not (busy or adapters.experiment or adapters.frozen or adapters.distrusted)
 
     async def _retire(self) -> None:

@@ -46,8 +46,10 @@ class Replicas:
 
     @property
     def base(self) -> BaseModelIdentity | None:
-        """The base model the replicas run, where they say."""
-        return next((report.base for report, _ in self._reports.values() if report.base is not None), None)
+        """The base model the replicas run, where they say: the newest word, of those that were there at that time."""
+        heard = sorted(self._reports.values(), key=lambda one: one[1], reverse=True)
+        there = (report.base for report, at in heard if heard[0][1] - at < FORGET_AFTER_S)
+        return next((base for base in there if base is not None), None)
 
     def reports(self, now: float) -> list[AdapterReport]:
         """The newest of each replica that is there."""

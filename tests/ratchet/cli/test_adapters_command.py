@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from ratchet.adapters.publish import registration, remove_tree
 from ratchet.adapters.registry import RegistryStore
+from ratchet.cli.adapters.view import render_entry
 from ratchet.cli.status import scorer_faults
 from ratchet.service.settings import FleetSettings
+from schemas.api.status import HeldUp
 from schemas.records.decision import Distrust, Promote, StartExperiment, Validate
 from tests.acceptance.ratchet_command import ForkedRatchet as Ratchet
 from tests.ratchet.adapters.making_adapters import published
@@ -44,6 +47,16 @@ def test_looking_at_versions(store: RegistryStore, ratchet: Ratchet) -> None:
     compared = ratchet("adapters", "diff", "v1.0.1", "v1.0.2")
     assert "learning_rate" in compared.out
     assert "model.layers.0.self_attn.q_proj" in compared.out
+
+
+def test_a_version_that_is_held_up_says_why_in_the_place_of_its_state(store: RegistryStore) -> None:
+    agent = store.read().agent("small")
+    held = HeldUp(name="v1.0.2", reason="it was trained on another model", tries=0, again_at=None)
+    console = Console(width=120, record=True)
+
+    console.print(render_entry(agent, agent.versions["v1.0.2"], None, held))
+
+    assert "validated: v1.0.2 is not tried: it was trained on another model" in console.export_text()
 
 
 def test_moves_by_hand_are_decisions_with_a_name_and_a_reason(store: RegistryStore, ratchet: Ratchet) -> None:

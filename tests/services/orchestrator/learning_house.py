@@ -13,9 +13,10 @@ from ratchet.adapters.publish import publish_adapter
 from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import ADAPTER_REPORTS, ADAPTERS, REWARDS, events_topic
+from ratchet.logs.names import VALIDATION
 from ratchet.service.errors import AdapterError
 from schemas import AdapterEvent, AdapterReport, AdapterTrained, Response, Task, Work
-from schemas.messages.base import Metadata
+from schemas.messages.base import BaseModelIdentity, Metadata
 from schemas.records.registry import AgentAdapters
 from tests.ratchet.adapters.making_adapters import card, published
 from tests.services.orchestrator.house import SCORER, House, answered, scored
@@ -35,6 +36,9 @@ class LearningHouse(House):
         self.store = RegistryStore.of(self.settings)
         self.submitted = 0
         self.noise = 0.2
+        self.base: BaseModelIdentity | None = None
+        """The model that the agent says it runs."""
+        self.scores_validations = True
         self.scorer = SCORER
         self._random = random.Random(7)
 
@@ -60,6 +64,7 @@ class LearningHouse(House):
             replica="replica-1",
             revision=event.revision,
             announced_at=event.metadata.timestamp,
+            base=self.base,
             loaded=tuple(version for version in wanted if version not in self.refuses),
             refused={version: why for version, why in self.refuses.items() if version in wanted},
         )
@@ -74,7 +79,9 @@ class LearningHouse(House):
         response = Response.decode(delivery.body)
         mean = self.quality[response.adapter_version or "v1.0.0"]
         scores = [min(1.0, max(0.0, mean + self._random.uniform(-self.noise, self.noise))) for _ in response.samples]
-        reward = scored(response, *scores).model_copy(update={"scorer": self.scorer})
+        own = response.work is not None and (response.work.arm.experiment_id or "").startswith(VALIDATION)
+        given = scores if self.scores_validations or not own else [None] * len(scores)
+        reward = scored(response, *given).model_copy(update={"scorer": self.scorer})
         await self.bus.publish(REWARDS, reward.encode(), type="", message_id="w")
 
     async def trained(

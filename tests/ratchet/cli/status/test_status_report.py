@@ -5,8 +5,10 @@ from __future__ import annotations
 from rich.console import Console
 
 from ratchet.bus.topology import Queue, Topology, fleet_topology
+from ratchet.cli.fleet.at_a_glance import held_up
 from ratchet.cli.fleet.queue_depths import QueueDepth
 from ratchet.cli.status import (
+    HeldUpRow,
     ServiceStatus,
     StatusReport,
     learning_rows,
@@ -114,3 +116,18 @@ def test_how_far_the_next_training_is_is_said_with_what_it_takes() -> None:
     assert "small: 3 groups to learn from since the last training; `ratchet train` needs 8" in shown
     assert "RATCHET_TRAIN_AFTER_GROUPS is off" in shown and "the fleet trains at 64" in shown
     assert list(learning_rows(None)) == []
+
+
+def test_a_candidate_that_is_held_up_is_said_and_the_fleet_is_healthy() -> None:
+    told = {"name": "v1.0.3", "reason": "no scores", "tries": 1, "again_at": "2026-11-23T12:00:30Z"}
+    ((agent_id, one), *none) = held_up({"agents": [{"agent_id": "small", "held_up": [told]}, {"agent_id": "older"}]})
+    row = HeldUpRow(agent_id, one.name, one.sentence)
+    report = StatusReport("amqp://guest@host/", None, (), depths(), True, (), held_up=(row,))
+    console = Console(width=120, record=True)
+
+    console.print(render_status(report))
+
+    shown = console.export_text()
+    assert "The fleet is healthy" in shown
+    assert "small: v1.0.3 could not be validated: no scores; it is tried again from 12:00:30 UTC on" in shown
+    assert none == []

@@ -10,12 +10,14 @@ from random import Random
 import pytest
 from tokenizers import Tokenizer
 
+from ratchet.adapters.check import base_fault
 from ratchet.service.errors import EngineError, SettingsError
 from schemas.messages.work import Sampling
 from services.agent.engines.engine import IdsRequest, TokenPiece
 from services.agent.engines.scripted import Script, ScriptedEngine, Turn
 from services.agent.settings import AgentSettings
 from tests.programs import REPOSITORY
+from tests.ratchet.adapters.making_adapters import BASE
 
 PLAYED = REPOSITORY / "examples" / "played-model"
 TURNS = (Turn(heard="first", says=("one", "another")), Turn(heard="second", says=("two",)))
@@ -83,3 +85,7 @@ def test_a_script_that_can_not_be_used_is_told(tmp_path: Path) -> None:
 
 def test_the_tokenizer_of_a_played_model_is_known_to_whoever_asks() -> None:
     assert AgentSettings(agent_engine="scripted", agent_model=str(PLAYED)).tokenizer_name == str(PLAYED)
+
+
+def test_no_model_s_adapter_is_one_for_a_script() -> None:
+    assert "the agent runs scripted" in str(base_fault(BASE, ScriptedEngine.base))

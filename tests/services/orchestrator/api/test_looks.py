@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from ratchet.experiments.records import experiments
 from ratchet.experiments.view import view_of
 from ratchet.http.server.application import application
 from schemas.api.experiments import ExperimentDetail
+from schemas.messages.base import BaseModelIdentity
 from schemas.records.adapter_state import AdapterState
+from tests.ratchet.adapters.making_adapters import BASE
 from tests.services.orchestrator.api.calling import api_of
 from tests.services.orchestrator.house import House, house
 from tests.services.orchestrator.learning_house import LearningHouse, learning_house
 from tests.serving import serving
-from tests.waiting import until
+from tests.waiting import settled, until
 
 FAST: dict[str, Any] = {
     "experiment_min_units_per_arm": 5,
@@ -56,6 +59,61 @@ async def test_a_canary_is_seen_live_and_looks_the_same_when_the_logs_are_replay
         assert (agent["replicas"][0]["replica"], agent["replicas"][0]["loaded"]) == ("replica-1", [version])
         assert status["tasks"]["answered"] >= fleet.submitted
         assert {score["adapter_version"] for score in status["scores"]} >= {"v1.0.0", version}
+
+
+async def test_a_candidate_that_could_not_be_validated_is_told_of_with_its_reason_and_leaves_users_alone(
+    tmp_path: Path,
+) -> None:
+    async with learning_house(tmp_path, {"v1.0.0": 0.5, "v1.0.1": 0.5}, **FAST) as fleet, api_of(fleet) as api:
+        # given users' first tasks, which the scorer scores no longer
+        await fleet.traffic(stop_when=lambda: fleet.submitted >= 20)
+        fleet.scores_validations = False
+        version = await fleet.trained()
+        (agent, _) = (await got(api, "/v1/status"))["agents"]
+        while not agent["held_up"]:
+            await fleet.report()
+            await settled()
+            (agent, _) = (await got(api, "/v1/status"))["agents"]
+
+        # then it is said, wherever one looks, and the gate asks nothing more meanwhile
+        asked = len(fleet.bus.published("work.small"))
+        why = "could not be validated: none of the 16 golden tasks got a scored answer"
+        (held,) = agent["held_up"]
+        assert (held["name"], held["tries"]) == (version, 1)
+        assert datetime.fromisoformat(held["again_at"]) > datetime.now(UTC)
+        for at in (f"/v1/adapters/small/{version}", "/v1/adapters", "/v1/adapters/small"):
+            assert why in str(await got(api, at))
+        await fleet.traffic(stop_when=lambda: fleet.submitted >= 40)
+        assert len(fleet.bus.published("work.small")) == asked + 20
+
+
+async def test_what_was_trained_on_another_model_waits_until_the_agent_runs_it(tmp_path: Path) -> None:
+    knobs = FAST | {"train_after_groups": 30}
+    async with learning_house(tmp_path, {"v1.0.0": 0.5, "v1.0.1": 0.5}, **knobs) as fleet, api_of(fleet) as api:
+        # given an agent that plays a script
+        fleet.base = BaseModelIdentity(name="scripted")
+        await fleet.traffic(stop_when=lambda: fleet.submitted >= 20)
+        version = await fleet.trained()
+        (agent, _) = (await got(api, "/v1/status"))["agents"]
+        while not agent["held_up"]:
+            await settled()
+            (agent, _) = (await got(api, "/v1/status"))["agents"]
+
+        # then nothing is asked of the candidate, and why is said
+        detail = await got(api, f"/v1/adapters/small/{version}")
+        assert detail["state"] == "trained"
+        assert detail["sentence"].startswith("v1.0.1 is not tried: it was trained on")
+        assert len(fleet.bus.published("work.small")) == 20
+
+        # and what the fleet learns meanwhile is trained
+        await fleet.traffic(stop_when=lambda: fleet.submitted >= 40)
+        await until(lambda: bool(fleet.bus.published("training")))
+
+        # when the agent runs its model again, then it goes its way
+        fleet.base = BASE
+        await fleet.reach(version, "canary")
+        (agent, _) = (await got(api, "/v1/status"))["agents"]
+        assert agent["held_up"] == []
 
 
 async def test_an_operator_promotes_rolls_back_and_freezes_under_his_name_and_is_told_why_not(tmp_path: Path) -> None:

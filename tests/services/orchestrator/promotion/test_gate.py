@@ -1,8 +1,12 @@
-"""The gate's roll call: only replicas that are there count. Leaves out the golden set: test_golden.py."""
+"""The gate's roll call: only replicas that are there count. And how it asks: few golden tasks at a time.
+
+Leaves out what it makes of the answers: test_golden.py.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from pathlib import Path
@@ -15,8 +19,10 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.bus.memory import MemoryBus
 from ratchet.bus.protocol import Delivery
 from ratchet.bus.topology import events_topic, fleet_topology, work_queue
+from ratchet.service.errors import OtherModel, ScorerError
 from schemas.messages.adapter_event import AdapterEvent
 from schemas.messages.adapter_report import AdapterReport
+from schemas.messages.base import BaseModelIdentity
 from schemas.messages.task import Task
 from schemas.messages.work import Arm
 from schemas.records.registry import AdapterEntry
@@ -36,10 +42,6 @@ async def idle(_: Delivery) -> None:
     """A replica that is never given Work."""
 
 
-async def nobody_asks(_task: Task, _arm: Callable[[int], Arm]) -> None:
-    raise AssertionError("there is no golden set")
-
-
 class Fleet:
     """A gate before a candidate, and replicas that say what they are told to. The clock stands still."""
 
@@ -47,6 +49,9 @@ class Fleet:
         self.bus = MemoryBus(fleet_topology((AGENT,)))
         self.replicas = Replicas()
         self.announced: list[datetime] = []
+        self.asked: list[Task] = []
+        """Golden tasks, as they were asked."""
+        self.own_tasks = OwnTasks()
         arms = Arms(AGENT)
         self.announcer = Announcer(arms, self.bus, lambda: NOON)
         registry = decided(RegistryStore(folder), registration(published(folder), folder))
@@ -57,15 +62,19 @@ class Fleet:
             self.announcer,
             self.replicas,
             self.bus,
-            nobody_asks,
-            OwnTasks(),
+            self._ask,
+            self.own_tasks,
             adapters_dir=folder,
             max_rank=64,
             margin=0.0,
             timeout_s=10.0,
+            samples=8,
             first_tasks=list,
             seconds=monotonic,
         )
+
+    async def _ask(self, task: Task, _arm: Callable[[int], Arm]) -> None:
+        self.asked.append(task)
 
     async def replica_joins(self) -> None:
         await self.bus.consume(work_queue(AGENT), idle, prefetch=1)
@@ -75,13 +84,14 @@ class Fleet:
         assert announced_at is not None
         self.announced.append(announced_at)
 
-    def loaded(self, replica: str) -> None:
-        """This replica answers the last announcement."""
+    def loaded(self, replica: str, base: BaseModelIdentity | None = None) -> None:
+        """This replica, which runs this model, answers the last announcement."""
         report = AdapterReport(
             agent_id=AGENT,
             replica=replica,
             revision=1,
             announced_at=self.announced[-1],
+            base=base,
             loaded=(self.candidate.version,),
         )
         self.replicas.record(report, monotonic())
@@ -138,3 +148,43 @@ async def test_announcements_follow_one_another_though_the_clock_stands_still(fl
     moments = [await fleet.announcer.announce() for _ in range(3)]
 
     assert moments == fleet.announced == sorted(set(moments))
+
+
+@pytest.mark.parametrize(("samples", "at_once"), [(None, 1), (16, 1), (3, 2)])
+async def test_users_wait_for_a_few_golden_answers_at_most(
+    fleet: Fleet, tmp_path: Path, samples: int | None, at_once: int
+) -> None:
+    # given a golden set that says it is urgent
+    task = json.dumps({"task_id": "g", "input": "x", "priority": 9} | ({"samples": samples} if samples else {}))
+    (tmp_path / AGENT / "golden.jsonl").write_text(f"{task}\n" * 6)
+    validation = asyncio.create_task(fleet.gate.validate(fleet.candidate))
+    await until(lambda: len(fleet.announced) == 1)
+    fleet.loaded("one")
+    fleet.loaded("two")
+
+    # when they are answered one by one, then no more are asked at a time of the candidate, and of its parent
+    most = [min(12, answered + 2 * at_once) for answered in range(12)]
+    for answered, wanted in enumerate(most):
+        await until(lambda wanted=wanted: len(fleet.asked) == wanted)
+        await settled(0)
+        fleet.own_tasks.closed(fleet.asked[answered].task_id, [])
+
+    # and they wait where users' tasks do
+    assert {task.priority for task in fleet.asked} == {0}
+    with pytest.raises(ScorerError, match="none of the 6 golden tasks"):
+        await validation
+
+
+async def test_what_was_trained_on_another_model_is_not_refused_for_it_though_its_agent_says_so_late(
+    fleet: Fleet,
+) -> None:
+    validation = asyncio.create_task(fleet.gate.validate(fleet.candidate))
+    await until(lambda: len(fleet.announced) == 1)
+    fleet.loaded("one", BaseModelIdentity(name="scripted"))
+
+    with pytest.raises(OtherModel, match="the agent runs scripted"):
+        await validation
+    assert len(fleet.announced) == 1
+    with pytest.raises(OtherModel):
+        await fleet.gate.validate(fleet.candidate)
+    assert len(fleet.announced) == 1

@@ -24,6 +24,7 @@ from schemas.records.registry import AgentAdapters
 from services.orchestrator.promotion.arms import Arms
 from services.orchestrator.promotion.experiment_transitions import canary
 from services.orchestrator.promotion.golden import GoldenVerdict
+from services.orchestrator.promotion.pauses import Pauses
 from services.orchestrator.promotion.program_transitions import (
     Declared,
     agreed,
@@ -54,7 +55,14 @@ class Trials:
         self.arms = Arms("small")
         self.arms.adapters = adapters
         self._trials = ProgramTrials(
-            self.arms, POLICY, lambda: self.told, self._gate, self._decide, lambda: WHERE, lambda: self.now
+            self.arms,
+            POLICY,
+            lambda: self.told,
+            self._gate,
+            self._decide,
+            lambda: WHERE,
+            lambda: self.now,
+            Pauses(lambda: NOON, lambda: self.now),
         )
 
     async def _gate(self, arms: ProgramArms) -> GoldenVerdict:

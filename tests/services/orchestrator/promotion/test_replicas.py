@@ -55,3 +55,20 @@ def test_the_newest_word_of_a_replica_counts() -> None:
     replicas.record(report("one", NOON + SECOND, loaded=[]), 100.2)
 
     assert replicas.loading("v1.0.1", 101.0, CALL).loaded == 0
+
+
+@pytest.mark.parametrize(
+    ("heard", "base"),
+    [
+        ([], None),
+        ([("old", "a", 100.0), ("new", "b", 120.0)], "b"),
+        ([("tells", "a", 100.0), ("can't tell", None, 101.0)], "a"),
+        ([("gone", "a", 100.0), ("can't tell", None, 100.0 + FORGET_AFTER_S)], None),
+    ],
+)
+def test_the_agent_runs_what_its_replicas_said_last(heard: list[tuple[str, str | None, float]], base: str) -> None:
+    replicas = Replicas()
+    for replica, name, at in heard:
+        replicas.record(report(replica, base=name and {"name": name}), at)
+
+    assert (replicas.base and replicas.base.name) == base

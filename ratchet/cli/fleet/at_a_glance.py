@@ -1,0 +1,22 @@
+"""What the orchestrator of the fleet that runs here says of it at `/v1/status`; nothing where it does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ratchet.cli.fleet.folder import FleetRecord
+from ratchet.cli.fleet.service_http import answer_of
+from schemas.api.status import HeldUp
+
+
+def at_a_glance(record: FleetRecord | None) -> Any:
+    port = record.port_of("orchestrator") if record else None
+    return answer_of(port, "/v1/status") if port else None
+
+
+def held_up(glance: Any) -> Iterator[tuple[str, HeldUp]]:
+    """With the agent of each. An orchestrator from before there was such a thing says nothing of it."""
+    for agent in glance["agents"] if glance else ():
+        for one in agent.get("held_up", ()):
+            yield agent["agent_id"], HeldUp.model_validate(one)
