@@ -1,15 +1,18 @@
 """A version as a folder that any program with PEFT can load, with a model card in the hub's form. Pure but for files.
 
 Exactly what was checked and signed is copied; the card is written from the adapter's own card and its evaluations.
+`export.json` says what the folder was made from, with a sum of each file, so that a push that failed can go on from it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ratchet.adapters.folder import open_file
 from ratchet.adapters.manifest import read_manifest
@@ -18,6 +21,7 @@ from schemas.records.adapter_card import AdapterCard
 from schemas.records.evaluation import Evaluation, FamilyResult, Interval
 
 MODEL_CARD = "README.md"
+EXPORT_RECORD = "export.json"
 
 
 @contextmanager
@@ -34,6 +38,30 @@ def new_folder(target: Path) -> Iterator[Path]:
         being_made.rename(target)
     finally:
         shutil.rmtree(being_made, ignore_errors=True)
+
+
+def write_record(folder: Path, made_from: Mapping[str, Any]) -> None:
+    """The last file of an export. The card has no sum: people add to it before they push."""
+    (folder / EXPORT_RECORD).write_text(json.dumps({**made_from, "files": _sums(folder)}, indent=2) + "\n")
+
+
+def holds(folder: Path, made_from: Mapping[str, Any]) -> bool:
+    """Whether it is the export that would be made, whole and with nothing added but to its card. Raises OSError."""
+    try:
+        record = json.loads((folder / EXPORT_RECORD).read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
+    return bool(record == {**made_from, "files": _sums(folder)})
+
+
+def _sums(folder: Path) -> dict[str, str]:
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+    return {name: _sum(folder / name) for name in names if name not in (MODEL_CARD, EXPORT_RECORD)}
+
+
+def _sum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_peft_folder(source: Path, target: Path, card: AdapterCard, evaluations: Sequence[Evaluation]) -> None:

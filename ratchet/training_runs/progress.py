@@ -24,6 +24,8 @@ REMEMBERED_STEPS = 5000
 WRITE_EVERY_S = 2.0
 PACE_STEPS = 64
 """So many of the newest say how fast it goes: a machine that others use is not as fast all day."""
+TOLD_AFTER_STEPS = 10
+"""From then on the time left is to be right within a fifth; what it was then is kept."""
 RIDGE = 0.1
 """How strongly, in squares of the mean work."""
 
@@ -54,6 +56,10 @@ class ProgressTracker:
         self._share: float | None = None
         self._pace = Pace()
         self._seconds_left: float | None = None
+        self._first_step: int | None = None
+        self._told: tuple[float, float] | None = None
+        """The seconds left after ten steps, and when that was."""
+        self._took: float | None = None
         self._counts = dict(before.counts) if before else {}
         known = before.curves if before else {}
         self._points = {name: deque(points, maxlen=REMEMBERED_STEPS) for name, points in known.items()}
@@ -70,6 +76,24 @@ class ProgressTracker:
             self._share = min(1.0, done / work) if work else None
             self._pace.observe(step, done, seconds)
             self._seconds_left = self._pace.seconds_left(steps - step, work - done)
+            self._hold_to_account(step, steps, seconds)
+
+    @property
+    def time_left_told(self) -> dict[str, float]:
+        """What was told after ten steps of this attempt, and what the rest then took; empty before its last step, and
+        of ten steps or fewer."""
+        if self._told is None or self._took is None:
+            return {}
+        return {"told_after_ten_steps_s": round(self._told[0], 3), "took_after_ten_steps_s": round(self._took, 3)}
+
+    def _hold_to_account(self, step: int, steps: int, seconds: float) -> None:
+        if self._first_step is None:
+            self._first_step = step
+        if self._told is not None:
+            if self._took is None and step == steps:
+                self._took = seconds - self._told[1]
+        elif self._seconds_left is not None and self._first_step + TOLD_AFTER_STEPS <= step < steps:
+            self._told = self._seconds_left, seconds
 
     def at(self, now: datetime) -> RunProgressRecord:
         progress = RunProgress(

@@ -62,8 +62,8 @@ class TrainerSettings(FleetSettings):
     trainer_keep_jobs: int = Field(20, ge=1, description="Records of finished runs kept for each agent.")
     trainer_report_to: Annotated[tuple[Tracker, ...], NoDecode, BeforeValidator(names)] = Field(
         (),
-        description="Trackers that get the figures of each step, by comma: trackio, wandb, mlflow, tensorboard; each "
-        "is a package to install beside the trainer, and set up by its own variables.",
+        description="Trackers that get the figures of each step and of `ratchet eval`, by comma: trackio, wandb, "
+        "mlflow, tensorboard; each is a package to install beside the trainer, and set up by its own variables.",
     )
     trainer_once: bool = Field(
         False, description="Exit when there is nothing left to train: for a trainer that is started for each request."

@@ -3,6 +3,8 @@
 Three ways: `--request JSON` records a run, does it and registers the adapter; `--job FOLDER` does a run that was
 recorded (for `accelerate launch`: `accelerate launch -m services.trainer.train --job FOLDER`); `--serve` reads one such
 folder a line from stdin, so that torch and TRL are imported once. In the last, the process ends with its stdin.
+
+A fourth trains nothing: `--evaluation FILE` gives what `ratchet eval` found to the trackers.
 """
 
 from __future__ import annotations
@@ -29,9 +31,11 @@ from ratchet.training_runs.store import RunFolder, RunStore, cancelled
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.train_request import TrainRequest
 from schemas.records.decision import DecisionDraft
+from schemas.records.evaluation import Evaluation
 from schemas.records.registry import Registry
 from services.trainer.data.support import NOTHING_AGAINST_IT
 from services.trainer.run.checkpoints import newest_checkpoint
+from services.trainer.run.tracked_runs import keep_with_the_logs
 from services.trainer.settings import TrainerSettings
 
 BUSY = "busy"
@@ -53,9 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     emit = _emitter(stdout)
     settings = TrainerSettings.read()
     if settings.trainer_report_to:
-        from services.trainer.run.trackers import keep_with_the_logs
-
         keep_with_the_logs(settings)
+    if given.evaluation is not None:
+        return _track(settings, Evaluation.decode(given.evaluation.read_bytes()), emit)
     if given.job is not None:
         return _job(settings, RunFolder(given.job), emit)
 
@@ -67,6 +71,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.serve:
         return _serve(do, emit)
     return _record_and_run(settings, TrainRequest.decode(given.request), do, emit, dry=given.dry_run)
+
+
+def _track(settings: TrainerSettings, evaluation: Evaluation, emit: Emit) -> int:
+    from services.trainer.run.tracked_evaluations import track_evaluation
+
+    faults = track_evaluation(settings, evaluation)
+    for fault in faults:
+        emit({"stage": "tracking", "warning": fault})
+    return 1 if faults else 0
 
 
 def _job(settings: TrainerSettings, folder: RunFolder, emit: Emit) -> int:
@@ -226,6 +239,7 @@ def _parser() -> argparse.ArgumentParser:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--request", help="a TrainRequest as JSON")
     what.add_argument("--job", type=Path, help="folder of a recorded run")
+    what.add_argument("--evaluation", type=Path, help="the file of an evaluation, for the trackers")
     what.add_argument("--serve", action="store_true", help="take folders of recorded runs from stdin")
     parser.add_argument("--dry-run", action="store_true", help="of a request: count and check the data, train nothing")
     return parser

@@ -42,6 +42,8 @@ def test_two_versions_are_held_against_each_other_and_the_release_has_it_beside_
             "RATCHET_LOGS_DIR": str(fleet.logs),
             "RATCHET_ADAPTERS_DIR": str(adapters),
             "RATCHET_AGENTS": ",".join(fleet.agents),
+            "RATCHET_TRAINER_REPORT_TO": "tensorboard",
+            "TENSORBOARD_LOGGING_DIR": str(fleet.folder / "boards"),
         },
     )
     store = RegistryStore.of(FleetSettings(adapters_dir=adapters, logs_dir=fleet.logs))
@@ -85,6 +87,10 @@ def test_two_versions_are_held_against_each_other_and_the_release_has_it_beside_
     assert "set.jsonl: 8 tasks" in ratchet("adapters", "show", "v1.0.1").out
     assert ratchet("adapters", "export", "v1.0.1", "out").code == 0
     assert "8 tasks that no training saw, against v1.0.0" in (fleet.folder / "out" / "README.md").read_text()
+
+    # and the trackers have it
+    assert "tensorboard" not in ran.err
+    assert len(list((fleet.folder / "boards" / "small" / "v1.0.1").glob("events.*"))) == 1
 
     # and what was asked counts nowhere
     rows = [json.loads(line) for line in ratchet("log", "tail", "-n", "64", "--json").out.splitlines()]

@@ -15,7 +15,7 @@ import typer
 from ratchet.adapters.adapter_service import AdapterService
 from ratchet.adapters.check import check_adapter
 from ratchet.adapters.evaluations import evaluations_of
-from ratchet.adapters.export import new_folder, write_model_card, write_peft_folder
+from ratchet.adapters.export import holds, new_folder, write_model_card, write_peft_folder, write_record
 from ratchet.adapters.limits import AdapterLimits
 from ratchet.cli.adapters.here import Agent, Version, adapter_service_here
 from ratchet.cli.fleet.folder import FleetAccess
@@ -31,7 +31,7 @@ GGUF_FILE = "model.gguf"
 
 def export(
     version: Version,
-    folder: Annotated[Path, typer.Argument(help="To be made; it must not be there, or be empty.")],
+    folder: Annotated[Path, typer.Argument(help="To be made: not there, or empty; with --push as it was made.")],
     agent: Agent = None,
     merged: Annotated[bool, typer.Option("--merged", help="One model: the adapter's weights in the base's.")] = False,
     model: Annotated[
@@ -56,7 +56,8 @@ def export(
 
     What is exported was checked as a version is before it serves: sums, shapes, limits. --merged holds the merged
     model's log-probabilities against the adapter's before it keeps it. --push sends the folder by the hub's own
-    client, which takes its token from HF_TOKEN or `hf auth login`, and its address from HF_ENDPOINT.
+    client, which takes its token from HF_TOKEN or `hf auth login`, and its address from HF_ENDPOINT. Where that
+    failed, the same command sends what was made, if its sums are as they were; only its README.md may differ.
     """
     if (gguf or model or dtype != "auto") and not merged:
         raise UsageError("--gguf, --model and --dtype go with --merged: PEFT's files are copied as they are")
@@ -65,11 +66,23 @@ def export(
         raise NotFound(f"{version} is the base model, and has no adapter: export a version that was trained")
     converter = _converter(gguf) if gguf else None
     made: dict[str, Any] = {"version": version, "agent": service.agent_id, "folder": str(folder)}
-    with new_folder(folder) as being_made:
-        made |= _fill(being_made, source, service, _base(model, source) if merged else None, dtype)
-        if converter:
-            _convert(converter, being_made)
-            made["gguf"] = str(folder / GGUF_FILE)
+    made_from = {
+        "agent": service.agent_id,
+        "version": version,
+        "adapter_sha256": service.agent.versions[version].sha256,
+        "merged": dtype if merged else None,
+        "gguf": gguf is not None,
+    }
+    if push and holds(folder, made_from):
+        say(f"{folder} was made before, and is pushed as it is")
+    else:
+        with new_folder(folder) as being_made:
+            made |= _fill(being_made, source, service, _base(model, source) if merged else None, dtype)
+            if converter:
+                _convert(converter, being_made)
+            write_record(being_made, made_from)
+    if gguf:
+        made["gguf"] = str(folder / GGUF_FILE)
     if push:
         made["url"] = _push(folder, push, f"{service.agent_id} {version}")
     if json:
@@ -154,5 +167,7 @@ def _push(folder: Path, repository: str, what: str) -> str:
         url = api.create_repo(repository, private=True, exist_ok=True)
         api.upload_folder(repo_id=repository, folder_path=folder, commit_message=f"{what}, exported by Ratchet")
     except Exception as error:  # whatever the client or its HTTP library raises
-        raise CommandError(f"{folder} is made, but the hub did not take it: {one_line(str(error))}") from error
+        raise CommandError(
+            f"{folder} is made, but the hub did not take it: {one_line(str(error))}; the same command pushes it again"
+        ) from error
     return str(url)

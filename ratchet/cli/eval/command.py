@@ -17,9 +17,11 @@ from ratchet.adapters.registry import RegistryStore
 from ratchet.cli.eval.asking import Asking, answers, publisher, scored_anew
 from ratchet.cli.eval.results import results, worth
 from ratchet.cli.eval.task_set import Leaks, TaskSet, find_leaks, read_set, since_when, windows_of
+from ratchet.cli.eval.trackers import give_to_trackers
 from ratchet.cli.eval.view import picture, render_evaluation
 from ratchet.cli.fleet.folder import FleetAccess
 from ratchet.cli.terminal import AsJson, ExitCode, UsageError, err, out, print_json, say
+from ratchet.cli.train.run import trainer_environment
 from ratchet.experiments.gain import Answered
 from ratchet.logs.rows import EvaluatedRow
 from ratchet.service.settings import FleetSettings
@@ -70,6 +72,8 @@ def eval(  # noqa: A001  (the command's name)
     else:
         out.print(render_evaluation(evaluation))
         out.print(f"{path}, and beside it the picture ({path.with_suffix('.svg').name})", markup=False)
+    if untold := give_to_trackers(path, trainer_environment(access)):
+        say(f"{untold}; the evaluation is in {path}")
     if any(one.unanswered for one in evaluation.versions):
         raise typer.Exit(ExitCode.FAILED)
 

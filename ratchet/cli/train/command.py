@@ -78,9 +78,8 @@ def train(
     if list_ + watch + cancel + queue + plan > 1:
         raise UsageError("--list, --watch, --cancel, --queue and --plan are five things: choose one")
     if plan:
-        learner = {} if algorithm == "grpo" else {"algorithm": algorithm}
-        given = learner | hyperparameters_of(loss, epochs, lr, tuple(set_ or ()))
-        planned = plan_run(PlanOptions(model, gpus, gpu_memory, samples, tokens, given, agent), access)
+        given = hyperparameters_of(loss, epochs, lr, tuple(set_ or ()))
+        planned = plan_run(PlanOptions(model, gpus, gpu_memory, samples, tokens, given, agent, algorithm), access)
         if json:
             print_json(planned)
         else:

@@ -27,6 +27,8 @@ from ratchet.training_runs.estimate import (
 from schemas.messages.base import explain
 
 GPU_MEMORY_GB, SAMPLES, TOKENS = 24.0, 2_048, "512+256"
+PLANNED = ("grpo", "masked-grpo", "vespo")
+"""Algorithms that go through the model as it is counted here; their knobs have the same defaults."""
 
 
 class PlannedKnobs(BaseModel):
@@ -58,10 +60,23 @@ class PlanOptions:
     tokens: str | None
     given: Mapping[str, Any]
     agent: str | None = None
+    algorithm: str = PLANNED[0]
 
 
 def plan_run(options: PlanOptions, access: FleetAccess) -> dict[str, Any]:
     """Raises UsageError for options that can't be, EngineError for a model whose size is not known."""
+    if options.algorithm not in PLANNED:
+        raise UsageError(
+            f"{options.algorithm} can't be planned: counted are {', '.join(PLANNED)}, whose answers share a group's "
+            "prompt; it takes others, in other steps, or with a reference beside them. Plan grpo for the base model's "
+            "part, and see the rest in ten steps of a run"
+        )
+    file = os.environ.get("RATCHET_TRAINER_ACCELERATE_CONFIG")
+    if file and options.gpus is None:
+        raise UsageError(
+            f"{file} (RATCHET_TRAINER_ACCELERATE_CONFIG) has the number of processes, and is not read here: say it "
+            "with --gpus, and RATCHET_TRAINER_FSDP=true where its distributed_type is FSDP"
+        )
     name = options.model or _model_of(access, options.agent)
     shape = known_shape(name)
     knobs = _knobs(options.given)
@@ -87,7 +102,10 @@ def plan_run(options: PlanOptions, access: FleetAccess) -> dict[str, Any]:
         epochs=knobs.epochs,
     )
     account = _account(name, shape, setup, workload, options.gpu_memory or GPU_MEMORY_GB)
-    return account | {"not_counted": sorted(options.given.keys() - PlannedKnobs.model_fields.keys())}
+    return account | {
+        "not_counted": sorted(options.given.keys() - PlannedKnobs.model_fields.keys()),
+        "not_read": [file] if file else [],
+    }
 
 
 def _account(name: str, shape: ModelShape, setup: Setup, workload: Workload, gigabytes: float) -> dict[str, Any]:
@@ -145,6 +163,9 @@ def render_plan(plan: Mapping[str, Any]) -> Group:
             f"not counted: {', '.join(plan['not_counted'])}. Of hyperparameters these are: "
             f"{', '.join(PlannedKnobs.model_fields)}"
         )
+    said.extend(
+        f"not read: {file}; counted are --gpus and RATCHET_TRAINER_FSDP, whatever it says" for file in plan["not_read"]
+    )
     return Group(rows, *map(Text, said), _verdict(plan))
 
 

@@ -83,7 +83,7 @@ class TrainingHere:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env=_environment(self._access),
+                env=trainer_environment(self._access),
                 start_new_session=True,
             )
             assert trainer.stdout is not None
@@ -183,7 +183,7 @@ def require_model(access: FleetAccess) -> None:
         )
 
 
-def _environment(access: FleetAccess) -> dict[str, str]:
+def trainer_environment(access: FleetAccess) -> dict[str, str]:
     """The fleet's folder of logs, and its model if `ratchet up` was told one; the environment's word goes first."""
     known = {"RATCHET_LOGS_DIR": str(access.logs_dir)}
     if access.record and access.record.options.engine == "transformers":

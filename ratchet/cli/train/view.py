@@ -16,6 +16,7 @@ from rich.text import Text
 
 from ratchet.cli.terminal import table
 from ratchet.training_runs.progress import ProgressTracker, RunProgressRecord
+from ratchet.training_runs.report import is_number
 from schemas.api.runs import RunProgress, RunView
 
 FIGURES = (("loss", "loss", "+.4f"), ("clip_fraction", "clipped", ".1%"), ("gap", "drift", ".3f"), ("kl", "kl", ".4f"))
@@ -123,10 +124,18 @@ def time_left(seconds: float | None) -> str:
     return f"{minutes} min left" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min left"
 
 
+def trained(view: RunView) -> str | None:
+    """The version, and how right the run was about its time."""
+    told, took = (view.metrics.get(f"{name}_after_ten_steps_s") for name in ("told", "took"))
+    if view.adapter_version is None or not (is_number(told) and is_number(took)):
+        return view.adapter_version
+    return f"{view.adapter_version}; after ten steps {told:.0f} s left by its word, {took:.0f} s in truth"
+
+
 def standing(view: RunView, *, at_work: bool) -> str:
     """How far a run is, in a few words. `at_work`: a process is at it."""
     if view.ended:
-        return view.adapter_version or (view.reason or "").partition("\n")[0]
+        return trained(view) or (view.reason or "").partition("\n")[0]
     progress = view.progress
     if not at_work:
         where = f"left at step {progress.step} of {progress.steps}" if progress and progress.step else "not at work"

@@ -9,7 +9,7 @@ Under `accelerate launch` every process runs this; the first one writes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -26,6 +26,7 @@ from ratchet.models.loading import identify, load_language_model
 from ratchet.models.tokenization import model_folder
 from ratchet.service import failpoint
 from ratchet.service.errors import RatchetError, TrainingRefused
+from ratchet.training_runs.progress import ProgressTracker
 from ratchet.training_runs.store import RunFolder
 from schemas.messages.adapter_trained import AdapterTrained
 from schemas.messages.base import BaseModelIdentity, Metadata
@@ -79,9 +80,14 @@ class RunExecution:
         self._now = now or (lambda: datetime.now(UTC))
         self._on_gpu = settings.trainer_device != "cpu" and torch.cuda.is_available()
         self._process = PartialState(cpu=not self._on_gpu)
-        self._emit: Emit = emit if self.writes else lambda _: None
+        self._progress = ProgressTracker()
+        self._tell: Emit = emit if self.writes else lambda _: None
         self._adapters = RegistryStore(settings.adapters_dir)
         self._threads: CpuThreads | None = None
+
+    def _emit(self, event: Mapping[str, Any]) -> None:
+        self._progress.record(event, time.monotonic())
+        self._tell(event)
 
     @property
     def writes(self) -> bool:
@@ -142,7 +148,7 @@ class RunExecution:
             choices,
             selection,
             described,
-            metrics_of(described, time.monotonic() - began),
+            metrics_of(described, time.monotonic() - began, self._progress.time_left_told),
             inputs_written_at(self._folder.held_out),
             self._now(),
         )

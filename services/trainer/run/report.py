@@ -65,8 +65,8 @@ def report(
     }
 
 
-def metrics_of(report: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """The few figures that travel with the adapter: of the data, of the parent, of the last step."""
+def metrics_of(report: Mapping[str, Any], seconds: float, time_left_told: Mapping[str, float]) -> dict[str, Any]:
+    """The few figures that travel with the adapter: of the data, of the parent, of the last step, and of the time."""
     last = report["steps"][-1] if report["steps"] else {}
     return {
         "steps": report["plan"]["steps"],
@@ -75,6 +75,7 @@ def metrics_of(report: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         "parent_gap": report["parent_match"]["gap"],
         "parent_effective_share": report["parent_match"]["effective_share"],
         "seconds": round(seconds, 3),
+        **time_left_told,
     } | {f"last_{name}": last[name] for name in AT_THE_END if name in last}
 
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
 
 from schemas.messages.train_request import TrainRequest
 from services.trainer.algorithms.algorithm import PolicyTrainer
+from services.trainer.run.tracked_runs import PROJECT, run_name, tensorboard_folder, wandb_id
 from services.trainer.settings import Tracker, TrainerSettings
-
-PROJECT = "ratchet"
 
 Warn = Callable[[str], None]
 
@@ -55,8 +53,8 @@ def attach(trainer: PolicyTrainer, settings: TrainerSettings, request: TrainRequ
     if not settings.trainer_report_to:
         return
     trainer.args.project = PROJECT
-    trainer.args.run_name = f"{request.agent_id}-{request.request_id}"
-    makers = _makers(_tensorboard_folder(settings.logs_dir) / request.agent_id / request.request_id)
+    trainer.args.run_name = run_name(request.agent_id, request.request_id)
+    makers = _makers(settings, request)
     for name in settings.trainer_report_to:
         try:
             trainer.add_callback(Guarded(name, makers[name](), warn))
@@ -64,32 +62,26 @@ def attach(trainer: PolicyTrainer, settings: TrainerSettings, request: TrainRequ
             warn(f"{name} gets nothing of this run: {error!r}")
 
 
-def _makers(tensorboard: Path) -> dict[Tracker, Callable[[], Any]]:
+def _makers(settings: TrainerSettings, request: TrainRequest) -> dict[Tracker, Callable[[], Any]]:
     from transformers.integrations import MLflowCallback, TensorBoardCallback, TrackioCallback, WandbCallback
 
     def tensorboard_callback() -> Any:
         from torch.utils.tensorboard import SummaryWriter
 
-        return TensorBoardCallback(SummaryWriter(str(tensorboard)))
+        folder = tensorboard_folder(settings, request.agent_id) / request.request_id
+        return TensorBoardCallback(SummaryWriter(str(folder)))
+
+    def wandb_callback() -> Any:
+        import wandb
+
+        wandb.finish()  # the run before in this process: its callback leaves it open
+        os.environ["WANDB_RUN_ID"] = wandb_id(run_name(request.agent_id, request.request_id))
+        os.environ["WANDB_RESUME"] = "allow"
+        return WandbCallback()
 
     return {
         "trackio": TrackioCallback,
-        "wandb": WandbCallback,
+        "wandb": wandb_callback,
         "mlflow": MLflowCallback,
         "tensorboard": tensorboard_callback,
     }
-
-
-def _tensorboard_folder(logs_dir: Path) -> Path:
-    return Path(os.environ.get("TENSORBOARD_LOGGING_DIR") or logs_dir / "tensorboard")
-
-
-def keep_with_the_logs(settings: TrainerSettings) -> None:
-    """What the clients know by their environment, as far as it is not said there: before they are imported.
-
-    trackio's database lies with the logs; the others call their project as trackio does.
-    """
-    os.environ.setdefault("TRACKIO_DIR", str((settings.logs_dir / "trackio").absolute()))
-    os.environ.setdefault("WANDB_PROJECT", PROJECT)
-    os.environ.setdefault("WANDB_DIR", str(settings.logs_dir.absolute()))
-    os.environ.setdefault("MLFLOW_EXPERIMENT_NAME", PROJECT)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ratchet.adapters.export import holds, write_record
 from ratchet.adapters.publish import publish_adapter, registration
 from ratchet.adapters.registry import RegistryStore
 from schemas.messages.base import BaseModelIdentity
@@ -145,17 +146,43 @@ def test_another_base_model_than_the_adapters_is_refused(tmp_path: Path, ratchet
     assert not (tmp_path / "out").exists()
 
 
-def test_a_hub_that_is_away_is_said_and_the_folder_stays(tmp_path: Path) -> None:
+def test_a_hub_that_is_away_is_said_and_what_was_made_is_pushed_again(tmp_path: Path) -> None:
     store = RegistryStore(tmp_path / "adapters")
     folder = published(store.folder)
     decided(store, registration(folder, store.folder))
     ratchet = NewRatchet(tmp_path, {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_TOKEN": "hf_x"})
+    push = ("adapters", "export", "v1.0.1", "out", "--push", "team/small")
 
-    refused = ratchet("adapters", "export", "v1.0.1", "out", "--push", "team/small")
+    refused = ratchet(*push)
+    readme = tmp_path / "out" / "README.md"
+    readme.write_text(readme.read_text() + "Of the team.\n")
+    again = ratchet(*push)
 
-    assert refused.code == 1
+    assert refused.code == again.code == 1
     assert "out is made, but the hub did not take it" in " ".join(refused.err.split())
     assert (tmp_path / "out" / "adapter_config.json").is_file()
+    assert "out was made before, and is pushed as it is" in again.err
+    assert "the hub did not take it" in " ".join(again.err.split())
+    assert readme.read_text().endswith("Of the team.\n")
+
+
+def test_only_the_same_export_whole_and_with_nothing_added_is_pushed_again(tmp_path: Path) -> None:
+    made_from = {"agent": "small", "version": "v1.0.1", "merged": None}
+    (tmp_path / "out").mkdir()
+    weights = tmp_path / "out" / "adapter_model.safetensors"
+    weights.write_bytes(b"weights")
+    write_record(tmp_path / "out", made_from)
+
+    assert holds(tmp_path / "out", made_from)
+    assert not holds(tmp_path / "out", made_from | {"version": "v1.0.2"})
+    assert not holds(tmp_path / "none", made_from) and not holds(weights, made_from)
+    (tmp_path / "out" / "notes.txt").write_text("of a person")
+    assert not holds(tmp_path / "out", made_from)
+    (tmp_path / "out" / "notes.txt").unlink()
+    weights.write_bytes(b"others")
+    assert not holds(tmp_path / "out", made_from)
+    (tmp_path / "out" / "export.json").write_text("{")
+    assert not holds(tmp_path / "out", made_from)
 
 
 def test_a_converter_that_fails_is_said_and_leaves_nothing(tmp_path: Path, ratchet: Ratchet) -> None:

@@ -78,6 +78,30 @@ def test_the_time_left_is_right_within_a_fifth_after_ten_steps(seed: int, each: 
     assert max(errors) < 0.2
 
 
+@pytest.mark.parametrize(
+    ("first", "steps", "kept"),
+    [
+        (0, 15, {"told_after_ten_steps_s": 50.0, "took_after_ten_steps_s": 70.0}),
+        (4, 19, {"told_after_ten_steps_s": 50.0, "took_after_ten_steps_s": 70.0}),
+        (0, 10, {}),
+        (4, 14, {}),
+    ],
+    ids=["begun", "taken up", "ten steps", "ten steps taken up"],
+)
+def test_what_was_told_after_ten_steps_is_kept_beside_what_the_rest_took(
+    first: int, steps: int, kept: dict[str, float]
+) -> None:
+    # ten steps of ten seconds each, then fourteen a step
+    standing, clock = ProgressTracker(), 0.0
+    for number in range(first, steps + 1):
+        assert standing.time_left_told == {}
+        standing.record(step(number, of=steps), clock)
+        clock += 10.0 if number < first + 10 else 14.0
+    standing.record(step(steps, of=steps), clock + 100.0)  # more said at the end changes nothing
+
+    assert standing.time_left_told == kept
+
+
 def test_curves_hold_what_can_be_drawn() -> None:
     standing = after(step(1, loss=0.5, kl=0.0, gap=9.0), step(2, loss=math.nan, kl=0.0), step(3, loss=0.2, kl=0.0))
 

@@ -72,6 +72,14 @@ def test_a_list_says_how_each_run_stands(tmp_path: Path) -> None:
     assert render_runs([(view, False) for view, _ in listed]).row_count == 4
 
 
+def test_a_trained_run_says_how_right_it_was_about_its_time(tmp_path: Path) -> None:
+    run = asked(tmp_path, "run-1").run.view.model_copy(update={"state": "trained", "adapter_version": "v1.0.1"})
+    known = run.model_copy(update={"metrics": {"told_after_ten_steps_s": 61.2, "took_after_ten_steps_s": 58.4}})
+
+    assert standing(run, at_work=False) == "v1.0.1"
+    assert standing(known, at_work=False) == "v1.0.1; after ten steps 61 s left by its word, 58 s in truth"
+
+
 def test_who_looks_on_sees_each_step_and_the_end(tmp_path: Path) -> None:
     folder = asked(tmp_path, "run-1")
     begun(folder)

@@ -9,7 +9,11 @@ from typer.testing import CliRunner
 
 from ratchet.cli.app import app
 from ratchet.cli.train.plan import PlannedKnobs
-from services.trainer.algorithms.hyperparameters import GrpoHyperparameters
+from services.trainer.algorithms.hyperparameters import (
+    GrpoHyperparameters,
+    MaskedGrpoHyperparameters,
+    VespoHyperparameters,
+)
 
 PLAN = ["train", "--plan", "--model", "Qwen/Qwen2.5-7B-Instruct"]
 
@@ -73,13 +77,21 @@ def test_a_remedy_that_is_taken_is_one() -> None:
 
 
 def test_what_a_plan_does_not_count_is_named() -> None:
-    run = CliRunner().invoke(app, [*PLAN, "--set", "micro_batch_token=8192", "--algorithm", "dpo"])
+    run = CliRunner().invoke(app, [*PLAN, "--set", "micro_batch_token=8192", "--algorithm", "vespo"])
 
-    assert "not counted: algorithm, micro_batch_token. Of hyperparameters these are" in " ".join(run.stdout.split())
+    assert "not counted: micro_batch_token. Of hyperparameters these are" in " ".join(run.stdout.split())
 
 
-def test_the_knobs_of_a_plan_are_the_trainers() -> None:
-    fields = GrpoHyperparameters.model_fields
+def test_a_file_of_accelerate_is_not_read_and_the_plan_says_so() -> None:
+    run = CliRunner().invoke(app, [*PLAN, "--gpus", "4"], env={"RATCHET_TRAINER_ACCELERATE_CONFIG": "two.yaml"})
+
+    assert "on each of 4 GPUs" in run.stdout
+    assert "not read: two.yaml; counted are --gpus" in " ".join(run.stdout.split())
+
+
+@pytest.mark.parametrize("knobs", [GrpoHyperparameters, MaskedGrpoHyperparameters, VespoHyperparameters])
+def test_the_knobs_of_a_plan_are_the_trainers(knobs: type[GrpoHyperparameters]) -> None:
+    fields = knobs.model_fields
 
     for name, field in PlannedKnobs.model_fields.items():
         assert (fields[name].default, fields[name].metadata) == (field.default, field.metadata), name
@@ -91,6 +103,9 @@ def test_the_knobs_of_a_plan_are_the_trainers() -> None:
         (["--set", "lora_rank=many"], {}, "lora_rank"),
         (["--set", "lora_rank"], {}, "not of the form name=value"),
         (["--list"], {}, "choose one"),
+        (["--algorithm", "dpo"], {}, "dpo can't be planned: counted are grpo, masked-grpo, vespo"),
+        (["--algorithm", "kto"], {}, "with a reference beside them"),
+        ([], {"RATCHET_TRAINER_ACCELERATE_CONFIG": "two.yaml"}, "two.yaml (RATCHET_TRAINER_ACCELERATE_CONFIG) has"),
         ([], {"RATCHET_TRAINER_WEIGHTS": "7bit"}, "RATCHET_TRAINER_WEIGHTS is '7bit'"),
         ([], {"RATCHET_TRAINER_WEIGHTS": "4bit", "RATCHET_TRAINER_FSDP": "1"}, "can't be spread"),
         ([], {"RATCHET_TRAINER_HYPERPARAMETERS": "{"}, "RATCHET_TRAINER_HYPERPARAMETERS is '{'"),

@@ -90,6 +90,15 @@ def test_how_it_stands_is_on_disk_while_it_goes_and_after(settings: TrainerSetti
     assert last.curves == training_report(folder(settings, outcome), "v1.0.1").curves
 
 
+def test_a_run_keeps_how_right_it_was_about_its_time(settings: TrainerSettings) -> None:
+    outcome = train(settings, hyperparameters={"epochs": 4, "batch": 24})
+
+    told, took = (outcome.metrics[f"{name}_after_ten_steps_s"] for name in ("told", "took"))
+    assert outcome.metrics["steps"] == 12
+    assert isinstance(told, float) and isinstance(took, float)
+    assert told > 0 and 0 < took < outcome.metrics["seconds"]  # type: ignore[operator]
+
+
 def test_the_report_tells_each_step(settings: TrainerSettings) -> None:
     outcome = train(settings, hyperparameters={"epochs": 2, "batch": 24})
 
