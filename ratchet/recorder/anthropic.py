@@ -46,7 +46,8 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
     system = [{"role": "system", "content": _text(body["system"])}] if body.get("system") else []
     return Asked(
         messages=[*system, *(one for message in messages for one in _messages(message))],
-        tools=[_tool(tool) for tool in body.get("tools") or ()] if choice != "none" else [],
+        tools=[_tool(tool) for tool in body.get("tools") or ()],
+        calls=choice != "none",
         max_tokens=limit,
         stop=words(body.get("stop_sequences")),
         retry=retries(headers),

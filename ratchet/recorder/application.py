@@ -194,7 +194,8 @@ def _asked(body: dict[str, Any], request: Request) -> Asked:
             raise Refused(400, why, param=name)
     return Asked(
         messages=messages,
-        tools=tools if choice != "none" else [],
+        tools=tools,
+        calls=choice != "none",
         max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
         stop=words(body.get("stop")),
         retry=retries(request.headers),

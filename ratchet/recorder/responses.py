@@ -60,7 +60,8 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
     system = [{"role": "system", "content": instructions}] if instructions else []
     return Asked(
         messages=[*system, *_messages(body.get("input"))],
-        tools=tools if choice != "none" else [],
+        tools=tools,
+        calls=choice != "none",
         max_tokens=body.get("max_output_tokens"),
         retry=retries(headers),
         streamed=bool(body.get("stream")),

@@ -80,6 +80,9 @@ class BudgetSpent(EngineError):
 class Asked:
     messages: Sequence[Mapping[str, Any]]
     tools: Tools = ()
+    calls: bool = True
+    """Whether calls of tools are looked for. The model is told of the tools all the same: without them its prompt would
+    be another, and the rollout cut."""
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     retry: bool = False
@@ -263,8 +266,8 @@ class RecordedRollout:
         answer.finish = "stop" if answer.stopped_at is not None or self._template.ended(ids) else "length"
 
     def _parser_for(self, asked: Asked) -> Parser:
-        """Who offered no tools gets no calls: what looks like one is text."""
-        return self._parser if asked.tools else PlainParser()
+        """Who offered no tools, or wants none called, gets no calls: what looks like one is text."""
+        return self._parser if asked.tools and asked.calls else PlainParser()
 
     async def _settle(self, answer: Answer) -> None:
         ids, logprobs = [token.id for token in answer.tokens], [token.logprob for token in answer.tokens]

@@ -73,6 +73,17 @@ async def test_an_agent_with_tools_and_thoughts_is_one_segment() -> None:
         assert rollout.conversation.normalised == 0
 
 
+async def test_an_agent_that_closes_without_a_call_goes_on_in_its_segment_and_gets_none() -> None:
+    async with house("I look.", CALL, name="qwen2_5") as (client, rollout):
+        first = (await client.post("/messages", json=ASKED)).json()["content"]
+        turns = [*ASKED["messages"], {"role": "assistant", "content": first}, *ASKED["messages"]]
+        closing = ASKED | {"messages": turns, "tool_choice": {"type": "none"}}
+        last = (await client.post("/messages", json=closing)).json()
+
+        assert (last["content"], last["stop_reason"]) == ([{"type": "text", "text": CALL}], "end_turn")
+        assert (len(segments_of(rollout.conversation)), rollout.conversation.breaks) == (1, {})
+
+
 async def test_an_empty_answer_and_a_call_whose_arguments_are_no_object_are_gone_on_from() -> None:
     odd = '<tool_call>\n{"name": "look", "arguments": "red"}\n</tool_call>'
     async with house("", odd, "A coin.", name="qwen2_5") as (client, rollout):

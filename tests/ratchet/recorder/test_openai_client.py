@@ -80,6 +80,20 @@ async def test_an_agent_with_tools_is_one_segment() -> None:
         at.assert_recorded()
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_an_agent_that_closes_without_a_call_goes_on_in_its_segment_and_gets_none(stream: bool) -> None:
+    async with house("I look.", CALL) as at:
+        first = await at.ask(tools=[TOOL])
+        history = [*ASKED, first.choices[0].message.model_dump(exclude_none=True), *ASKED]
+
+        last = await at.ask(history, tools=[TOOL], tool_choice="none", stream=stream)
+
+        told = [chunk.choices[0].delta async for chunk in last] if stream else [last.choices[0].message]
+        assert ("".join(one.content or "" for one in told), any(one.tool_calls for one in told)) == (CALL, False)
+        assert (len(segments_of(at.rollout.conversation)), at.rollout.conversation.breaks) == (1, {})
+        at.assert_recorded()
+
+
 async def test_a_stream_is_the_same_and_holds_a_tool_call_back_until_it_is_whole() -> None:
     async with house(f"I look, é.\n{CALL}") as at:
         stream = await at.ask(tools=[TOOL], stream=True, stream_options={"include_usage": True})
