@@ -136,6 +136,12 @@ class Conversation:
             self.breaks[call.broke] += 1
         return call
 
+    def prompt_tokens(self, messages: Iterable[Mapping[str, Any]], tools: Tools | None = None) -> int:
+        """That such a call would have; none is made. Raises PromptRefused."""
+        asked, tools = [canonical(message) for message in messages], list(tools or ())
+        match = self._match(asked)
+        return len((self._begun(match, asked, tools) if match else self._root(asked, tools, None)).prompt_ids)
+
     def answer(self, call: Call, message: Mapping[str, Any], ids: Sequence[int], logprobs: Sequence[float]) -> None:
         """What was sampled, and the message that the client is given for it."""
         self._sampled(call, ids, logprobs)

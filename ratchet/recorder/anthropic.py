@@ -29,15 +29,30 @@ from ratchet.recorder.rollout import (
 TOO_LONG = "context_length_exceeded"
 COUNTS = re.compile(r"maximum context length is (?P<most>\d+) tokens.* resulted in (?P<tokens>\d+) tokens", re.DOTALL)
 """In OpenAI's sentence. Anthropic's clients know one that is too long by how its sentence begins."""
+NOT_TAKEN = {
+    "mcp_servers": "no server's tools are called here: offer them as tools, and call them yourself",
+    "container": "nothing is run here",
+}
+"""What a server would have to do, if it is set to anything that is true."""
 
 
 def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
     """Raises Refused for what is not honoured."""
-    messages, limit = body.get("messages"), body.get("max_tokens")
+    if body.get("max_tokens") is None:
+        raise Refused(400, "max_tokens: a positive number is needed")
+    return to_count(body, headers)
+
+
+def to_count(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
+    """The same, of which no more than the prompt is wanted."""
+    messages = body.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
         raise Refused(400, "messages: a list of messages is needed, one at least")
-    if limit is None:
-        raise Refused(400, "max_tokens: a positive number is needed")
+    if messages[-1].get("role") == "assistant":
+        raise Refused(400, "messages: the last turn is the assistant's, and no answer goes on from words of others")
+    for name, why in NOT_TAKEN.items():
+        if body.get(name):
+            raise Refused(400, f"{name}: {why}")
     choice = choice_of(body)
     if choice not in CHOICES:
         raise Refused(400, f"tool_choice: {NOT_FORCED}")
@@ -48,12 +63,18 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
         messages=[*system, *(one for message in messages for one in _messages(message))],
         tools=[_tool(tool) for tool in body.get("tools") or ()],
         calls=choice != "none",
-        max_tokens=limit,
+        max_tokens=body.get("max_tokens"),
         stop=words(body.get("stop_sequences")),
         retry=retries(headers),
         streamed=bool(body.get("stream")),
         wants=wanted(body),
     )
+
+
+def models(*names: str) -> dict[str, Any]:
+    """All on one page."""
+    data = [{"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"} for name in names]
+    return {"data": data, "has_more": False, "first_id": names[0], "last_id": names[-1]}
 
 
 def message(model: str, answer: Answer) -> dict[str, Any]:

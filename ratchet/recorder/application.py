@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 from ratchet.openai.errors import error_object
 from ratchet.recorder import anthropic, responses
-from ratchet.recorder.body import read
+from ratchet.recorder.body import read, with_known_roles
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
 from ratchet.recorder.rollout import (
     CHOICES,
@@ -43,6 +43,8 @@ from ratchet.recorder.rollout import (
 )
 
 MOST_BODY = 64 * 1024 * 1024
+ANTHROPIC = "anthropic-version"
+"""Its clients send this header."""
 NOT_TAKEN = {
     "functions": "functions go by the name of tools",
     "function_call": "functions go by the name of tools",
@@ -91,6 +93,7 @@ class Recorder:
         routes = [
             Route("/v1/chat/completions", self._authorised(chat), methods=["POST"]),
             Route("/v1/messages", self._authorised(messages), methods=["POST"]),
+            Route("/v1/messages/count_tokens", self._authorised(count_tokens), methods=["POST"]),
             Route("/v1/responses", self._authorised(respond), methods=["POST"]),
             Route("/v1/models", self._authorised(models)),
         ]
@@ -120,6 +123,8 @@ class _Server(uvicorn.Server):
 
 
 async def models(request: Request, rollout: RecordedRollout) -> Response:
+    if ANTHROPIC in request.headers:
+        return JSONResponse(anthropic.models(rollout.model))
     data = [{"id": rollout.model, "object": "model", "created": 0, "owned_by": "ratchet"}]
     return JSONResponse({"object": "list", "data": data})
 
@@ -151,6 +156,14 @@ async def messages(request: Request, rollout: RecordedRollout) -> Response:
         first = await _told(anext(answers))
         return StreamingResponse(anthropic.events(rollout.model, first, answers), media_type="text/event-stream")
     return JSONResponse(anthropic.message(rollout.model, await _whole(answers, request)))
+
+
+async def count_tokens(request: Request, rollout: RecordedRollout) -> Response:
+    asked = anthropic.to_count(read(await _bytes(request)), request.headers)
+    try:
+        return JSONResponse({"input_tokens": rollout.prompt_tokens(asked)})
+    except FAILURES as error:
+        raise refused_of(error) from error
 
 
 async def respond(request: Request, rollout: RecordedRollout) -> Response:
@@ -193,7 +206,7 @@ def _asked(body: dict[str, Any], request: Request) -> Asked:
         if body.get(name):
             raise Refused(400, why, param=name)
     return Asked(
-        messages=messages,
+        messages=with_known_roles(messages),
         tools=tools,
         calls=choice != "none",
         max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
@@ -315,7 +328,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    there = "/v1/chat/completions, /v1/responses, /v1/messages and /v1/models"
+    there = "/v1/chat/completions, /v1/responses, /v1/messages, /v1/messages/count_tokens and /v1/models"
     said = f"there is no {request.method} {request.url.path} here; there are {there}"
     return JSONResponse(_object(request, error_object(error.status_code, said)), status_code=error.status_code)
 
@@ -329,7 +342,7 @@ async def _fault(request: Request, error: Exception) -> Response:
 def _object(request: Request, error: dict[str, Any]) -> dict[str, Any]:
     """As the client's dialect has it."""
     path = request.url.path
-    if path.startswith("/v1/messages"):
+    if path.startswith("/v1/messages") or ANTHROPIC in request.headers:
         return anthropic.error_object(error)
     if path.startswith("/v1/responses") and error["param"] == "messages":
         return {"error": error | {"param": "input"}}

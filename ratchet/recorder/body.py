@@ -14,6 +14,7 @@ from ratchet.recorder.refused import Refused
 
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 SAMPLING = ("temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty")
+ROLES = ("system", "developer", "user", "assistant", "tool")
 Shape = tuple[str, Callable[[Any], bool]]
 
 
@@ -74,6 +75,14 @@ def read(raw: bytes) -> dict[str, Any]:
         if value is not None and not fits(value):
             raise Refused(400, f"{name} must be {shape}", param=name)
     return body
+
+
+def with_known_roles(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Raises Refused for one of another: templates leave out what they do not know, or take it for the user's."""
+    for role in (message.get("role") for message in messages):
+        if role not in ROLES:
+            raise Refused(400, f"a role is one of {', '.join(ROLES)}, not {role!r}", param="messages")
+    return messages
 
 
 def _no_number(name: str) -> float:

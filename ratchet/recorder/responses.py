@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
+from ratchet.recorder.body import with_known_roles
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
 from ratchet.recorder.rollout import (
     CHOICES,
@@ -206,7 +207,7 @@ def _messages(given: Any) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     for item in given:
         _take(item, messages)
-    return messages
+    return with_known_roles(messages)
 
 
 def _take(item: Mapping[str, Any], messages: list[dict[str, Any]]) -> None:
@@ -219,7 +220,7 @@ def _take(item: Mapping[str, Any], messages: list[dict[str, Any]]) -> None:
     elif kind == "message":
         if not _goes_on(messages, "content", "tool_calls"):
             messages.append({"role": "assistant"})
-        messages[-1]["content"] = _said(item.get("content"))
+        messages[-1]["content"] = item.get("content")
     elif kind == "reasoning":
         if not _goes_on(messages, "content", "tool_calls", "reasoning_content"):
             messages.append({"role": "assistant"})
@@ -239,14 +240,6 @@ def _take(item: Mapping[str, Any], messages: list[dict[str, Any]]) -> None:
 def _goes_on(messages: list[dict[str, Any]], *without: str) -> bool:
     """Whether the last message is the assistant's, and has none of these yet."""
     return bool(messages) and messages[-1]["role"] == "assistant" and not any(messages[-1].get(one) for one in without)
-
-
-def _said(content: Any) -> Any:
-    """A refusal was text, too."""
-    if not isinstance(content, list):
-        return content
-    parts = [part for part in content if isinstance(part, dict)]
-    return [{"type": "text", "text": part.get("refusal")} if part.get("type") == "refusal" else part for part in parts]
 
 
 def _joined(parts: Any) -> str:

@@ -177,6 +177,10 @@ class RecordedRollout:
     def text_of(self, token: int) -> str:
         return self._template.codec.decode([token])
 
+    def prompt_tokens(self, asked: Asked) -> int:
+        """That the model would be given; nothing is asked, nor noted. Raises PromptRefused."""
+        return self.conversation.prompt_tokens(asked.messages, asked.tools)
+
     async def answer(self, asked: Asked) -> AsyncGenerator[Answer, None]:
         """The answer each time it has grown, until it is whole. Closed before, it is aborted.
 

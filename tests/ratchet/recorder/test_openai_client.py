@@ -143,6 +143,18 @@ async def test_a_message_whose_calls_are_no_list_is_refused() -> None:
             await at.ask([*ASKED, {"role": "assistant", "content": "", "tool_calls": 5}, *ASKED])
 
 
+async def test_a_refusal_was_text_and_a_role_that_no_template_knows_is_refused() -> None:
+    async with house("one") as at:
+        refusal: Any = {"role": "assistant", "content": [{"type": "refusal", "refusal": "I can't."}]}
+        await at.ask([*ASKED, refusal, *ASKED])
+        assert at.rollout.conversation.calls[0].tail[1]["content"] == "I can't."
+        with pytest.raises(openai.BadRequestError, match="not 'critic'"):
+            await at.ask([{"role": "critic", "content": "Hm."}])
+        with pytest.raises(openai.BadRequestError, match="not 'critic'") as refused:
+            await at.client.responses.create(model="any", input=[{"role": "critic", "content": "Hm."}])  # type: ignore[list-item, misc]
+        assert (refused.value.param, len(at.engine.seen)) == ("input", 1)
+
+
 async def test_a_fault_of_ours_has_the_clients_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     async with house("one") as at:
         monkeypatch.setattr(at.rollout, "answer", None)
