@@ -21,8 +21,9 @@ MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 5
 API_PREFIX = "/v1/"
 """Under it errors have a member `error` as well, for OpenAI's clients: their base URL ends there."""
-OPENAI_PATHS = ("/v1/chat/", "/v1/models")
-"""OpenAI's own routes: 400 for what is not valid."""
+ANTHROPIC_PATH = "/v1/messages"
+OPENAI_PATHS = ("/v1/chat/", "/v1/models", "/v1/responses", ANTHROPIC_PATH)
+"""OpenAI's own routes, and Anthropic's: 400 for what is not valid."""
 SENTENCES = {
     "missing": "is missing",
     "extra_forbidden": "is not known here",
@@ -94,6 +95,8 @@ class Problem(errors.RatchetError):
             status = document["status"] = 400
         if path.startswith(API_PREFIX) or path == API_PREFIX.rstrip("/"):
             document["error"] = self.openai(status)
+        if path.startswith(ANTHROPIC_PATH):
+            document["type"] = "error"  # so its clients know one; the word for programs is the error's `code`
         return JSONResponse(document, status, self.headers, MEDIA_TYPE)
 
     def openai(self, status: int | None = None) -> dict[str, Any]:

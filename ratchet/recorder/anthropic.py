@@ -12,20 +12,22 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from ratchet.recorder.refused import FAILURES, Refused, refused_of
-from ratchet.recorder.rollout import (
+from ratchet.recorder.dialect import (
     CHOICES,
     NOT_FORCED,
-    Answer,
     Asked,
     Growth,
     TextKind,
+    Told,
     choice_of,
     retries,
     wanted,
     words,
 )
+from ratchet.recorder.refused import FAILURES, Refused, refused_of
 
+VERSION = "anthropic-version"
+"""Its clients send this header."""
 TOO_LONG = "context_length_exceeded"
 COUNTS = re.compile(r"maximum context length is (?P<most>\d+) tokens.* resulted in (?P<tokens>\d+) tokens", re.DOTALL)
 """In OpenAI's sentence. Anthropic's clients know one that is too long by how its sentence begins."""
@@ -77,17 +79,17 @@ def models(*names: str) -> dict[str, Any]:
     return {"data": data, "has_more": False, "first_id": names[0], "last_id": names[-1]}
 
 
-def message(model: str, answer: Answer) -> dict[str, Any]:
+def message(model: str, answer: Told) -> dict[str, Any]:
     blocks = [_begun(kind) | whole for kind, whole in _blocks(answer)]
     return _head(model) | {"content": blocks, "usage": _usage(answer)} | _ended(answer)
 
 
-async def events(model: str, first: Answer, answers: AsyncGenerator[Answer, None]) -> AsyncIterator[str]:
+async def events(model: str, first: Told, answers: AsyncGenerator[Told, None]) -> AsyncIterator[str]:
     """What each answer has more than the last; tool uses at the end, whole."""
     growth = Growth()
     index, at = -1, ""
 
-    def grown(answer: Answer) -> Iterator[str]:
+    def grown(answer: Told) -> Iterator[str]:
         nonlocal index, at
         for kind, text in growth.of(answer):
             block = BLOCKS[kind]
@@ -102,7 +104,7 @@ async def events(model: str, first: Answer, answers: AsyncGenerator[Answer, None
             yield _event("content_block_stop", index=index)
 
     async with aclosing(answers):
-        usage = {"input_tokens": len(first.call.prompt_ids), "output_tokens": 0}
+        usage = {"input_tokens": first.prompt_tokens, "output_tokens": 0}
         empty: dict[str, Any] = {"content": [], "stop_reason": None, "usage": usage}
         yield _event("message_start", message=_head(model) | empty)
         answer = first
@@ -124,7 +126,7 @@ async def events(model: str, first: Answer, answers: AsyncGenerator[Answer, None
                 given = {"type": "input_json_delta", "partial_json": json.dumps(whole["input"], ensure_ascii=False)}
                 yield _event("content_block_delta", index=index, delta=given)
                 yield _event("content_block_stop", index=index)
-        yield _event("message_delta", delta=_ended(answer), usage={"output_tokens": len(answer.tokens)})
+        yield _event("message_delta", delta=_ended(answer), usage={"output_tokens": answer.sampled_tokens})
         yield _event("message_stop")
 
 
@@ -196,7 +198,7 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "function", "function": {name: value for name, value in function.items() if value is not None}}
 
 
-def _blocks(answer: Answer) -> Iterator[tuple[str, dict[str, Any]]]:
+def _blocks(answer: Told) -> Iterator[tuple[str, dict[str, Any]]]:
     if answer.parsed.reasoning:
         yield "thinking", {"thinking": answer.parsed.reasoning}
     if answer.parsed.content:
@@ -232,7 +234,7 @@ def _head(model: str) -> dict[str, Any]:
     }
 
 
-def _ended(answer: Answer) -> dict[str, Any]:
+def _ended(answer: Told) -> dict[str, Any]:
     if answer.parsed.calls:
         return {"stop_reason": "tool_use", "stop_sequence": None}
     if answer.stopped_at is not None:
@@ -240,8 +242,8 @@ def _ended(answer: Answer) -> dict[str, Any]:
     return {"stop_reason": "max_tokens" if answer.finish == "length" else "end_turn", "stop_sequence": None}
 
 
-def _usage(answer: Answer) -> dict[str, int]:
-    return {"input_tokens": len(answer.call.prompt_ids), "output_tokens": len(answer.tokens)}
+def _usage(answer: Told) -> dict[str, int]:
+    return {"input_tokens": answer.prompt_tokens, "output_tokens": answer.sampled_tokens}
 
 
 def _event(kind: str, **what: Any) -> str:

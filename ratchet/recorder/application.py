@@ -27,24 +27,11 @@ from starlette.routing import Route
 from ratchet.openai.errors import error_object
 from ratchet.recorder import anthropic, responses
 from ratchet.recorder.body import read, with_known_roles
+from ratchet.recorder.dialect import CHOICES, NOT_FORCED, Asked, Growth, TextKind, choice_of, retries, wanted, words
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
-from ratchet.recorder.rollout import (
-    CHOICES,
-    NOT_FORCED,
-    Answer,
-    Asked,
-    Growth,
-    RecordedRollout,
-    TextKind,
-    choice_of,
-    retries,
-    wanted,
-    words,
-)
+from ratchet.recorder.rollout import Answer, RecordedRollout
 
 MOST_BODY = 64 * 1024 * 1024
-ANTHROPIC = "anthropic-version"
-"""Its clients send this header."""
 NOT_TAKEN = {
     "functions": "functions go by the name of tools",
     "function_call": "functions go by the name of tools",
@@ -123,7 +110,7 @@ class _Server(uvicorn.Server):
 
 
 async def models(request: Request, rollout: RecordedRollout) -> Response:
-    if ANTHROPIC in request.headers:
+    if anthropic.VERSION in request.headers:
         return JSONResponse(anthropic.models(rollout.model))
     data = [{"id": rollout.model, "object": "model", "created": 0, "owned_by": "ratchet"}]
     return JSONResponse({"object": "list", "data": data})
@@ -342,7 +329,7 @@ async def _fault(request: Request, error: Exception) -> Response:
 def _object(request: Request, error: dict[str, Any]) -> dict[str, Any]:
     """As the client's dialect has it."""
     path = request.url.path
-    if path.startswith("/v1/messages") or ANTHROPIC in request.headers:
+    if path.startswith("/v1/messages") or anthropic.VERSION in request.headers:
         return anthropic.error_object(error)
     if path.startswith("/v1/responses") and error["param"] == "messages":
         return {"error": error | {"param": "input"}}

@@ -15,18 +15,8 @@ from contextlib import aclosing
 from typing import Any
 
 from ratchet.recorder.body import with_known_roles
+from ratchet.recorder.dialect import CHOICES, NOT_FORCED, Asked, Growth, TextKind, Told, choice_of, retries, wanted
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
-from ratchet.recorder.rollout import (
-    CHOICES,
-    NOT_FORCED,
-    Answer,
-    Asked,
-    Growth,
-    TextKind,
-    choice_of,
-    retries,
-    wanted,
-)
 
 STATELESS = (
     ("previous_response_id", "no response is kept: send the whole history as `input`"),
@@ -97,12 +87,12 @@ def begun(model: str, body: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def response(head: Mapping[str, Any], answer: Answer, ids: Mapping[str, str] | None = None) -> dict[str, Any]:
+def response(head: Mapping[str, Any], answer: Told, ids: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The whole of it. `ids`: of items that were streamed, by their kinds."""
     cut = answer.finish == "length"
     status = "incomplete" if cut else "completed"
     output = [_item(kind, value, status, (ids or {}).get(kind)) for kind, value in _parts(answer)]
-    prompt, sampled = len(answer.call.prompt_ids), len(answer.tokens)
+    prompt, sampled = answer.prompt_tokens, answer.sampled_tokens
     usage = {
         "input_tokens": prompt,
         "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
@@ -114,7 +104,7 @@ def response(head: Mapping[str, Any], answer: Answer, ids: Mapping[str, str] | N
     return dict(head) | {"status": status, "output": output, "incomplete_details": details, "usage": usage}
 
 
-async def events(head: Mapping[str, Any], first: Answer, answers: AsyncGenerator[Answer, None]) -> AsyncIterator[str]:
+async def events(head: Mapping[str, Any], first: Told, answers: AsyncGenerator[Told, None]) -> AsyncIterator[str]:
     """What each answer has more than the last; function calls at the end, whole."""
     numbers = itertools.count()
     ids = {kind: f"{prefix}_{secrets.token_hex(16)}" for kind, prefix in PREFIXES.items()}
@@ -144,7 +134,7 @@ async def events(head: Mapping[str, Any], first: Answer, answers: AsyncGenerator
             yield event("response.content_part.done", part=_part(at, text), **place(at))
             yield event("response.output_item.done", output_index=index, item=_item(at, text, status, ids[at]))
 
-    def grown(answer: Answer) -> Iterator[str]:
+    def grown(answer: Told) -> Iterator[str]:
         for kind, delta in growth.of(answer):
             item = ITEMS[kind]
             if at != item:
@@ -259,7 +249,7 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _parts(answer: Answer) -> Iterator[tuple[str, Any]]:
+def _parts(answer: Told) -> Iterator[tuple[str, Any]]:
     """By their kinds, in order. An answer without calls is a message, also an empty one."""
     parsed = answer.parsed
     if parsed.reasoning:

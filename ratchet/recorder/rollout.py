@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from ratchet.concurrency.gathered import gathered
 from ratchet.conversation.conversation import Call, Conversation
-from ratchet.conversation.template import ChatTemplate, Tools
+from ratchet.conversation.template import ChatTemplate
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
-from ratchet.recorder.body import SAMPLING
 from ratchet.recorder.decoding import Decoding
+from ratchet.recorder.dialect import Asked
 from ratchet.recorder.engine import Token, TokenEngine
 from ratchet.recorder.parsing import Parsed, Parser, PlainParser, parser_for
 from ratchet.service.errors import EngineError
@@ -27,11 +27,6 @@ MOST_TOKENS = 4096
 MOST_OVERRULED = 8
 NO_EFFECT = {"presence_penalty": 0.0, "frequency_penalty": 0.0}
 """What of the parameters that no Work has is asked for in vain, and changes nothing."""
-REQUIRED = "required"
-CHOICES = ("auto", "none", REQUIRED)
-"""Of tools; the last is a wish."""
-NOT_FORCED = "no certain tool can be forced, for answers are not constrained: tool_choice is auto, none or required"
-TextKind = Literal["reasoning", "content"]
 
 
 class Budget:
@@ -76,22 +71,6 @@ class BudgetSpent(EngineError):
     """The rollout may not ask any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    messages: Sequence[Mapping[str, Any]]
-    tools: Tools = ()
-    calls: bool = True
-    """Whether calls of tools are looked for. The model is told of the tools all the same: without them its prompt would
-    be another, and the rollout cut."""
-    max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
-    retry: bool = False
-    streamed: bool = True
-    """Whether anybody is told of the answer before it is whole."""
-    wants: Mapping[str, float | str] = field(default_factory=dict)
-    """What it would have of the sampling, which is the Work's all the same: numbers, and a call of a tool."""
-
-
 @dataclass(slots=True)
 class Answer:
     """As far as it is known; `parsed` grows and never takes back. `finish` is there once it is whole, `stopped_at` is
@@ -107,6 +86,14 @@ class Answer:
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     @property
+    def prompt_tokens(self) -> int:
+        return len(self.call.prompt_ids)
+
+    @property
+    def sampled_tokens(self) -> int:
+        return len(self.tokens)
+
+    @property
     def message(self) -> dict[str, Any]:
         calls = [
             {"id": name_of, "type": "function", "function": {"name": name, "arguments": arguments}}
@@ -116,24 +103,6 @@ class Answer:
         if self.parsed.reasoning:
             message["reasoning_content"] = self.parsed.reasoning
         return message | ({"tool_calls": calls} if calls else {})
-
-
-class Growth:
-    """What a stream of answers brings: `sent` holds the text that was told already, by its kind."""
-
-    def __init__(self) -> None:
-        self.sent: dict[TextKind, str] = {"reasoning": "", "content": ""}
-
-    def of(self, answer: Answer) -> Iterator[tuple[TextKind, str]]:
-        """Kind and text of what an answer has more than the one before it, reasoning first."""
-        texts: tuple[tuple[TextKind, str], ...] = (
-            ("reasoning", answer.parsed.reasoning),
-            ("content", answer.parsed.content),
-        )
-        for kind, text in texts:
-            if more := text[len(self.sent[kind]) :]:
-                self.sent[kind] = text
-                yield kind, more
 
 
 class RecordedRollout:
@@ -295,31 +264,3 @@ def held_back(text: str, stop: Sequence[str]) -> int:
     longest = max((len(word) for word in stop), default=1) - 1
     ends = range(min(longest, len(text)), 0, -1)
     return next((size for size in ends if any(text[-size:] == word[:size] != word for word in stop)), 0)
-
-
-def retries(headers: Mapping[str, str]) -> bool:
-    """Whether a client's SDK says that it sends a request again: those of OpenAI and Anthropic count."""
-    count = headers.get("x-stainless-retry-count", "0")
-    return count.isdecimal() and int(count) > 0
-
-
-def wanted(body: Mapping[str, Any]) -> dict[str, float | str]:
-    """Of the sampling, in the body of a request. That a tool must be called is a wish, too: none can be forced."""
-    given = {name: body.get(name) for name in SAMPLING}
-    wants: dict[str, float | str] = {
-        name: float(value) for name, value in given.items() if isinstance(value, int | float)
-    }
-    return wants | ({"tool_choice": choice} if (choice := choice_of(body)) == REQUIRED else {})
-
-
-def choice_of(body: Mapping[str, Any]) -> Any:
-    """Of the tools, by OpenAI's names in either dialect; that of a certain tool as it was given."""
-    given = body.get("tool_choice") or "auto"
-    kind = given.get("type") if isinstance(given, Mapping) else None
-    return {"auto": "auto", "none": "none", "any": REQUIRED}.get(str(kind), given)
-
-
-def words(stop: str | Iterable[str] | None) -> tuple[str, ...]:
-    """An empty one asks for nothing: it would end every answer at once."""
-    given = () if stop is None else (stop,) if isinstance(stop, str) else stop
-    return tuple(word for word in given if word)

@@ -253,7 +253,7 @@ async def test_a_fault_is_named_by_its_place_in_what_the_client_sent(
         "/v1/embeddings",
         "/v1/chat/completions/abc",
         "/v1/models/nobody",
-        "/v1/responses",
+        "/v1/completions",
         "/v1/tasks/nobody",
         "/v1/adapters/small/versions/v9.9.9",
     ],
