@@ -21,10 +21,11 @@ from ratchet.recorder.rollout import (
     Growth,
     TextKind,
     choice_of,
+    one_call,
     retries,
     wanted,
-    words,
 )
+from ratchet.recorder.stops import words
 
 TOO_LONG = "context_length_exceeded"
 COUNTS = re.compile(r"maximum context length is (?P<most>\d+) tokens.* resulted in (?P<tokens>\d+) tokens", re.DOTALL)
@@ -51,6 +52,7 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
         stop=words(body.get("stop_sequences")),
         retry=retries(headers),
         streamed=bool(body.get("stream")),
+        one_call=one_call(body),
         wants=wanted(body),
     )
 

@@ -37,10 +37,11 @@ from ratchet.recorder.rollout import (
     RecordedRollout,
     TextKind,
     choice_of,
+    one_call,
     retries,
     wanted,
-    words,
 )
+from ratchet.recorder.stops import words
 
 MOST_BODY = 64 * 1024 * 1024
 NOT_TAKEN = {
@@ -199,6 +200,7 @@ def _asked(body: dict[str, Any], request: Request) -> Asked:
         stop=words(body.get("stop")),
         retry=retries(request.headers),
         streamed=bool(body.get("stream")),
+        one_call=one_call(body),
         wants=wanted(body),
     )
 

@@ -23,6 +23,7 @@ from ratchet.recorder.rollout import (
     Growth,
     TextKind,
     choice_of,
+    one_call,
     retries,
     wanted,
 )
@@ -64,6 +65,7 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
         max_tokens=body.get("max_output_tokens"),
         retry=retries(headers),
         streamed=bool(body.get("stream")),
+        one_call=one_call(body),
         wants=wanted(body),
     )
 

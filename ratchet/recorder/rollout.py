@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ratchet.concurrency.gathered import gathered
@@ -18,6 +18,7 @@ from ratchet.recorder.body import SAMPLING
 from ratchet.recorder.decoding import Decoding
 from ratchet.recorder.engine import Token, TokenEngine
 from ratchet.recorder.parsing import Parsed, Parser, PlainParser, parser_for
+from ratchet.recorder.stops import before, for_engine, held_back, places
 from ratchet.service.errors import EngineError
 from schemas.messages.response import FinishReason
 from schemas.messages.work import Sampling
@@ -85,6 +86,8 @@ class Asked:
     retry: bool = False
     streamed: bool = True
     """Whether anybody is told of the answer before it is whole."""
+    one_call: bool = False
+    """Of the calls in an answer the first is passed on; all that was sampled is in the record."""
     wants: Mapping[str, float | str] = field(default_factory=dict)
     """What it would have of the sampling, which is the Work's all the same: numbers, and a call of a tool."""
 
@@ -181,6 +184,8 @@ class RecordedRollout:
         """
         self.budget.take_call()
         self._note_overruled(asked.wants)
+        if self._sampling.stop:
+            asked = replace(asked, stop=tuple(dict.fromkeys((*self._sampling.stop, *asked.stop))))
         call = self.conversation.ask(asked.messages, asked.tools, retry=asked.retry)
         known = self._answers.get(call.number)
         async with aclosing(self._replayed(known) if known else self._sampled(call, asked)) as growing:
@@ -217,7 +222,7 @@ class RecordedRollout:
         self._idle.clear()
         try:
             most = min(room, asked.max_tokens or MOST_TOKENS, self.budget.tokens_left or room)
-            coming = self._coming(answer, self._engine.sample(prompt, most))
+            coming = self._coming(answer, self._engine.sample(prompt, most, for_engine(asked.stop)))
             told = asked.streamed and not asked.stop
             news: AsyncGenerator[object, None] = gathered(coming) if told else coming
             async with aclosing(news):
@@ -249,7 +254,7 @@ class RecordedRollout:
         if not (asked.stop or asked.streamed):
             return False
         stop, text = asked.stop, decoding.add(*(token.id for token in answer.tokens[decoding.count :]))
-        found = bool(_places(text, stop))
+        found = bool(places(text, stop))
         if not found:
             answer.parsed = self._parser_for(asked).parse(text[: len(text) - held_back(text, stop)], whole=False)
         return found
@@ -257,8 +262,9 @@ class RecordedRollout:
     def _end(self, answer: Answer, asked: Asked) -> None:
         ids = [token.id for token in answer.tokens]
         text = self._template.text(ids)
-        end, answer.stopped_at = min(_places(text, asked.stop), default=(len(text), None))
-        answer.parsed = self._parser_for(asked).parse(text[:end], whole=True)
+        told, answer.stopped_at = before(text, asked.stop)
+        parsed = self._parser_for(asked).parse(told, whole=True)
+        answer.parsed = replace(parsed, calls=parsed.calls[:1]) if asked.one_call else parsed
         answer.call_ids = [f"call_{secrets.token_hex(12)}" for _ in answer.parsed.calls]
         answer.finish = "stop" if answer.stopped_at is not None or self._template.ended(ids) else "length"
 
@@ -278,18 +284,6 @@ class RecordedRollout:
             answer.changed.notify_all()
 
 
-def _places(text: str, stop: Sequence[str]) -> list[tuple[int, str]]:
-    """Where each of the stop strings that are in it first is."""
-    return [(at, word) for word in stop if (at := text.find(word)) >= 0]
-
-
-def held_back(text: str, stop: Sequence[str]) -> int:
-    """Characters at its end that may be the beginning of a stop string, and so are not told yet."""
-    longest = max((len(word) for word in stop), default=1) - 1
-    ends = range(min(longest, len(text)), 0, -1)
-    return next((size for size in ends if any(text[-size:] == word[:size] != word for word in stop)), 0)
-
-
 def retries(headers: Mapping[str, str]) -> bool:
     """Whether a client's SDK says that it sends a request again: those of OpenAI and Anthropic count."""
     count = headers.get("x-stainless-retry-count", "0")
@@ -305,14 +299,15 @@ def wanted(body: Mapping[str, Any]) -> dict[str, float | str]:
     return wants | ({"tool_choice": choice} if (choice := choice_of(body)) == REQUIRED else {})
 
 
+def one_call(body: Mapping[str, Any]) -> bool:
+    """Whether an answer may have one call at most, in either dialect's words."""
+    choice = body.get("tool_choice")
+    not_parallel = isinstance(choice, Mapping) and choice.get("disable_parallel_tool_use") is True
+    return body.get("parallel_tool_calls") is False or not_parallel
+
+
 def choice_of(body: Mapping[str, Any]) -> Any:
     """Of the tools, by OpenAI's names in either dialect; that of a certain tool as it was given."""
     given = body.get("tool_choice") or "auto"
     kind = given.get("type") if isinstance(given, Mapping) else None
     return {"auto": "auto", "none": "none", "any": REQUIRED}.get(str(kind), given)
-
-
-def words(stop: str | Iterable[str] | None) -> tuple[str, ...]:
-    """An empty one asks for nothing: it would end every answer at once."""
-    given = () if stop is None else (stop,) if isinstance(stop, str) else stop
-    return tuple(word for word in given if word)

@@ -97,6 +97,38 @@ def whole_logprobs(model: Any, prompt: Sequence[int], ids: Sequence[int]) -> lis
     return values
 
 
+@pytest.mark.parametrize("every", [1, 4])
+def test_a_row_ends_with_the_token_that_completes_a_stop_string_whenever_it_is_looked_at(
+    lm: LanguageModel, every: int
+) -> None:
+    # given tokens that are a word each, a stop string in the middle of two of them, and a neighbour without one
+    whole = by_generate(lm, LONG, 20)
+    told: list[int] = []
+
+    def text_of(ids: Sequence[int]) -> str:
+        return "".join(f"<{token}>" for token in ids)
+
+    def listen(sample: int, ids: Sequence[int], logprobs: Sequence[float]) -> None:
+        told.extend(ids)
+
+    stop = (f"{str(whole[4])[-1]}><{str(whole[5])[0]}",)
+    kept = next(n for n in range(1, 20) if stop[0] in text_of(whole[:n]))
+    loop = loop_of(lm, check_every=every)
+    sampling = greedy(20).model_copy(update={"stop": stop})
+    loop.submit(0, TokenRequest(LONG, sampling, text_of=text_of, on_tokens=listen))
+    loop.submit(1, TokenRequest(LONG, greedy(20)))
+    found: dict[int, Answer] = {}
+    while 0 not in found:
+        found.update(loop.step())
+
+    assert loop.busy, "its neighbour goes on"
+    ((stopped,), (other,)) = (samples(answer) for answer in until_idle(loop, found).values())
+    assert (stopped.ids, stopped.finish_reason, len(stopped.logprobs)) == (whole[:kept], "stop", kept)
+    assert tuple(told) == stopped.ids
+    assert stopped.logprobs == pytest.approx(other.logprobs[:kept], abs=1e-5)
+    assert other.ids == whole
+
+
 def test_rows_that_come_and_go_say_what_generate_says(lm: LanguageModel) -> None:
     # given prompts of many lengths, some with a beginning in common, that come while others are generated
     prompts = [LONG[:5], LONG, [*LONG[:33], 9, 8], [7] * 21, LONG[:17], [*LONG, 5, 5]]
