@@ -12,15 +12,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
+from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
 from ratchet.recorder.rollout import (
-    CHOICES,
-    NOT_FORCED,
     Answer,
     Asked,
     Growth,
     TextKind,
-    choice_of,
     one_call,
     retries,
     wanted,
@@ -39,7 +37,7 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
         raise Refused(400, "messages: a list of messages is needed, one at least")
     if limit is None:
         raise Refused(400, "max_tokens: a positive number is needed")
-    choice = choice_of(body)
+    choice = choice_of(body.get("tool_choice"))
     if choice not in CHOICES:
         raise Refused(400, f"tool_choice: {NOT_FORCED}")
     if body.get("output_format") or (body.get("output_config") or {}).get("format"):

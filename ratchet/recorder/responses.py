@@ -14,15 +14,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
+from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
 from ratchet.recorder.rollout import (
-    CHOICES,
-    NOT_FORCED,
     Answer,
     Asked,
     Growth,
     TextKind,
-    choice_of,
     one_call,
     retries,
     wanted,
@@ -53,7 +51,7 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
         raise Refused(400, f"include: {other[0]!r} is not known here", param="include")
     if ((body.get("text") or {}).get("format") or {}).get("type", "text") != "text":
         raise Refused(400, "the engine does not constrain its answers: ask for text", param="text.format")
-    choice = choice_of(body)
+    choice = choice_of(body.get("tool_choice"))
     if choice not in CHOICES:
         raise Refused(400, NOT_FORCED, param="tool_choice")
     tools = [_tool(tool) for tool in body.get("tools") or ()]

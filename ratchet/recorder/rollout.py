@@ -14,6 +14,8 @@ from ratchet.concurrency.gathered import gathered
 from ratchet.conversation.conversation import Call, Conversation
 from ratchet.conversation.template import ChatTemplate, Tools
 from ratchet.openai.errors import ContextTooLong, ServerUnavailable
+from ratchet.openai.honoured import wishes
+from ratchet.openai.tools import REQUIRED, choice_of
 from ratchet.recorder.body import SAMPLING
 from ratchet.recorder.decoding import Decoding
 from ratchet.recorder.engine import Token, TokenEngine
@@ -26,12 +28,6 @@ from schemas.messages.work import Sampling
 MOST_TOKENS = 4096
 """Of an answer, where a client names no limit."""
 MOST_OVERRULED = 8
-NO_EFFECT = {"presence_penalty": 0.0, "frequency_penalty": 0.0}
-"""What of the parameters that no Work has is asked for in vain, and changes nothing."""
-REQUIRED = "required"
-CHOICES = ("auto", "none", REQUIRED)
-"""Of tools; the last is a wish."""
-NOT_FORCED = "no certain tool can be forced, for answers are not constrained: tool_choice is auto, none or required"
 TextKind = Literal["reasoning", "content"]
 
 
@@ -194,7 +190,7 @@ class RecordedRollout:
 
     def _note_overruled(self, asked: Mapping[str, float | str]) -> None:
         for name, value in asked.items():
-            if value != getattr(self._sampling, name, NO_EFFECT.get(name)):
+            if value != getattr(self._sampling, name, None):
                 kept = self.overruled.setdefault(name, [])
                 if value not in kept and len(kept) < MOST_OVERRULED:
                     kept.append(value)
@@ -292,11 +288,11 @@ def retries(headers: Mapping[str, str]) -> bool:
 
 def wanted(body: Mapping[str, Any]) -> dict[str, float | str]:
     """Of the sampling, in the body of a request. That a tool must be called is a wish, too: none can be forced."""
-    given = {name: body.get(name) for name in SAMPLING}
+    given = {name: body[name] for name in SAMPLING if body.get(name) is not None} | wishes(body)
     wants: dict[str, float | str] = {
-        name: float(value) for name, value in given.items() if isinstance(value, int | float)
+        name: value if isinstance(value, str) else float(value) for name, value in given.items()
     }
-    return wants | ({"tool_choice": choice} if (choice := choice_of(body)) == REQUIRED else {})
+    return wants | ({"tool_choice": REQUIRED} if choice_of(body.get("tool_choice")) == REQUIRED else {})
 
 
 def one_call(body: Mapping[str, Any]) -> bool:
@@ -304,10 +300,3 @@ def one_call(body: Mapping[str, Any]) -> bool:
     choice = body.get("tool_choice")
     not_parallel = isinstance(choice, Mapping) and choice.get("disable_parallel_tool_use") is True
     return body.get("parallel_tool_calls") is False or not_parallel
-
-
-def choice_of(body: Mapping[str, Any]) -> Any:
-    """Of the tools, by OpenAI's names in either dialect; that of a certain tool as it was given."""
-    given = body.get("tool_choice") or "auto"
-    kind = given.get("type") if isinstance(given, Mapping) else None
-    return {"auto": "auto", "none": "none", "any": REQUIRED}.get(str(kind), given)

@@ -118,7 +118,7 @@ def utc(moment: datetime) -> datetime:
 
 
 MOST_STOPS = 4
-LONGEST_STOP = 256
+LONGEST_STOP = 1024
 """Characters."""
 StopStrings = Annotated[
     tuple[Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_STOP)], ...],
