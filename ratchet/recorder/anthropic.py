@@ -12,19 +12,18 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
+from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
 from ratchet.recorder.dialect import (
-    CHOICES,
-    NOT_FORCED,
     Asked,
     Growth,
     TextKind,
     Told,
-    choice_of,
+    one_call,
     retries,
     wanted,
-    words,
 )
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
+from ratchet.recorder.stops import words
 
 VERSION = "anthropic-version"
 """Its clients send this header."""
@@ -55,7 +54,7 @@ def to_count(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
     for name, why in NOT_TAKEN.items():
         if body.get(name):
             raise Refused(400, f"{name}: {why}")
-    choice = choice_of(body)
+    choice = choice_of(body.get("tool_choice"))
     if choice not in CHOICES:
         raise Refused(400, f"tool_choice: {NOT_FORCED}")
     if body.get("output_format") or (body.get("output_config") or {}).get("format"):
@@ -69,6 +68,7 @@ def to_count(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
         stop=words(body.get("stop_sequences")),
         retry=retries(headers),
         streamed=bool(body.get("stream")),
+        one_call=one_call(body),
         wants=wanted(body),
     )
 

@@ -5,18 +5,16 @@ The recorder and the public front read and write Anthropic's messages and OpenAI
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from ratchet.openai.honoured import wishes
+from ratchet.openai.tools import REQUIRED, choice_of
 from ratchet.recorder.body import SAMPLING
 from ratchet.recorder.parsing import Parsed
 from schemas.messages.response import FinishReason
 
-REQUIRED = "required"
-CHOICES = ("auto", "none", REQUIRED)
-"""Of tools; the last is a wish."""
-NOT_FORCED = "no certain tool can be forced, for answers are not constrained: tool_choice is auto, none or required"
 TextKind = Literal["reasoning", "content"]
 
 
@@ -32,6 +30,8 @@ class Asked:
     retry: bool = False
     streamed: bool = True
     """Whether anybody is told of the answer before it is whole."""
+    one_call: bool = False
+    """Of the calls in an answer the first is passed on; all that was sampled is in the record."""
     wants: Mapping[str, float | str] = field(default_factory=dict)
     """What it would have of the sampling, which is the Work's all the same: numbers, and a call of a tool."""
 
@@ -87,21 +87,15 @@ def retries(headers: Mapping[str, str]) -> bool:
 
 def wanted(body: Mapping[str, Any]) -> dict[str, float | str]:
     """Of the sampling, in the body of a request. That a tool must be called is a wish, too: none can be forced."""
-    given = {name: body.get(name) for name in SAMPLING}
+    given = {name: body[name] for name in SAMPLING if body.get(name) is not None} | wishes(body)
     wants: dict[str, float | str] = {
-        name: float(value) for name, value in given.items() if isinstance(value, int | float)
+        name: value if isinstance(value, str) else float(value) for name, value in given.items()
     }
-    return wants | ({"tool_choice": choice} if (choice := choice_of(body)) == REQUIRED else {})
+    return wants | ({"tool_choice": REQUIRED} if choice_of(body.get("tool_choice")) == REQUIRED else {})
 
 
-def choice_of(body: Mapping[str, Any]) -> Any:
-    """Of the tools, by OpenAI's names in either dialect; that of a certain tool as it was given."""
-    given = body.get("tool_choice") or "auto"
-    kind = given.get("type") if isinstance(given, Mapping) else None
-    return {"auto": "auto", "none": "none", "any": REQUIRED}.get(str(kind), given)
-
-
-def words(stop: str | Iterable[str] | None) -> tuple[str, ...]:
-    """An empty one asks for nothing: it would end every answer at once."""
-    given = () if stop is None else (stop,) if isinstance(stop, str) else stop
-    return tuple(word for word in given if word)
+def one_call(body: Mapping[str, Any]) -> bool:
+    """Whether an answer may have one call at most, in either dialect's words."""
+    choice = body.get("tool_choice")
+    not_parallel = isinstance(choice, Mapping) and choice.get("disable_parallel_tool_use") is True
+    return body.get("parallel_tool_calls") is False or not_parallel

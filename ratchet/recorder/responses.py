@@ -14,8 +14,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
+from ratchet.openai.tools import CHOICES, NOT_FORCED, choice_of
 from ratchet.recorder.body import with_known_roles
-from ratchet.recorder.dialect import CHOICES, NOT_FORCED, Asked, Growth, TextKind, Told, choice_of, retries, wanted
+from ratchet.recorder.dialect import Asked, Growth, TextKind, Told, one_call, retries, wanted
 from ratchet.recorder.refused import FAILURES, Refused, refused_of
 
 STATELESS = (
@@ -43,7 +44,7 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
         raise Refused(400, f"include: {other[0]!r} is not known here", param="include")
     if ((body.get("text") or {}).get("format") or {}).get("type", "text") != "text":
         raise Refused(400, "the engine does not constrain its answers: ask for text", param="text.format")
-    choice = choice_of(body)
+    choice = choice_of(body.get("tool_choice"))
     if choice not in CHOICES:
         raise Refused(400, NOT_FORCED, param="tool_choice")
     tools = [_tool(tool) for tool in body.get("tools") or ()]
@@ -56,6 +57,7 @@ def asked(body: Mapping[str, Any], headers: Mapping[str, str]) -> Asked:
         max_tokens=body.get("max_output_tokens"),
         retry=retries(headers),
         streamed=bool(body.get("stream")),
+        one_call=one_call(body),
         wants=wanted(body),
     )
 

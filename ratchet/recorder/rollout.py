@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ratchet.concurrency.gathered import gathered
@@ -18,6 +18,7 @@ from ratchet.recorder.decoding import Decoding
 from ratchet.recorder.dialect import Asked
 from ratchet.recorder.engine import Token, TokenEngine
 from ratchet.recorder.parsing import Parsed, Parser, PlainParser, parser_for
+from ratchet.recorder.stops import before, for_engine, held_back, places
 from ratchet.service.errors import EngineError
 from schemas.messages.response import FinishReason
 from schemas.messages.work import Sampling
@@ -25,8 +26,6 @@ from schemas.messages.work import Sampling
 MOST_TOKENS = 4096
 """Of an answer, where a client names no limit."""
 MOST_OVERRULED = 8
-NO_EFFECT = {"presence_penalty": 0.0, "frequency_penalty": 0.0}
-"""What of the parameters that no Work has is asked for in vain, and changes nothing."""
 
 
 class Budget:
@@ -157,6 +156,8 @@ class RecordedRollout:
         """
         self.budget.take_call()
         self._note_overruled(asked.wants)
+        if self._sampling.stop:
+            asked = replace(asked, stop=tuple(dict.fromkeys((*self._sampling.stop, *asked.stop))))
         call = self.conversation.ask(asked.messages, asked.tools, retry=asked.retry)
         known = self._answers.get(call.number)
         async with aclosing(self._replayed(known) if known else self._sampled(call, asked)) as growing:
@@ -165,7 +166,7 @@ class RecordedRollout:
 
     def _note_overruled(self, asked: Mapping[str, float | str]) -> None:
         for name, value in asked.items():
-            if value != getattr(self._sampling, name, NO_EFFECT.get(name)):
+            if value != getattr(self._sampling, name, None):
                 kept = self.overruled.setdefault(name, [])
                 if value not in kept and len(kept) < MOST_OVERRULED:
                     kept.append(value)
@@ -193,7 +194,7 @@ class RecordedRollout:
         self._idle.clear()
         try:
             most = min(room, asked.max_tokens or MOST_TOKENS, self.budget.tokens_left or room)
-            coming = self._coming(answer, self._engine.sample(prompt, most))
+            coming = self._coming(answer, self._engine.sample(prompt, most, for_engine(asked.stop)))
             told = asked.streamed and not asked.stop
             news: AsyncGenerator[object, None] = gathered(coming) if told else coming
             async with aclosing(news):
@@ -225,7 +226,7 @@ class RecordedRollout:
         if not (asked.stop or asked.streamed):
             return False
         stop, text = asked.stop, decoding.add(*(token.id for token in answer.tokens[decoding.count :]))
-        found = bool(_places(text, stop))
+        found = bool(places(text, stop))
         if not found:
             answer.parsed = self._parser_for(asked).parse(text[: len(text) - held_back(text, stop)], whole=False)
         return found
@@ -233,8 +234,9 @@ class RecordedRollout:
     def _end(self, answer: Answer, asked: Asked) -> None:
         ids = [token.id for token in answer.tokens]
         text = self._template.text(ids)
-        end, answer.stopped_at = min(_places(text, asked.stop), default=(len(text), None))
-        answer.parsed = self._parser_for(asked).parse(text[:end], whole=True)
+        told, answer.stopped_at = before(text, asked.stop)
+        parsed = self._parser_for(asked).parse(told, whole=True)
+        answer.parsed = replace(parsed, calls=parsed.calls[:1]) if asked.one_call else parsed
         answer.call_ids = [f"call_{secrets.token_hex(12)}" for _ in answer.parsed.calls]
         answer.finish = "stop" if answer.stopped_at is not None or self._template.ended(ids) else "length"
 
@@ -252,15 +254,3 @@ class RecordedRollout:
             del self._answers[answer.call.number]
         async with answer.changed:
             answer.changed.notify_all()
-
-
-def _places(text: str, stop: Sequence[str]) -> list[tuple[int, str]]:
-    """Where each of the stop strings that are in it first is."""
-    return [(at, word) for word in stop if (at := text.find(word)) >= 0]
-
-
-def held_back(text: str, stop: Sequence[str]) -> int:
-    """Characters at its end that may be the beginning of a stop string, and so are not told yet."""
-    longest = max((len(word) for word in stop), default=1) - 1
-    ends = range(min(longest, len(text)), 0, -1)
-    return next((size for size in ends if any(text[-size:] == word[:size] != word for word in stop)), 0)

@@ -35,6 +35,7 @@ from services.orchestrator.api.chat_service import ChatService, Question, task_h
 ASKED_FOR_NOTHING: tuple[Any, ...] = (None, False, 0, "", [], {})
 READ = ("model", "stream", "temperature", "top_p", "tools", "tool_choice", "metadata")
 """Fields of both."""
+OF_MESSAGES = ("messages", "system", "max_tokens", "stop_sequences", "top_k", "cache_control", "service_tier")
 OF_RESPONSES = (
     "user",
     "parallel_tool_calls",
@@ -77,16 +78,12 @@ class Dialect:
 
 
 def _of_messages(body: Mapping[str, Any]) -> dict[str, Any]:
-    choice, metadata = body.get("tool_choice"), body.get("metadata")
-    one_call = isinstance(choice, dict) and choice.get("disable_parallel_tool_use")
-    return {
-        "user": metadata.get("user_id") if isinstance(metadata, dict) else None,
-        "parallel_tool_calls": False if one_call else None,
-    }
+    metadata = body.get("metadata")
+    return {"user": metadata.get("user_id") if isinstance(metadata, dict) else None, "top_k": body.get("top_k")}
 
 
 def _of_responses(body: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: body.get(name) for name in ("user", "metadata", "parallel_tool_calls")}
+    return {name: body.get(name) for name in ("user", "metadata")}
 
 
 MESSAGES = Dialect(
@@ -96,7 +93,7 @@ MESSAGES = Dialect(
     whole=lambda body, model, told: anthropic.message(model, told),
     events=lambda body, model, first, rest: anthropic.events(model, first, rest),
     failed=lambda error: f"event: error\ndata: {json.dumps(anthropic.error_object(error))}\n\n",
-    taken=frozenset((*READ, "messages", "system", "max_tokens", "stop_sequences", "cache_control", "service_tier")),
+    taken=frozenset((*READ, *OF_MESSAGES)),
     harmless={"thinking": ({"type": "disabled"},)},
     names={"stop": "stop_sequences", "user": "metadata.user_id"},
 )
@@ -177,6 +174,7 @@ def chat_request(dialect: Dialect, body: Mapping[str, Any], headers: Mapping[str
         "temperature": body.get("temperature"),
         "top_p": body.get("top_p"),
         "stop": list(asked.stop),
+        "parallel_tool_calls": False if asked.one_call else None,
         "stream": body.get("stream"),
     }
     given |= dialect.chat(body)

@@ -128,7 +128,7 @@ async def test_what_is_not_valid_is_pointed_at_and_not_repeated(
         ({"model": 7}, "model: must be a text"),
         ({"stream": 7}, "stream: must be true or false"),
         ({"n": 0}, "n: must be greater than or equal to 1"),
-        ({"modalities": ["text", "text"]}, "modalities: must have at most 1 item"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}] * 129}, "tools: must have at most 128 items"),
         ({"colour": "red"}, "colour: is not known here"),
     ],
 )

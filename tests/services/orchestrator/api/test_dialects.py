@@ -28,7 +28,8 @@ TOLD = f"<think>\nhm\n</think>\n\nLet me see.\n{CALL}"
 async def test_a_conversation_by_messages_is_a_session_whose_calls_pass_to_the_caller(tmp_path: Path) -> None:
     async with chatting(tmp_path) as chat:
         chat.texts = ("no", TOLD, "no")
-        first = (await chat.http.post("/v1/messages?beta=true", json=MESSAGES)).json()
+        wishes = {"top_k": 5, "stop_sequences": ["END"], "tool_choice": {"type": "any"}}
+        first = (await chat.http.post("/v1/messages?beta=true", json=MESSAGES | wishes)).json()
         thought, text, use = first["content"]
         assert (thought["thinking"], text["text"], use["input"]) == ("hm", "Let me see.", {"city": "Bonn"})
         assert (first["stop_reason"], first["model"]) == ("tool_use", "small@v1.0.0")
@@ -43,6 +44,8 @@ async def test_a_conversation_by_messages_is_a_session_whose_calls_pass_to_the_c
         deltas = [event["delta"].get("text", "") for event in events if event["type"] == "content_block_delta"]
         assert ("".join(deltas), len(deltas), events[-1]["type"]) == ("Yes, 30 degrees.", 3, "message_stop")
         one, other = chat.works
+        assert first["ratchet"]["overruled"] == {"top_k": 5, "tool_choice": "required"}
+        assert (one.sampling.stop, other.sampling.stop) == (("END",), None)
         assert isinstance(other.input, tuple) and one.sampling.max_tokens == 50
         assert (other.input[0], other.input[-1].role) == (ChatMessage(role="system", content="Be brief."), "tool")
         assert one.session_id == other.session_id is not None
@@ -73,9 +76,10 @@ async def test_a_conversation_by_responses_is_put_together_by_openais_client(tmp
 REFUSED: tuple[tuple[dict[str, Any], int, str], ...] = (
     ({"model": "none"}, 404, "does not exist"),
     ({"model": None}, 400, "model: must be a text"),
-    ({"top_k": 5}, 400, "top_k: this fleet does not do that"),
+    ({"colour": "red"}, 400, "colour: this fleet does not do that"),
+    ({"stop_sequences": list("abcde")}, 400, "stop_sequences: "),
     ({"temperature": 9}, 400, "temperature: must be less"),
-    ({"tool_choice": {"type": "any"}}, 400, "tool_choice"),
+    ({"tool_choice": {"type": "tool", "name": "weather"}}, 400, "tool_choice"),
     ({"messages": []}, 400, "one at least"),
     ({"thinking": {"type": "enabled", "budget_tokens": 9}}, 400, "thinking: "),
     ({"metadata": {"user_id": "x" * 201}}, 400, "metadata.user_id: must have at most 200 characters"),
