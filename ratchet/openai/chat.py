@@ -55,7 +55,7 @@ NoGuess = Annotated[None, not_supported("prediction")]
 NoFormat = Annotated[None, not_supported("response_format")]
 WISHED = "No effect: answers are the policy's own. Told of as `overruled` in `ratchet`."
 Wish = Annotated[float, Field(strict=True)]
-MOST_INT = 2**63 - 1
+MOST_INT = 10**19
 Seed = Annotated[int, Field(ge=-MOST_INT, le=MOST_INT), JSON_NUMBER]
 Stop = Annotated[
     tuple[str, ...],
